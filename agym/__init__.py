@@ -1,0 +1,37 @@
+"""agym: many Gymnasium environments concurrently, behind an asyncio face."""
+
+from agym.core.results import ResetResult, StepResult
+from agym.errors import (
+    AgymError,
+    BusyError,
+    ClosedError,
+    EnvError,
+    MissingExtraError,
+    ResetNeededError,
+    StepTimeout,
+    UsageError,
+    WorkerDied,
+)
+from agym.faces.aio import AsyncEnvs, Pending
+from agym.faces.sync import EnvHandle, Envs
+from agym.make import make, make_async
+
+__all__ = [
+    "AgymError",
+    "AsyncEnvs",
+    "BusyError",
+    "ClosedError",
+    "EnvError",
+    "EnvHandle",
+    "Envs",
+    "MissingExtraError",
+    "Pending",
+    "ResetNeededError",
+    "ResetResult",
+    "StepResult",
+    "StepTimeout",
+    "UsageError",
+    "WorkerDied",
+    "make",
+    "make_async",
+]

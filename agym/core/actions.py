@@ -1,0 +1,139 @@
+"""The caller's actions: checked, then written into the slot table, before anything is sent.
+
+Two forms are understood: a *batch* as Gymnasium's vector environments take it (an array
+``[n, ...]``, a dict or tuple of such arrays as the space nests), and a *list* of n actions,
+one per environment. A list is always one action per environment, a tuple is one only where
+the action space is not a Tuple.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from agym.core.arguments import Ids
+from agym.core.layout import Layout, Leaf
+from agym.errors import UsageError
+
+Array = np.ndarray[Any, Any]
+
+
+def write_actions(
+    layout: Layout, blocks: Sequence[Array], actions: Any, env_ids: Ids
+) -> list[list[Any]] | None:
+    """Write actions into the rows of ``blocks``.
+
+    Args:
+        layout: Layout of one action.
+        blocks: The array of each fixed leaf, a row per environment of the table.
+        actions: What the caller gave.
+        env_ids: The environments that they are for.
+
+    Returns:
+        The parts without a fixed size, a list per environment, or ``None`` if there are none.
+
+    Raises:
+        UsageError: Wrong number, shape or dtype.
+    """
+    rows = slice(env_ids.start, env_ids.stop) if isinstance(env_ids, range) else list(env_ids)
+    if layout.single and blocks:
+        blocks[0][rows] = _column(actions, layout.leaves[0], env_ids)
+        return None
+    columns = _columns(layout, actions, env_ids)
+    checked = [_column(columns[i], layout.leaves[i], env_ids) for i in layout.fixed]
+    for block, column in zip(blocks, checked, strict=True):
+        block[rows] = column
+    if not layout.objects:
+        return None
+    objects = [_sequence(columns[i], env_ids) for i in layout.objects]
+    return [list(row) for row in zip(*objects, strict=True)]
+
+
+def _columns(layout: Layout, actions: Any, env_ids: Ids) -> list[Any]:
+    """One batch per leaf."""
+    batched = isinstance(actions, dict) or (
+        isinstance(actions, tuple) and isinstance(layout.space, spaces.Tuple)
+    )
+    if layout.single or batched:
+        try:
+            return layout.flatten(actions)
+        except (KeyError, ValueError, TypeError) as error:
+            raise UsageError(f"the batch of actions does not fit {layout.space}: {error!r}") from error
+    rows = []
+    for env_id, action in zip(env_ids, _sequence(actions, env_ids), strict=True):
+        try:
+            rows.append(layout.flatten(action))
+        except (KeyError, ValueError, TypeError, IndexError) as error:
+            raise UsageError(
+                f"the action of environment {env_id} does not fit {layout.space}: {error!r}"
+            ) from error
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
+def _sequence(actions: Any, env_ids: Ids) -> Sequence[Any]:
+    if isinstance(actions, str | bytes | dict) or not hasattr(actions, "__len__"):
+        raise UsageError(
+            f"step takes a sequence of {len(env_ids)} actions, one per environment,"
+            f" not {type(actions).__name__}"
+        )
+    if len(actions) != len(env_ids):
+        raise _wrong_number(len(actions), env_ids)
+    return list(actions)
+
+
+def _wrong_number(given: int, env_ids: Ids) -> UsageError:
+    return UsageError(
+        f"step takes {len(env_ids)} actions, one for each of environments {env_ids[0]} to"
+        f" {env_ids[-1]}, but got {given}"
+    )
+
+
+def _column(actions: Any, leaf: Leaf, env_ids: Ids) -> Array:
+    """The actions of one leaf as an array of shape ``(n, *shape)`` in the leaf's dtype."""
+    shape = (len(env_ids), *leaf.shape)
+    if type(actions) is np.ndarray and actions.dtype == leaf.dtype and actions.shape == shape:
+        return actions
+    try:
+        array = np.asarray(actions)
+    except ValueError:  # rows of different shapes
+        array = np.empty(len(_sequence(actions, env_ids)), object)
+    except Exception as error:  # a tensor on another device, or one that wants its gradient
+        raise UsageError(f"actions{leaf.path} cannot become an array: {error}") from error
+    if array.shape != shape:
+        raise _misshapen(actions, array, leaf, env_ids)
+    return _cast(array, leaf)
+
+
+def _misshapen(actions: Any, array: Array, leaf: Leaf, env_ids: Ids) -> UsageError:
+    if array.ndim == 0:
+        return UsageError(
+            f"step takes {len(env_ids)} actions, one per environment, not one"
+            f" {type(actions).__name__}"
+        )
+    if len(array) != len(env_ids):
+        return _wrong_number(len(array), env_ids)
+    for env_id, action in zip(env_ids, actions, strict=True):
+        if np.shape(action) != leaf.shape:
+            return UsageError(
+                f"action{leaf.path} of environment {env_id} has shape {np.shape(action)},"
+                f" its space wants {leaf.shape}"
+            )
+    return UsageError(f"actions{leaf.path} have shape {array.shape}, not {leaf.shape} each")
+
+
+def _cast(array: Array, leaf: Leaf) -> Array:
+    """Cast within the kind; integers between widths only if every value survives."""
+    assert leaf.dtype is not None
+    if array.dtype.kind in "iub" and leaf.dtype.kind in "iub":
+        cast = array.astype(leaf.dtype)
+        if np.array_equal(cast, array):
+            return cast
+    elif array.dtype.kind != "O" and np.can_cast(array.dtype, leaf.dtype, "same_kind"):
+        return array.astype(leaf.dtype)
+    raise UsageError(
+        f"actions{leaf.path} of dtype {array.dtype} cannot become {leaf.dtype}, which the action"
+        f" space wants, without loss: convert them with .astype({leaf.dtype}) if that is meant"
+    )

@@ -1,0 +1,105 @@
+"""Which environments, and with which seeds: the arguments of ``reset``, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from agym.errors import UsageError
+
+Ids = range | tuple[int, ...]
+
+
+def parse_env_ids(env_ids: Sequence[int] | None, num_envs: int) -> Ids:
+    """Sort out which environments are meant: all of them for ``None``.
+
+    Raises:
+        UsageError: Not integers, out of range, doubled, or none at all.
+    """
+    if env_ids is None:
+        return range(num_envs)
+    try:
+        ids = tuple(sorted(int(i) for i in env_ids))
+        exact = all(i == j for i, j in zip(ids, sorted(env_ids), strict=True))
+    except (TypeError, ValueError):
+        exact = False
+    if not exact:
+        raise UsageError(f"env_ids must be a sequence of integers, not {env_ids!r}")
+    if not ids or ids[0] < 0 or ids[-1] >= num_envs or len(set(ids)) < len(ids):
+        raise UsageError(
+            f"env_ids={list(env_ids)} must name some of the environments 0 to {num_envs - 1},"
+            " each at most once"
+        )
+    return range(num_envs) if len(ids) == num_envs else ids
+
+
+def take_mask(
+    options: dict[str, Any] | None, num_envs: int
+) -> tuple[dict[str, Any] | None, list[int] | None]:
+    """Split Gymnasium's ``options={"reset_mask": ...}`` into the other options and env ids.
+
+    Raises:
+        UsageError: The mask is not a boolean array of shape ``(num_envs,)`` with a true entry.
+    """
+    if options is None or "reset_mask" not in options:
+        return options, None
+    mask = options["reset_mask"]
+    if (
+        not isinstance(mask, np.ndarray)
+        or mask.dtype != np.bool_
+        or mask.shape != (num_envs,)
+        or not mask.any()
+    ):
+        raise UsageError(
+            f"options['reset_mask'] must be a boolean NumPy array of shape ({num_envs},) with at"
+            f" least one true entry, not {mask!r}"
+        )
+    rest = {key: value for key, value in options.items() if key != "reset_mask"}
+    return rest, [int(i) for i in np.flatnonzero(mask)]
+
+
+def parse_seeds(
+    seed: int | Sequence[int | None] | None, ids: Ids, given: Sequence[int] | None
+) -> list[int | None] | None:
+    """One seed for each environment in ``ids``.
+
+    Args:
+        seed: ``None``; an integer, then environment ``i`` gets ``seed + i`` as in Gymnasium; or
+            a sequence with one seed per environment.
+        ids: The environments, in ascending order.
+        given: The same in the order in which the caller gave them, ``None`` for all.
+
+    Raises:
+        UsageError: Wrong type, wrong number, or negative.
+    """
+    if seed is None:
+        return None
+    if isinstance(seed, int | np.integer) and not isinstance(seed, bool):
+        seeds: list[int | None] = [int(seed) + i for i in ids]
+    elif isinstance(seed, Sequence | np.ndarray) and not isinstance(seed, str):
+        if len(seed) != len(ids):
+            raise UsageError(f"seed has {len(seed)} entries for {len(ids)} environments")
+        by_id = dict(zip(ids if given is None else (int(i) for i in given), seed, strict=True))
+        seeds = [None if by_id[i] is None else int(by_id[i]) for i in ids]  # type: ignore[arg-type]
+    else:
+        raise UsageError(f"seed must be None, an integer or a sequence of them, not {seed!r}")
+    for i, one in zip(ids, seeds, strict=True):
+        if one is not None and one < 0:
+            raise UsageError(f"the seed of environment {i} is {one}: it must not be negative")
+    return seeds
+
+
+def runs(ids: Ids) -> Iterator[range]:
+    """Cut ascending ids into contiguous ranges."""
+    if isinstance(ids, range):
+        yield ids
+        return
+    start = previous = ids[0]
+    for i in ids[1:]:
+        if i != previous + 1:
+            yield range(start, previous + 1)
+            start = i
+        previous = i
+    yield range(start, previous + 1)

@@ -1,0 +1,48 @@
+"""Attributes of environments by name, through their wrappers, dots allowed."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any
+
+
+class Marker(Enum):
+    """Answers that stand for a value that is better not sent."""
+
+    METHOD = "the attribute can be called"
+    MISSING = "there is no such attribute"
+
+
+def look_up(env: Any, name: str) -> Any:
+    """Find an attribute of the environment or of any wrapper around it.
+
+    Args:
+        env: The environment.
+        name: ``"gravity"``, or a path such as ``"unwrapped.np_random"``.
+
+    Raises:
+        AttributeError: There is none.
+    """
+    first, *rest = name.split(".")
+    value = env.get_wrapper_attr(first)
+    for part in rest:
+        value = getattr(value, part)
+    return value
+
+
+def peek(env: Any, name: str) -> Any:
+    """Look an attribute up to send it to the caller: a marker if it is missing or a method."""
+    try:
+        value = look_up(env, name)
+    except AttributeError:
+        return Marker.MISSING
+    return Marker.METHOD if callable(value) else value
+
+
+def assign(env: Any, name: str, value: Any) -> None:
+    """Set an attribute: where it exists among the wrappers, else on the innermost environment."""
+    path, _, last = name.rpartition(".")
+    if path:
+        setattr(look_up(env, path), last, value)
+    elif not env.set_wrapper_attr(name, value, force=False):
+        setattr(env.unwrapped, name, value)

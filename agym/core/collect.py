@@ -1,0 +1,110 @@
+"""Collecting: from the rows of the slot table to what the caller gets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from agym.core.arguments import Ids
+from agym.core.operations import Extras
+from agym.core.results import ResetResult, StepResult
+from agym.core.slots import Array, SlotTable
+from agym.core.ticket import Ticket
+
+
+class Collector:
+    """Builds results, and remembers where the latest observation of each environment lies."""
+
+    def __init__(self, table: SlotTable, *, copy: bool) -> None:
+        """Collect from a table.
+
+        Args:
+            table: The slot table.
+            copy: Give batches away; else whole batches are views of their plane.
+        """
+        self._table = table
+        self._copy = copy
+        self._latest = 0
+        # Environments whose latest row is not in the plane of the latest whole batch.
+        self._strays: dict[int, int] = {}
+
+    def reset(self, ticket: Ticket) -> ResetResult:
+        """Observations of all environments, also when only some were reset, as in Gymnasium."""
+        table, extras = self._table, ticket.extras
+        self._note(ticket, extras)
+        if ticket.narrow:
+            plane = table.planes[ticket.plane]
+            observations = self._observations(ticket, self._columns(ticket, plane.observations))
+            return ResetResult(observations, _infos(ticket.ids, extras))
+        return ResetResult(self._latest_observations(), _infos(range(table.num_envs), extras))
+
+    def step(self, ticket: Ticket) -> StepResult:
+        """The rows of the ticket's environments, in ascending order of their ids."""
+        self._note(ticket, ticket.extras)
+        plane = self._table.planes[ticket.plane]
+        *observations, rewards, terminated, truncated = self._columns(
+            ticket, [*plane.observations, plane.rewards, plane.terminated, plane.truncated]
+        )
+        infos = _infos(ticket.ids, ticket.extras)
+        if plane.final:
+            self._add_final(ticket, infos, terminated | truncated)
+        return StepResult(
+            self._observations(ticket, observations), rewards, terminated, truncated, infos
+        )
+
+    def _columns(self, ticket: Ticket, columns: list[Array]) -> list[Array]:
+        if len(ticket.ids) < self._table.num_envs:
+            index = list(ticket.ids)
+            return [column[index] for column in columns]
+        return [column.copy() for column in columns] if self._copy else columns
+
+    def _observations(self, ticket: Ticket, arrays: list[Array]) -> Any:
+        objects = self._table.objects
+        return self._table.nest(arrays, [objects[i] for i in ticket.ids] if objects else [])
+
+    def _note(self, ticket: Ticket, extras: Extras | None) -> None:
+        """Remember where the latest rows are, and keep the latest object leaves."""
+        if len(ticket.ids) == self._table.num_envs:
+            self._latest = ticket.plane
+            if self._strays:
+                self._strays.clear()
+        else:
+            self._strays.update(dict.fromkeys(ticket.ids, ticket.plane))
+        if extras is not None:
+            for slot, values in extras.objects.items():
+                self._table.objects[slot] = values
+
+    def _latest_observations(self) -> Any:
+        table = self._table
+        arrays = table.planes[self._latest].observations
+        if self._copy or self._strays:
+            arrays = [array.copy() for array in arrays]
+        for slot, plane in self._strays.items():
+            for target, source in zip(arrays, table.planes[plane].observations, strict=True):
+                target[slot] = source[slot]
+        return table.nest(arrays, table.objects)
+
+    def _add_final(
+        self, ticket: Ticket, infos: list[dict[str, Any]], done: np.ndarray[Any, Any]
+    ) -> None:
+        """Same-step autoreset: what the finished episode ended with goes into the info."""
+        table = self._table
+        extras = ticket.extras or Extras()
+        plane = table.planes[ticket.plane]
+        for k in np.flatnonzero(done).tolist():
+            slot = ticket.ids[k]
+            fixed = [block[slot].copy() for block in plane.final]
+            objects = extras.final_objects.get(slot, [])
+            infos[k]["final_obs"] = table.observation.join(fixed, objects)
+            infos[k]["final_info"] = extras.final_infos.get(slot, {})
+
+
+def _infos(ids: Ids, extras: Extras | None) -> list[dict[str, Any]]:
+    """One dict per environment, each its own."""
+    infos: list[dict[str, Any]] = [{} for _ in ids]
+    if extras is not None and extras.infos:
+        position = {slot: k for k, slot in enumerate(ids)}
+        for slot, info in extras.infos.items():
+            infos[position[slot]] = info
+    return infos

@@ -1,0 +1,121 @@
+"""A Gymnasium space as a flat list of leaves, and values to and from that list.
+
+A leaf with a fixed dtype and shape (Box, Discrete, MultiBinary, MultiDiscrete) becomes an
+array of the slot table. Everything else (Text, Sequence, Graph, OneOf, spaces of one's own)
+is an *object leaf*: its values travel as Python objects. Dict and Tuple only nest::
+
+    Dict(a=Box(3), b=Tuple(Discrete(5), Text(9)))   ->   a: float32[3]   b[0]: int64   b[1]: object
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gymnasium import Space, spaces
+
+FIXED = (spaces.Box, spaces.Discrete, spaces.MultiBinary, spaces.MultiDiscrete)
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One flat component of a space.
+
+    Attributes:
+        path: Where it stands in the nested value, as one would write it: ``['a'][0]``.
+        dtype: Its NumPy dtype, ``None`` for an object leaf.
+        shape: Its shape for one environment, ``()`` for an object leaf.
+    """
+
+    path: str
+    dtype: np.dtype[Any] | None
+    shape: tuple[int, ...] = ()
+
+
+class Layout:
+    """How the values of one space lie flat.
+
+    Attributes:
+        space: The space of one environment.
+        leaves: All leaves, in the order of the space.
+        fixed: Positions of the leaves that have an array in the slot table.
+        objects: Positions of the object leaves.
+        single: The space is a leaf itself, so flattening is the identity.
+    """
+
+    def __init__(self, space: Space[Any]) -> None:
+        """Walk through the space once."""
+        self.space = space
+        self.leaves = tuple(_walk(space, ""))
+        self.fixed = [i for i, leaf in enumerate(self.leaves) if leaf.dtype is not None]
+        self.objects = [i for i, leaf in enumerate(self.leaves) if leaf.dtype is None]
+        self.single = not isinstance(space, spaces.Dict | spaces.Tuple)
+
+    def flatten(self, value: Any) -> list[Any]:
+        """List the leaf values of one value (of one environment, or a batch of arrays).
+
+        Raises:
+            KeyError: A key of a Dict space is missing.
+            ValueError: A tuple has not the length of its space.
+        """
+        return [value] if self.single else list(_flatten(self.space, value))
+
+    def unflatten(self, leaf_values: Sequence[Any]) -> Any:
+        """Nest leaf values as the space is nested."""
+        return leaf_values[0] if self.single else _unflatten(self.space, iter(leaf_values))
+
+    def join(self, fixed: Sequence[Any], objects: Sequence[Any]) -> Any:
+        """Nest values of the fixed and of the object leaves, each in their order."""
+        if not self.objects:
+            return self.unflatten(fixed)
+        leaves: list[Any] = [None] * len(self.leaves)
+        for i, value in zip(self.fixed, fixed, strict=True):
+            leaves[i] = value
+        for i, value in zip(self.objects, objects, strict=True):
+            leaves[i] = value
+        return self.unflatten(leaves)
+
+    def rows(self, batch: Any, count: int) -> list[Any]:
+        """Cut a batch (nested arrays, tuples for object leaves) into a list of ``count`` values."""
+        if self.single:
+            return list(batch)
+        columns = self.flatten(batch)
+        if not columns:
+            return [self.unflatten(()) for _ in range(count)]
+        return [self.unflatten(row) for row in zip(*columns, strict=True)]
+
+
+def _walk(space: Space[Any], path: str) -> Iterator[Leaf]:
+    if isinstance(space, spaces.Dict):
+        for key, child in space.spaces.items():
+            yield from _walk(child, f"{path}[{key!r}]")
+    elif isinstance(space, spaces.Tuple):
+        for i, child in enumerate(space.spaces):
+            yield from _walk(child, f"{path}[{i}]")
+    elif isinstance(space, FIXED) and not np.dtype(space.dtype).hasobject:
+        yield Leaf(path, np.dtype(space.dtype), tuple(space.shape or ()))
+    else:
+        yield Leaf(path, None)
+
+
+def _flatten(space: Space[Any], value: Any) -> Iterator[Any]:
+    if isinstance(space, spaces.Dict):
+        for key, child in space.spaces.items():
+            yield from _flatten(child, value[key])
+    elif isinstance(space, spaces.Tuple):
+        if len(value) != len(space.spaces):
+            raise ValueError(f"a tuple of {len(value)} where the space has {len(space.spaces)}")
+        for child, part in zip(space.spaces, value, strict=True):
+            yield from _flatten(child, part)
+    else:
+        yield value
+
+
+def _unflatten(space: Space[Any], leaf_values: Iterator[Any]) -> Any:
+    if isinstance(space, spaces.Dict):
+        return {key: _unflatten(child, leaf_values) for key, child in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_unflatten(child, leaf_values) for child in space.spaces)
+    return next(leaf_values)

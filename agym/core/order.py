@@ -1,0 +1,96 @@
+"""Order: which operations may go to the executor now, and which wait for a row.
+
+Executors keep the order of what they are given. Held back here is only what would overwrite a
+row of the slot table before it is collected (a reset behind a step still in flight), and,
+behind that, whatever else the same environment is asked to do.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+from agym.core.arguments import Ids, runs
+from agym.core.operations import ROW_KINDS, Operation
+from agym.core.ticket import Ticket
+
+
+class Order:
+    """The owner of each row, and the operations that wait for it."""
+
+    def __init__(self, num_envs: int) -> None:
+        """Begin with no row owned."""
+        self._nobody: list[Ticket | None] = [None] * num_envs
+        self._owners = list(self._nobody)
+        self._owned = 0
+        self._held: dict[int, deque[Operation]] = {}
+
+    @property
+    def idle(self) -> bool:
+        """Whether no row is owned and nothing waits."""
+        return self._owned == 0 and not self._held
+
+    def stepping(self, ids: Ids) -> int | None:
+        """Find an environment that has a step in flight or waiting."""
+        for i in ids:
+            owner = self._owners[i]
+            if owner is not None and owner.kind == "step":
+                return i
+            if any(operation.kind == "step" for operation in self._held.get(i, ())):
+                return i
+        return None
+
+    def admit(self, ticket: Ticket, operation: Operation) -> Iterator[Operation]:
+        """Take the rows that are free and yield what may be submitted; hold back the rest.
+
+        Args:
+            ticket: The ticket that takes the rows.
+            operation: Its operation, over the range from its first to its last environment;
+                for scattered ids, ``each`` is in their order.
+        """
+        ids = ticket.ids
+        row = operation.kind in ROW_KINDS
+        if len(ids) == len(self._owners) and not self._held and not (row and self._owned):
+            if row:
+                self._owners = [ticket] * len(ids)
+                self._owned = len(ids)
+            yield operation
+            return
+        waiting = {i for i in ids if i in self._held or (row and self._owners[i] is not None)}
+        position = {slot: k for k, slot in enumerate(ids)}
+
+        def part(run: range) -> Operation:
+            each = operation.each and [operation.each[position[i]] for i in run]
+            return operation._replace(start=run.start, stop=run.stop, each=each)
+
+        for i in ids:
+            if i in waiting:
+                self._held.setdefault(i, deque()).append(part(range(i, i + 1)))
+            elif row:
+                self._own(i, ticket)
+        free = tuple(i for i in ids if i not in waiting)
+        if free:
+            yield from map(part, runs(free))
+
+    def _own(self, slot: int, ticket: Ticket) -> None:
+        self._owners[slot] = ticket
+        self._owned += 1
+
+    def release(self, ticket: Ticket, tickets: dict[int, Ticket]) -> Iterator[Operation]:
+        """Free the rows of a ticket and yield what may go now."""
+        if self._owned == len(self._owners) == len(ticket.ids) and not self._held:
+            self._owners = list(self._nobody)
+            self._owned = 0
+            return
+        for i in ticket.ids:
+            if self._owners[i] is ticket:
+                self._owners[i] = None
+                self._owned -= 1
+            queue = self._held.get(i)
+            while queue and not (queue[0].kind in ROW_KINDS and self._owners[i] is not None):
+                operation = queue.popleft()
+                if operation.kind in ROW_KINDS:
+                    self._own(i, tickets[operation.number])
+                yield operation
+            if queue is not None and not queue:
+                del self._held[i]

@@ -1,0 +1,168 @@
+"""The slot table: rows of actions, observations, rewards and flags of n environments.
+
+Struct of arrays: one array per leaf, a row per environment. What a step gives back exists
+once per *plane*; full batches alternate between the planes, so that the arrays of one batch
+stay as they are until the next but one::
+
+    actions          [leaf][n, ...]                     engine writes, host reads
+    planes[0]   observations [leaf][n, ...]   rewards [n]   terminated [n]   truncated [n]
+    planes[1]   (final       [leaf][n, ...]  only with same-step autoreset)   host writes
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from agym.core.arena import Arena, Field
+from agym.core.layout import Layout
+
+PLANES = 2
+
+Array = np.ndarray[Any, Any]
+
+
+class Plane:
+    """One set of results; each attribute is an array or a list of arrays, a row per slot."""
+
+    __slots__ = ("final", "observations", "rewards", "terminated", "truncated")
+
+    def __init__(
+        self,
+        observations: list[Array],
+        final: list[Array],
+        rewards: Array,
+        terminated: Array,
+        truncated: Array,
+    ) -> None:
+        self.observations = observations
+        self.final = final
+        self.rewards = rewards
+        self.terminated = terminated
+        self.truncated = truncated
+
+    def rows(self, start: int, stop: int) -> Plane:
+        """Views of the rows ``start:stop``."""
+        return Plane(
+            [array[start:stop] for array in self.observations],
+            [array[start:stop] for array in self.final],
+            self.rewards[start:stop],
+            self.terminated[start:stop],
+            self.truncated[start:stop],
+        )
+
+
+class SlotTable:
+    """The memory that engine and hosts share; see the module's drawing.
+
+    Attributes:
+        num_envs: Number of rows.
+        observation: Layout of one observation.
+        action: Layout of one action.
+        actions: One array per fixed action leaf.
+        planes: The :data:`PLANES` sets of results.
+        objects: Latest observation's object leaves by slot; these live in the
+            engine's process; empty if there are none.
+    """
+
+    def __init__(
+        self,
+        observation: Layout,
+        action: Layout,
+        num_envs: int,
+        *,
+        final: bool,
+        shared: bool = False,
+        descriptor: int | None = None,
+    ) -> None:
+        """Lay the table out; both sides of a shared one do so from the same arguments.
+
+        Args:
+            observation: Layout of one observation.
+            action: Layout of one action.
+            num_envs: Number of rows.
+            final: Keep final observations apart (same-step autoreset).
+            shared: Take memory that other processes can map.
+            descriptor: Map the memory that the other side took.
+        """
+        self.num_envs = num_envs
+        self.observation = observation
+        self.action = action
+        self.final = final
+        self.objects: list[list[Any]] = []
+        if observation.objects:
+            self.objects = [[None] * len(observation.objects) for _ in range(num_envs)]
+        fields = self._fields()
+        self.arena = Arena(Arena.size_of(fields), shared=shared, descriptor=descriptor)
+        arrays = self.arena.carve(fields)
+        self.actions = [arrays[f"action{i}"] for i in action.fixed]
+        self.planes = [
+            Plane(
+                [arrays[f"{p}.observation{i}"] for i in observation.fixed],
+                [arrays[f"{p}.final{i}"] for i in observation.fixed] if final else [],
+                arrays[f"{p}.rewards"],
+                arrays[f"{p}.terminated"],
+                arrays[f"{p}.truncated"],
+            )
+            for p in range(PLANES)
+        ]
+
+    def _fields(self) -> dict[str, Field]:
+        n = self.num_envs
+
+        def field(layout: Layout, i: int) -> Field:
+            leaf = layout.leaves[i]
+            assert leaf.dtype is not None
+            return leaf.dtype, (n, *leaf.shape)
+
+        fields = {f"action{i}": field(self.action, i) for i in self.action.fixed}
+        for p in range(PLANES):
+            fields[f"{p}.rewards"] = (np.dtype(np.float64), (n,))
+            fields[f"{p}.terminated"] = (np.dtype(np.bool_), (n,))
+            fields[f"{p}.truncated"] = (np.dtype(np.bool_), (n,))
+            for i in self.observation.fixed:
+                fields[f"{p}.observation{i}"] = field(self.observation, i)
+                if self.final:
+                    fields[f"{p}.final{i}"] = field(self.observation, i)
+        return fields
+
+    def nest(self, arrays: list[Array], objects: Sequence[list[Any]]) -> Any:
+        """Nest a batch of observations.
+
+        Args:
+            arrays: A batch of each fixed leaf.
+            objects: The object leaves of each environment; they become tuples.
+        """
+        columns = list(zip(*objects, strict=True)) if self.observation.objects else []
+        return self.observation.join(arrays, columns)
+
+
+def write_rows(block: Array, rows: Sequence[Any]) -> None:
+    """Copy one value per row into ``block``, exactly: no broadcasting, no unsafe cast.
+
+    Args:
+        block: A contiguous array of shape ``(len(rows), *shape)``.
+        rows: A value of the leaf's shape for each row.
+
+    Raises:
+        ValueError: A row has another shape.
+        TypeError: A row cannot be cast to the block's dtype within its kind.
+    """
+    if block.ndim == 1:
+        np.copyto(block, np.asarray(rows), casting="same_kind")
+        return
+    shape = block.shape[1:]
+    for row in rows:
+        if type(row) is not np.ndarray or row.shape != shape:
+            break
+    else:
+        # One call for all rows: end to end along their first axis they fill the block.
+        np.concatenate(rows, out=block.reshape(len(rows) * shape[0], *shape[1:]))
+        return
+    for target, row in zip(block, rows, strict=True):
+        array = np.asarray(row)
+        if array.shape != shape:
+            raise ValueError(f"a value of shape {array.shape} where the space has {shape}")
+        np.copyto(target, array, casting="same_kind")

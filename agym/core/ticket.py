@@ -1,0 +1,89 @@
+"""A ticket: one call of the caller, from its dispatch to its result."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from agym.core.arguments import Ids
+from agym.core.operations import Extras
+from agym.errors import StepTimeout
+
+
+class Ticket:
+    """What the engine knows of one call.
+
+    Attributes:
+        number: Its number, which every part of the operation and every outcome carries.
+        kind: The operation.
+        ids: The environments that it is for.
+        remaining: How many of them have not ended yet. It goes on counting after a timeout.
+        done: The result or the error is there.
+        error: What to raise instead of giving a result.
+        deadline: ``time.monotonic()`` at which the call times out, ``None`` for never.
+        narrow: Its result is about its own environments only (a reset of some).
+        plane: Which plane of the slot table takes its rows.
+    """
+
+    __slots__ = (
+        "_callbacks",
+        "deadline",
+        "done",
+        "ended",
+        "error",
+        "extras",
+        "ids",
+        "kind",
+        "narrow",
+        "number",
+        "plane",
+        "remaining",
+        "value",
+    )
+
+    def __init__(self, number: int, kind: str, ids: Ids, timeout: float | None = None) -> None:
+        self.number = number
+        self.kind = kind
+        self.ids = ids
+        self.remaining = len(ids)
+        self.ended: list[tuple[int, int]] = []
+        self.done = False
+        self.value: Any = None
+        self.error: BaseException | None = None
+        self.extras: Extras | None = None
+        self.deadline = None if timeout is None else time.monotonic() + timeout
+        self.plane = 0
+        self.narrow = False
+        self._callbacks: list[Callable[[], None]] | None = None
+
+    def finish(self, value: Any = None, error: BaseException | None = None) -> None:
+        """Set result or error, once: what comes later is dropped."""
+        if self.done:
+            return
+        self.value = value
+        self.error = error
+        self.done = True
+        for callback in self._callbacks or ():
+            callback()
+
+    def on_done(self, callback: Callable[[], None]) -> None:
+        """Have a function called when the ticket is done, which it must not be yet."""
+        self._callbacks = [*(self._callbacks or ()), callback]
+
+    def result(self) -> Any:
+        """Give the value, or raise the error."""
+        if self.error is not None:
+            raise self.error
+        return self.value
+
+    def expire(self) -> None:
+        """The deadline has passed: name those that are late."""
+        ended = {i for start, stop in self.ended for i in range(start, stop)}
+        late = [i for i in self.ids if i not in ended]
+        named = ", ".join(map(str, late[:8])) + (", ..." if len(late) > 8 else "")
+        message = (
+            f"{self.kind} missed its deadline in environments {named}; each stays busy until its"
+            " late answer, which is dropped"
+        )
+        self.finish(error=StepTimeout(message, operation=self.kind, env_ids=late))

@@ -1,0 +1,126 @@
+"""The whole exception tree: the name of a class says who is at fault.
+
+==================== ============================================================
+The caller            :class:`UsageError`, :class:`BusyError`, :class:`ClosedError`,
+                      :class:`ResetNeededError`, :class:`MissingExtraError`
+The environment       :class:`EnvError`, :class:`StepTimeout`
+The world outside     :class:`WorkerDied`
+==================== ============================================================
+
+Where Gymnasium has an error of the same meaning, agym's is a subclass of it, so that
+``except`` clauses written for Gymnasium's vector environments keep working.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium.error
+
+
+class AgymError(Exception):
+    """The base of everything that agym raises on purpose."""
+
+
+class UsageError(AgymError, ValueError):
+    """An argument cannot work: the message names it and says what would."""
+
+
+class BusyError(AgymError, gymnasium.error.AlreadyPendingCallError):
+    """An environment was asked to step while its previous step is still in flight."""
+
+    def __init__(self, message: str, operation: str = "step") -> None:
+        """Keep the name of the pending operation where Gymnasium's users look for it."""
+        super().__init__(message, operation)
+
+
+class ClosedError(AgymError, gymnasium.error.ClosedEnvironmentError):
+    """The environments were used after ``close`` (or before they were opened)."""
+
+
+class ResetNeededError(AgymError, gymnasium.error.ResetNeeded):
+    """An environment was stepped before its first reset, or after it raised."""
+
+
+class MissingExtraError(AgymError, ImportError):
+    """An optional dependency is not installed: the message names the extra that brings it."""
+
+
+class RemoteTraceback(Exception):
+    """The cause of an :class:`EnvError` from another process: its traceback, as text."""
+
+    def __str__(self) -> str:
+        """Start on a line of its own, as the traceback was printed over there."""
+        return f"\n{self.args[0]}"
+
+
+class EnvError(AgymError):
+    """An environment raised; every other environment stays usable.
+
+    Attributes:
+        env_id: Index of the environment that raised.
+        operation: What it was doing: ``"make"``, ``"reset"``, ``"step"``, ``"render"``, ...
+        seed: Seed of its last explicit reset, ``None`` if it had none.
+        episode: Episodes begun so far, so 0 before the first reset.
+        step: Steps taken in this episode, the failing one included.
+        action: The last action it was given, ``None`` before the first step.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        env_id: int,
+        operation: str,
+        seed: int | None = None,
+        episode: int = 0,
+        step: int = 0,
+        action: Any = None,
+    ) -> None:
+        """Keep the particulars beside the message."""
+        super().__init__(message)
+        self.env_id = env_id
+        self.operation = operation
+        self.seed = seed
+        self.episode = episode
+        self.step = step
+        self.action = action
+
+
+class StepTimeout(AgymError, TimeoutError):
+    """Environments missed the deadline of one operation (the ``timeout`` option).
+
+    Attributes:
+        operation: The operation that is late.
+        env_ids: The environments that have not answered. Each stays busy until its late
+            answer arrives; that answer is dropped, never given to a later call.
+    """
+
+    def __init__(self, message: str, *, operation: str, env_ids: Sequence[int]) -> None:
+        """Keep the particulars beside the message."""
+        super().__init__(message)
+        self.operation = operation
+        self.env_ids = tuple(env_ids)
+
+
+class WorkerDied(AgymError):
+    """A worker process ended by itself; the environments of other workers stay usable.
+
+    Attributes:
+        worker: Index of the worker.
+        pid: Its process id.
+        exitcode: Its exit code; the negative signal number if a signal ended it; ``None`` if
+            the system has not told yet.
+        env_ids: The environments that lived in it.
+    """
+
+    def __init__(
+        self, message: str, *, worker: int, pid: int, exitcode: int | None, env_ids: Sequence[int]
+    ) -> None:
+        """Keep the particulars beside the message."""
+        super().__init__(message)
+        self.worker = worker
+        self.pid = pid
+        self.exitcode = exitcode
+        self.env_ids = tuple(env_ids)

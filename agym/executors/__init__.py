@@ -1,0 +1,1 @@
+"""Places where environments live, one file each."""

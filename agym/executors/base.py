@@ -1,0 +1,118 @@
+"""Executor: a place where environments live. A new backend is one subclass of this.
+
+An executor passes operations on to one :class:`~agym.core.host.EnvHost` or several, and the
+outcomes back. What it promises:
+
+- ``submit`` and ``poll`` never block (only ``serial`` works inside ``submit``, and says so);
+- each environment runs its operations in the order in which they were submitted;
+- one outcome, or several that cover its range, comes for each operation, whatever happens;
+- an environment is made, used and closed by one thread.
+
+Hold a subclass against ``agym.testing.ExecutorConformance``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from gymnasium.vector import AutoresetMode
+
+from agym.core.host import EnvHost, Factory
+from agym.core.operations import CLOSE, OPEN, Extras, Operation, Outcome
+from agym.core.slots import SlotTable
+
+__all__ = ["CLOSE", "OPEN", "Executor", "Placement", "close_host", "open_host"]
+
+
+@dataclass(frozen=True)
+class Placement:
+    """What to make and where, as the caller asked for it.
+
+    Attributes:
+        factories: One per environment.
+        autoreset: What follows an episode's end.
+        workers: Number of workers; ``None`` for as many as there are cores.
+        start_method: How worker processes start: ``spawn``, ``forkserver`` or ``fork``.
+    """
+
+    factories: Sequence[Factory]
+    autoreset: AutoresetMode
+    workers: int | None = None
+    start_method: str = "spawn"
+
+    def ranges(self, workers: int) -> list[range]:
+        """Deal the environments to workers in contiguous ranges, as evenly as can be."""
+        n = len(self.factories)
+        workers = min(workers, n)
+        bounds = [n * k // workers for k in range(workers + 1)]
+        return [range(a, b) for a, b in zip(bounds, bounds[1:], strict=False)]
+
+
+class Executor(ABC):
+    """One place for environments to live; the module's text says what is promised."""
+
+    # Whether hosts live in other processes, so that the slot table must be in shared memory.
+    shared: ClassVar[bool] = False
+
+    def __init__(self, placement: Placement) -> None:
+        """Remember what to make; :meth:`start` makes it."""
+        self.placement = placement
+
+    @abstractmethod
+    def start(self) -> None:
+        """Begin to make the environments; each host's outcome has the number ``OPEN``."""
+
+    @abstractmethod
+    def attach(self, table: SlotTable) -> None:
+        """Give the hosts the table whose rows they fill, before any operation."""
+
+    @abstractmethod
+    def submit(self, operation: Operation) -> None:
+        """Begin an operation."""
+
+    @abstractmethod
+    def poll(self) -> Sequence[Outcome]:
+        """Give the outcomes that have come since the last call."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Ask the hosts to close their environments and to end; they finish their queues first."""
+
+    @property
+    @abstractmethod
+    def ended(self) -> bool:
+        """Whether every host has ended."""
+
+    def terminate(self) -> None:
+        """End what did not end when asked."""
+
+    def kill(self) -> None:
+        """End what did not terminate."""
+
+    def waitables(self) -> Mapping[int, int]:
+        """Tell what to sleep on: file descriptors, each with its mask of ``selectors`` events."""
+        return {}
+
+    def park(self) -> None:
+        """The caller is about to sleep on the waitables: from now on outcomes must wake it."""
+
+    def unpark(self) -> None:
+        """The caller is awake again."""
+
+    def release(self) -> None:
+        """Give back what is left, once the hosts have ended."""
+
+
+def open_host(host: EnvHost) -> Outcome:
+    """Make a host's environments; the outcome tells what they are like or what went wrong."""
+    description, failures = host.make()
+    values = {} if description is None else {host.first: description}
+    return Outcome(OPEN, host.first, host.stop, Extras(values=values, problems=[*failures]))
+
+
+def close_host(host: EnvHost) -> Outcome:
+    """Close a host's environments; the outcome tells what they raised."""
+    return Outcome(CLOSE, host.first, host.stop, Extras(problems=[*host.close()]))

@@ -1,0 +1,103 @@
+"""Doorbell: spin-then-park wake-up between two parties that share memory and a channel.
+
+A party that waits first watches the shared counters for a bounded time, giving its core away
+between two looks; only then does it sleep on the channel. It says so in a shared word, and the
+other party sends a bell only when that word is set::
+
+    waiter:  asleep = 1; fence; anything new? -> no: sleep on the channel; asleep = 0
+    ringer:  write news; fence; asleep?       -> yes: send a bell
+
+With the full fence on both sides, one of the two always sees what the other wrote, so no bell
+is lost; waits have a coarse timeout all the same, so that a lost one would be late, not fatal.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+
+from agym.executors.channel import Channel
+
+# How long to watch before sleeping. It is also the longest that the caller's loop is held up.
+SPIN_SECONDS = 100e-6
+
+# What waking a sleeper costs, roughly: a wait that slept would have been this much shorter.
+WAKE_SECONDS = 50e-6
+
+# A sleeper looks again after this long, whatever happens.
+RECHECK_SECONDS = 1.0
+
+if hasattr(os, "sched_yield"):
+    give_way = os.sched_yield
+else:
+
+    def give_way() -> None:
+        """Let another thread run."""
+        time.sleep(0)
+
+
+class Doorbell:
+    """One party's end of the handshake."""
+
+    def __init__(self, words: memoryview, mine: int, theirs: int, channel: Channel) -> None:
+        """Use two words of shared memory.
+
+        Args:
+            words: Shared ``int64`` memory.
+            mine: Index of the word that says this party sleeps.
+            theirs: Index of the word that says the other party sleeps.
+            channel: The way to wake it.
+        """
+        self._words = words
+        self._mine = mine
+        self._theirs = theirs
+        self._channel = channel
+        self._lock = threading.Lock()
+
+    def ring(self) -> None:
+        """There is news in shared memory: wake the other party if it sleeps."""
+        self._fence()
+        if self._words[self._theirs]:
+            self._channel.send(b"")
+
+    def park(self) -> None:
+        """Say that this party is about to sleep; look for news once more after this."""
+        self._words[self._mine] = 1
+        self._fence()
+
+    def unpark(self) -> None:
+        """Say that this party is awake."""
+        self._words[self._mine] = 0
+
+    def _fence(self) -> None:
+        # An uncontended lock is an atomic read-modify-write, which orders all that is around it.
+        self._lock.acquire()
+        self._lock.release()
+
+
+class Patience:
+    """Decides whether watching is worth it: only when waits have been shorter than the budget."""
+
+    def __init__(self) -> None:
+        """Begin with watching."""
+        self._expected = 0.0
+
+    def watch(self, ready: Callable[[], bool]) -> bool:
+        """Watch for at most :data:`SPIN_SECONDS`, and tell whether it became ready."""
+        if ready():
+            return True
+        if self._expected > SPIN_SECONDS:
+            return False
+        end = time.perf_counter() + SPIN_SECONDS
+        while time.perf_counter() < end:
+            give_way()
+            if ready():
+                return True
+        return False
+
+    def learn(self, seconds: float, *, slept: bool) -> None:
+        """Take in how long a wait was."""
+        seconds = min(seconds, 4 * SPIN_SECONDS) - WAKE_SECONDS * slept
+        self._expected += (seconds - self._expected) / 8

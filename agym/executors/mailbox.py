@@ -1,0 +1,263 @@
+"""Mailbox: how operations reach a worker, and outcomes come back; both ends of it.
+
+Steps without objects go through a ring in shared memory, and pickle nothing. Everything else is
+a message on the channel, stamped with the ring's tail, so that the worker keeps the order of
+all it is given. An outcome that carries nothing but rows is a count in shared memory, any other
+is a message::
+
+    caller                               shared words                             worker
+    post(step)      -- entry, TAIL ----> [ ring of (number, range, plane) ] ----> run
+    post(other)     -- SENT, message --> channel -------------------------------> run
+    collect() <------------------------- COMPLETED  (steps without extras) <----- count
+    collect() <------------------------- channel, ANSWERED  (everything else) <-- message
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections import deque
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from agym.core.arena import Field
+from agym.core.host import EnvHost
+from agym.core.operations import Death, Extras, Failure, Operation, Outcome
+from agym.executors.channel import Channel
+from agym.executors.doorbell import RECHECK_SECONDS, Doorbell, Patience
+from agym.executors.wire import pack, unpack
+
+# Shared int64 words: a cache line that the caller writes, one that the worker writes, the ring.
+TAIL, SENT, CALLER_ASLEEP = 0, 1, 2
+COMPLETED, ANSWERED, WORKER_ASLEEP = 8, 9, 10
+RING = 16
+
+# What stands before a packed message: the ring's tail (down only), number, start, stop.
+_DOWN = struct.Struct("<qqqq")
+_UP = struct.Struct("<qqq")
+
+
+def mailbox_fields(count: int) -> dict[str, Field]:
+    """Shared memory for a worker of ``count`` environments, each with one step in flight."""
+    return {"words": (np.dtype(np.int64), (RING + 2 * count,))}
+
+
+class Mailbox:
+    """The caller's end."""
+
+    def __init__(self, words: memoryview, channel: Channel, ids: range) -> None:
+        """Use shared words and a channel that a :class:`MailboxWorker` has the other end of."""
+        self.ids = ids
+        self.channel = channel
+        self.bell = Doorbell(words, CALLER_ASLEEP, WORKER_ASLEEP, channel)
+        self._words = words
+        self._tail = 0
+        self._sent = 0
+        self._received = 0
+        self._completed = 0
+        self._steps: deque[Operation] = deque()
+        self._asked: dict[tuple[int, int], Operation] = {}
+        self._outcomes: list[Outcome] = []
+
+    def post(
+        self, operation: Operation, message: bytes | None, descriptor: int | None = None
+    ) -> None:
+        """Hand an operation over; it will have one outcome.
+
+        Args:
+            operation: What to do, within this worker's range.
+            message: The operation packed, unless :func:`fits_ring`.
+            descriptor: A file descriptor to send along with a message.
+        """
+        words = self._words
+        if message is None:
+            entry = RING + 2 * (self._tail % len(self.ids))
+            words[entry] = operation.number
+            words[entry + 1] = operation.start << 32 | operation.stop << 1 | operation.plane
+            self._steps.append(operation)
+            self._tail += 1
+            words[TAIL] = self._tail
+            self.bell.ring()
+        else:
+            self._asked[operation.number, operation.start] = operation
+            self.send(operation, message, descriptor)
+
+    def send(self, operation: Operation, message: bytes, descriptor: int | None = None) -> None:
+        """Send a packed operation that has no outcome; its bytes wake the worker."""
+        head = _DOWN.pack(self._tail, operation.number, operation.start, operation.stop)
+        self.channel.send(head + message, descriptor)
+        self._sent += 1
+        self._words[SENT] = self._sent
+
+    def collect(self) -> list[Outcome]:
+        """Take the outcomes that have come."""
+        words = self._words
+        # The count is read before the messages: what was sent before it is among them then.
+        completed = words[COMPLETED]
+        while self._received < words[ANSWERED] and not self.channel.ended:
+            self.receive()
+        outcomes, self._outcomes = self._outcomes, []
+        for _ in range(completed - self._completed):
+            number, _, start, stop = self._steps.popleft()[:4]
+            outcomes.append(Outcome(number, start, stop))
+        self._completed = completed
+        return outcomes
+
+    def receive(self) -> None:
+        """Read the messages that have come."""
+        for payload in self.channel.drain():
+            self._received += 1
+            number, start, stop = _UP.unpack_from(payload)
+            operation = self._asked.pop((number, start), None)
+            if operation is None:
+                operation = next(s for s in self._steps if s[0] == number and s[2] == start)
+                self._steps.remove(operation)
+            try:
+                extras = unpack(payload[_UP.size :])
+            except Exception as error:
+                extras = Extras(problems=[Failure.of(error, start, operation.kind)])
+            self._outcomes.append(Outcome(number, start, stop, extras))
+        self.channel.flush()
+
+    def abandon(self, death: Death) -> list[Outcome]:
+        """The worker is gone: what it had finished, and a death for all that it still owed."""
+        outcomes = self.collect()
+        for operation in [*self._asked.values(), *self._steps]:
+            extras = Extras(problems=[death])
+            outcomes.append(Outcome(operation.number, operation.start, operation.stop, extras))
+        self._asked.clear()
+        self._steps.clear()
+        return outcomes
+
+
+def fits_ring(operation: Operation) -> bool:
+    """Whether an operation can go through shared memory."""
+    return operation.kind == "step" and operation.each is None
+
+
+class MailboxWorker:
+    """The worker's end: runs a host on what comes in, until it is told to close."""
+
+    def __init__(self, words: memoryview, channel: Channel) -> None:
+        """Use shared words and a channel that a :class:`Mailbox` has the other end of."""
+        self._words = words
+        self._channel = channel
+        self._bell = Doorbell(words, WORKER_ASLEEP, CALLER_ASLEEP, channel)
+        self._patience = Patience()
+        self._inbox: deque[bytes] = deque()
+        self._head = 0
+        self._received = 0
+        self._completed = 0
+        self._answered = 0
+
+    def serve(self, host: EnvHost) -> None:
+        """Run operations in the order in which they were posted, until ``close`` or EOF."""
+        words = self._words
+        while not self._channel.ended:
+            tail = words[TAIL]
+            while self._received < words[SENT] and not self._channel.ended:
+                self._receive()
+            if self._inbox and _DOWN.unpack_from(self._inbox[0])[0] <= self._head:
+                operation = self.next_message()
+                if operation is None:
+                    continue
+                if operation.kind == "close":
+                    break
+                self.answer(host.run(operation))
+            elif self._head < tail:
+                self._run_entry(host)
+            else:
+                self._wait()
+
+    def _run_entry(self, host: EnvHost) -> None:
+        words = self._words
+        entry = RING + 2 * (self._head % (host.stop - host.first))
+        number, packed = words[entry], words[entry + 1]
+        start, stop, plane = packed >> 32, packed >> 1 & 0x7FFFFFFF, packed & 1
+        outcome = host.run(Operation(number, "step", start, stop, plane))
+        self._head += 1
+        if outcome.extras is not None:
+            self.answer(outcome)
+        else:
+            self._completed += 1
+            words[COMPLETED] = self._completed
+            self._bell.ring()
+
+    def answer(self, outcome: Outcome) -> None:
+        """Send an outcome; its bytes wake the caller."""
+        head = _UP.pack(outcome.number, outcome.start, outcome.stop)
+        self._channel.send(head + _pack_extras(outcome.extras or Extras()))
+        self._channel.flush_all()
+        self._answered += 1
+        self._words[ANSWERED] = self._answered
+
+    def next_message(self) -> Operation | None:
+        """Wait for a message; one that cannot be read is answered with a failure, and ``None``.
+
+        Raises:
+            EOFError: The caller is gone.
+        """
+        while not self._inbox:
+            if self._channel.ended:
+                raise EOFError("the caller is gone")
+            self._receive()
+        payload = self._inbox.popleft()
+        try:
+            operation: Operation = unpack(payload[_DOWN.size :])
+        except Exception as error:
+            _, number, start, stop = _DOWN.unpack_from(payload)
+            problem = Failure.of(error, start, "reading its arguments")
+            self.answer(Outcome(number, start, stop, Extras(problems=[problem])))
+            return None
+        return operation
+
+    def _receive(self) -> None:
+        """Read what has come; sleep until something comes if nothing has."""
+        messages = self._channel.drain()
+        if not messages and not self._channel.ended:
+            self._channel.wait(RECHECK_SECONDS)
+            messages = self._channel.drain()
+        self._received += len(messages)
+        self._inbox.extend(messages)
+
+    def _news(self) -> bool:
+        words = self._words
+        return words[TAIL] != self._head or words[SENT] != self._received or bool(self._inbox)
+
+    def _wait(self) -> None:
+        begun = time.perf_counter()
+        slept = not self._patience.watch(self._news)
+        if slept:
+            self._bell.park()
+            while not self._news() and not self._channel.ended:
+                self._receive()
+            self._bell.unpark()
+        self._patience.learn(time.perf_counter() - begun, slept=slept)
+
+
+def _pack_extras(extras: Extras) -> bytes:
+    """Pack extras; whatever cannot be packed becomes a failure of its environment."""
+    problems = [p.portable() if isinstance(p, Failure) else p for p in extras.problems]
+    extras.problems = problems
+    try:
+        return pack(extras)
+    except Exception:
+        return pack(_packable(extras))
+
+
+def _packable(extras: Extras) -> Extras:
+    packable = Extras(problems=extras.problems)
+    for field in fields(extras):
+        if field.name == "problems":
+            continue
+        answers: dict[int, Any] = getattr(extras, field.name)
+        for env_id, answer in answers.items():
+            try:
+                pack(answer)
+            except Exception as error:
+                packable.problems.append(Failure.of(error, env_id, "sending its answer").portable())
+            else:
+                getattr(packable, field.name)[env_id] = answer
+    return packable

@@ -1,0 +1,223 @@
+"""Process: environments in worker processes, many in each, in contiguous ranges.
+
+One slot table in shared memory, a mailbox per worker. A worker makes its environments, tells
+what they are like, maps the table and serves its mailbox until it is told to close, or until
+the other end of its channel is gone, which is how it learns that the caller died.
+"""
+
+from __future__ import annotations
+
+import gc
+import signal
+import socket
+from collections.abc import Mapping, Sequence
+from multiprocessing.util import Finalize
+from selectors import EVENT_READ, EVENT_WRITE
+
+from agym.core.arena import Arena
+from agym.core.host import EnvHost
+from agym.core.machine import available_cores
+from agym.core.operations import CLOSE, OPEN, Death, Extras, Operation, Outcome
+from agym.core.slots import SlotTable
+from agym.executors.base import Executor, Placement, close_host, open_host
+from agym.executors.channel import Channel
+from agym.executors.mailbox import Mailbox, MailboxWorker, fits_ring, mailbox_fields
+from agym.executors.supervisor import WorkerProcess, check_platform
+from agym.executors.wire import pack_by_value
+
+
+class ProcessExecutor(Executor):
+    """Deals environments to worker processes, and operations to their mailboxes."""
+
+    shared = True
+
+    def __init__(self, placement: Placement) -> None:
+        """Remember what to make."""
+        check_platform()
+        super().__init__(placement)
+        self._ranges = placement.ranges(placement.workers or available_cores())
+        self._mailboxes: list[Mailbox] = []
+        self._processes: list[WorkerProcess] = []
+        self._dead: dict[int, Death] = {}
+        self._outcomes: list[Outcome] = []
+        self._closing = False
+        # Runs when the executor is released, or forgotten, or at exit; whichever comes first.
+        self._end = Finalize(self, _end, (self._mailboxes, self._processes), exitpriority=10)
+
+    def start(self) -> None:
+        """Start the workers; they all start at the same time."""
+        for worker, ids in enumerate(self._ranges):
+            self._start(worker, ids)
+
+    def _start(self, worker: int, ids: range) -> None:
+        ours, theirs = socket.socketpair()
+        process = WorkerProcess(
+            work, (theirs, len(ids)), name=f"agym-{worker}", start_method=self.placement.start_method
+        )
+        try:
+            process.start()
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        fields = mailbox_fields(len(ids))
+        arena = Arena(Arena.size_of(fields), shared=True)
+        mailbox = Mailbox(memoryview(arena.carve(fields)["words"]), Channel(ours), ids)
+        self._processes.append(process)
+        self._mailboxes.append(mailbox)
+        factories = self.placement.factories[ids.start : ids.stop]
+        make = Operation(
+            OPEN, "make", ids.start, ids.stop, shared=(factories, self.placement.autoreset)
+        )
+        mailbox.post(make, pack_by_value(make), arena.descriptor)
+        arena.close()
+
+    def attach(self, table: SlotTable) -> None:
+        """Send the table's descriptor; the workers lay it out from their own spaces."""
+        for mailbox in self._mailboxes:
+            attach = Operation(OPEN, "attach", 0, table.num_envs, shared=table.final)
+            mailbox.send(attach, pack_by_value(attach), table.arena.descriptor)
+        table.arena.close()
+
+    def submit(self, operation: Operation) -> None:
+        """Post to the mailboxes of the workers concerned; all parts are packed before one is sent."""
+        posts = []
+        for worker, mailbox in enumerate(self._mailboxes):
+            start = max(operation.start, mailbox.ids.start)
+            stop = min(operation.stop, mailbox.ids.stop)
+            if start < stop:
+                part = operation.part(start, stop)
+                posts.append((worker, part, None if fits_ring(part) else pack_by_value(part)))
+        for worker, part, message in posts:
+            if worker in self._dead:
+                extras = Extras(problems=[self._dead[worker]])
+                self._outcomes.append(Outcome(part.number, part.start, part.stop, extras))
+            else:
+                self._mailboxes[worker].post(part, message)
+
+    def poll(self) -> Sequence[Outcome]:
+        """Collect from all mailboxes."""
+        outcomes, self._outcomes = self._outcomes, []
+        for mailbox in self._mailboxes:
+            outcomes += mailbox.collect()
+        return outcomes
+
+    def waitables(self) -> Mapping[int, int]:
+        """The channels, and while closing also the processes' sentinels."""
+        waitables = {}
+        for worker, mailbox in enumerate(self._mailboxes):
+            if worker not in self._dead:
+                events = EVENT_READ | (EVENT_WRITE if mailbox.channel.backlog else 0)
+                waitables[mailbox.channel.fileno()] = events
+            if self._closing:
+                waitables[self._processes[worker].sentinel] = EVENT_READ
+        return waitables
+
+    def park(self) -> None:
+        """From now on workers send a bell."""
+        for mailbox in self._mailboxes:
+            mailbox.bell.park()
+
+    def unpark(self) -> None:
+        """Read what woke the caller, and see who is gone."""
+        for worker, mailbox in enumerate(self._mailboxes):
+            mailbox.bell.unpark()
+            if worker not in self._dead:
+                mailbox.receive()
+                if mailbox.channel.ended:
+                    self._bury(worker)
+
+    def _bury(self, worker: int) -> None:
+        """A worker's channel has ended: all that it owes comes back as its death."""
+        process, mailbox = self._processes[worker], self._mailboxes[worker]
+        exitcode = process.reap(timeout=0.0 if self._closing else 1.0)
+        death = Death(worker, process.pid or 0, exitcode, mailbox.ids, _describe_exit(exitcode))
+        self._dead[worker] = death
+        self._outcomes += mailbox.abandon(death)
+
+    def close(self) -> None:
+        """Ask the workers to end once they have done what was posted."""
+        self._closing = True
+        for worker, mailbox in enumerate(self._mailboxes):
+            if worker not in self._dead:
+                close = Operation(CLOSE, "close", mailbox.ids.start, mailbox.ids.stop)
+                mailbox.post(close, pack_by_value(close))
+
+    def terminate(self) -> None:
+        """Send SIGTERM to the workers that are left."""
+        for process in self._processes:
+            process.terminate()
+
+    def kill(self) -> None:
+        """Send SIGKILL to the workers that are left."""
+        for process in self._processes:
+            process.kill()
+
+    @property
+    def ended(self) -> bool:
+        """Whether every worker process has ended."""
+        return not any(process.is_alive() for process in self._processes)
+
+    def release(self) -> None:
+        """End what has not ended, and close channels and processes."""
+        self._end()
+        self._mailboxes, self._processes = [], []
+
+
+def _describe_exit(exitcode: int | None) -> str:
+    if exitcode is None:
+        return "no exit code yet"
+    if exitcode < 0:
+        return f"killed by {signal.Signals(-exitcode).name}"
+    return f"exit code {exitcode}"
+
+
+def _end(mailboxes: list[Mailbox], processes: list[WorkerProcess]) -> None:
+    """End workers: by the end of their channels, else by force."""
+    for mailbox in mailboxes:
+        mailbox.channel.close()
+    for process in processes:
+        for force in (WorkerProcess.terminate, WorkerProcess.kill):
+            if process.reap(timeout=1.0) is None:
+                force(process)
+        process.reap(timeout=1.0)
+        process.close()
+
+
+async def work(end: socket.socket, count: int) -> None:
+    """Be a worker of ``count`` environments: the coroutine that its process runs."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the caller's to handle
+    channel = Channel(end)
+    try:
+        fields = mailbox_fields(count)
+        mail = Arena(Arena.size_of(fields), descriptor=channel.next_descriptor())
+        mail.close()
+        worker = MailboxWorker(memoryview(mail.carve(fields)["words"]), channel)
+        make = worker.next_message()
+        if make is None:
+            return  # its factories cannot be read here, and the caller has been told
+        factories, autoreset = make.shared
+        host = EnvHost(factories, make.start, autoreset, catch=BaseException)
+        worker.answer(open_host(host))
+        try:
+            attach = worker.next_message()
+            if attach is not None and attach.kind == "attach":
+                host.attach(_map_table(host, attach, channel.next_descriptor()))
+                # What exists now stays: the collector need not look through it ever again.
+                gc.collect()
+                gc.freeze()
+                worker.serve(host)
+        finally:
+            worker.answer(close_host(host))
+    except EOFError:
+        pass  # the caller is gone
+    finally:
+        channel.close()
+
+
+def _map_table(host: EnvHost, attach: Operation, descriptor: int) -> SlotTable:
+    observation, action = host.layouts()
+    table = SlotTable(observation, action, attach.stop, final=attach.shared, descriptor=descriptor)
+    table.arena.close()
+    return table

@@ -1,0 +1,141 @@
+"""Worker processes: start them, watch them, end them.
+
+The life-cycle is aiomultiprocess's: a :class:`aiomultiprocess.Process` that runs one coroutine
+on a uvloop loop. Two things are set up differently from its constructor. The start method is
+this worker's own instead of a module global, and there is no ``Manager``: that would be one more
+process, with a listening socket, for a result that nobody asks for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import operator
+import socket
+import sys
+import threading
+import types
+from asyncio import AbstractEventLoop, new_event_loop
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any
+
+import aiomultiprocess
+from aiomultiprocess.types import Unit
+
+from agym.errors import MissingExtraError, UsageError
+
+try:
+    import uvloop
+except ImportError:  # on Windows
+    uvloop = None
+
+# One core per worker: the native thread pools of what environments import stay out of the way.
+THREAD_CAPS = {
+    name: "1"
+    for name in (
+        "OMP_NUM_THREADS",
+        "OPENBLAS_NUM_THREADS",
+        "MKL_NUM_THREADS",
+        "VECLIB_MAXIMUM_THREADS",
+        "NUMEXPR_NUM_THREADS",
+        "NUMBA_NUM_THREADS",
+    )
+}
+
+_starting = threading.Lock()
+
+
+class WorkerProcess(aiomultiprocess.Process):
+    """A process that runs one coroutine function."""
+
+    def __init__(
+        self,
+        target: Callable[..., Awaitable[None]],
+        args: Sequence[Any],
+        *,
+        name: str,
+        start_method: str,
+    ) -> None:
+        """Prepare it; :meth:`start` starts it.
+
+        Raises:
+            UsageError: This machine does not have that start method.
+        """
+        if start_method not in multiprocessing.get_all_start_methods():
+            raise UsageError(
+                f"start_method={start_method!r} is not to be had here: take one of"
+                f" {', '.join(multiprocessing.get_all_start_methods())}"
+            )
+        self.unit = _CappedUnit(
+            target=target,
+            args=args,
+            kwargs={},
+            namespace=None,
+            loop_initializer=new_loop,
+        )
+        context: Any = multiprocessing.get_context(start_method)
+        self.aio_process = context.Process(
+            target=aiomultiprocess.Process.run_async, args=(self.unit,), name=name
+        )
+
+    def start(self) -> None:
+        """Start the process without the caller's ``__main__``, so that no guard is needed there."""
+        with _starting, _blank_main():
+            super().start()
+
+    def reap(self, timeout: float) -> int | None:
+        """Wait until the process has ended, and return its exit code, ``None`` if it has not."""
+        self.aio_process.join(timeout)
+        code: int | None = self.exitcode
+        return code
+
+    @property
+    def sentinel(self) -> int:
+        """A file descriptor that becomes readable when the process ends."""
+        descriptor: int = self.aio_process.sentinel
+        return descriptor
+
+
+class _CappedUnit(Unit):
+    """A unit that caps the thread pools of the process it is unpickled in.
+
+    The caps must be in the environment before NumPy is imported, so before the target, which
+    imports agym, is unpickled; and the parent's environment is not ours to change. A tuple is
+    unpickled in order, so the caps are put in front of the unit in one.
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return operator.itemgetter(1), ((_Caps(), Unit(*self)),)
+
+
+class _Caps:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return exec, (f"import os; os.environ.update({THREAD_CAPS!r})",)
+
+
+@contextlib.contextmanager
+def _blank_main() -> Iterator[None]:
+    """Show multiprocessing an empty main module: it would run the real one again in the worker."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
+def new_loop() -> AbstractEventLoop:
+    """Make an event loop: uvloop's where it is installed."""
+    return uvloop.new_event_loop() if uvloop is not None else new_event_loop()
+
+
+def check_platform() -> None:
+    """Say clearly that worker processes need POSIX.
+
+    Raises:
+        MissingExtraError: There are no UNIX socket pairs that pass descriptors here.
+    """
+    if not hasattr(socket, "send_fds"):
+        raise MissingExtraError(
+            "backend='process' needs Linux or macOS; take backend='serial' on this system"
+        )

@@ -1,0 +1,1 @@
+"""Faces: what users hold; thin, since the engine decides everything."""

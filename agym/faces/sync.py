@@ -1,0 +1,240 @@
+"""The sync face: agymc's, in batches. It needs no event loop, so it works inside one too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+
+from agym.core.attributes import Marker
+from agym.core.engine import Engine
+from agym.core.results import ResetResult, StepResult
+from agym.core.ticket import Ticket
+from agym.errors import UsageError
+from agym.executors.base import Executor
+from agym.faces.base import Face, Output
+from agym.faces.waiting import SyncWaiter
+
+# Threads that ``parallel`` may use at once.
+PARALLEL_THREADS = 32
+
+
+class Envs(Face):
+    """Many environments with the Gym API in batches; made by :func:`agym.make`.
+
+    Whatever attribute or method this class does not have itself is looked up in every
+    environment: ``envs.gravity`` is a list of values, ``envs.some_method(1)`` a list of answers.
+    ``for env in envs`` and ``envs[i]`` give single environments.
+    """
+
+    def __init__(self, engine: Engine, executor: Executor, output: Output) -> None:
+        """Make the environments."""
+        super().__init__(engine, executor, output)
+        self._waiter = SyncWaiter(engine, executor)
+        self._pool: ThreadPoolExecutor | None = None
+        try:
+            self._result(engine.open())
+            self._describe()
+        except BaseException:
+            self.close()
+            raise
+
+    def _result(self, ticket: Ticket) -> Any:
+        self._waiter.wait(ticket)
+        return ticket.result()
+
+    def reset(
+        self,
+        seed: int | Sequence[int | None] | None = None,
+        options: dict[str, Any] | None = None,
+        *,
+        env_ids: Sequence[int] | None = None,
+    ) -> ResetResult:
+        """Reset every environment, or some of them.
+
+        Args:
+            seed: ``None``; an integer, then environment ``i`` gets ``seed + i``; or one per
+                environment.
+            options: Passed to every environment, and again at its automatic resets. Gymnasium's
+                ``options={"reset_mask": mask}`` names environments as ``env_ids`` does.
+            env_ids: Which environments to reset, ``None`` for all.
+
+        Returns:
+            The latest observations of all environments, and one info per environment, empty
+            for those that were not reset.
+
+        Raises:
+            UsageError: A seed, an id or the mask is not what it should be.
+            EnvError: An environment raised.
+            WorkerDied: A worker ended.
+        """
+        return self._reset_result(self._result(self._engine.reset(seed, options, env_ids)))
+
+    def step(self, actions: Any) -> StepResult:
+        """Step every environment.
+
+        Args:
+            actions: One action per environment, as a list or as a batch of arrays.
+
+        Raises:
+            UsageError: Wrong number, shape or dtype of actions; nothing was sent.
+            ResetNeededError: An environment was not reset, or raised; nothing was sent.
+            EnvError: An environment raised; several at once come as an ``ExceptionGroup``.
+            StepTimeout: The deadline passed.
+            WorkerDied: A worker ended.
+        """
+        return self._step_result(self._result(self._engine.step(actions)))
+
+    def render(self, env_ids: Sequence[int] | None = None) -> list[Any]:
+        """Render every environment, or some of them; a frame each, in the order of their ids."""
+        return list(self._result(self._engine.ask("render", env_ids=env_ids)))
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
+        """Call a method of every environment, or read an attribute; an answer each."""
+        return list(self._result(self._engine.ask("call", (name, args, kwargs))))
+
+    def get_attr(self, name: str) -> list[Any]:
+        """Read an attribute of every environment or of a wrapper around it; dots are allowed.
+
+        Raises:
+            AttributeError: There is none.
+        """
+        return self._attributes(name, self._result(self._engine.ask("get_attr", name)))
+
+    def set_attr(self, name: str, values: Any) -> None:
+        """Set an attribute of every environment.
+
+        Args:
+            name: The attribute, dots allowed.
+            values: A list or tuple with a value per environment, or one value for all.
+        """
+        self._result(self._engine.ask("set_attr", name, self._each(name, values)))
+
+    def parallel(self, function: Callable[..., Any], *iterables: Iterable[Any]) -> list[Any]:
+        """Call a function once per environment, concurrently in threads, and list the answers.
+
+        Args:
+            function: What to call, such as a model's prediction.
+            *iterables: One argument per environment each.
+
+        Raises:
+            UsageError: An iterable has not one entry per environment.
+        """
+        columns = [list(iterable) for iterable in iterables]
+        for column in columns:
+            if len(column) != self.num_envs:
+                raise UsageError(
+                    f"parallel got {len(column)} arguments for {self.num_envs} environments"
+                )
+        if self._pool is None:
+            threads = min(self.num_envs, PARALLEL_THREADS)
+            self._pool = ThreadPoolExecutor(threads, thread_name_prefix="agym-parallel")
+        calls = [self._pool.submit(function, *row) for row in zip(*columns, strict=True)]
+        return [call.result() for call in calls]
+
+    def close(self) -> None:
+        """Close all environments and end all workers, by force if need be. Twice is once."""
+        error: BaseException | None = None
+        for ticket, seconds in self._engine.closing():
+            self._waiter.wait(ticket, seconds)
+            error = ticket.error
+        self._executor.release()
+        if self._pool is not None:
+            self._pool.shutdown()
+            self._pool = None
+        if error is not None:
+            raise error
+
+    def __enter__(self) -> Self:
+        """Close at the end of the block."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        """Close."""
+        self.close()
+
+    def __getitem__(self, index: int) -> EnvHandle:
+        """One environment."""
+        return EnvHandle(self, self._index(index))
+
+    def __iter__(self) -> Iterator[EnvHandle]:
+        """The environments, one after the other."""
+        return (EnvHandle(self, i) for i in range(self.num_envs))
+
+    @property
+    def unwrapped(self) -> Broadcast:
+        """The innermost environments: ``envs.unwrapped.gravity`` is a list of values."""
+        return Broadcast(self, "unwrapped")
+
+    def __getattr__(self, name: str) -> Any:
+        """Look an attribute up in every environment."""
+        if name.startswith("_"):
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        return self._broadcast(name)
+
+    def _broadcast(self, name: str) -> Any:
+        values = self.get_attr(name)
+        return partial(self.call, name) if Marker.METHOD in values else values
+
+
+class Broadcast:
+    """An object inside every environment, by its path; attributes come as lists."""
+
+    def __init__(self, envs: Envs, path: str) -> None:
+        """Name the path from the environment."""
+        self._envs = envs
+        self._path = path
+
+    def __getattr__(self, name: str) -> Any:
+        """Look an attribute up in all of them."""
+        if name.startswith("_"):
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        return self._envs._broadcast(f"{self._path}.{name}")
+
+    def __repr__(self) -> str:
+        """Name the path."""
+        return f"Broadcast({self._envs!r}, {self._path!r})"
+
+
+class EnvHandle:
+    """One environment of many, with Gymnasium's API of a single one."""
+
+    def __init__(self, envs: Envs, index: int) -> None:
+        """Name the environment."""
+        self._envs = envs
+        self.index = index
+        self.observation_space = envs.single_observation_space
+        self.action_space = envs.single_action_space
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Reset it; gives ``observation, info``."""
+        envs = self._envs
+        seeds = None if seed is None else [seed]
+        ticket = envs._engine.reset(seeds, options, [self.index], narrow=True)
+        observations, infos = envs._result(ticket)
+        return envs._engine.table.observation.rows(observations, 1)[0], infos[0]
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Step it; gives ``observation, reward, terminated, truncated, info``."""
+        envs = self._envs
+        result = envs._result(envs._engine.step([action], [self.index]))
+        observation = envs._engine.table.observation.rows(result.observations, 1)[0]
+        reward, terminated, truncated = (column.tolist()[0] for column in result[1:4])
+        return observation, reward, terminated, truncated, result.infos[0]
+
+    def render(self) -> Any:
+        """Render it."""
+        return self._envs.render([self.index])[0]
+
+    def __repr__(self) -> str:
+        """Its place among the others."""
+        return f"{self._envs!r}[{self.index}]"

@@ -1,0 +1,214 @@
+"""Wiring: from what the caller names to factories, executor, engine and face."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import importlib
+import inspect
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+import gymnasium
+import gymnasium.error
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.vector import AutoresetMode
+
+from agym.core.autoreset import parse_mode
+from agym.core.engine import Engine
+from agym.core.host import Factory
+from agym.errors import UsageError
+from agym.executors.base import Executor, Placement
+from agym.executors.process import ProcessExecutor
+from agym.executors.serial import SerialExecutor
+from agym.faces.aio import AsyncEnvs
+from agym.faces.base import Face, Output
+from agym.faces.sync import Envs
+
+EnvLike = str | EnvSpec | Callable[..., gymnasium.Env[Any, Any]] | Sequence[Factory]
+Backend = str | Callable[[Placement], Executor]
+
+BACKENDS: dict[str, Callable[[Placement], Executor]] = {
+    "auto": SerialExecutor,
+    "serial": SerialExecutor,
+    "process": ProcessExecutor,
+}
+
+# Packages that register environments when they are imported, by the namespace of these.
+PROVIDERS = {"ALE": "ale_py"}
+
+AnyFace = TypeVar("AnyFace", bound=Face)
+
+
+def make(
+    env: EnvLike,
+    num_envs: int | None = None,
+    *,
+    backend: Backend = "auto",
+    workers: int | None = None,
+    autoreset: str | AutoresetMode = "disabled",
+    output: Output = "list",
+    copy: bool = True,
+    timeout: float | None = None,
+    start_method: str = "spawn",
+    **env_kwargs: Any,
+) -> Envs:
+    """Make many environments with the Gym API in batches, for scripts without asyncio.
+
+    Args:
+        env: An id, an ``EnvSpec``, a factory, or a list of factories.
+        num_envs: How many; not needed for a list. 1 by default.
+        backend: Where environments live: ``"serial"``, ``"process"``, ``"auto"`` (for now the
+            same as ``"serial"``), or an :class:`~agym.executors.base.Executor` class.
+        workers: Worker processes; environments are dealt to them in contiguous ranges. By
+            default as many as there are cores.
+        autoreset: ``"disabled"`` (a finished environment holds still until it is reset),
+            ``"next_step"`` or ``"same_step"``, as in Gymnasium.
+        output: ``"list"`` or ``"array"`` (stacked NumPy arrays). Infos are dicts in both.
+        copy: ``False`` for views that stay valid until the next but one full batch.
+        timeout: Deadline of one operation, in seconds. It ends waiting for workers, not a
+            ``"serial"`` step.
+        start_method: How worker processes start: ``"spawn"``, ``"forkserver"`` or ``"fork"``.
+        **env_kwargs: For the environment, as in ``gymnasium.make``.
+
+    Returns:
+        The environments, made and ready for ``reset``.
+
+    Raises:
+        UsageError: An argument cannot work.
+        EnvError: A constructor raised.
+
+    Example:
+        >>> import agym
+        >>> with agym.make("CartPole-v1", 3) as envs:
+        ...     observations, infos = envs.reset(seed=0)
+        ...     len(observations)
+        3
+    """
+    return _make(
+        Envs, env, num_envs, backend, workers, autoreset, output, copy, timeout, start_method,
+        env_kwargs,
+    )  # fmt: skip
+
+
+def make_async(
+    env: EnvLike,
+    num_envs: int | None = None,
+    *,
+    backend: Backend = "auto",
+    workers: int | None = None,
+    autoreset: str | AutoresetMode = "next_step",
+    output: Output = "array",
+    copy: bool = True,
+    timeout: float | None = None,
+    start_method: str = "spawn",
+    **env_kwargs: Any,
+) -> AsyncEnvs:
+    """Make many environments for async code.
+
+    The arguments are those of :func:`make`; the defaults are arrays and Gymnasium's next-step
+    autoreset.
+
+    Returns:
+        The environments, to be opened by ``async with`` or ``await``.
+
+    Raises:
+        UsageError: An argument cannot work.
+    """
+    return _make(
+        AsyncEnvs, env, num_envs, backend, workers, autoreset, output, copy, timeout, start_method,
+        env_kwargs,
+    )  # fmt: skip
+
+
+OPTIONS = tuple(
+    name for name, value in inspect.signature(make).parameters.items()
+    if value.kind is inspect.Parameter.KEYWORD_ONLY
+)  # fmt: skip
+
+
+def _make(
+    face: type[AnyFace],
+    env: EnvLike,
+    num_envs: int | None,
+    backend: Backend,
+    workers: int | None,
+    autoreset: str | AutoresetMode,
+    output: Output,
+    copy: bool,
+    timeout: float | None,
+    start_method: str,
+    env_kwargs: dict[str, Any],
+) -> AnyFace:
+    mode = parse_mode(autoreset)
+    if output not in ("list", "array"):
+        raise UsageError(f"output={output!r} is unknown: take 'list' or 'array'")
+    if workers is not None:
+        _check_count("workers", workers)
+    if timeout is not None and not timeout > 0:
+        raise UsageError(f"timeout={timeout!r} must be a positive number of seconds, or None")
+    for name in env_kwargs:
+        for option in difflib.get_close_matches(name, OPTIONS, n=1, cutoff=0.85):
+            raise UsageError(
+                f"unknown option {name!r}: did you mean {option!r}? If it is for the environment,"
+                f" pass a factory: lambda: gymnasium.make(..., {name}=...)"
+            )
+    executor_class = BACKENDS.get(backend) if isinstance(backend, str) else backend
+    if executor_class is None:
+        raise UsageError(f"backend={backend!r} is unknown: take one of {', '.join(BACKENDS)}")
+    factories = make_factories(env, num_envs, env_kwargs)
+    executor = executor_class(Placement(factories, mode, workers, start_method))
+    engine = Engine(executor, len(factories), autoreset=mode, timeout=timeout, copy=copy)
+    return face(engine, executor, output)
+
+
+def _check_count(name: str, value: Any) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise UsageError(f"{name}={value!r} must be a positive integer")
+
+
+def make_factories(
+    env: EnvLike, num_envs: int | None, env_kwargs: dict[str, Any]
+) -> list[Factory]:
+    """One function per environment that makes it; nothing is made here.
+
+    Raises:
+        UsageError: ``env`` is none of what it may be, or a list of another length than asked.
+    """
+    if num_envs is not None:
+        _check_count("num_envs", num_envs)
+    if isinstance(env, Sequence) and not isinstance(env, str):
+        if not env or not all(callable(factory) for factory in env):
+            raise UsageError("a list for env must hold factories: functions that make environments")
+        if num_envs not in (None, len(env)):
+            raise UsageError(f"num_envs={num_envs} contradicts the list of {len(env)} factories")
+        return [partial(factory, **env_kwargs) if env_kwargs else factory for factory in env]
+    factory: Factory
+    if isinstance(env, str | EnvSpec):
+        factory = partial(gymnasium.make, find_spec(env), **env_kwargs)
+    elif callable(env):
+        factory = partial(env, **env_kwargs) if env_kwargs else env
+    else:
+        raise UsageError(
+            f"env={env!r} must be an id, an EnvSpec, a factory, or a list of factories"
+        )
+    return [factory] * (num_envs or 1)
+
+
+def find_spec(env: str | EnvSpec) -> EnvSpec:
+    """Look an id up here, so that workers need not have what the caller's script registered.
+
+    Raises:
+        UsageError: There is no such environment; the cause is Gymnasium's own error.
+    """
+    if isinstance(env, EnvSpec):
+        return env
+    provider = PROVIDERS.get(env.partition("/")[0])
+    if provider is not None and env not in gymnasium.registry:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(provider)
+    try:
+        return gymnasium.spec(env)
+    except (gymnasium.error.Error, ImportError) as error:
+        raise UsageError(f"env={env!r} cannot be found: {error}") from error
