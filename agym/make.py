@@ -168,9 +168,7 @@ def _check_count(name: str, value: Any) -> None:
         raise UsageError(f"{name}={value!r} must be a positive integer")
 
 
-def make_factories(
-    env: EnvLike, num_envs: int | None, env_kwargs: dict[str, Any]
-) -> list[Factory]:
+def make_factories(env: EnvLike, num_envs: int | None, env_kwargs: dict[str, Any]) -> list[Factory]:
     """One function per environment that makes it; nothing is made here.
 
     Raises:

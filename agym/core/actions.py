@@ -38,6 +38,15 @@ def write_actions(
     Raises:
         UsageError: Wrong number, shape or dtype.
     """
+    if layout.single and blocks:
+        block = blocks[0]
+        if (
+            type(actions) is np.ndarray
+            and actions.dtype == block.dtype
+            and actions.shape == block.shape
+        ):
+            block[:] = actions  # the usual case: every environment, and nothing to convert
+            return None
     rows = slice(env_ids.start, env_ids.stop) if isinstance(env_ids, range) else list(env_ids)
     if layout.single and blocks:
         blocks[0][rows] = _column(actions, layout.leaves[0], env_ids)
@@ -61,7 +70,9 @@ def _columns(layout: Layout, actions: Any, env_ids: Ids) -> list[Any]:
         try:
             return layout.flatten(actions)
         except (KeyError, ValueError, TypeError) as error:
-            raise UsageError(f"the batch of actions does not fit {layout.space}: {error!r}") from error
+            raise UsageError(
+                f"the batch of actions does not fit {layout.space}: {error!r}"
+            ) from error
     rows = []
     for env_id, action in zip(env_ids, _sequence(actions, env_ids), strict=True):
         try:

@@ -26,6 +26,12 @@ class Collector:
         self._table = table
         self._copy = copy
         self._latest = 0
+        self._step_columns = [
+            [*plane.observations, plane.rewards, plane.terminated, plane.truncated]
+            for plane in table.planes
+        ]
+        # Batches of observations are the one array that there is.
+        self._plain = table.observation.single and not table.observation.objects
         # Environments whose latest row is not in the plane of the latest whole batch.
         self._strays: dict[int, int] = {}
 
@@ -42,16 +48,14 @@ class Collector:
     def step(self, ticket: Ticket) -> StepResult:
         """The rows of the ticket's environments, in ascending order of their ids."""
         self._note(ticket, ticket.extras)
-        plane = self._table.planes[ticket.plane]
-        *observations, rewards, terminated, truncated = self._columns(
-            ticket, [*plane.observations, plane.rewards, plane.terminated, plane.truncated]
+        *arrays, rewards, terminated, truncated = self._columns(
+            ticket, self._step_columns[ticket.plane]
         )
         infos = _infos(ticket.ids, ticket.extras)
-        if plane.final:
+        if self._table.final:
             self._add_final(ticket, infos, terminated | truncated)
-        return StepResult(
-            self._observations(ticket, observations), rewards, terminated, truncated, infos
-        )
+        observations = arrays[0] if self._plain else self._observations(ticket, arrays)
+        return StepResult(observations, rewards, terminated, truncated, infos)
 
     def _columns(self, ticket: Ticket, columns: list[Array]) -> list[Array]:
         if len(ticket.ids) < self._table.num_envs:

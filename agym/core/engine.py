@@ -29,6 +29,7 @@ from agym.core.operations import (
     ROW_KINDS,
     Death,
     Description,
+    Extras,
     Operation,
     Outcome,
 )
@@ -102,6 +103,8 @@ class Engine:
         # By environment: why it cannot step, and how its worker died.
         self._unready: dict[int, str] = dict.fromkeys(self._all, "has not been reset yet")
         self._dead: dict[int, Death] = {}
+        # Open, not closing, and every environment alive and reset: nothing to check before a step.
+        self._fine = False
 
     # ---------------------------------------------------------------- life
 
@@ -121,6 +124,7 @@ class Engine:
         if self._closing is not None:
             return
         self._closing = Ticket(CLOSE, "close", self._all)
+        self._fine = False
         for ticket in list(self._tickets.values()):
             ticket.finish(error=ClosedError("the environments were closed meanwhile"))
         resorts = (self._executor.close, self._executor.terminate, self._executor.kill)
@@ -147,8 +151,9 @@ class Engine:
             ResetNeededError: An environment must be reset first.
         """
         ids = self._all if env_ids is None else parse_env_ids(env_ids, self.num_envs)
-        self._check(ids)
-        self._check_steppable(ids)
+        if not (self._fine and self._order.idle):
+            self._check(ids)
+            self._check_steppable(ids)
         each = write_actions(self.table.action, self.table.actions, actions, ids)
         return self._dispatch("step", ids, each)
 
@@ -200,7 +205,9 @@ class Engine:
         if self._closing is not None:
             raise ClosedError("the environments are closed: make new ones")
         if not hasattr(self, "table"):
-            raise ClosedError("the environments are not open yet: use `async with` or `await` first")
+            raise ClosedError(
+                "the environments are not open yet: use `async with` or `await` first"
+            )
         if self._dead:
             for i in ids:
                 if i in self._dead:
@@ -225,17 +232,20 @@ class Engine:
     # ---------------------------------------------------------------- dispatch
 
     def _dispatch(self, kind: str, ids: Ids, each: list[Any] | None, shared: Any = None) -> Ticket:
-        ticket = Ticket(next(self._numbers), kind, ids, self._timeout)
+        ticket = Ticket(next(self._numbers), kind, ids)
+        if self._timeout is not None:
+            ticket.deadline = time.monotonic() + self._timeout
         if kind in ROW_KINDS:
             ticket.plane = (self._plane + 1) % PLANES
             if len(ids) == self.num_envs:
                 self._plane = ticket.plane
         self._tickets[ticket.number] = ticket
-        operation = Operation(
-            ticket.number, kind, ids[0], ids[-1] + 1, ticket.plane, each, shared
-        )
-        for part in self._order.admit(ticket, operation):
-            self._submit(part, ticket)
+        operation = Operation(ticket.number, kind, ids[0], ids[-1] + 1, ticket.plane, each, shared)
+        if self._order.take_all(ticket):
+            self._submit(operation, ticket)
+        else:
+            for part in self._order.admit(ticket, operation):
+                self._submit(part, ticket)
         return ticket
 
     def _submit(self, operation: Operation, ticket: Ticket) -> None:
@@ -246,6 +256,7 @@ class Engine:
             if operation.kind in ROW_KINDS and not isinstance(error, AgymError):
                 reason = f"was interrupted in {operation.kind}"
                 self._unready.update(dict.fromkeys(ticket.ids, reason))
+                self._fine = False
             ticket.finish(error=error)
             self._drop(ticket)
             raise
@@ -267,13 +278,13 @@ class Engine:
             if ticket.remaining == 0:
                 self._end(ticket)
             elif ticket.deadline is not None:
-                ticket.ended.append((start, stop))
+                ticket.ended += (range(start, stop),)
         if self._closing is not None and not self._closing.done and self._executor.ended:
             self._closing.finish()
 
     def _end(self, ticket: Ticket) -> None:
         """Every environment has ended its part."""
-        error = self._blame(ticket)
+        error = None if ticket.extras is None else self._blame(ticket, ticket.extras)
         value: Any = None
         if ticket.kind == "step":
             value = self._collector.step(ticket)
@@ -290,14 +301,16 @@ class Engine:
     def _drop(self, ticket: Ticket) -> None:
         """Forget a ticket; what waited for its rows goes on."""
         del self._tickets[ticket.number]
-        for part in self._order.release(ticket, self._tickets):
-            self._submit(part, self._tickets[part.number])
+        if not self._order.free_all(ticket):
+            for part in self._order.release(ticket, self._tickets):
+                self._submit(part, self._tickets[part.number])
 
-    def _blame(self, ticket: Ticket) -> BaseException | None:
+    def _blame(self, ticket: Ticket, extras: Extras) -> BaseException | None:
         """Turn what went wrong into the error to raise, and remember what it means."""
-        problems = [] if ticket.extras is None else ticket.extras.problems
+        problems = extras.problems
         if not problems:
             return None
+        self._fine = False
         for problem in problems:
             if isinstance(problem, Death):
                 self._dead.update(dict.fromkeys(problem.env_ids, problem))
@@ -318,6 +331,7 @@ class Engine:
         for i in ticket.ids:
             if i not in failed:
                 self._unready.pop(i, None)
+        self._fine = not (self._unready or self._dead or self._closing)
 
     def _describe(self, ticket: Ticket) -> BaseException | None:
         """All workers have made their environments: compare, and lay out the table."""

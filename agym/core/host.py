@@ -22,14 +22,12 @@ from agym.core.attributes import assign, look_up, peek
 from agym.core.autoreset import AtEnd, at_end
 from agym.core.layout import Layout
 from agym.core.operations import Description, Extras, Failure, Operation, Outcome
-from agym.core.slots import Plane, SlotTable, write_rows
+from agym.core.rows import Rows
+from agym.core.slots import PLANES, Array, SlotTable
 from agym.errors import UsageError
 
 Factory = Callable[[], gymnasium.Env[Any, Any]]
 Step = tuple[Any, Any, Any, Any, dict[str, Any]]
-
-# Observations are copied while they are still in the cache: after so many bytes of them.
-CHUNK_BYTES = 64 * 1024
 
 
 class EnvHost:
@@ -65,7 +63,9 @@ class EnvHost:
         # Steps of the whole range so far, and the count at which each episode began.
         self._rounds = 0
         self._begun = [0] * n
-        self._extras = Extras()
+        # Planes in which a flag of ours may be set.
+        self._flagged = [False] * PLANES
+        self._extras: Extras | None = None
 
     # ---------------------------------------------------------------- life
 
@@ -99,10 +99,7 @@ class EnvHost:
 
     def attach(self, table: SlotTable) -> None:
         """Take the table whose rows this host fills."""
-        self._table = table
-        self._whole = [plane.rows(self.first, self.stop) for plane in table.planes]
-        row_bytes = sum(block[0].nbytes for block in table.planes[0].observations)
-        self._chunk = max(1, CHUNK_BYTES // max(1, row_bytes))
+        self._rows = Rows(table, self.first, self.stop)
 
     def close(self) -> list[Failure]:
         """Close every environment, whatever the others do. Closing twice does nothing."""
@@ -120,93 +117,95 @@ class EnvHost:
 
     def run(self, operation: Operation) -> Outcome:
         """Do one operation on the environments that it names; nothing they raise gets out."""
-        number, kind, start, stop = operation[:4]
-        extras = self._extras
+        number, kind, start, stop, plane, each, _ = operation
         if kind == "step":
-            self._count(start, stop)
-            for low in range(start, stop, self._chunk):
-                self._step(operation.part(low, min(low + self._chunk, stop)), extras)
-        elif kind == "reset":
-            self._reset(operation, extras)
+            return Outcome(number, start, stop, self.step(start, stop, plane, each))
+        if kind == "reset":
+            self._reset(operation)
         else:
-            self._ask(operation, extras)
-        if not extras:
-            return Outcome(number, start, stop)
-        self._extras = Extras()
-        return Outcome(number, start, stop, extras)
+            self._ask(operation)
+        return Outcome(number, start, stop, self._take_extras())
 
-    def _count(self, start: int, stop: int) -> None:
-        """Count a step of each: one addition for the whole range, which is the usual case."""
+    def step(
+        self, start: int, stop: int, plane: int, each: list[list[Any]] | None = None
+    ) -> Extras | None:
+        """Step the environments ``start:stop``; what does not fit into their rows is returned."""
         if stop - start == len(self._envs):
             self._rounds += 1
         else:
             for i in range(start - self.first, stop - self.first):
                 self._begun[i] -= 1
+        chunk = self._rows.chunk
+        if stop - start <= chunk:
+            self._step_chunk(start, stop, plane, each)
+        else:
+            for low in range(start, stop, chunk):
+                high = min(low + chunk, stop)
+                part = each and each[low - start : high - start]
+                self._step_chunk(low, high, plane, part)
+        return self._take_extras()
 
-    def _step(self, operation: Operation, extras: Extras) -> None:
-        start = operation.start
-        steps = self._steps[start - self.first : operation.stop - self.first]
-        actions = self._actions(operation)
+    def _step_chunk(self, start: int, stop: int, plane: int, each: list[list[Any]] | None) -> None:
+        steps = self._steps
+        if stop - start < len(steps):
+            steps = steps[start - self.first : stop - self.first]
+        actions = self._rows.actions(start, stop, each)
         results: list[Step] = []
-        append = results.append
-        spoilt = False
-        while len(results) < len(steps):
-            done = len(results)
-            try:
-                for step, action in zip(steps[done:], actions[done:], strict=True):
-                    append(step(action))
-            except self._catch as exception:
-                i = len(results)
-                self._fail(exception, start + i, "step", extras, actions[i])
-                append(_NOTHING)
-                spoilt = True
-        rows = self._rows(operation)
-        if spoilt:
-            self._store_each(operation, rows, results, extras)
-            return
         try:
-            observations, rewards, terminated, truncated, infos = zip(*results, strict=True)
-            self._write(rows.observations, observations, start, extras.objects)
-            rows.rewards[:] = rewards
+            for step, action in zip(steps, actions):  # noqa: B905
+                results.append(step(action))
+            self._store(results, start, stop, plane)
+        except self._catch as error:
+            self._rescue(error, results, actions, start, stop, plane)
+
+    def _store(self, results: Sequence[Step], start: int, stop: int, plane: int) -> None:
+        """Store results as whole columns, then see to the episodes that ended."""
+        rows = self._rows.plane(plane, start, stop)
+        observations, rewards, terminated, truncated, infos = zip(*results, strict=True)
+        self._write(rows.observations, observations, start)
+        rows.rewards[:] = rewards
+        if any(infos):
+            for slot, info in enumerate(infos, start):
+                if info:
+                    self._extra.infos[slot] = dict(info)
+        done = any(terminated) or any(truncated)
+        if done or self._flagged[plane]:
             rows.terminated[:] = terminated
             rows.truncated[:] = truncated
-            if any(infos):
-                for slot, info in enumerate(infos, start):
-                    if info:
-                        extras.infos[slot] = dict(info)
-        except self._catch:
-            # Some environment returned what its space does not hold: find out which.
-            self._store_each(operation, rows, results, extras)
-            return
-        if any(terminated) or any(truncated):
-            for i, (ended, cut) in enumerate(zip(terminated, truncated, strict=True)):
-                if ended or cut:
-                    self._finish(start + i, operation, results[i], extras)
+            self._flagged[plane] = done or stop - start < len(self._steps)
+        if done:
+            for slot, result in enumerate(results, start):
+                if result[2] or result[3]:
+                    self._finish(slot, result, plane)
 
-    def _store_each(
-        self, operation: Operation, rows: Plane, results: list[Step], extras: Extras
+    def _rescue(
+        self,
+        error: BaseException,
+        results: list[Step],
+        actions: Sequence[Any],
+        start: int,
+        stop: int,
+        plane: int,
     ) -> None:
-        """Store results one by one, so that a bad one spoils no other."""
-        for i, result in enumerate(results):
-            if result is _NOTHING:
-                continue
-            slot = operation.start + i
-            one = rows.rows(i, i + 1)
+        """Something raised: go on one environment at a time, so that one spoils no other."""
+        rescued: list[Step | None] = [*results]
+        if len(results) < stop - start:
+            self._fail(error, start + len(results), "step", actions[len(results)])
+            rescued.append(None)
+        for slot in range(start + len(rescued), stop):
             try:
-                observation, reward, terminated, truncated, info = result
-                self._write(one.observations, [observation], slot, extras.objects)
-                one.rewards[0] = reward
-                one.terminated[0] = terminated
-                one.truncated[0] = truncated
-                if info:
-                    extras.infos[slot] = dict(info)
-            except self._catch as exception:
-                self._fail(exception, slot, "step", extras)
-                continue
-            if terminated or truncated:
-                self._finish(slot, operation, result, extras)
+                rescued.append(self._steps[slot - self.first](actions[slot - start]))
+            except self._catch as another:
+                self._fail(another, slot, "step", actions[slot - start])
+                rescued.append(None)
+        for slot, result in enumerate(rescued, start):
+            if result is not None:
+                try:
+                    self._store([result], slot, slot + 1, plane)
+                except self._catch as misfit:  # not what the space holds
+                    self._fail(misfit, slot, "step", actions[slot - start])
 
-    def _finish(self, slot: int, operation: Operation, result: Step, extras: Extras) -> None:
+    def _finish(self, slot: int, result: Step, plane: int) -> None:
         """An episode ended with ``result``: do now, or arrange for, what follows."""
         i = slot - self.first
         if type(self._steps[i]) is partial:
@@ -219,46 +218,48 @@ class EnvHost:
                 held = (copy.deepcopy(result[0]), 0.0, result[2], result[3], {})
                 self._steps[i] = partial(_hold_step, held)
             else:
-                row = slot - operation.start
-                one = self._rows(operation).rows(row, row + 1)
-                self._write(one.final, [result[0]], slot, extras.final_objects)
-                if extras.infos.pop(slot, None):
-                    extras.final_infos[slot] = dict(result[4])
-                observation, info = self._begin_again(i)
-                self._write(one.observations, [observation], slot, extras.objects)
-                if info:
-                    extras.infos[slot] = dict(info)
-        except self._catch as exception:
-            self._fail(exception, slot, "reset", extras)
+                row = self._rows.plane(plane, slot, slot + 1)
+                objects = self._rows.write(row.final, [result[0]], slot)
+                self._extra.final_objects.update(objects or {})
+                if self._extra.infos.pop(slot, None):
+                    self._extra.final_infos[slot] = dict(result[4])
+                self._reset_row(slot, row.observations, *self._begin_again(i))
+        except self._catch as error:
+            self._fail(error, slot, "reset")
 
     def _reset_step(self, i: int, _action: Any) -> Step:
         """Stand in for the step after a finished episode: reset, and ignore the action."""
         observation, info = self._begin_again(i)
         return observation, 0.0, False, False, info
 
-    def _reset(self, operation: Operation, extras: Extras) -> None:
-        rows = self._rows(operation)
+    def _reset(self, operation: Operation) -> None:
+        start, stop = operation.start, operation.stop
+        rows = self._rows.plane(operation.plane, start, stop)
         rows.rewards[:] = 0.0
         rows.terminated[:] = False
         rows.truncated[:] = False
-        seeds = operation.each or [None] * (operation.stop - operation.start)
+        seeds = operation.each or [None] * (stop - start)
         for row, seed in enumerate(seeds):
-            slot = operation.start + row
+            slot = start + row
             i = slot - self.first
             if seed is not None:
                 self._seeds[i] = seed
             self._options[i] = operation.shared
+            blocks = [block[row : row + 1] for block in rows.observations]
             try:
                 options = copy.deepcopy(operation.shared)
-                observation, info = self._begin(i, {"seed": seed, "options": options})
-                blocks = [block[row : row + 1] for block in rows.observations]
-                self._write(blocks, [observation], slot, extras.objects)
-                if info:
-                    extras.infos[slot] = dict(info)
-            except self._catch as exception:
-                self._fail(exception, slot, "reset", extras)
+                self._reset_row(slot, blocks, *self._begin(i, seed=seed, options=options))
+            except self._catch as error:
+                self._fail(error, slot, "reset")
 
-    def _begin(self, i: int, arguments: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def _reset_row(
+        self, slot: int, blocks: list[Array], observation: Any, info: dict[str, Any]
+    ) -> None:
+        self._write(blocks, [observation], slot)
+        if info:
+            self._extra.infos[slot] = dict(info)
+
+    def _begin(self, i: int, **arguments: Any) -> tuple[Any, dict[str, Any]]:
         self._steps[i] = self._envs[i].step
         self._episodes[i] += 1
         self._begun[i] = self._rounds
@@ -268,9 +269,9 @@ class EnvHost:
     def _begin_again(self, i: int) -> tuple[Any, dict[str, Any]]:
         """Reset by itself: no seed, so that its random stream goes on, but the same options."""
         options = self._options[i]
-        return self._begin(i, {} if options is None else {"options": copy.deepcopy(options)})
+        return self._begin(i) if options is None else self._begin(i, options=copy.deepcopy(options))
 
-    def _ask(self, operation: Operation, extras: Extras) -> None:
+    def _ask(self, operation: Operation) -> None:
         """Render, call, or look up: each environment answers with a value."""
         for slot in range(operation.start, operation.stop):
             env = self._envs[slot - self.first]
@@ -286,55 +287,34 @@ class EnvHost:
                 else:
                     assert operation.kind == "set_attr" and operation.each is not None
                     value = assign(env, operation.shared, operation.each[slot - operation.start])
-                extras.values[slot] = value
-            except self._catch as exception:
-                self._fail(exception, slot, operation.kind, extras)
+                self._extra.values[slot] = value
+            except self._catch as error:
+                self._fail(error, slot, operation.kind)
 
-    # ---------------------------------------------------------------- rows
+    # ---------------------------------------------------------------- what goes with an outcome
 
-    def _rows(self, operation: Operation) -> Plane:
-        if operation.start == self.first and operation.stop == self.stop:
-            return self._whole[operation.plane]
-        return self._table.planes[operation.plane].rows(operation.start, operation.stop)
+    @property
+    def _extra(self) -> Extras:
+        """The extras of the operation under way; most have none, so they are made when needed."""
+        if self._extras is None:
+            self._extras = Extras()
+        return self._extras
 
-    def _actions(self, operation: Operation) -> Sequence[Any]:
-        """One action per environment, out of the table: an environment may keep what it got."""
-        start, stop = operation.start, operation.stop
-        layout = self._table.action
-        blocks = [block[start:stop].copy() for block in self._table.actions]
-        if layout.single and blocks:
-            return blocks[0]
-        objects = operation.each or [[]] * (stop - start)
-        return [
-            layout.join([block[i] for block in blocks], objects[i]) for i in range(stop - start)
-        ]
+    def _take_extras(self) -> Extras | None:
+        extras, self._extras = self._extras, None
+        return extras
 
-    def _write(
-        self,
-        blocks: list[Any],
-        observations: Sequence[Any],
-        start: int,
-        objects: dict[int, list[Any]],
-    ) -> None:
-        layout = self._table.observation
-        if layout.single and blocks:
-            write_rows(blocks[0], observations)
-            return
-        flat = [layout.flatten(observation) for observation in observations]
-        for block, leaf in zip(blocks, layout.fixed, strict=True):
-            write_rows(block, [values[leaf] for values in flat])
-        if layout.objects:
-            for slot, values in enumerate(flat, start):
-                objects[slot] = [copy.deepcopy(values[leaf]) for leaf in layout.objects]
+    def _write(self, blocks: list[Array], observations: Sequence[Any], start: int) -> None:
+        objects = self._rows.write(blocks, observations, start)
+        if objects is not None:
+            self._extra.objects.update(objects)
 
-    def _fail(
-        self, exception: BaseException, slot: int, operation: str, extras: Extras, action: Any = None
-    ) -> None:
+    def _fail(self, error: BaseException, slot: int, operation: str, action: Any = None) -> None:
         """Note down that an environment raised; the engine asks for a reset before its next step."""
         i = slot - self.first
-        extras.problems.append(
+        self._extra.problems.append(
             Failure.of(
-                exception,
+                error,
                 slot,
                 operation,
                 seed=self._seeds[i],
@@ -348,10 +328,6 @@ class EnvHost:
 def _hold_step(held: Step, _action: Any) -> Step:
     """Stand in for every step of a finished environment that waits for its reset."""
     return held
-
-
-# Stands where a result would, for an environment that raised.
-_NOTHING: Any = (None, 0.0, False, False, {})
 
 
 def _describe(env: gymnasium.Env[Any, Any]) -> Description:

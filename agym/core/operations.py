@@ -41,6 +41,11 @@ class Operation(NamedTuple):
     each: list[Any] | None = None
     shared: Any = None
 
+    @property
+    def span(self) -> tuple[int, int, int]:
+        """Number, start and stop: what an outcome repeats."""
+        return self.number, self.start, self.stop
+
     def part(self, start: int, stop: int) -> Operation:
         """Cut out the part for the environments ``start:stop``."""
         if start == self.start and stop == self.stop:
@@ -144,17 +149,6 @@ class Extras:
         self.final_objects.update(other.final_objects)
         self.values.update(other.values)
         self.problems.extend(other.problems)
-
-    def __bool__(self) -> bool:
-        """Tell whether there is anything to carry."""
-        return bool(
-            self.infos
-            or self.final_infos
-            or self.objects
-            or self.final_objects
-            or self.values
-            or self.problems
-        )
 
 
 class Outcome(NamedTuple):

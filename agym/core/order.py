@@ -21,14 +21,11 @@ class Order:
     def __init__(self, num_envs: int) -> None:
         """Begin with no row owned."""
         self._nobody: list[Ticket | None] = [None] * num_envs
-        self._owners = list(self._nobody)
+        self._owners = self._nobody
         self._owned = 0
         self._held: dict[int, deque[Operation]] = {}
-
-    @property
-    def idle(self) -> bool:
-        """Whether no row is owned and nothing waits."""
-        return self._owned == 0 and not self._held
+        # No row is owned and nothing waits.
+        self.idle = True
 
     def stepping(self, ids: Ids) -> int | None:
         """Find an environment that has a step in flight or waiting."""
@@ -40,6 +37,25 @@ class Order:
                 return i
         return None
 
+    def take_all(self, ticket: Ticket) -> bool:
+        """Take every row for a ticket for all environments, if none is owned and nothing waits."""
+        if not self.idle or len(ticket.ids) < len(self._owners):
+            return False
+        if ticket.kind in ROW_KINDS:
+            self._owners = [ticket] * len(self._owners)
+            self._owned = len(self._owners)
+            self.idle = False
+        return True
+
+    def free_all(self, ticket: Ticket) -> bool:
+        """Undo :meth:`take_all`, if nothing waits for a row."""
+        if self._held or self._owned < len(self._owners) or len(ticket.ids) < len(self._owners):
+            return False
+        self._owners = self._nobody
+        self._owned = 0
+        self.idle = True
+        return True
+
     def admit(self, ticket: Ticket, operation: Operation) -> Iterator[Operation]:
         """Take the rows that are free and yield what may be submitted; hold back the rest.
 
@@ -50,12 +66,6 @@ class Order:
         """
         ids = ticket.ids
         row = operation.kind in ROW_KINDS
-        if len(ids) == len(self._owners) and not self._held and not (row and self._owned):
-            if row:
-                self._owners = [ticket] * len(ids)
-                self._owned = len(ids)
-            yield operation
-            return
         waiting = {i for i in ids if i in self._held or (row and self._owners[i] is not None)}
         position = {slot: k for k, slot in enumerate(ids)}
 
@@ -68,20 +78,20 @@ class Order:
                 self._held.setdefault(i, deque()).append(part(range(i, i + 1)))
             elif row:
                 self._own(i, ticket)
+        self.idle = not self._owned and not self._held
         free = tuple(i for i in ids if i not in waiting)
         if free:
             yield from map(part, runs(free))
 
     def _own(self, slot: int, ticket: Ticket) -> None:
+        if self._owners is self._nobody:
+            self._owners = list(self._nobody)
         self._owners[slot] = ticket
         self._owned += 1
 
-    def release(self, ticket: Ticket, tickets: dict[int, Ticket]) -> Iterator[Operation]:
-        """Free the rows of a ticket and yield what may go now."""
-        if self._owned == len(self._owners) == len(ticket.ids) and not self._held:
-            self._owners = list(self._nobody)
-            self._owned = 0
-            return
+    def release(self, ticket: Ticket, tickets: dict[int, Ticket]) -> list[Operation]:
+        """Free the rows of a ticket; gives what may be submitted now."""
+        freed = []
         for i in ticket.ids:
             if self._owners[i] is ticket:
                 self._owners[i] = None
@@ -91,6 +101,8 @@ class Order:
                 operation = queue.popleft()
                 if operation.kind in ROW_KINDS:
                     self._own(i, tickets[operation.number])
-                yield operation
+                freed.append(operation)
             if queue is not None and not queue:
                 del self._held[i]
+        self.idle = not self._owned and not self._held
+        return freed

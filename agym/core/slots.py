@@ -154,10 +154,7 @@ def write_rows(block: Array, rows: Sequence[Any]) -> None:
         np.copyto(block, np.asarray(rows), casting="same_kind")
         return
     shape = block.shape[1:]
-    for row in rows:
-        if type(row) is not np.ndarray or row.shape != shape:
-            break
-    else:
+    if _have_shape(rows, shape):
         # One call for all rows: end to end along their first axis they fill the block.
         np.concatenate(rows, out=block.reshape(len(rows) * shape[0], *shape[1:]))
         return
@@ -166,3 +163,12 @@ def write_rows(block: Array, rows: Sequence[Any]) -> None:
         if array.shape != shape:
             raise ValueError(f"a value of shape {array.shape} where the space has {shape}")
         np.copyto(target, array, casting="same_kind")
+
+
+def _have_shape(rows: Sequence[Any], shape: tuple[int, ...]) -> bool:
+    try:
+        if len(shape) == 1:  # concatenate itself sees to it that they have one dimension
+            return set(map(len, rows)) == set(shape)
+        return {row.shape for row in rows} == {shape}
+    except (AttributeError, TypeError):
+        return False

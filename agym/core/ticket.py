@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +13,8 @@ from agym.errors import StepTimeout
 class Ticket:
     """What the engine knows of one call.
 
+    What most tickets never get is a class attribute, since one is made for every step.
+
     Attributes:
         number: Its number, which every part of the operation and every outcome carries.
         kind: The operation.
@@ -21,41 +22,28 @@ class Ticket:
         remaining: How many of them have not ended yet. It goes on counting after a timeout.
         done: The result or the error is there.
         error: What to raise instead of giving a result.
+        ended: Which environments have ended, if there is a deadline.
         deadline: ``time.monotonic()`` at which the call times out, ``None`` for never.
         narrow: Its result is about its own environments only (a reset of some).
         plane: Which plane of the slot table takes its rows.
     """
 
-    __slots__ = (
-        "_callbacks",
-        "deadline",
-        "done",
-        "ended",
-        "error",
-        "extras",
-        "ids",
-        "kind",
-        "narrow",
-        "number",
-        "plane",
-        "remaining",
-        "value",
-    )
+    done = False
+    value: Any = None
+    error: BaseException | None = None
+    extras: Extras | None = None
+    narrow = False
+    plane = 0
+    deadline: float | None = None
+    ended: tuple[range, ...] = ()
+    _callbacks: tuple[Callable[[], None], ...] = ()
 
-    def __init__(self, number: int, kind: str, ids: Ids, timeout: float | None = None) -> None:
+    def __init__(self, number: int, kind: str, ids: Ids) -> None:
+        """Begin with nothing done."""
         self.number = number
         self.kind = kind
         self.ids = ids
         self.remaining = len(ids)
-        self.ended: list[tuple[int, int]] = []
-        self.done = False
-        self.value: Any = None
-        self.error: BaseException | None = None
-        self.extras: Extras | None = None
-        self.deadline = None if timeout is None else time.monotonic() + timeout
-        self.plane = 0
-        self.narrow = False
-        self._callbacks: list[Callable[[], None]] | None = None
 
     def finish(self, value: Any = None, error: BaseException | None = None) -> None:
         """Set result or error, once: what comes later is dropped."""
@@ -64,12 +52,12 @@ class Ticket:
         self.value = value
         self.error = error
         self.done = True
-        for callback in self._callbacks or ():
+        for callback in self._callbacks:
             callback()
 
     def on_done(self, callback: Callable[[], None]) -> None:
         """Have a function called when the ticket is done, which it must not be yet."""
-        self._callbacks = [*(self._callbacks or ()), callback]
+        self._callbacks += (callback,)
 
     def result(self) -> Any:
         """Give the value, or raise the error."""
@@ -79,7 +67,7 @@ class Ticket:
 
     def expire(self) -> None:
         """The deadline has passed: name those that are late."""
-        ended = {i for start, stop in self.ended for i in range(start, stop)}
+        ended = {i for ids in self.ended for i in ids}
         late = [i for i in self.ids if i not in ended]
         named = ", ".join(map(str, late[:8])) + (", ..." if len(late) > 8 else "")
         message = (

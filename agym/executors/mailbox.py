@@ -17,6 +17,7 @@ from __future__ import annotations
 import struct
 import time
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -57,32 +58,31 @@ class Mailbox:
         self._sent = 0
         self._received = 0
         self._completed = 0
-        self._steps: deque[Operation] = deque()
+        self._steps: deque[tuple[int, int, int]] = deque()
         self._asked: dict[tuple[int, int], Operation] = {}
         self._outcomes: list[Outcome] = []
 
-    def post(
-        self, operation: Operation, message: bytes | None, descriptor: int | None = None
-    ) -> None:
-        """Hand an operation over; it will have one outcome.
+    def post_step(self, number: int, start: int, stop: int, plane: int) -> None:
+        """Hand a step over that is all in the table; it will have one outcome."""
+        words = self._words
+        entry = RING + 2 * (self._tail % len(self.ids))
+        words[entry] = number
+        words[entry + 1] = start << 32 | stop << 1 | plane
+        self._steps.append((number, start, stop))
+        self._tail += 1
+        words[TAIL] = self._tail
+        self.bell.ring()
+
+    def post(self, operation: Operation, message: bytes, descriptor: int | None = None) -> None:
+        """Hand any operation over; it will have one outcome.
 
         Args:
             operation: What to do, within this worker's range.
-            message: The operation packed, unless :func:`fits_ring`.
-            descriptor: A file descriptor to send along with a message.
+            message: The same, packed.
+            descriptor: A file descriptor to send along.
         """
-        words = self._words
-        if message is None:
-            entry = RING + 2 * (self._tail % len(self.ids))
-            words[entry] = operation.number
-            words[entry + 1] = operation.start << 32 | operation.stop << 1 | operation.plane
-            self._steps.append(operation)
-            self._tail += 1
-            words[TAIL] = self._tail
-            self.bell.ring()
-        else:
-            self._asked[operation.number, operation.start] = operation
-            self.send(operation, message, descriptor)
+        self._asked[operation.number, operation.start] = operation
+        self.send(operation, message, descriptor)
 
     def send(self, operation: Operation, message: bytes, descriptor: int | None = None) -> None:
         """Send a packed operation that has no outcome; its bytes wake the worker."""
@@ -91,17 +91,18 @@ class Mailbox:
         self._sent += 1
         self._words[SENT] = self._sent
 
-    def collect(self) -> list[Outcome]:
+    def collect(self) -> Sequence[Outcome]:
         """Take the outcomes that have come."""
         words = self._words
         # The count is read before the messages: what was sent before it is among them then.
-        completed = words[COMPLETED]
-        while self._received < words[ANSWERED] and not self.channel.ended:
+        completed, answered = words[COMPLETED], words[ANSWERED]
+        if completed == self._completed and answered <= self._received and not self._outcomes:
+            return ()
+        while self._received < answered and not self.channel.ended:
             self.receive()
         outcomes, self._outcomes = self._outcomes, []
         for _ in range(completed - self._completed):
-            number, _, start, stop = self._steps.popleft()[:4]
-            outcomes.append(Outcome(number, start, stop))
+            outcomes.append(Outcome(*self._steps.popleft()))
         self._completed = completed
         return outcomes
 
@@ -112,29 +113,24 @@ class Mailbox:
             number, start, stop = _UP.unpack_from(payload)
             operation = self._asked.pop((number, start), None)
             if operation is None:
-                operation = next(s for s in self._steps if s[0] == number and s[2] == start)
-                self._steps.remove(operation)
+                self._steps.remove((number, start, stop))
             try:
                 extras = unpack(payload[_UP.size :])
             except Exception as error:
-                extras = Extras(problems=[Failure.of(error, start, operation.kind)])
+                kind = "step" if operation is None else operation.kind
+                extras = Extras(problems=[Failure.of(error, start, kind)])
             self._outcomes.append(Outcome(number, start, stop, extras))
         self.channel.flush()
 
     def abandon(self, death: Death) -> list[Outcome]:
         """The worker is gone: what it had finished, and a death for all that it still owed."""
-        outcomes = self.collect()
-        for operation in [*self._asked.values(), *self._steps]:
-            extras = Extras(problems=[death])
-            outcomes.append(Outcome(operation.number, operation.start, operation.stop, extras))
+        outcomes = [*self.collect()]
+        owed = [operation.span for operation in self._asked.values()]
+        for number, start, stop in [*owed, *self._steps]:
+            outcomes.append(Outcome(number, start, stop, Extras(problems=[death])))
         self._asked.clear()
         self._steps.clear()
         return outcomes
-
-
-def fits_ring(operation: Operation) -> bool:
-    """Whether an operation can go through shared memory."""
-    return operation.kind == "step" and operation.each is None
 
 
 class MailboxWorker:
@@ -176,10 +172,10 @@ class MailboxWorker:
         entry = RING + 2 * (self._head % (host.stop - host.first))
         number, packed = words[entry], words[entry + 1]
         start, stop, plane = packed >> 32, packed >> 1 & 0x7FFFFFFF, packed & 1
-        outcome = host.run(Operation(number, "step", start, stop, plane))
+        extras = host.step(start, stop, plane)
         self._head += 1
-        if outcome.extras is not None:
-            self.answer(outcome)
+        if extras is not None:
+            self.answer(Outcome(number, start, stop, extras))
         else:
             self._completed += 1
             words[COMPLETED] = self._completed

@@ -21,7 +21,7 @@ from agym.core.operations import CLOSE, OPEN, Death, Extras, Operation, Outcome
 from agym.core.slots import SlotTable
 from agym.executors.base import Executor, Placement, close_host, open_host
 from agym.executors.channel import Channel
-from agym.executors.mailbox import Mailbox, MailboxWorker, fits_ring, mailbox_fields
+from agym.executors.mailbox import Mailbox, MailboxWorker, mailbox_fields
 from agym.executors.supervisor import WorkerProcess, check_platform
 from agym.executors.wire import pack_by_value
 
@@ -52,7 +52,10 @@ class ProcessExecutor(Executor):
     def _start(self, worker: int, ids: range) -> None:
         ours, theirs = socket.socketpair()
         process = WorkerProcess(
-            work, (theirs, len(ids)), name=f"agym-{worker}", start_method=self.placement.start_method
+            work,
+            (theirs, len(ids)),
+            name=f"agym-{worker}",
+            start_method=self.placement.start_method,
         )
         try:
             process.start()
@@ -81,18 +84,30 @@ class ProcessExecutor(Executor):
         table.arena.close()
 
     def submit(self, operation: Operation) -> None:
-        """Post to the mailboxes of the workers concerned; all parts are packed before one is sent."""
-        posts = []
+        """Post to the mailboxes concerned: a plain step through their rings, the rest as messages."""
+        if operation.kind == "step" and operation.each is None and not self._dead:
+            number, _, start, stop, plane, _, _ = operation
+            for mailbox in self._mailboxes:
+                ids = mailbox.ids
+                if start < ids.stop and ids.start < stop:
+                    low, high = max(start, ids.start), min(stop, ids.stop)
+                    mailbox.post_step(number, low, high, plane)
+        else:
+            self._submit_messages(operation)
+
+    def _submit_messages(self, operation: Operation) -> None:
+        """All parts are packed before one is sent: what cannot be packed leaves nothing half done."""
+        messages = []
         for worker, mailbox in enumerate(self._mailboxes):
             start = max(operation.start, mailbox.ids.start)
             stop = min(operation.stop, mailbox.ids.stop)
             if start < stop:
                 part = operation.part(start, stop)
-                posts.append((worker, part, None if fits_ring(part) else pack_by_value(part)))
-        for worker, part, message in posts:
+                messages.append((worker, part, pack_by_value(part)))
+        for worker, part, message in messages:
             if worker in self._dead:
                 extras = Extras(problems=[self._dead[worker]])
-                self._outcomes.append(Outcome(part.number, part.start, part.stop, extras))
+                self._outcomes.append(Outcome(*part.span, extras))
             else:
                 self._mailboxes[worker].post(part, message)
 

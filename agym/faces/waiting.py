@@ -34,6 +34,8 @@ class SyncWaiter:
 
     def wait(self, ticket: Ticket, seconds: float | None = None) -> None:
         """Wait until a ticket is done, or for so many seconds."""
+        if self._ready(ticket):
+            return
         begun = time.perf_counter()
         slept = not self._patience.watch(lambda: self._ready(ticket))
         if slept:
@@ -105,14 +107,13 @@ class AsyncWaiter:
         slept = not self._patience.watch(lambda: self.ready(ticket))
         if slept:
             yield from self._sleep(ticket)
-        elif begun - self._last_turn > TURN_SECONDS:
-            yield
-        else:
-            self._patience.learn(time.perf_counter() - begun, slept=False)
-            return
-        self._last_turn = time.perf_counter()
+        now = time.perf_counter()
+        self._patience.learn(now - begun, slept=slept)
         if slept:
-            self._patience.learn(self._last_turn - begun, slept=True)
+            self._last_turn = now
+        elif now - self._last_turn > TURN_SECONDS:
+            self._last_turn = now
+            yield
 
     def ready(self, ticket: Ticket) -> bool:
         """Take in what has come, and tell whether a ticket is done."""

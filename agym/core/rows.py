@@ -1,0 +1,81 @@
+"""A host's own rows of the slot table: actions out of it, observations into it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+from agym.core.slots import Array, Plane, SlotTable, write_rows
+
+# Observations are copied while they are still in the cache: after so many bytes of them.
+CHUNK_BYTES = 64 * 1024
+
+
+class Rows:
+    """The rows ``first:stop``.
+
+    Attributes:
+        chunk: How many environments to step before their observations are copied.
+    """
+
+    def __init__(self, table: SlotTable, first: int, stop: int) -> None:
+        """Make views of the whole range once, since that is what most steps write."""
+        self._table = table
+        self._first = first
+        self._stop = stop
+        self._whole = [plane.rows(first, stop) for plane in table.planes]
+        self._whole_actions = [block[first:stop] for block in table.actions]
+        self._plain = table.observation.single and not table.observation.objects
+        row_bytes = sum(block[0].nbytes for block in table.planes[0].observations)
+        self.chunk = max(1, CHUNK_BYTES // max(1, row_bytes))
+
+    def plane(self, plane: int, start: int, stop: int) -> Plane:
+        """The results of the environments ``start:stop`` in one plane."""
+        if start == self._first and stop == self._stop:
+            return self._whole[plane]
+        return self._table.planes[plane].rows(start, stop)
+
+    def actions(self, start: int, stop: int, each: list[list[Any]] | None) -> Sequence[Any]:
+        """One action per environment. It is a copy, since an environment may keep what it got."""
+        blocks = self._whole_actions
+        if start != self._first or stop != self._stop:
+            blocks = [block[start:stop] for block in self._table.actions]
+        layout = self._table.action
+        if layout.single and blocks:
+            return blocks[0].copy()
+        blocks = [block.copy() for block in blocks]
+        objects = each or [[]] * (stop - start)
+        return [
+            layout.join([block[i] for block in blocks], objects[i]) for i in range(stop - start)
+        ]
+
+    def write(
+        self, blocks: list[Array], observations: Sequence[Any], start: int
+    ) -> dict[int, list[Any]] | None:
+        """Write observations of consecutive environments.
+
+        Args:
+            blocks: An array for each fixed leaf, a row per observation.
+            observations: What the environments returned.
+            start: The first environment.
+
+        Returns:
+            Copies of the object leaves by environment, ``None`` if the space has none.
+
+        Raises:
+            Exception: An observation does not fit the space.
+        """
+        if self._plain:
+            write_rows(blocks[0], observations)
+            return None
+        layout = self._table.observation
+        flat = [layout.flatten(observation) for observation in observations]
+        for block, leaf in zip(blocks, layout.fixed, strict=True):
+            write_rows(block, [values[leaf] for values in flat])
+        if not layout.objects:
+            return None
+        return {
+            slot: [copy.deepcopy(values[leaf]) for leaf in layout.objects]
+            for slot, values in enumerate(flat, start)
+        }
