@@ -150,25 +150,26 @@ def write_rows(block: Array, rows: Sequence[Any]) -> None:
         ValueError: A row has another shape.
         TypeError: A row cannot be cast to the block's dtype within its kind.
     """
-    if block.ndim == 1:
-        np.copyto(block, np.asarray(rows), casting="same_kind")
-        return
     shape = block.shape[1:]
-    if _have_shape(rows, shape):
-        # One call for all rows: end to end along their first axis they fill the block.
-        np.concatenate(rows, out=block.reshape(len(rows) * shape[0], *shape[1:]))
-        return
-    for target, row in zip(block, rows, strict=True):
+    first = rows[0]
+    if type(first) is np.ndarray and first.shape == shape:
+        if block.dtype == first.dtype and block.dtype.kind == "f":
+            # NumPy sees to it that all rows have one shape; any real number may become a float.
+            block[:] = rows
+            return
+        if {np.shape(row) for row in rows} == {shape} and shape:
+            # One call for all rows: end to end along their first axis they fill the block.
+            np.concatenate(rows, out=block.reshape(len(rows) * shape[0], *shape[1:]))
+            return
+    elif not shape:
+        column = np.asarray(rows)
+        if column.shape == block.shape and np.can_cast(column.dtype, block.dtype, "same_kind"):
+            block[:] = column
+            return
+    for k, row in enumerate(rows):
         array = np.asarray(row)
         if array.shape != shape:
             raise ValueError(f"a value of shape {array.shape} where the space has {shape}")
-        np.copyto(target, array, casting="same_kind")
-
-
-def _have_shape(rows: Sequence[Any], shape: tuple[int, ...]) -> bool:
-    try:
-        if len(shape) == 1:  # concatenate itself sees to it that they have one dimension
-            return set(map(len, rows)) == set(shape)
-        return {row.shape for row in rows} == {shape}
-    except (AttributeError, TypeError):
-        return False
+        if not np.can_cast(array.dtype, block.dtype, "same_kind"):
+            raise TypeError(f"a value of dtype {array.dtype} where the space has {block.dtype}")
+        block[k] = array

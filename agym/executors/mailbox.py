@@ -94,16 +94,22 @@ class Mailbox:
     def collect(self) -> Sequence[Outcome]:
         """Take the outcomes that have come."""
         words = self._words
-        # The count is read before the messages: what was sent before it is among them then.
-        completed, answered = words[COMPLETED], words[ANSWERED]
-        if completed == self._completed and answered <= self._received and not self._outcomes:
+        while True:
+            # The count is read before the messages: what was sent before it is among them then.
+            # And it is read again after them: a bell may have been read among them.
+            completed, answered = words[COMPLETED], words[ANSWERED]
+            if completed == self._completed and answered <= self._received:
+                break
+            while self._received < answered and not self.channel.ended:
+                self.receive()
+            for _ in range(completed - self._completed):
+                self._outcomes.append(Outcome(*self._steps.popleft()))
+            self._completed = completed
+            if self.channel.ended:
+                break
+        if not self._outcomes:
             return ()
-        while self._received < answered and not self.channel.ended:
-            self.receive()
         outcomes, self._outcomes = self._outcomes, []
-        for _ in range(completed - self._completed):
-            outcomes.append(Outcome(*self._steps.popleft()))
-        self._completed = completed
         return outcomes
 
     def receive(self) -> None:
@@ -153,8 +159,7 @@ class MailboxWorker:
         words = self._words
         while not self._channel.ended:
             tail = words[TAIL]
-            while self._received < words[SENT] and not self._channel.ended:
-                self._receive()
+            self._receive_all(words[SENT])
             if self._inbox and _DOWN.unpack_from(self._inbox[0])[0] <= self._head:
                 operation = self.next_message()
                 if operation is None:
@@ -195,10 +200,9 @@ class MailboxWorker:
         Raises:
             EOFError: The caller is gone.
         """
-        while not self._inbox:
-            if self._channel.ended:
-                raise EOFError("the caller is gone")
-            self._receive()
+        self._receive_all(self._received + (not self._inbox))
+        if not self._inbox:
+            raise EOFError("the caller is gone")
         payload = self._inbox.popleft()
         try:
             operation: Operation = unpack(payload[_DOWN.size :])
@@ -209,12 +213,15 @@ class MailboxWorker:
             return None
         return operation
 
+    def _receive_all(self, sent: int) -> None:
+        """Read until so many messages have come; their bytes are on the way."""
+        while self._received < sent and not self._channel.ended:
+            self._receive()
+            if self._received < sent:
+                self._channel.wait(RECHECK_SECONDS)
+
     def _receive(self) -> None:
-        """Read what has come; sleep until something comes if nothing has."""
         messages = self._channel.drain()
-        if not messages and not self._channel.ended:
-            self._channel.wait(RECHECK_SECONDS)
-            messages = self._channel.drain()
         self._received += len(messages)
         self._inbox.extend(messages)
 
@@ -228,6 +235,8 @@ class MailboxWorker:
         if slept:
             self._bell.park()
             while not self._news() and not self._channel.ended:
+                # Sleep first: reading might take the very bell that came since the last look.
+                self._channel.wait(RECHECK_SECONDS)
                 self._receive()
             self._bell.unpark()
         self._patience.learn(time.perf_counter() - begun, slept=slept)
