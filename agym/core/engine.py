@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from gymnasium.vector import AutoresetMode
 
 from agym.core.actions import write_actions
-from agym.core.arguments import Ids, parse_env_ids, parse_seeds, runs, take_mask
+from agym.core.arguments import Ids, parse_env_ids, parse_seeds, take_mask
 from agym.core.collect import Collector
 from agym.core.layout import Layout
 from agym.core.operations import (
@@ -45,8 +45,8 @@ GRACE_SECONDS = (5.0, 1.0, 1.0)
 class Runs(Protocol):
     """What an engine needs of an executor; see :class:`agym.executors.base.Executor`."""
 
-    shared: bool
-
+    @property
+    def shared(self) -> bool: ...
     def start(self) -> None: ...
     def attach(self, table: SlotTable) -> None: ...
     def submit(self, operation: Operation) -> None: ...

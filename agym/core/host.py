@@ -3,9 +3,9 @@
 A host makes, steps, resets, renders and closes the environments of one contiguous range, all
 from the thread that calls it. Serial calls it directly; a worker runs it behind a mailbox.
 
-The hot loop does nothing per environment but ``append(step(action))``: what follows an
-episode's end is not a test in the loop but another function in its place in the list of step
-functions (:meth:`EnvHost._reset_step`, :func:`_hold_step`), and everything else works on whole columns.
+The hot loop does nothing per environment but ``append(step(action))``, and everything else
+works on whole columns. What follows an episode's end is not a test in the loop: another function
+takes the environment's place in the list of step functions (``_reset_step``, ``_hold_step``).
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ class EnvHost:
                 self._steps[i] = partial(self._reset_step, i)
             elif self._at_end is AtEnd.HOLD:
                 # A copy, since the environment may reuse its arrays.
-                held = (copy.deepcopy(result[0]), 0.0, result[2], result[3], {})
+                held: Step = (copy.deepcopy(result[0]), 0.0, result[2], result[3], {})
                 self._steps[i] = partial(_hold_step, held)
             else:
                 row = self._rows.plane(plane, slot, slot + 1)
@@ -285,8 +285,9 @@ class EnvHost:
                 elif operation.kind == "get_attr":
                     value = peek(env, operation.shared)
                 else:
-                    assert operation.kind == "set_attr" and operation.each is not None
-                    value = assign(env, operation.shared, operation.each[slot - operation.start])
+                    assert operation.each is not None
+                    value = None
+                    assign(env, operation.shared, operation.each[slot - operation.start])
                 self._extra.values[slot] = value
             except self._catch as error:
                 self._fail(error, slot, operation.kind)
@@ -310,7 +311,7 @@ class EnvHost:
             self._extra.objects.update(objects)
 
     def _fail(self, error: BaseException, slot: int, operation: str, action: Any = None) -> None:
-        """Note down that an environment raised; the engine asks for a reset before its next step."""
+        """Note down that an environment raised."""
         i = slot - self.first
         self._extra.problems.append(
             Failure.of(

@@ -36,8 +36,8 @@ class Rows:
             return self._whole[plane]
         return self._table.planes[plane].rows(start, stop)
 
-    def actions(self, start: int, stop: int, each: list[list[Any]] | None) -> Sequence[Any]:
-        """One action per environment. It is a copy, since an environment may keep what it got."""
+    def actions(self, start: int, stop: int, each: list[list[Any]] | None) -> Any:
+        """One action per environment: an array or a list, and a copy, since it may be kept."""
         blocks = self._whole_actions
         if start != self._first or stop != self._stop:
             blocks = [block[start:stop] for block in self._table.actions]

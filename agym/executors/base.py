@@ -16,6 +16,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import ClassVar
 
 from gymnasium.vector import AutoresetMode
@@ -48,7 +49,7 @@ class Placement:
         n = len(self.factories)
         workers = min(workers, n)
         bounds = [n * k // workers for k in range(workers + 1)]
-        return [range(a, b) for a, b in zip(bounds, bounds[1:], strict=False)]
+        return [range(start, stop) for start, stop in pairwise(bounds)]
 
 
 class Executor(ABC):

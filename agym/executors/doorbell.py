@@ -86,8 +86,6 @@ class Patience:
 
     def watch(self, ready: Callable[[], bool]) -> bool:
         """Watch for at most :data:`SPIN_SECONDS`, and tell whether it became ready."""
-        if ready():
-            return True
         if self._expected > SPIN_SECONDS:
             return False
         end = time.perf_counter() + SPIN_SECONDS

@@ -66,7 +66,7 @@ class ProcessExecutor(Executor):
             theirs.close()
         fields = mailbox_fields(len(ids))
         arena = Arena(Arena.size_of(fields), shared=True)
-        mailbox = Mailbox(memoryview(arena.carve(fields)["words"]), Channel(ours), ids)
+        mailbox = Mailbox(arena.carve(fields)["words"].data, Channel(ours), ids)
         self._processes.append(process)
         self._mailboxes.append(mailbox)
         factories = self.placement.factories[ids.start : ids.stop]
@@ -84,7 +84,7 @@ class ProcessExecutor(Executor):
         table.arena.close()
 
     def submit(self, operation: Operation) -> None:
-        """Post to the mailboxes concerned: a plain step through their rings, the rest as messages."""
+        """Post to the mailboxes concerned: a plain step in the ring, the rest as messages."""
         if operation.kind == "step" and operation.each is None and not self._dead:
             number, _, start, stop, plane, _, _ = operation
             for mailbox in self._mailboxes:
@@ -96,7 +96,7 @@ class ProcessExecutor(Executor):
             self._submit_messages(operation)
 
     def _submit_messages(self, operation: Operation) -> None:
-        """All parts are packed before one is sent: what cannot be packed leaves nothing half done."""
+        """Pack all parts before one is sent: what cannot be packed leaves nothing half done."""
         messages = []
         for worker, mailbox in enumerate(self._mailboxes):
             start = max(operation.start, mailbox.ids.start)
@@ -208,7 +208,7 @@ async def work(end: socket.socket, count: int) -> None:
         fields = mailbox_fields(count)
         mail = Arena(Arena.size_of(fields), descriptor=channel.next_descriptor())
         mail.close()
-        worker = MailboxWorker(memoryview(mail.carve(fields)["words"]), channel)
+        worker = MailboxWorker(mail.carve(fields)["words"].data, channel)
         make = worker.next_message()
         if make is None:
             return  # its factories cannot be read here, and the caller has been told

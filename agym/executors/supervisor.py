@@ -27,20 +27,20 @@ from agym.errors import MissingExtraError, UsageError
 try:
     import uvloop
 except ImportError:  # on Windows
-    uvloop = None
+    uvloop = None  # type: ignore[assignment]
 
 # One core per worker: the native thread pools of what environments import stay out of the way.
-THREAD_CAPS = {
-    name: "1"
-    for name in (
+THREAD_CAPS = dict.fromkeys(
+    (
         "OMP_NUM_THREADS",
         "OPENBLAS_NUM_THREADS",
         "MKL_NUM_THREADS",
         "VECLIB_MAXIMUM_THREADS",
         "NUMEXPR_NUM_THREADS",
         "NUMBA_NUM_THREADS",
-    )
-}
+    ),
+    "1",
+)
 
 _starting = threading.Lock()
 

@@ -16,7 +16,7 @@ from agym.executors.base import Executor
 Output = Literal["list", "array"]
 
 
-class ListSpace(spaces.Tuple):
+class ListSpace(spaces.Tuple[Any]):
     """A space per environment; samples are lists, as agymc's were."""
 
     def sample(self, *args: Any, **kwargs: Any) -> Any:

@@ -103,12 +103,14 @@ class AsyncWaiter:
 
     def wait(self, ticket: Ticket) -> Generator[Any, None, None]:
         """Wait until a ticket is done."""
-        begun = time.perf_counter()
-        slept = not self._patience.watch(lambda: self.ready(ticket))
-        if slept:
-            yield from self._sleep(ticket)
-        now = time.perf_counter()
-        self._patience.learn(now - begun, slept=slept)
+        begun = now = time.perf_counter()
+        slept = False
+        if not self.ready(ticket):
+            slept = not self._patience.watch(lambda: self.ready(ticket))
+            if slept:
+                yield from self._sleep(ticket)
+            now = time.perf_counter()
+            self._patience.learn(now - begun, slept=slept)
         if slept:
             self._last_turn = now
         elif now - self._last_turn > TURN_SECONDS:
