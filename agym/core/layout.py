@@ -27,11 +27,18 @@ class Leaf:
         path: Where it stands in the nested value, as one would write it: ``['a'][0]``.
         dtype: Its NumPy dtype, ``None`` for an object leaf.
         shape: Its shape for one environment, ``()`` for an object leaf.
+        zero_dim: Its values are arrays without a dimension (a Box of shape ``()``), which
+            iterating over a batch would turn into scalars.
     """
 
     path: str
     dtype: np.dtype[Any] | None
     shape: tuple[int, ...] = ()
+    zero_dim: bool = False
+
+    def split(self, batch: Any) -> list[Any]:
+        """Cut a batch of this leaf into a value per environment."""
+        return [batch[i, ...] for i in range(len(batch))] if self.zero_dim else list(batch)
 
 
 class Layout:
@@ -80,11 +87,12 @@ class Layout:
     def rows(self, batch: Any, count: int) -> list[Any]:
         """Cut a batch (nested arrays, tuples for object leaves) into a list of ``count`` values."""
         if self.single:
-            return list(batch)
-        columns = self.flatten(batch)
-        if not columns:
+            return self.leaves[0].split(batch)
+        if not self.leaves:
             return [self.unflatten(()) for _ in range(count)]
-        return [self.unflatten(row) for row in zip(*columns, strict=True)]
+        columns = zip(self.leaves, self.flatten(batch), strict=True)
+        rows = zip(*(leaf.split(column) for leaf, column in columns), strict=True)
+        return [self.unflatten(row) for row in rows]
 
 
 def _walk(space: Space[Any], path: str) -> Iterator[Leaf]:
@@ -95,7 +103,9 @@ def _walk(space: Space[Any], path: str) -> Iterator[Leaf]:
         for i, child in enumerate(space.spaces):
             yield from _walk(child, f"{path}[{i}]")
     elif isinstance(space, FIXED) and not np.dtype(space.dtype).hasobject:
-        yield Leaf(path, np.dtype(space.dtype), tuple(space.shape or ()))
+        shape = tuple(space.shape or ())
+        zero_dim = shape == () and isinstance(space, spaces.Box)
+        yield Leaf(path, np.dtype(space.dtype), shape, zero_dim)
     else:
         yield Leaf(path, None)
 

@@ -26,7 +26,10 @@ class Rows:
         self._stop = stop
         self._whole = [plane.rows(first, stop) for plane in table.planes]
         self._whole_actions = [block[first:stop] for block in table.actions]
+        # One array is all there is: what it is iterated into is what environments take.
         self._plain = table.observation.single and not table.observation.objects
+        leaf = table.action.leaves[0] if table.action.single else None
+        self._plain_actions = leaf is not None and leaf.dtype is not None and not leaf.zero_dim
         row_bytes = sum(block[0].nbytes for block in table.planes[0].observations)
         self.chunk = max(1, CHUNK_BYTES // max(1, row_bytes))
 
@@ -41,13 +44,16 @@ class Rows:
         blocks = self._whole_actions
         if start != self._first or stop != self._stop:
             blocks = [block[start:stop] for block in self._table.actions]
-        layout = self._table.action
-        if layout.single and blocks:
+        if self._plain_actions:
             return blocks[0].copy()
-        blocks = [block.copy() for block in blocks]
+        layout = self._table.action
+        columns = [
+            layout.leaves[i].split(block.copy())
+            for i, block in zip(layout.fixed, blocks, strict=True)
+        ]
         objects = each or [[]] * (stop - start)
         return [
-            layout.join([block[i] for block in blocks], objects[i]) for i in range(stop - start)
+            layout.join([column[i] for column in columns], objects[i]) for i in range(stop - start)
         ]
 
     def write(

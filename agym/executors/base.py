@@ -25,7 +25,17 @@ from agym.core.host import EnvHost, Factory
 from agym.core.operations import CLOSE, OPEN, Extras, Operation, Outcome
 from agym.core.slots import SlotTable
 
-__all__ = ["CLOSE", "OPEN", "Executor", "Placement", "close_host", "open_host"]
+# All that a third party's executor needs.
+__all__ = [
+    "EnvHost",
+    "Executor",
+    "Operation",
+    "Outcome",
+    "Placement",
+    "SlotTable",
+    "close_host",
+    "open_host",
+]
 
 
 @dataclass(frozen=True)

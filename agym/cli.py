@@ -1,0 +1,82 @@
+"""Command line: one small file per command; here they are hung into one app.
+
+What agym raises on purpose is shown as one sentence, without a traceback::
+
+    exit code 0     done
+              1     an environment, a worker or an extra failed
+              2     the command was given something that cannot work
+              130   Ctrl-C
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+from typer.core import TyperGroup
+
+from agym.bench.app import app as bench
+from agym.demo import demo
+from agym.errors import AgymError, UsageError
+
+EXAMPLES = """Examples:
+
+\b
+agym demo                                      # the main job, some 10 seconds
+agym demo CartPole-v1 -n 1024 --workers 4
+agym bench throughput CartPole-v1:8            # against other runners
+"""
+
+
+class Commands(TyperGroup):
+    """The commands; errors of agym end them with one sentence."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run what the command line names."""
+        try:
+            return super().invoke(ctx)
+        except AgymError as error:
+            _complain(str(error))
+            raise typer.Exit(2 if isinstance(error, UsageError) else 1) from error
+        except KeyboardInterrupt:
+            _complain("stopped")
+            raise typer.Exit(130) from None
+
+
+def _complain(sentence: str) -> None:
+    Console(stderr=True).print(Text(sentence, style="red"), soft_wrap=True)
+
+
+app = typer.Typer(
+    name="agym",
+    cls=Commands,
+    epilog=EXAMPLES,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command()(demo)
+app.add_typer(bench, name="bench")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        Console().print(f"agym {importlib.metadata.version('agym-envs')}", highlight=False)
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Tell and end."),
+    ] = False,
+) -> None:
+    """Run many Gymnasium environments concurrently."""
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,274 @@
+"""The conformance kit: what every executor must do, ours and a third party's.
+
+Subclass :class:`ExecutorConformance` in a test module and name the backend::
+
+    class TestMyExecutor(ExecutorConformance):
+        backend = MyExecutor
+
+The oracle is the serial executor: whatever the spaces, the same seeds and actions must give the
+same batches, bit by bit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+from gymnasium import Space, spaces
+
+from agym.envs.probes import FaultyEnv, RandomEnv
+from agym.errors import (
+    BusyError,
+    ClosedError,
+    EnvError,
+    MissingExtraError,
+    ResetNeededError,
+    UsageError,
+)
+from agym.make import Backend, make, make_async
+
+try:
+    import pytest
+    from hypothesis import HealthCheck, Phase, given, settings
+    from hypothesis import strategies as st
+except ImportError as error:
+    raise MissingExtraError('agym.testing needs: pip install "agym-envs[test]"') from error
+
+MODES = ("next_step", "same_step", "disabled")
+
+
+def boxes() -> st.SearchStrategy[Space[Any]]:
+    """Boxes of any rank up to 3 and of the usual dtypes, bounded and not."""
+    shapes = st.lists(st.integers(1, 4), max_size=3).map(tuple)
+
+    def box(shape: tuple[int, ...], dtype: Any, bounded: bool) -> Space[Any]:
+        if np.issubdtype(dtype, np.floating) and not bounded:
+            return spaces.Box(-np.inf, np.inf, shape, dtype)
+        return spaces.Box(0, 100, shape, dtype)
+
+    dtypes = st.sampled_from([np.float32, np.float64, np.uint8, np.int64, np.int16])
+    return st.builds(box, shapes, dtypes, st.booleans())
+
+
+def simple_spaces() -> st.SearchStrategy[Space[Any]]:
+    """Spaces that do not nest, with and without a fixed size."""
+    counts = st.integers(1, 5)
+    return st.one_of(
+        boxes(),
+        st.builds(lambda n, start: spaces.Discrete(n, start=start), counts, st.integers(-5, 5)),
+        st.builds(spaces.MultiBinary, counts),
+        st.builds(spaces.MultiDiscrete, st.lists(counts, min_size=1, max_size=3)),
+        st.builds(spaces.Text, st.integers(1, 8)),
+        st.just(spaces.Sequence(spaces.Box(0, 1, (2,)))),
+        st.just(spaces.OneOf([spaces.Discrete(3), spaces.Box(0, 1, (2,))])),
+    )
+
+
+def any_spaces() -> st.SearchStrategy[Space[Any]]:
+    """Spaces, nested up to three levels."""
+
+    def nest(children: st.SearchStrategy[Space[Any]]) -> st.SearchStrategy[Space[Any]]:
+        some = st.lists(children, min_size=1, max_size=3)
+        named = some.map(lambda parts: spaces.Dict({f"key{i}": p for i, p in enumerate(parts)}))
+        return st.one_of(some.map(spaces.Tuple), named)
+
+    return st.recursive(simple_spaces(), nest, max_leaves=5)
+
+
+def assert_same(ours: Any, theirs: Any) -> None:
+    """Compare two results to the last bit: values, dtypes, nesting."""
+    assert type(ours) is type(theirs)
+    if isinstance(ours, dict):
+        assert ours.keys() == theirs.keys()
+        for key, value in ours.items():
+            assert_same(value, theirs[key])
+    elif isinstance(ours, list | tuple):
+        assert len(ours) == len(theirs)
+        for one, other in zip(ours, theirs, strict=True):
+            assert_same(one, other)
+    elif isinstance(ours, np.ndarray):
+        assert ours.dtype == theirs.dtype
+        np.testing.assert_array_equal(ours, theirs)
+    else:
+        assert ours == theirs or (ours != ours and theirs != theirs)
+
+
+class ExecutorConformance:
+    """The suite. Each test makes its environments on the subclass's backend."""
+
+    backend: ClassVar[Backend]
+    workers: ClassVar[int] = 2
+
+    # Drawn spaces per test and mode; executors that start slowly draw fewer.
+    examples: ClassVar[int] = 10
+
+    def _make(self, env: Any, num_envs: int | None = None, **options: Any) -> Any:
+        return make(env, num_envs, backend=self._backend(), workers=self.workers, **options)
+
+    def _backend(self) -> Backend:
+        return type(self).backend  # through the class: a function must not become a method
+
+    @pytest.mark.parametrize("mode", MODES)
+    def test_batches_equal_those_of_serial(self, mode: str) -> None:
+        """The same seeds and actions give the same batches, whatever the spaces."""
+
+        @settings(
+            max_examples=self.examples,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+            phases=[Phase.explicit, Phase.reuse, Phase.generate],
+        )
+        @given(any_spaces(), any_spaces(), st.integers(1, 5), st.integers(0, 1000))
+        def compare(
+            observation_space: Space[Any], action_space: Space[Any], num_envs: int, seed: int
+        ) -> None:
+            env = partial(RandomEnv, observation_space, action_space)
+            with (
+                self._make(env, num_envs, autoreset=mode) as ours,
+                make(env, num_envs, backend="serial", autoreset=mode) as theirs,
+            ):
+                assert_same(ours.reset(seed=seed), theirs.reset(seed=seed))
+                ours.action_space.seed(seed)
+                for _ in range(15):
+                    actions = ours.action_space.sample()
+                    assert_same(ours.step(actions), theirs.step(actions))
+                assert ours.render() == theirs.render()
+                some = list(range(0, num_envs, 2))
+                options = {"difficulty": seed}
+                assert_same(
+                    ours.reset(seed=seed, options=options, env_ids=some),
+                    theirs.reset(seed=seed, options=options, env_ids=some),
+                )
+
+        compare()
+
+    @pytest.mark.parametrize("mode", MODES)
+    def test_async_face_equals_sync_face(self, mode: str) -> None:
+        """Both faces give the same arrays."""
+
+        async def rounds(seed: int) -> list[Any]:
+            async with make_async(
+                "CartPole-v1", 5, backend=self._backend(), workers=self.workers, autoreset=mode
+            ) as envs:
+                envs.action_space.seed(seed)
+                reset = await envs.reset(seed=seed)
+                steps = [await envs.step(envs.action_space.sample()) for _ in range(60)]
+                return [reset, *steps]
+
+        with self._make("CartPole-v1", 5, autoreset=mode, output="array") as envs:
+            envs.action_space.seed(3)
+            reset = envs.reset(seed=3)
+            steps = [envs.step(envs.action_space.sample()) for _ in range(60)]
+        assert_same(asyncio.run(rounds(3)), [reset, *steps])
+
+    def test_operations_of_one_environment_keep_their_order(self) -> None:
+        """Step, render, reset and render again, all dispatched before any is awaited."""
+
+        async def main() -> None:
+            env = partial(RandomEnv, spaces.Discrete(3), spaces.Discrete(2))
+            async with make_async(
+                env, 4, backend=self._backend(), workers=self.workers, autoreset="disabled"
+            ) as envs:
+                await envs.reset(seed=0)
+                pending: Sequence[Any] = [
+                    envs.step(envs.action_space.sample()),
+                    envs.render(),
+                    envs.reset(seed=1),
+                    envs.render(),
+                ]
+                results = [await one for one in pending]
+                assert results[1] == ["step 1"] * 4
+                assert results[3] == ["step 0"] * 4
+
+        asyncio.run(main())
+
+    def test_attributes_and_methods(self) -> None:
+        """Values come as lists, methods are called, assignments stay."""
+        with self._make("CartPole-v1", 3) as envs:
+            envs.reset(seed=0)
+            assert envs.unwrapped.gravity == [9.8] * 3
+            envs.set_attr("gravity", [1.0, 2.0, 3.0])
+            assert envs.get_attr("gravity") == [1.0, 2.0, 3.0]
+            assert len(envs.call("get_wrapper_attr", "length")) == 3
+            with pytest.raises(AttributeError):
+                envs.get_attr("no_such_thing")
+
+    @pytest.mark.parametrize("operation", ["reset", "step", "render"])
+    def test_an_environment_that_raises_spoils_no_other(self, operation: str) -> None:
+        """The error names the environment, and all go on after a reset of that one."""
+        faulty: list[Callable[[], gymnasium.Env[Any, Any]]] = [FaultyEnv] * 4
+        faulty[2] = partial(FaultyEnv, fail_in=operation)
+        with self._make(faulty) as envs:
+
+            def go() -> None:
+                envs.reset()
+                envs.step([0, 0, 0, 0])
+                envs.render()
+
+            with pytest.raises(EnvError) as caught:
+                go()
+            assert (caught.value.env_id, caught.value.operation) == (2, operation)
+            envs.set_attr("fail_in", None)
+            if operation != "render":
+                with pytest.raises(ResetNeededError, match="environment 2"):
+                    envs.step([0, 0, 0, 0])
+            envs.reset(env_ids=[2])
+            envs.step([0, 0, 0, 0])
+            steps = 1 if operation == "reset" else 2
+            assert envs.get_attr("steps") == [steps, steps, 1, steps]
+
+    def test_a_constructor_that_raises(self) -> None:
+        """It is named, and nothing is left."""
+        with pytest.raises(EnvError) as caught:
+            self._make([FaultyEnv, partial(FaultyEnv, fail_in="make"), FaultyEnv])
+        assert (caught.value.env_id, caught.value.operation) == (1, "make")
+
+    def test_bad_actions_are_refused_before_anything_is_sent(self) -> None:
+        """Nobody steps."""
+        with self._make(FaultyEnv, 3) as envs:
+            with pytest.raises(ResetNeededError):
+                envs.step([0, 0, 0])
+            envs.reset()
+            for actions in ([0, 0], [0, 0, 0, 0], [0.5, 0.5, 0.5], [[0], [0], [0]], 0, "abc"):
+                with pytest.raises(UsageError):
+                    envs.step(actions)
+            assert envs.get_attr("steps") == [0, 0, 0]
+
+    def test_two_steps_in_flight_are_refused(self) -> None:
+        """Unless the first has ended by then, the second raises; neither is lost or doubled."""
+
+        async def main() -> None:
+            async with make_async(
+                FaultyEnv, 3, backend=self._backend(), workers=self.workers
+            ) as envs:
+                await envs.reset()
+                taken = 0
+                for _ in range(20):
+                    first = envs.step([0, 0, 0])
+                    taken += 1
+                    try:
+                        await envs.step([0, 0, 0])
+                        taken += 1
+                    except BusyError:
+                        pass
+                    await first
+                assert await envs.get_attr("steps") == [taken] * 3
+
+        asyncio.run(main())
+
+    def test_close_is_final_and_idempotent(self) -> None:
+        """Also with operations under way."""
+
+        async def main() -> None:
+            envs = await make_async("CartPole-v1", 4, backend=self._backend(), workers=self.workers)
+            envs.reset(seed=0)
+            await envs.aclose()
+            await envs.aclose()
+            with pytest.raises(ClosedError):
+                envs.reset()
+
+        asyncio.run(main())

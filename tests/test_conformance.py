@@ -1,0 +1,104 @@
+"""The conformance kit over every backend, and over an executor of a stranger's."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import os
+import queue
+import threading
+from selectors import EVENT_READ
+
+from agym.executors.base import (
+    EnvHost,
+    Executor,
+    Operation,
+    Outcome,
+    Placement,
+    SlotTable,
+    close_host,
+    open_host,
+)
+from agym.testing import ExecutorConformance
+
+
+class QueueExecutor(Executor):
+    """All environments in one thread, behind a queue: written against executors/base.py alone."""
+
+    def __init__(self, placement: Placement) -> None:
+        super().__init__(placement)
+        self._inbox: queue.SimpleQueue[Operation | SlotTable | None] = queue.SimpleQueue()
+        self._outbox: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run)
+        self._reader, self._writer = os.pipe()
+        os.set_blocking(self._reader, False)
+        self._ended = False
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def attach(self, table: SlotTable) -> None:
+        self._inbox.put(table)
+
+    def submit(self, operation: Operation) -> None:
+        self._inbox.put(operation)
+
+    def poll(self) -> list[Outcome]:
+        outcomes = []
+        while not self._outbox.empty():
+            outcomes.append(self._outbox.get())
+        return outcomes
+
+    def waitables(self) -> dict[int, int]:
+        return {self._reader: EVENT_READ}
+
+    def unpark(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._reader, 4096)
+
+    def close(self) -> None:
+        self._inbox.put(None)
+
+    @property
+    def ended(self) -> bool:
+        return self._ended
+
+    def release(self) -> None:
+        if self._reader >= 0:
+            self._thread.join()
+            os.close(self._reader)
+            os.close(self._writer)
+            self._reader = -1
+
+    def _run(self) -> None:
+        host = EnvHost(self.placement.factories, 0, self.placement.autoreset)
+        self._tell(open_host(host))
+        while (item := self._inbox.get()) is not None:
+            if isinstance(item, SlotTable):
+                host.attach(item)
+            else:
+                self._tell(host.run(item))
+        self._ended = True
+        self._tell(close_host(host))
+
+    def _tell(self, outcome: Outcome) -> None:
+        self._outbox.put(outcome)
+        os.write(self._writer, b"!")
+
+
+def test_an_executor_takes_less_than_80_lines() -> None:
+    assert len(inspect.getsource(QueueExecutor).splitlines()) < 80
+
+
+class TestSerial(ExecutorConformance):
+    backend = "serial"
+    examples = 50
+
+
+class TestProcess(ExecutorConformance):
+    backend = "process"
+
+
+class TestStranger(ExecutorConformance):
+    backend = QueueExecutor
+    examples = 25
