@@ -98,7 +98,10 @@ class Collector:
         plane = table.planes[ticket.plane]
         for k in np.flatnonzero(done).tolist():
             slot = ticket.ids[k]
-            fixed = [block[slot].copy() for block in plane.final]
+            fixed = [
+                table.observation.leaves[i].split(block[slot : slot + 1].copy())[0]
+                for i, block in zip(table.observation.fixed, plane.final, strict=True)
+            ]
             objects = extras.final_objects.get(slot, [])
             infos[k]["final_obs"] = table.observation.join(fixed, objects)
             infos[k]["final_info"] = extras.final_infos.get(slot, {})

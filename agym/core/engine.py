@@ -30,6 +30,7 @@ from agym.core.operations import (
     Death,
     Description,
     Extras,
+    Failure,
     Operation,
     Outcome,
 )
@@ -123,17 +124,17 @@ class Engine:
         """
         if self._closing is not None:
             return
-        self._closing = Ticket(CLOSE, "close", self._all)
         self._fine = False
         for ticket in list(self._tickets.values()):
             ticket.finish(error=ClosedError("the environments were closed meanwhile"))
+        self._closing = self._tickets[CLOSE] = Ticket(CLOSE, "close", self._all)
         resorts = (self._executor.close, self._executor.terminate, self._executor.kill)
         for resort, grace in zip(resorts, GRACE_SECONDS, strict=True):
             resort()
             self.poll()
+            yield self._closing, grace
             if self._closing.done:
                 return
-            yield self._closing, grace
 
     @property
     def closed(self) -> bool:
@@ -275,16 +276,17 @@ class Engine:
                 else:
                     ticket.extras.merge(extras)
             ticket.remaining -= stop - start
-            if ticket.remaining == 0:
+            if ticket.remaining == 0 and ticket is not self._closing:
                 self._end(ticket)
             elif ticket.deadline is not None:
                 ticket.ended += (range(start, stop),)
         if self._closing is not None and not self._closing.done and self._executor.ended:
-            self._closing.finish()
+            extras = self._closing.extras
+            self._closing.finish(error=None if extras is None else self._blame("close", extras))
 
     def _end(self, ticket: Ticket) -> None:
         """Every environment has ended its part."""
-        error = None if ticket.extras is None else self._blame(ticket, ticket.extras)
+        error = None if ticket.extras is None else self._blame(ticket.kind, ticket.extras)
         value: Any = None
         if ticket.kind == "step":
             value = self._collector.step(ticket)
@@ -305,9 +307,11 @@ class Engine:
             for part in self._order.release(ticket, self._tickets):
                 self._submit(part, self._tickets[part.number])
 
-    def _blame(self, ticket: Ticket, extras: Extras) -> BaseException | None:
+    def _blame(self, kind: str, extras: Extras) -> BaseException | None:
         """Turn what went wrong into the error to raise, and remember what it means."""
         problems = extras.problems
+        if kind == "close":  # a worker that is dead is closed
+            problems = [problem for problem in problems if isinstance(problem, Failure)]
         if not problems:
             return None
         self._fine = False
@@ -319,10 +323,10 @@ class Engine:
         errors = [problem.to_exception() for problem in problems]
         if len(errors) == 1:
             return errors[0]
-        if ticket.kind == "make":
+        if kind == "make":
             errors[0].add_note(f"{len(errors) - 1} more constructors failed in other workers")
             return errors[0]
-        return ExceptionGroup(f"{len(errors)} environments failed in {ticket.kind}", errors)
+        return ExceptionGroup(f"{len(errors)} environments failed in {kind}", errors)
 
     def _begin_episodes(self, ticket: Ticket) -> None:
         failed = set()

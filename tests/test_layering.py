@@ -1,0 +1,106 @@
+"""Imports point only upward in the list of layers; nothing is imported inside functions."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import agym
+
+PACKAGE = Path(agym.__file__).parent
+
+# Bottom to top. A module may import from its own layer's earlier lines and from layers above it.
+LAYERS = [
+    ["errors"],
+    ["core.results", "core.attributes", "core.autoreset", "core.machine"],
+    ["core.layout", "core.arguments", "core.arena", "core.operations"],
+    ["core.actions", "core.slots", "core.ticket"],
+    ["core.rows", "core.order", "core.collect"],
+    ["core.host", "core.engine"],
+    ["executors.base", "executors.channel", "executors.wire"],
+    ["executors.doorbell", "executors.serial", "executors.supervisor"],
+    ["executors.mailbox"],
+    ["executors.process"],
+    ["faces.base", "faces.waiting"],
+    ["faces.aio", "faces.sync"],
+    ["make"],
+    ["envs"],
+    ["bench", "demo"],
+    ["cli", "testing"],
+    [""],
+]
+RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
+
+
+def modules() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def name_of(path: Path) -> str:
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(part for part in parts if part != "__init__")
+
+
+def rank_of(module: str) -> int | None:
+    """The rank of a module, or that of the nearest package that is listed."""
+    while module not in RANK and "." in module:
+        module = module.rpartition(".")[0]
+    return RANK.get(module)
+
+
+def imported(tree: ast.AST) -> set[str]:
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "agym":
+            names.add((node.module or "").removeprefix("agym").lstrip("."))
+        elif isinstance(node, ast.Import):
+            found = [alias.name for alias in node.names if alias.name.split(".")[0] == "agym"]
+            names |= {name.removeprefix("agym").lstrip(".") for name in found}
+    return names
+
+
+@pytest.mark.parametrize("path", modules(), ids=name_of)
+def test_imports_point_upward(path: Path) -> None:
+    name = name_of(path)
+    if name in ("core", "executors", "faces"):
+        assert not imported(ast.parse(path.read_text())), "these packages only hold modules"
+        return
+    rank = rank_of(name)
+    assert rank is not None, f"{name} is in no layer: add it to the list"
+    for other in imported(ast.parse(path.read_text())):
+        other_rank = rank_of(other)
+        assert other_rank is not None, f"{name} imports {other}, which is in no layer"
+        package = name.split(".")[0]
+        same = rank == other_rank and other.split(".")[0] == package in ("bench", "envs")
+        assert other_rank < rank or same, f"{name} must not import {other}"
+
+
+# The doors of optional dependencies: the one file that uses each may import it late.
+DOORS = {"cli", "demo", "bench", "testing"}
+
+
+@pytest.mark.parametrize("path", modules(), ids=name_of)
+def test_no_imports_inside_functions(path: Path) -> None:
+    if name_of(path).split(".")[0] in DOORS:
+        return
+    for function in ast.walk(ast.parse(path.read_text())):
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            for node in ast.walk(function):
+                assert not isinstance(node, ast.Import | ast.ImportFrom), (
+                    f"{name_of(path)}.{function.name} imports late"
+                )
+
+
+def test_only_the_two_waiters_and_the_doorbell_sleep() -> None:
+    """Nothing polls with sleep: the one ``time.sleep(0)`` gives the core away."""
+    calls = [
+        f"{name_of(path)}:{node.lineno}"
+        for path in modules()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "sleep"
+    ]
+    assert [call.split(":")[0] for call in calls] in ([], ["executors.doorbell"])
