@@ -16,6 +16,8 @@ from agym.faces.aio import AsyncEnvs, Pending
 from agym.faces.sync import EnvHandle, Envs
 from agym.make import make, make_async
 
+__version__ = "0.1.0"
+
 __all__ = [
     "AgymError",
     "AsyncEnvs",

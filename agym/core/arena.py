@@ -40,7 +40,7 @@ class Arena:
         self.size = max(size, ALIGNMENT)
         self.descriptor: int | None = descriptor
         if shared and descriptor is None:
-            self.descriptor = _anonymous_file(self.size)
+            self.descriptor = anonymous_file(self.size)
         self._memory: mmap.mmap | np.ndarray[Any, Any]
         if self.descriptor is None:
             self._memory = np.zeros(self.size, np.uint8)
@@ -72,7 +72,8 @@ def _room(dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
-def _anonymous_file(size: int) -> int:
+def anonymous_file(size: int) -> int:
+    """Make shared memory of ``size`` zeroed bytes; gives its descriptor, which the caller owns."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("agym", os.MFD_CLOEXEC)
     else:  # macOS: a file that is unlinked before anybody can see it

@@ -13,7 +13,7 @@ def available_cores() -> int:
         cores = len(os.sched_getaffinity(0))
     else:
         cores = os.cpu_count() or 1
-    return max(1, min(cores, math.ceil(_quota())))
+    return max(1, math.ceil(min(cores, _quota())))
 
 
 def _quota(root: Path = Path("/sys/fs/cgroup")) -> float:

@@ -1,6 +1,9 @@
 """Channel: framed messages and file descriptors over a socket pair, never blocking.
 
-A frame is its length (eight bytes, little endian) and so many bytes; an empty frame is a bell.
+A frame is a header of eight bytes, and a payload. A frame without a payload is a bell. A payload
+that is too large for the socket's buffer, such as a batch of rendered frames, lies in an
+anonymous file instead, and only that file's descriptor travels.
+
 What the socket does not take at once is kept and sent later, so neither side ever blocks while
 the other is busy. The end of the stream is how each side learns that the other is gone.
 """
@@ -8,12 +11,26 @@ the other is busy. The end of the stream is how each side learns that the other 
 from __future__ import annotations
 
 import array
+import mmap
+import os
 import select
 import socket
+import struct
 from collections import deque
+from collections.abc import Sequence
 
-_LENGTH = 8
-_READ = 256 * 1024
+from agym.core.arena import anonymous_file
+from agym.executors.wire import Buffer
+
+# Payload length, and what goes along: nothing, a descriptor for the reader, or the payload.
+_HEADER = struct.Struct("<QQ")
+_PLAIN, _DESCRIPTOR, _FILE = 0, 1, 2
+
+# Larger payloads go in a file: a socket's buffer would take several turns of both sides.
+LARGE_BYTES = 64 * 1024
+
+_READ = 64 * 1024
+_ANCILLARY = socket.CMSG_LEN(8 * array.array("i").itemsize)
 
 
 class Channel:
@@ -27,10 +44,13 @@ class Channel:
         """Take over one end of a socket pair."""
         end.setblocking(False)
         self._socket = end
-        self._outgoing: deque[tuple[memoryview, int | None]] = deque()
+        # Frames to send, each with the descriptor to send along, and whether to close it then.
+        self._outgoing: deque[tuple[memoryview, int | None, bool]] = deque()
         self._incoming = bytearray()
-        self.ended = False
+        self._arrived: deque[int] = deque()
+        self._payloads: list[Buffer] = []
         self._descriptors: deque[int] = deque()
+        self.ended = False
 
     def fileno(self) -> int:
         """Descriptor to sleep on."""
@@ -41,21 +61,35 @@ class Channel:
         """Whether something waits to be sent."""
         return bool(self._outgoing)
 
-    def send(self, payload: bytes, descriptor: int | None = None) -> None:
-        """Send a frame, now or when the socket takes it.
+    def ring(self) -> None:
+        """Send a bell."""
+        self._queue(_HEADER.pack(0, _PLAIN))
+
+    def send(self, parts: Sequence[Buffer], descriptor: int | None = None) -> None:
+        """Send a payload, now or when the socket takes it.
 
         Args:
-            payload: The frame's content; an empty one is a bell.
+            parts: The payload, in parts.
             descriptor: A file descriptor to send along; it stays open here.
         """
-        frame = len(payload).to_bytes(_LENGTH, "little") + payload
-        self._outgoing.append((memoryview(frame), descriptor))
+        size = sum(len(part) for part in parts)
+        if size > LARGE_BYTES and descriptor is None:
+            file = anonymous_file(size)
+            with open(file, "wb", closefd=False) as stream:
+                stream.writelines(parts)
+            self._queue(_HEADER.pack(size, _FILE), file, close=True)
+        else:
+            kind = _PLAIN if descriptor is None else _DESCRIPTOR
+            self._queue(b"".join([_HEADER.pack(size, kind), *parts]), descriptor)
+
+    def _queue(self, frame: bytes, descriptor: int | None = None, *, close: bool = False) -> None:
+        self._outgoing.append((memoryview(frame), descriptor, close))
         self.flush()
 
     def flush(self) -> None:
         """Send what the socket takes."""
         while self._outgoing and not self.ended:
-            frame, descriptor = self._outgoing[0]
+            frame, descriptor, close = self._outgoing[0]
             try:
                 if descriptor is None:
                     sent = self._socket.send(frame)
@@ -64,20 +98,31 @@ class Channel:
             except BlockingIOError:
                 return
             except OSError:  # the other side is gone; reading will say so, after what it left
-                self._outgoing.clear()
+                self._discard()
                 return
+            if close and descriptor is not None:
+                os.close(descriptor)
             if sent == len(frame):
                 self._outgoing.popleft()
             else:
-                self._outgoing[0] = (frame[sent:], None)
+                self._outgoing[0] = (frame[sent:], None, False)
 
-    def drain(self) -> list[bytes]:
+    def flush_all(self) -> None:
+        """Send all that waits, and sleep as long as that takes."""
+        poller = select.poll()
+        poller.register(self._socket, select.POLLOUT)
+        while self.backlog and not self.ended:
+            poller.poll()
+            self.flush()
+
+    def drain(self) -> list[Buffer]:
         """Read all that has arrived: the payloads of whole frames, bells left out."""
         self._read()
-        return self._frames()
+        payloads, self._payloads = self._payloads, []
+        return payloads
 
     def next_descriptor(self) -> int:
-        """Wait for a file descriptor; the reader owns it.
+        """Wait for a descriptor that was sent along with a payload; the reader owns it.
 
         Raises:
             EOFError: The other side is gone.
@@ -90,34 +135,36 @@ class Channel:
         return self._descriptors.popleft()
 
     def _read(self) -> None:
-        room = socket.CMSG_LEN(array.array("i").itemsize)
         while not self.ended:
             try:
-                data, ancillary, _, _ = self._socket.recvmsg(_READ, room)
+                data, ancillary, _, _ = self._socket.recvmsg(_READ, _ANCILLARY)
             except BlockingIOError:
                 break
             except OSError:
                 data, ancillary = b"", []
             for _, _, received in ancillary:
-                self._descriptors.extend(array.array("i", received))
+                self._arrived.extend(array.array("i", received))
             self._incoming += data
             self.ended = not data
             if len(data) < _READ and not ancillary:
                 break
+        self._parse()
 
-    def _frames(self) -> list[bytes]:
-        payloads, at = [], 0
-        incoming = self._incoming
-        while len(incoming) - at >= _LENGTH:
-            length = int.from_bytes(incoming[at : at + _LENGTH], "little")
-            end = at + _LENGTH + length
+    def _parse(self) -> None:
+        incoming, at = self._incoming, 0
+        while len(incoming) - at >= _HEADER.size:
+            size, kind = _HEADER.unpack_from(incoming, at)
+            end = at + _HEADER.size + (0 if kind == _FILE else size)
             if len(incoming) < end:
                 break
-            if length:
-                payloads.append(bytes(incoming[at + _LENGTH : end]))
+            if kind == _FILE:
+                self._payloads.append(_map_file(self._arrived.popleft(), size))
+            elif size:
+                self._payloads.append(bytes(incoming[at + _HEADER.size : end]))
+            if kind == _DESCRIPTOR:
+                self._descriptors.append(self._arrived.popleft())
             at = end
         del incoming[:at]
-        return payloads
 
     def wait(self, timeout: float | None = None) -> None:
         """Sleep until something can be read, or what waits can be sent on."""
@@ -126,14 +173,24 @@ class Channel:
         poller.poll(None if timeout is None else timeout * 1000)
         self.flush()
 
-    def flush_all(self) -> None:
-        """Send all that waits, and sleep as long as that takes."""
-        poller = select.poll()
-        poller.register(self._socket, select.POLLOUT)
-        while self.backlog and not self.ended:
-            poller.poll()
-            self.flush()
+    def _discard(self) -> None:
+        for _, descriptor, close in self._outgoing:
+            if close and descriptor is not None:
+                os.close(descriptor)
+        self._outgoing.clear()
 
     def close(self) -> None:
-        """Close this end."""
+        """Close this end, and what was not sent or not read."""
+        self._discard()
+        for descriptor in [*self._arrived, *self._descriptors]:
+            os.close(descriptor)
+        self._arrived.clear()
+        self._descriptors.clear()
         self._socket.close()
+
+
+def _map_file(descriptor: int, size: int) -> memoryview:
+    try:
+        return memoryview(mmap.mmap(descriptor, size, access=mmap.ACCESS_READ))
+    finally:
+        os.close(descriptor)

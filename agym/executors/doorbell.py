@@ -60,7 +60,7 @@ class Doorbell:
         """There is news in shared memory: wake the other party if it sleeps."""
         self._fence()
         if self._words[self._theirs]:
-            self._channel.send(b"")
+            self._channel.ring()
 
     def park(self) -> None:
         """Say that this party is about to sleep; look for news once more after this."""

@@ -28,7 +28,7 @@ from agym.core.host import EnvHost
 from agym.core.operations import Death, Extras, Failure, Operation, Outcome
 from agym.executors.channel import Channel
 from agym.executors.doorbell import RECHECK_SECONDS, Doorbell, Patience
-from agym.executors.wire import pack, unpack
+from agym.executors.wire import Buffer, pack, unpack
 
 # Shared int64 words: a cache line that the caller writes, one that the worker writes, the ring.
 TAIL, SENT, CALLER_ASLEEP = 0, 1, 2
@@ -73,7 +73,9 @@ class Mailbox:
         words[TAIL] = self._tail
         self.bell.ring()
 
-    def post(self, operation: Operation, message: bytes, descriptor: int | None = None) -> None:
+    def post(
+        self, operation: Operation, message: Sequence[Buffer], descriptor: int | None = None
+    ) -> None:
         """Hand any operation over; it will have one outcome.
 
         Args:
@@ -84,10 +86,12 @@ class Mailbox:
         self._asked[operation.number, operation.start] = operation
         self.send(operation, message, descriptor)
 
-    def send(self, operation: Operation, message: bytes, descriptor: int | None = None) -> None:
+    def send(
+        self, operation: Operation, message: Sequence[Buffer], descriptor: int | None = None
+    ) -> None:
         """Send a packed operation that has no outcome; its bytes wake the worker."""
         head = _DOWN.pack(self._tail, operation.number, operation.start, operation.stop)
-        self.channel.send(head + message, descriptor)
+        self.channel.send([head, *message], descriptor)
         self._sent += 1
         self._words[SENT] = self._sent
 
@@ -121,7 +125,7 @@ class Mailbox:
             if operation is None:
                 self._steps.remove((number, start, stop))
             try:
-                extras = unpack(payload[_UP.size :])
+                extras = unpack(memoryview(payload)[_UP.size :])
             except Exception as error:
                 kind = "step" if operation is None else operation.kind
                 extras = Extras(problems=[Failure.of(error, start, kind)])
@@ -148,7 +152,7 @@ class MailboxWorker:
         self._channel = channel
         self._bell = Doorbell(words, WORKER_ASLEEP, CALLER_ASLEEP, channel)
         self._patience = Patience()
-        self._inbox: deque[bytes] = deque()
+        self._inbox: deque[Buffer] = deque()
         self._head = 0
         self._received = 0
         self._completed = 0
@@ -189,7 +193,7 @@ class MailboxWorker:
     def answer(self, outcome: Outcome) -> None:
         """Send an outcome; its bytes wake the caller."""
         head = _UP.pack(outcome.number, outcome.start, outcome.stop)
-        self._channel.send(head + _pack_extras(outcome.extras or Extras()))
+        self._channel.send([head, *_pack_extras(outcome.extras or Extras())])
         self._channel.flush_all()
         self._answered += 1
         self._words[ANSWERED] = self._answered
@@ -205,7 +209,7 @@ class MailboxWorker:
             raise EOFError("the caller is gone")
         payload = self._inbox.popleft()
         try:
-            operation: Operation = unpack(payload[_DOWN.size :])
+            operation: Operation = unpack(memoryview(payload)[_DOWN.size :])
         except Exception as error:
             _, number, start, stop = _DOWN.unpack_from(payload)
             problem = Failure.of(error, start, "reading its arguments")
@@ -242,7 +246,7 @@ class MailboxWorker:
         self._patience.learn(time.perf_counter() - begun, slept=slept)
 
 
-def _pack_extras(extras: Extras) -> bytes:
+def _pack_extras(extras: Extras) -> list[Buffer]:
     """Pack extras; whatever cannot be packed becomes a failure of its environment."""
     problems = [p.portable() if isinstance(p, Failure) else p for p in extras.problems]
     extras.problems = problems

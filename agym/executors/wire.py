@@ -1,27 +1,54 @@
-"""What travels between processes, as bytes."""
+"""What travels between processes, as bytes: a pickle, and the buffers of the arrays in it.
+
+Arrays are not copied into the pickle but sent after it, each as it lies in memory.
+"""
 
 from __future__ import annotations
 
 import pickle
+import struct
+from collections.abc import Sequence
 from typing import Any
 
 import cloudpickle
 
+Buffer = bytes | bytearray | memoryview
 
-def pack_by_value(value: Any) -> bytes:
+_COUNT = struct.Struct("<q")
+
+
+def pack_by_value(value: Any) -> list[Buffer]:
     """Pickle for a worker, which does not have the caller's ``__main__``: that goes by value."""
-    packed: bytes = cloudpickle.dumps(value)
-    return packed
+    buffers: list[pickle.PickleBuffer] = []
+    pickled: bytes = cloudpickle.dumps(value, buffer_callback=buffers.append)
+    return _join(pickled, buffers)
 
 
-def pack(value: Any) -> bytes:
+def pack(value: Any) -> list[Buffer]:
     """Pickle for the caller: by the quick way where it can, else by value."""
+    buffers: list[pickle.PickleBuffer] = []
     try:
-        return pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
+        pickled = pickle.dumps(value, pickle.HIGHEST_PROTOCOL, buffer_callback=buffers.append)
     except Exception:
         return pack_by_value(value)
+    return _join(pickled, buffers)
 
 
-def unpack(data: bytes) -> Any:
-    """Undo :func:`pack`. Only bytes of this process's own workers, or of its parent, come here."""
-    return pickle.loads(data)
+def _join(pickled: bytes, buffers: Sequence[pickle.PickleBuffer]) -> list[Buffer]:
+    parts: list[Buffer] = [pickled, *(buffer.raw() for buffer in buffers)]
+    lengths = struct.pack(f"<{len(parts)}q", *(len(part) for part in parts))
+    return [_COUNT.pack(len(parts)) + lengths, *parts]
+
+
+def unpack(data: Buffer) -> Any:
+    """Undo either. Only bytes of this process's own workers, or of its parent, come here."""
+    view = memoryview(data)
+    (count,) = _COUNT.unpack_from(view)
+    lengths = struct.unpack_from(f"<{count}q", view, _COUNT.size)
+    at = _COUNT.size * (1 + count)
+    parts = []
+    for length in lengths:
+        parts.append(view[at : at + length])
+        at += length
+    # Arrays get memory of their own, which can be written to and outlives the message.
+    return pickle.loads(parts[0], buffers=[bytearray(part) for part in parts[1:]])

@@ -1,0 +1,65 @@
+"""The sync face in a notebook, where an event loop is running already."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+CELLS = [
+    "import asyncio, agym\nasyncio.get_running_loop().is_running()",
+    """\
+class Corridor(__import__("gymnasium").Env):  # lives in the notebook alone
+    from gymnasium.spaces import Discrete
+    observation_space, action_space = Discrete(5), Discrete(2)
+    def reset(self, *, seed=None, options=None):
+        self.at = 0
+        return 0, {}
+    def step(self, action):
+        self.at += int(action)
+        return self.at, 1.0, self.at == 4, False, {}
+""",
+    """\
+results = []
+for backend in ("serial", "process"):
+    with agym.make(Corridor, 5, backend=backend, workers=2) as envs:
+        envs.reset(seed=0)
+        for _ in range(4):
+            observations, rewards, terminated, truncated, infos = envs.step([1, 0, 1, 0, 1])
+        results.append((backend, [int(o) for o in observations], terminated))
+results
+""",
+    """\
+async with agym.make_async("CartPole-v1", 4, backend="process", workers=2) as envs:
+    observations, infos = await envs.reset(seed=0)
+    step = await envs.step([0, 1, 0, 1])
+step.observations.shape
+""",
+]
+
+
+# In a process of its own, since the notebook client leaves an event loop behind.
+EXECUTE = """\
+import json, sys, nbclient, nbformat
+cells = [nbformat.v4.new_code_cell(cell) for cell in json.load(sys.stdin)]
+notebook = nbformat.v4.new_notebook(cells=cells)
+nbclient.NotebookClient(notebook, timeout=60, kernel_name="python3").execute()
+outputs = [cell.outputs[0].data["text/plain"] if cell.outputs else None for cell in cells]
+json.dump(outputs, sys.stdout)
+"""
+
+
+def test_sync_and_async_faces_in_a_real_notebook(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", EXECUTE],
+        input=json.dumps(CELLS),
+        capture_output=True,
+        text=True,
+        timeout=100,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    reached = "[4, 0, 4, 0, 4], [True, False, True, False, True]"
+    serial_and_process = f"[('serial', {reached}),\n ('process', {reached})]"
+    assert json.loads(done.stdout) == ["True", None, serial_and_process, "(4, 4)"]

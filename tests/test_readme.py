@@ -1,0 +1,62 @@
+"""The README stays true: its blocks run, its commands are the two that CI runs."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import agym
+from agym.make import BACKENDS, OPTIONS
+
+from .readme import ROOT, Block, blocks, commands
+
+PYTHON = [block for block in blocks() if block.language == "python"]
+
+
+@pytest.mark.parametrize("block", PYTHON, ids=lambda block: f"line {block.line}")
+def test_python_blocks_run(block: Block, tmp_path: Path) -> None:
+    if block.needs is not None and importlib.util.find_spec(block.needs) is None:
+        pytest.skip(f"this block needs {block.needs}: install the extra that brings it")
+    script = tmp_path / "block.py"
+    script.write_text(block.code)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", script], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Error" not in done.stderr
+
+
+def test_there_are_exactly_two_set_up_commands_and_ci_runs_them() -> None:
+    setup, tests = commands()
+    assert setup.endswith("agym demo")
+    assert tests.endswith("pytest -q")
+    script = (ROOT / ".ci/run").read_text()
+    assert "readme.py setup" in script
+    assert "readme.py tests" in script
+
+
+def test_tables_list_every_backend_and_option() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert set(BACKENDS) <= set(re.findall(r'`"(\w+)"`', text))
+    assert set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)) >= set(OPTIONS)
+
+
+def test_files_that_it_names_exist() -> None:
+    text = (ROOT / "README.md").read_text()
+    for name in re.findall(r"`((?:examples|tests|agym)/[\w/.]+)", text):
+        assert (ROOT / name).exists(), name
+
+
+def test_nobody_is_sent_to_somebody_elses_package() -> None:
+    wrong = re.compile(r"pip install (-\w+ )*[\"']?agym(?!-envs)\b")
+    for path in [*ROOT.glob("*.md"), *ROOT.glob("examples/*"), *ROOT.glob("agym/**/*.py")]:
+        assert not wrong.search(path.read_text()), path
+
+
+def test_the_version_is_in_the_changelog() -> None:
+    assert f"## {agym.__version__}" in (ROOT / "CHANGELOG.md").read_text()
