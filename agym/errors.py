@@ -22,6 +22,17 @@ import gymnasium.error
 class AgymError(Exception):
     """The base of everything that agym raises on purpose."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Survive a pickle, whatever a subclass's constructor asks for."""
+        return _rebuild, (type(self), self.args, self.__dict__)
+
+
+def _rebuild(kind: type[AgymError], args: tuple[Any, ...], state: dict[str, Any]) -> AgymError:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
 
 class UsageError(AgymError, ValueError):
     """An argument cannot work: the message names it and says what would."""

@@ -22,7 +22,10 @@ def parse_env_ids(env_ids: Sequence[int] | None, num_envs: int) -> Ids:
         return range(num_envs)
     try:
         ids = tuple(sorted(int(i) for i in env_ids))
-        exact = all(i == j for i, j in zip(ids, sorted(env_ids), strict=True))
+        exact = all(
+            i == j and not isinstance(j, bool | np.bool_)
+            for i, j in zip(ids, sorted(env_ids), strict=True)
+        )
     except (TypeError, ValueError):
         exact = False
     if not exact:

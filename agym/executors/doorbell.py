@@ -9,11 +9,15 @@ other party sends a bell only when that word is set::
 
 With the full fence on both sides, one of the two always sees what the other wrote, so no bell
 is lost; waits have a coarse timeout all the same, so that a lost one would be late, not fatal.
+
+News is a counter that is written after all that it announces, and read before it. x86 keeps that
+order by itself; elsewhere a fence has to (``publish`` and ``look``).
 """
 
 from __future__ import annotations
 
 import os
+import platform
 import threading
 import time
 from collections.abc import Callable
@@ -28,6 +32,8 @@ WAKE_SECONDS = 50e-6
 
 # A sleeper looks again after this long, whatever happens.
 RECHECK_SECONDS = 1.0
+
+_WEAK_ORDER = platform.machine().lower() not in ("x86_64", "amd64")
 
 if hasattr(os, "sched_yield"):
     give_way = os.sched_yield
@@ -56,11 +62,21 @@ class Doorbell:
         self._channel = channel
         self._lock = threading.Lock()
 
-    def ring(self) -> None:
-        """There is news in shared memory: wake the other party if it sleeps."""
+    def publish(self, counter: int, value: int) -> None:
+        """Announce what was written to shared memory, and wake the other party if it sleeps."""
+        if _WEAK_ORDER:
+            self._fence()
+        self._words[counter] = value
         self._fence()
         if self._words[self._theirs]:
             self._channel.ring()
+
+    def look(self, counter: int) -> int:
+        """Read a counter; what it announces may be read after this."""
+        value = self._words[counter]
+        if _WEAK_ORDER:
+            self._fence()
+        return value
 
     def park(self) -> None:
         """Say that this party is about to sleep; look for news once more after this."""

@@ -70,8 +70,7 @@ class Mailbox:
         words[entry + 1] = start << 32 | stop << 1 | plane
         self._steps.append((number, start, stop))
         self._tail += 1
-        words[TAIL] = self._tail
-        self.bell.ring()
+        self.bell.publish(TAIL, self._tail)
 
     def post(
         self, operation: Operation, message: Sequence[Buffer], descriptor: int | None = None
@@ -101,7 +100,7 @@ class Mailbox:
         while True:
             # The count is read before the messages: what was sent before it is among them then.
             # And it is read again after them: a bell may have been read among them.
-            completed, answered = words[COMPLETED], words[ANSWERED]
+            completed, answered = self.bell.look(COMPLETED), words[ANSWERED]
             if completed == self._completed and answered <= self._received:
                 break
             while self._received < answered and not self.channel.ended:
@@ -162,7 +161,7 @@ class MailboxWorker:
         """Run operations in the order in which they were posted, until ``close`` or EOF."""
         words = self._words
         while not self._channel.ended:
-            tail = words[TAIL]
+            tail = self._bell.look(TAIL)
             self._receive_all(words[SENT])
             if self._inbox and _DOWN.unpack_from(self._inbox[0])[0] <= self._head:
                 operation = self.next_message()
@@ -187,8 +186,7 @@ class MailboxWorker:
             self.answer(Outcome(number, start, stop, extras))
         else:
             self._completed += 1
-            words[COMPLETED] = self._completed
-            self._bell.ring()
+            self._bell.publish(COMPLETED, self._completed)
 
     def answer(self, outcome: Outcome) -> None:
         """Send an outcome; its bytes wake the caller."""

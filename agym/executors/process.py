@@ -8,8 +8,10 @@ the other end of its channel is gone, which is how it learns that the caller die
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import socket
+import time
 from collections.abc import Mapping, Sequence
 from multiprocessing.util import Finalize
 from selectors import EVENT_READ, EVENT_WRITE
@@ -22,8 +24,11 @@ from agym.core.slots import SlotTable
 from agym.executors.base import Executor, Placement, close_host, open_host
 from agym.executors.channel import Channel
 from agym.executors.mailbox import Mailbox, MailboxWorker, mailbox_fields
-from agym.executors.supervisor import WorkerProcess, check_platform
+from agym.executors.supervisor import THREAD_CAPS, WorkerProcess, check_platform
 from agym.executors.wire import pack_by_value
+
+# Between the end of a dead worker's channel and its exit code there is next to nothing.
+LAST_BREATH_SECONDS = 0.05
 
 
 class ProcessExecutor(Executor):
@@ -146,7 +151,10 @@ class ProcessExecutor(Executor):
     def _bury(self, worker: int) -> None:
         """A worker's channel has ended: all that it owes comes back as its death."""
         process, mailbox = self._processes[worker], self._mailboxes[worker]
-        exitcode = process.reap(timeout=0.0 if self._closing else 1.0)
+        exitcode = process.reap(timeout=0.0 if self._closing else LAST_BREATH_SECONDS)
+        if exitcode is None and not self._closing:
+            process.kill()  # it has cut its own channel, and nobody can reach it any more
+            exitcode = process.reap(timeout=1.0)
         death = Death(worker, process.pid or 0, exitcode, mailbox.ids, _describe_exit(exitcode))
         self._dead[worker] = death
         self._outcomes += mailbox.abandon(death)
@@ -192,17 +200,22 @@ def _end(mailboxes: list[Mailbox], processes: list[WorkerProcess]) -> None:
     """End workers: by the end of their channels, else by force."""
     for mailbox in mailboxes:
         mailbox.channel.close()
-    for process in processes:
-        for force in (WorkerProcess.terminate, WorkerProcess.kill):
-            if process.reap(timeout=1.0) is None:
+    left = processes
+    for force in (None, WorkerProcess.terminate, WorkerProcess.kill):
+        if force is not None:
+            for process in left:
                 force(process)
-        process.reap(timeout=1.0)
-        process.close()
+        end = time.monotonic() + 1.0
+        left = [p for p in left if p.reap(max(0.0, end - time.monotonic())) is None]
+    for process in processes:
+        if process not in left:
+            process.close()
 
 
 async def work(end: socket.socket, count: int) -> None:
     """Be a worker of ``count`` environments: the coroutine that its process runs."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the caller's to handle
+    os.environ.update(THREAD_CAPS)  # also after a fork, for what is imported from here on
     channel = Channel(end)
     try:
         fields = mailbox_fields(count)

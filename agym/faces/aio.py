@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
@@ -9,6 +10,7 @@ from typing import Any, Generic, Self, TypeVar
 from agym.core.engine import Engine
 from agym.core.results import ResetResult, StepResult
 from agym.core.ticket import Ticket
+from agym.errors import AgymError
 from agym.executors.base import Executor
 from agym.faces.base import Face, Output
 from agym.faces.waiting import AsyncWaiter
@@ -83,7 +85,8 @@ class AsyncEnvs(Face):
                 self._opening.result()
                 self._describe()
             except BaseException:
-                yield from self.aclose().__await__()
+                with contextlib.suppress(AgymError, ExceptionGroup):
+                    yield from self.aclose().__await__()
                 raise
         return self
 
@@ -97,8 +100,9 @@ class AsyncEnvs(Face):
         error: BaseException | None,
         where: TracebackType | None,
     ) -> None:
-        """Close them."""
-        await self.aclose()
+        """Close them; what that raises does not hide an error of the block."""
+        with contextlib.suppress(*() if error is None else (AgymError, ExceptionGroup)):
+            await self.aclose()
 
     def _pending(self, ticket: Ticket, wrap: Callable[[Any], T]) -> Pending[T]:
         return Pending(self._waiter, ticket, wrap)
@@ -113,15 +117,15 @@ class AsyncEnvs(Face):
         """Reset every environment, or some of them; see :meth:`agym.Envs.reset`."""
         return self._pending(self._engine.reset(seed, options, env_ids), self._reset_result)
 
-    def step(self, actions: Any) -> Pending[StepResult]:
-        """Step every environment; see :meth:`agym.Envs.step`.
+    def step(self, actions: Any, *, env_ids: Sequence[int] | None = None) -> Pending[StepResult]:
+        """Step every environment, or some of them; see :meth:`agym.Envs.step`.
 
         Raises:
             UsageError: At once: wrong number, shape or dtype of actions; nothing was sent.
             BusyError: At once: an environment's last step is still in flight.
             ResetNeededError: At once: an environment was not reset, or raised.
         """
-        return self._pending(self._engine.step(actions), self._step_result)
+        return self._pending(self._engine.step(actions, env_ids), self._step_result)
 
     def render(self, env_ids: Sequence[int] | None = None) -> Pending[list[Any]]:
         """Render every environment, or some of them; a frame each, in the order of their ids."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -12,7 +13,7 @@ from agym.core.attributes import Marker
 from agym.core.engine import Engine
 from agym.core.results import ResetResult, StepResult
 from agym.core.ticket import Ticket
-from agym.errors import UsageError
+from agym.errors import AgymError, UsageError
 from agym.executors.base import Executor
 from agym.faces.base import Face, Output
 from agym.faces.waiting import SyncWaiter
@@ -38,7 +39,8 @@ class Envs(Face):
             self._result(engine.open())
             self._describe()
         except BaseException:
-            self.close()
+            with contextlib.suppress(AgymError, ExceptionGroup):
+                self.close()
             raise
 
     def _result(self, ticket: Ticket) -> Any:
@@ -72,11 +74,13 @@ class Envs(Face):
         """
         return self._reset_result(self._result(self._engine.reset(seed, options, env_ids)))
 
-    def step(self, actions: Any) -> StepResult:
-        """Step every environment.
+    def step(self, actions: Any, *, env_ids: Sequence[int] | None = None) -> StepResult:
+        """Step every environment, or some of them.
 
         Args:
             actions: One action per environment, as a list or as a batch of arrays.
+            env_ids: Which environments to step, in ascending order, ``None`` for all. The result
+                is about these alone.
 
         Raises:
             UsageError: Wrong number, shape or dtype of actions; nothing was sent.
@@ -85,7 +89,7 @@ class Envs(Face):
             StepTimeout: The deadline passed.
             WorkerDied: A worker ended.
         """
-        return self._step_result(self._result(self._engine.step(actions)))
+        return self._step_result(self._result(self._engine.step(actions, env_ids)))
 
     def render(self, env_ids: Sequence[int] | None = None) -> list[Any]:
         """Render every environment, or some of them; a frame each, in the order of their ids."""
@@ -157,8 +161,9 @@ class Envs(Face):
         error: BaseException | None,
         where: TracebackType | None,
     ) -> None:
-        """Close."""
-        self.close()
+        """Close; what that raises does not hide an error of the block."""
+        with contextlib.suppress(*() if error is None else (AgymError, ExceptionGroup)):
+            self.close()
 
     def __getitem__(self, index: int) -> EnvHandle:
         """One environment."""
