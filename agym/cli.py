@@ -19,15 +19,17 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 from agym.bench.app import app as bench
+from agym.demo import EXAMPLES as DEMO_EXAMPLES
 from agym.demo import demo
 from agym.errors import AgymError, UsageError
 
 EXAMPLES = """Examples:
 
-\b
-agym demo                                      # the main job, some 10 seconds
+agym demo
+
 agym demo CartPole-v1 -n 1024 --workers 4
-agym bench throughput CartPole-v1:8            # against other runners
+
+agym bench throughput CartPole-v1:8
 """
 
 
@@ -58,7 +60,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command()(demo)
+app.command(epilog=DEMO_EXAMPLES)(demo)
 app.add_typer(bench, name="bench")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -12,20 +12,24 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from agym.core.machine import available_cores
-from agym.make import make
+from agym.make import find_spec, make
 
 # One step of it is dear enough (some 25 µs) that processes help on any machine with two cores.
 DEFAULT_ENV = "Acrobot-v1"
 
-# The bars are drawn between two steps, so often that they move and so seldom that it costs nothing.
+# The bars are drawn between two steps, outside of what is timed.
 DRAW_SECONDS = 0.1
+
+# Random actions are sampled beforehand, and used over and over.
+ACTION_BATCHES = 64
 
 EXAMPLES = """Examples:
 
-\b
 agym demo
+
 agym demo CartPole-v1 -n 1024 --steps 500
-agym demo ALE/Pong-v5 -n 8 --workers 4         # needs the extra atari
+
+agym demo ALE/Pong-v5 -n 8 --workers 4
 """
 
 
@@ -35,30 +39,27 @@ class Result:
 
     Attributes:
         backend: ``"serial"`` or ``"process"``.
-        workers: How many processes step environments; for serial the caller's own.
+        workers: Worker processes; ``None`` where the caller's own process steps.
         startup: Seconds until the environments were ready to step.
         rate: Steps of environments per second.
     """
 
     backend: str
-    workers: int
+    workers: int | None
     startup: float
     rate: float
 
 
 def demo(
     env: Annotated[str, typer.Argument(help="Id of the environment.")] = DEFAULT_ENV,
-    num_envs: Annotated[int, typer.Option("-n", "--num-envs", help="How many of it.")] = 64,
+    num_envs: Annotated[int, typer.Option("-n", "--num-envs", min=1, help="How many of it.")] = 64,
     steps: Annotated[int, typer.Option(min=1, help="Steps of every environment.")] = 3000,
     workers: Annotated[
-        int | None, typer.Option(help="Worker processes.", show_default="one per core")
+        int | None, typer.Option(min=1, help="Worker processes.", show_default="one per core")
     ] = None,
 ) -> None:
-    """Step environments with random actions, serially and in worker processes, and compare.
-
-    Raises:
-        AgymError: The environment cannot be found, made or stepped.
-    """
+    """Step environments with random actions, serially and in worker processes, and compare."""
+    find_spec(env)
     workers = min(available_cores() if workers is None else workers, num_envs)
     columns = TextColumn("{task.description:8}"), BarColumn(), MofNCompleteColumn()
     with Progress(
@@ -95,18 +96,17 @@ def run(
         envs.reset(seed=0)
         startup = time.perf_counter() - begun
         envs.action_space.seed(0)
-        actions: list[Any] = [envs.action_space.sample() for _ in range(min(steps, 64))]
-        drawing, drawn, begun = 0.0, 0.0, time.perf_counter()
-        for i in range(steps):
-            envs.step(actions[i % len(actions)])
-            now = time.perf_counter()
-            if now - drawn > DRAW_SECONDS or i == steps - 1:
-                end = now
-                progress.update(bar, completed=(i + 1) * num_envs, refresh=True)
-                drawn = time.perf_counter()
-                drawing += drawn - now
-        seconds = end - begun - drawing + (drawn - end)
-    return Result(backend, workers or 1, startup, steps * num_envs / seconds)
+        actions = [envs.action_space.sample() for _ in range(ACTION_BATCHES)]
+        seconds, done = 0.0, 0
+        while done < steps:
+            begun = now = time.perf_counter()
+            while done < steps and now - begun < DRAW_SECONDS:
+                envs.step(actions[done % ACTION_BATCHES])
+                done += 1
+                now = time.perf_counter()
+            seconds += now - begun
+            progress.update(bar, completed=done * num_envs, refresh=True)
+    return Result(backend, workers, startup, steps * num_envs / seconds)
 
 
 def table(env: str, num_envs: int, steps: int, results: list[Result]) -> Table:
@@ -118,7 +118,7 @@ def table(env: str, num_envs: int, steps: int, results: list[Result]) -> Table:
     for result in results:
         shown.add_row(
             result.backend,
-            "–" if result.backend == "serial" else str(result.workers),
+            "–" if result.workers is None else str(result.workers),
             f"{result.rate:,.0f}",
             f"{result.rate / results[0].rate:.2f} ×",
             f"{result.startup:.2f} s",

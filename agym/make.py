@@ -182,16 +182,17 @@ def make_factories(env: EnvLike, num_envs: int | None, env_kwargs: dict[str, Any
         if num_envs not in (None, len(env)):
             raise UsageError(f"num_envs={num_envs} contradicts the list of {len(env)} factories")
         return [partial(factory, **env_kwargs) if env_kwargs else factory for factory in env]
-    factory: Factory
+    n = num_envs or 1
     if isinstance(env, str | EnvSpec):
-        factory = partial(gymnasium.make, find_spec(env), **env_kwargs)
-    elif callable(env):
-        factory = partial(env, **env_kwargs) if env_kwargs else env
-    else:
+        first = partial(gymnasium.make, find_spec(env), **env_kwargs)
+        # Gymnasium's checker looks at the first steps of one; the others are built alike.
+        other = partial(first, **{"disable_env_checker": True, **env_kwargs})
+        return [first, *[other] * (n - 1)]
+    if not callable(env):
         raise UsageError(
             f"env={env!r} must be an id, an EnvSpec, a factory, or a list of factories"
         )
-    return [factory] * (num_envs or 1)
+    return [partial(env, **env_kwargs) if env_kwargs else env] * n
 
 
 def find_spec(env: str | EnvSpec) -> EnvSpec:

@@ -149,8 +149,22 @@ def test_serial(name: str, mode: str, face: str) -> None:
 @pytest.mark.parametrize("workers", [1, 2, 3, 4])
 @pytest.mark.parametrize("face", FACES)
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("name", LIGHT)
+@pytest.mark.parametrize("name", ["CartPole-v1", "Nested"])
 def test_process(name: str, mode: str, face: str, workers: int) -> None:
+    run(name, 5, mode, face, backend="process", workers=workers)
+
+
+@pytest.mark.parametrize(
+    ("mode", "face", "workers"),
+    [
+        ("next_step", "sync", 4),
+        ("next_step", "async", 3),
+        ("same_step", "sync", 2),
+        ("same_step", "async", 1),
+    ],
+)
+@pytest.mark.parametrize("name", [name for name in LIGHT if name not in ("CartPole-v1", "Nested")])
+def test_process_others(name: str, mode: str, face: str, workers: int) -> None:
     run(name, 5, mode, face, backend="process", workers=workers)
 
 

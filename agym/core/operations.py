@@ -111,9 +111,10 @@ class Death:
     def to_exception(self) -> AgymError:
         """Build the error to raise."""
         first, last = self.env_ids[0], self.env_ids[-1]
+        held = f"environment {first}" if first == last else f"environments {first} to {last}"
         return WorkerDied(
-            f"worker {self.worker} (pid {self.pid}) died, {self.reason}; it held environments"
-            f" {first} to {last}, all others stay usable",
+            f"worker {self.worker} (pid {self.pid}) died, {self.reason}; it held {held},"
+            " all others stay usable",
             worker=self.worker,
             pid=self.pid,
             exitcode=self.exitcode,

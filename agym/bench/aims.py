@@ -1,0 +1,98 @@
+"""What agym aims at, as data, and whether a run met it.
+
+The factors hold for two workers on two cores of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from agym.bench.results import BOUND, StartupResult, Verdict, WorkResult
+from agym.bench.startup import STARTUP_WORK
+from agym.bench.systems import (
+    AgymProcess,
+    AgymProcessAsync,
+    AgymSerial,
+    GymnasiumAsync,
+    GymnasiumSync,
+)
+
+
+@dataclass(frozen=True)
+class Aim:
+    """One system is to be so many times as fast as another.
+
+    Attributes:
+        work: Name of the work.
+        row: The system.
+        against: The other system, or the bound.
+        factor: The ratio to reach.
+    """
+
+    work: str
+    row: str
+    against: str
+    factor: float
+
+
+@dataclass(frozen=True)
+class StartupAim:
+    """The start-up is to stay below a limit.
+
+    Attributes:
+        what: ``"seconds"`` or ``"memory"``.
+        limit: In seconds, or in MB (10^6 bytes).
+        unit: Of the limit.
+    """
+
+    what: str
+    limit: float
+    unit: str
+
+
+SERIAL, PROCESS, ASYNC = AgymSerial.name, AgymProcess.name, AgymProcessAsync.name
+
+AIMS = (
+    Aim("CartPole-v1 ×8", PROCESS, GymnasiumSync.name, 1.6),
+    Aim("CartPole-v1 ×8", PROCESS, GymnasiumAsync.name, 12.0),
+    Aim("CartPole-v1 ×1024", PROCESS, GymnasiumSync.name, 2.0),
+    Aim("CartPole-v1 ×1024", PROCESS, BOUND, 0.82),
+    Aim("CartPole-v1 ×8", SERIAL, GymnasiumSync.name, 1.15),
+    Aim("ALE/Pong-v5 ×8", PROCESS, GymnasiumAsync.name, 1.6),
+    Aim("ALE/Pong-v5 ×8", PROCESS, BOUND, 0.88),
+    Aim("CartPole-v1 ×8", ASYNC, PROCESS, 0.95),
+    Aim("CartPole-v1 ×1024", ASYNC, PROCESS, 0.95),
+    Aim("ALE/Pong-v5 ×8", ASYNC, PROCESS, 0.95),
+)
+
+STARTUP_AIMS = (StartupAim("seconds", 1.5, "s"), StartupAim("memory", 200.0, "MB"))
+
+
+def judge(
+    works: Sequence[WorkResult],
+    startup: StartupResult | None = None,
+    aims: Sequence[Aim] = AIMS,
+    startup_aims: Sequence[StartupAim] = STARTUP_AIMS,
+) -> tuple[Verdict, ...]:
+    """Hold results against the aims that concern them."""
+    verdicts = []
+    for aim in aims:
+        for work in works:
+            if work.work == aim.work:
+                ratio = work.ratio(aim.row, aim.against)
+                met = None if ratio is None else ratio >= aim.factor
+                text = f"{aim.work}: {aim.row} against {aim.against}"
+                verdicts.append(Verdict(text, aim.factor, ratio, met))
+    if startup is not None and startup.work == STARTUP_WORK.name:
+        verdicts += _judge_startup(startup, startup_aims)
+    return tuple(verdicts)
+
+
+def _judge_startup(startup: StartupResult, aims: Sequence[StartupAim]) -> Iterator[Verdict]:
+    measured = {"seconds": median(startup.seconds), "memory": median(startup.memory) / 1e6}
+    for aim in aims:
+        value = measured[aim.what]
+        text = f"{startup.work}, ready to step: {aim.what}"
+        yield Verdict(text, aim.limit, value, value < aim.limit, aim.unit)

@@ -1,0 +1,127 @@
+"""Tables of a report, for people to read in a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import median
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from agym.bench.results import BOUND, Report, StartupResult, Verdict, WorkResult
+from agym.bench.systems import GymnasiumSync, SB3Dummy, SB3Subproc
+
+BASE = GymnasiumSync.name
+
+# From so many cores in use by other processes, a reader is warned.
+BUSY_CORES = 0.1
+
+MARKS = {
+    True: Text("met", style="green"),
+    False: Text("missed", style="red"),
+    None: Text("not measured", style="yellow"),
+}
+
+
+def show(report: Report) -> RenderableType:
+    """All tables of a report."""
+    parts: list[RenderableType] = []
+    if report.works:
+        parts.append(throughput_table(report))
+    if report.startup is not None:
+        parts.append(startup_table(report.startup))
+    if report.aims:
+        parts.append(aims_table(report.aims))
+    return Group(*parts)
+
+
+def throughput_table(report: Report) -> Table:
+    """Steps per second of every system on every work, and what they are against two others."""
+    settings = report.settings
+    table = Table(
+        title=f"Throughput, {settings.workers} workers: steps of environments per second,"
+        f" median of {settings.repeats} × {settings.seconds:g} s in turns",
+        caption="\n".join([machine_line(report), *notes(report)]),
+        caption_justify="left",
+    )
+    table.add_column("work", no_wrap=True)
+    table.add_column("system", no_wrap=True)
+    for name in ("steps/s", "spread", f"÷ {BASE}", f"÷ {BOUND}"):
+        table.add_column(name, justify="right")
+    for work in report.works:
+        _add_work(table, work)
+    return table
+
+
+def _add_work(table: Table, work: WorkResult) -> None:
+    if not work.rows:
+        table.add_row(work.work, "not measured")
+    for i, row in enumerate(work.rows):
+        table.add_row(
+            work.work if i == 0 else "",
+            row.system,
+            f"{row.rate:,.0f}",
+            f"{row.spread:.0%}",
+            _ratio(work.ratio(row.system, BASE)),
+            _ratio(work.ratio(row.system, BOUND)),
+            style="bold" if row.system.startswith("agym") else None,
+        )
+    table.add_section()
+
+
+def _ratio(ratio: float | None) -> str:
+    return "–" if ratio is None else f"{ratio:.2f}"
+
+
+def startup_table(startup: StartupResult) -> Table:
+    """How long environments take to be ready, and what they take."""
+    table = Table(title="Start-up, each time from a fresh process, until ready to step")
+    table.add_column("work")
+    for name in ("workers", "seconds", "slowest", "memory in all"):
+        table.add_column(name, justify="right")
+    table.add_row(
+        startup.work,
+        str(startup.workers),
+        f"{median(startup.seconds):.2f}",
+        f"{max(startup.seconds):.2f}",
+        f"{median(startup.memory) / 1e6:.0f} MB",
+    )
+    return table
+
+
+def aims_table(aims: tuple[Verdict, ...]) -> Table:
+    """What was aimed at, and what came of it."""
+    table = Table(title="Aims, for two workers on two cores")
+    table.add_column("aim")
+    for name in ("wanted", "measured"):
+        table.add_column(name, justify="right")
+    table.add_column("")
+    for aim in aims:
+        sign = "≥" if aim.unit == "×" else "<"
+        measured = "–" if aim.measured is None else f"{aim.measured:.2f} {aim.unit}"
+        table.add_row(aim.aim, f"{sign} {aim.wanted:g} {aim.unit}", measured, MARKS[aim.met])
+    return table
+
+
+def machine_line(report: Report) -> str:
+    """The machine in one line."""
+    machine = dict(report.machine)
+    parts = [machine.pop("cpu", ""), f"{machine.pop('cores', '?')} cores"]
+    parts += [machine.pop("system", ""), machine.pop("python", "")]
+    return ", ".join([*parts, *(f"{name} {version}" for name, version in machine.items())])
+
+
+def notes(report: Report) -> Iterator[str]:
+    """What a reader should know about the rows."""
+    systems = {row.system for work in report.works for row in work.rows}
+    if systems & {SB3Dummy.name, SB3Subproc.name}:
+        yield "SB3 resets within the last step of an episode, all others in a step of its own."
+    for work in report.works:
+        for note in work.notes:
+            yield f"{work.work}: {note}."
+    idle = max((work.idle_cores for work in report.works), default=0.0)
+    yield f"What waited for its turn used at most {idle:.0%} of a core."
+    other = max((work.other_cores for work in report.works), default=0.0)
+    if other > BUSY_CORES:
+        yield f"Others kept up to {other:.1f} cores busy: worker processes were slowed down."

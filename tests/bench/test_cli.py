@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from agym.cli import app
+
+COMMANDS = [[], ["demo"], ["bench"], ["bench", "throughput"]]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_help_has_examples_that_name_the_command(command: list[str]) -> None:
+    result = CliRunner().invoke(app, [*command, "--help"])
+    assert result.exit_code == 0
+    examples = result.stdout.partition("Examples:")[2]
+    assert " ".join(["agym", *command]) in examples
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_options_in_examples_exist(command: list[str]) -> None:
+    runner = CliRunner()
+    page = runner.invoke(app, [*command, "--help"]).stdout
+    for line in page.partition("Examples:")[2].split("\n"):
+        words = line.split()
+        if words:
+            names = [w for w in words[1:3] if w in ("demo", "bench", "throughput")]
+            shown = runner.invoke(app, [*names, "--help"]).stdout
+            for option in re.findall(r"--[a-z-]+", line):
+                assert option in shown
+
+
+def test_version() -> None:
+    result = CliRunner().invoke(app, ["--version"])
+    assert result.exit_code == 0
+    assert re.fullmatch(r"agym \d+\.\d+\.\d+\S*\n", result.stdout)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        (["demo", "Nowhere-v0"], "Nowhere-v0"),
+        (["bench", "throughput", "CartPole-v1"], "CartPole-v1:8"),
+        (["bench", "throughput", "CartPole-v1:0"], "CartPole-v1:0"),
+        (["bench", "throughput", "Nowhere-v0:8"], "Nowhere-v0"),
+        (["bench", "throughput", "CartPole-v1:8", "--json", "no/such/folder/a.json"], "no/such"),
+    ],
+    ids=str,
+)
+def test_usage_error_is_one_sentence_and_exits_2(arguments: list[str], names: str) -> None:
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.count("\n") == 1
+    assert names in result.stderr
+
+
+def test_env_that_cannot_be_made_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gymnasium.envs.classic_control.cartpole", None)
+    result = CliRunner().invoke(app, ["demo", "CartPole-v1", "-n", "2", "--steps", "1"])
+    assert result.exit_code == 1
+    assert "environment 0 raised in make" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_unknown_option_exits_2() -> None:
+    assert CliRunner().invoke(app, ["demo", "--colour", "red"]).exit_code == 2
+
+
+def test_command_line_loads_no_optional_package() -> None:
+    code = (
+        "import sys, agym.cli;"
+        "print(*{'matplotlib', 'stable_baselines3', 'torch', 'psutil', 'ale_py'} & {*sys.modules})"
+    )
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert loaded.stdout.strip() == ""

@@ -1,0 +1,139 @@
+"""What every test stands on: two kinds of event loop, and nothing that outlives a test."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import threading
+from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import dataclass
+from multiprocessing import forkserver, resource_tracker
+from pathlib import Path
+
+import psutil
+import pytest
+import uvloop
+from hypothesis import settings
+
+# Before anything imports pygame, here or in a worker.
+os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
+os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
+
+LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
+    "asyncio": asyncio.new_event_loop,
+    "uvloop": uvloop.new_event_loop,
+}
+# A worker's start is no reason to call an example slow; and a test leaves no files.
+settings.register_profile("agym", deadline=None, database=None, print_blob=True)
+settings.load_profile("agym")
+
+FAILED = pytest.StashKey[bool]()
+
+
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Run each async test on both loops."""
+    return LOOPS
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.skipped and not hasattr(report, "wasxfail") and "AGYM_NO_SKIPS" in os.environ:
+        report.outcome = "failed"  # where everything is installed, there is no reason to skip
+    if report.failed:
+        item.stash[FAILED] = True
+    return report
+
+
+@dataclass(frozen=True)
+class Holdings:
+    """What this process holds: a test must leave no more of it than it found."""
+
+    children: frozenset[psutil.Process]
+    threads: frozenset[threading.Thread]
+    descriptors: frozenset[tuple[int, str]]
+    shared_memory: frozenset[str]
+
+    @classmethod
+    def now(cls) -> Holdings:
+        return cls(
+            frozenset(psutil.Process().children(recursive=True)),
+            frozenset(threading.enumerate()),
+            frozenset(_descriptors()),
+            frozenset(path.name for path in Path("/dev/shm").glob("*")),
+        )
+
+    def beyond(self, earlier: Holdings) -> dict[str, list[object]]:
+        """What is held now and was not then, multiprocessing's own helpers left out."""
+        helpers = {_resource_tracker_pid(), forkserver._forkserver._forkserver_pid}
+        left: dict[str, list[object]] = {
+            "children": [p for p in self.children - earlier.children if p.pid not in helpers],
+            "threads": [*self.threads - earlier.threads],
+            "descriptors": sorted(self.descriptors - earlier.descriptors),
+            "shared_memory": _without_owner(self.shared_memory - earlier.shared_memory),
+        }
+        return {kind: things for kind, things in left.items() if things}
+
+
+def _descriptors() -> Iterator[tuple[int, str]]:
+    for link in list(Path("/proc/self/fd").iterdir()):
+        with contextlib.suppress(FileNotFoundError):  # the descriptor of the listing itself
+            yield int(link.name), str(link.readlink())
+
+
+def _without_owner(names: frozenset[str]) -> list[object]:
+    """Leave out segments that other programs on this machine are using at this moment."""
+    if not names:
+        return []
+    ours = {os.getpid(), *(child.pid for child in psutil.Process().children(recursive=True))}
+    used = set()
+    for maps in Path("/proc").glob("[0-9]*/maps"):
+        with contextlib.suppress(OSError):
+            if int(maps.parent.name) not in ours:
+                used |= {name for name in names if f"/dev/shm/{name}" in maps.read_text()}
+    return sorted(name for name in names - used if Path("/dev/shm", name).exists())
+
+
+def _resource_tracker_pid() -> int | None:
+    pid: int | None = resource_tracker._resource_tracker._pid
+    return pid
+
+
+@pytest.fixture(scope="session")
+def once_opened() -> None:
+    """Open what stays open for good after its first use, so that no test is blamed for it."""
+    resource_tracker.ensure_running()
+    for factory in LOOPS.values():
+        factory().close()  # libuv keeps a pipe for signals
+
+
+@pytest.fixture(scope="session")
+def fork_server(once_opened: None) -> None:
+    """Start multiprocessing's fork server, which stays for good."""
+    forkserver.ensure_running()
+
+
+@pytest.fixture(autouse=True)
+def nothing_outlives(request: pytest.FixtureRequest, once_opened: None) -> Iterator[None]:
+    """No child process, thread, file descriptor or shared-memory segment outlives a test."""
+    if "fork_server" in request.fixturenames:
+        request.getfixturevalue("fork_server")
+    gc.collect()
+    before = Holdings.now()
+    yield
+    gc.collect()
+    left = Holdings.now().beyond(before)
+    if request.node.stash.get(FAILED, False):
+        # Its traceback keeps much alive; only see to it that no process goes on.
+        for process in left.get("children", []):
+            assert isinstance(process, psutil.Process)
+            process.kill()
+        return
+    assert not left, f"left behind by the test: {left}"

@@ -1,0 +1,383 @@
+"""Small environments that do one thing each, for tests; workers import them from here."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+Result = tuple[Any, float, bool, bool, dict[str, Any]]
+
+
+class Tally(gym.Env[Any, Any]):
+    """Observes (episode, step, action); an episode ends after ``length`` steps, or ``options`` say.
+
+    Rewards tell episodes and steps apart, and infos tell what the reset was given.
+    """
+
+    def __init__(self, length: int = 3, truncates: bool = False, gravity: float = 9.8) -> None:
+        self.observation_space = spaces.Box(-1, 1000, (3,), np.float64)
+        self.action_space = spaces.Discrete(10)
+        self.metadata = {"render_modes": ["ansi"], "render_fps": 7}
+        self.render_mode = "ansi"
+        self.length = length
+        self.truncates = truncates
+        self.gravity = gravity
+        self.episode = self.now = 0
+        self.state = np.arange(3)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        if options:
+            self.length = options.get("length", self.length)
+        self.episode += 1
+        self.now = 0
+        info = {"seed": seed, "options": options, "draw": float(self.np_random.random())}
+        return self._observe(-1), info
+
+    def step(self, action: Any) -> Result:
+        self.now += 1
+        done = self.now >= self.length
+        info = {"now": self.now, "action": int(action)}
+        reward = self.episode + self.now / 16
+        return self._observe(action), reward, done and not self.truncates, self._cut(done), info
+
+    def _cut(self, done: bool) -> bool:
+        return done and self.truncates
+
+    def _observe(self, action: Any) -> Any:
+        return np.array([self.episode, self.now, action], np.float64)
+
+    def render(self) -> Any:
+        return f"{self.episode}:{self.now}"
+
+    def add(self, a: float, b: float = 0) -> float:
+        return self.gravity + a + b
+
+    def remember(self, note: str) -> str:
+        """Leave a note that the next call finds."""
+        last, self.note = getattr(self, "note", ""), note
+        return last
+
+
+class Nested(gym.Env[Any, Any]):
+    """Dict observations and actions; the seeded random stream is in everything."""
+
+    def __init__(self) -> None:
+        self.observation_space = spaces.Dict(
+            {
+                "position": spaces.Box(-np.inf, np.inf, (3,), np.float32),
+                "inner": spaces.Dict(
+                    {"bits": spaces.MultiBinary(4), "level": spaces.Discrete(9, start=-4)}
+                ),
+                "pair": spaces.Tuple(
+                    (spaces.MultiDiscrete([3, 4]), spaces.Box(0, 255, (), np.uint8))
+                ),
+            }
+        )
+        self.action_space = spaces.Dict(
+            {"force": spaces.Box(-1, 1, (3,), np.float32), "gear": spaces.Discrete(3)}
+        )
+        self._position = np.zeros(3, np.float32)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        self._position = self.np_random.normal(size=3).astype(np.float32)
+        return self._observe(), {"start": self._position.copy(), "name": "reset"}
+
+    def step(self, action: Any) -> Result:
+        self._position += action["force"] * np.float32(1 + action["gear"])
+        chance = self.np_random.random()
+        info = {"chance": chance, "norm": np.linalg.norm(self._position), "nested": {"a": 1}}
+        return self._observe(), float(chance), bool(chance < 0.05), bool(chance > 0.97), info
+
+    def _observe(self) -> Any:
+        random = self.np_random
+        return {
+            "position": self._position.copy(),
+            "inner": {
+                "bits": random.integers(0, 2, 4, np.int8),
+                "level": random.integers(-4, 5),
+            },
+            "pair": (random.integers(0, 3, 2), np.array(random.integers(0, 256), np.uint8)),
+        }
+
+
+class Letters(spaces.Space[str]):
+    """A space of one's own: strings of one letter repeated."""
+
+    def __init__(self, letter: str) -> None:
+        super().__init__(None, None)
+        self.letter = letter
+
+    def sample(self, mask: Any = None, probability: Any = None) -> str:
+        return self.letter * int(self.np_random.integers(1, 9))
+
+    def contains(self, x: Any) -> bool:
+        return isinstance(x, str) and set(x) <= {self.letter}
+
+    @property
+    def is_np_flattenable(self) -> bool:
+        return False
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Letters) and other.letter == self.letter
+
+    def __hash__(self) -> int:
+        return hash(self.letter)
+
+
+class Echo(gym.Env[Any, Any]):
+    """Observes exactly the given values, one after the other, and keeps the actions it is given.
+
+    With ``ends`` every step ends the episode.
+    """
+
+    def __init__(
+        self,
+        observation_space: spaces.Space[Any],
+        observations: Sequence[Any],
+        action_space: spaces.Space[Any] | None = None,
+        ends: bool = False,
+    ) -> None:
+        self.observation_space = observation_space
+        self.ends = ends
+        self.action_space = spaces.Discrete(2) if action_space is None else action_space
+        self.received: list[Any] = []
+        self._observations = list(observations)
+        self._at = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        self._at = 0
+        return self._observations[0], {}
+
+    def step(self, action: Any) -> Result:
+        self.received.append(action)
+        self._at = min(self._at + 1, len(self._observations) - 1)
+        return self._observations[self._at], 0.0, self.ends, False, {}
+
+    def what_was_received(self) -> list[Any]:
+        return self.received
+
+
+class ReusesBuffer(gym.Env[Any, Any]):
+    """Writes every observation into the same array, as many real environments do."""
+
+    def __init__(self, length: int = 5, size: int = 4) -> None:
+        self.observation_space = spaces.Box(-np.inf, np.inf, (size,), np.float32)
+        self.action_space = spaces.Box(-1, 1, (2,), np.float32)
+        self.length = length
+        self._buffer = np.zeros(size, np.float32)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        self._buffer[:] = 0
+        return self._buffer, {}
+
+    def step(self, action: Any) -> Result:
+        self._buffer += 1
+        return self._buffer, 1.0, bool(self._buffer[0] >= self.length), False, {}
+
+
+class Unpicklable(Exception):
+    """An exception that cannot be pickled."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.lock = lambda: text
+
+    def __reduce__(self) -> Any:
+        raise TypeError("this exception cannot be pickled")
+
+
+class ManyArguments(Exception):
+    """An exception that pickles and cannot be unpickled."""
+
+    def __init__(self, code: int, reason: str, where: str) -> None:
+        super().__init__(f"{code} {reason} {where}")
+
+
+class Mute(Exception):
+    """An exception whose text cannot be had."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+    __repr__ = __str__
+
+
+class Abrupt(BaseException):
+    """No ``Exception``, as ``SystemExit`` is none."""
+
+
+EXCEPTIONS: dict[str, Callable[[], BaseException]] = {
+    "plain": lambda: ValueError("boom"),
+    "unpicklable": lambda: Unpicklable("boom"),
+    "many-arguments": lambda: ManyArguments(7, "boom", "here"),
+    "mute": Mute,
+    "stop-iteration": lambda: StopIteration("boom"),
+    "timeout": lambda: TimeoutError("boom"),
+    "eof": lambda: EOFError("boom"),
+    "broken-pipe": lambda: BrokenPipeError("boom"),
+    "group": lambda: ExceptionGroup("boom", [ValueError("boom")]),
+}
+ABRUPT: dict[str, Callable[[], BaseException]] = {
+    "abrupt": lambda: Abrupt("boom"),
+    "system-exit": lambda: SystemExit("boom"),
+    "keyboard-interrupt": lambda: KeyboardInterrupt("boom"),
+}
+
+
+class Raises(Tally):
+    """Raises ``exception`` in ``where``; a step does so when its action is 9."""
+
+    def __init__(self, where: str, exception: str = "plain", length: int = 1000) -> None:
+        super().__init__(length=length)
+        self.where = where
+        self.exception = exception
+        self._maybe("make")
+
+    def _maybe(self, where: str) -> None:
+        if self.where == where:
+            exception = {**EXCEPTIONS, **ABRUPT}[self.exception]
+            raise exception()
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        if not (options and options.get("well")):
+            self._maybe("reset")
+        return super().reset(seed=seed, options=None)
+
+    def step(self, action: Any) -> Result:
+        if action == 9:
+            self._maybe("step")
+        return super().step(action)
+
+    def render(self) -> Any:
+        self._maybe("render")
+        return super().render()
+
+    def close(self) -> None:
+        self._maybe("close")
+
+
+class Counted(Tally):
+    """Writes a line with its process id to a file when constructed, and one when closed."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self._path = path
+        self._log("made")
+
+    def _log(self, what: str) -> None:
+        with Path(self._path).open("a") as file:
+            file.write(f"{what} {os.getpid()}\n")
+
+    def close(self) -> None:
+        self._log("closed")
+
+
+class Gated(Tally):
+    """Waits in a step with action 1, and in ``wait``, until somebody opens its named pipe."""
+
+    def __init__(self, path: str, length: int = 1000) -> None:
+        super().__init__(length=length)
+        self._path = path
+
+    def step(self, action: Any) -> Result:
+        if action == 1:
+            self.wait()
+        return super().step(action)
+
+    def wait(self) -> str:
+        """Wait for the pipe's writer to come and go."""
+        with Path(self._path).open() as pipe:
+            return pipe.read()
+
+
+class Sleeps(Tally):
+    """Sleeps in every step."""
+
+    def __init__(self, seconds: float, length: int = 1000) -> None:
+        super().__init__(length=length)
+        self._seconds = seconds
+
+    def step(self, action: Any) -> Result:
+        time.sleep(self._seconds)
+        return super().step(action)
+
+
+class Informs(Tally):
+    """The k-th step's info is the k-th of ``infos``; an unpicklable one for ``"unpicklable"``."""
+
+    def __init__(self, infos: Iterable[Any], length: int = 1000) -> None:
+        super().__init__(length=length)
+        self._infos = list(infos)
+
+    def step(self, action: Any) -> Result:
+        observation, reward, terminated, truncated, _ = super().step(action)
+        info = self._infos[min(self.now, len(self._infos)) - 1]
+        if info == "unpicklable":
+            info = {"function": Unpicklable("info")}
+        elif info == "many-arguments":
+            info = {"error": ManyArguments(7, "boom", "here")}
+        return observation, reward, terminated, truncated, info
+
+
+class Misfit(Tally):
+    """Returns what its spaces do not hold: ``wrong`` says what."""
+
+    def __init__(self, wrong: str) -> None:
+        super().__init__()
+        self.wrong = wrong
+
+    def step(self, action: Any) -> Any:
+        observation, reward, terminated, truncated, info = super().step(action)
+        if action != 9:
+            return observation, reward, terminated, truncated, info
+        wrong = {
+            "shape": (np.zeros(4), reward, terminated, truncated, info),
+            "dtype": (np.zeros(3, complex), reward, terminated, truncated, info),
+            "type": (None, reward, terminated, truncated, info),
+            "reward": (observation, "much", terminated, truncated, info),
+            "four": (observation, reward, terminated, info),
+            "info": (observation, reward, terminated, truncated, 5),
+        }
+        return wrong[self.wrong]
+
+
+class Exits(Tally):
+    """Ends its whole process when its action is 9, or at once."""
+
+    def __init__(self, code: int, at_once: bool = False) -> None:
+        super().__init__()
+        self._code = code
+        if at_once:
+            os._exit(code)
+
+    def step(self, action: Any) -> Result:
+        if action == 9:
+            os._exit(self._code)
+        return super().step(action)
+
+
+class Probe(Tally):
+    """Tells about the process it lives in."""
+
+    def pid(self) -> int:
+        return os.getpid()
+
+    def environment(self, name: str) -> str | None:
+        return os.environ.get(name)
+
+    def native_threads(self) -> int:
+        """How many threads there are after work that would start a pool of them."""
+        np.ones((600, 600)) @ np.ones((600, 600))
+        return len(list(Path("/proc/self/task").iterdir()))
+
+    def unpicklable(self) -> Any:
+        return Unpicklable("answer")
