@@ -357,12 +357,19 @@ def test_views_stay_valid_until_the_next_but_one_batch(place: dict[str, Any]) ->
             assert current.observations.tolist() == [[k] * 4] * 3
             assert current.rewards.tolist() == [1.0] * 3
             previous = current
-        # Neither is what is about some environments a full batch.
+
+
+def test_what_is_about_some_environments_is_no_full_batch(place: dict[str, Any]) -> None:
+    actions = np.zeros((3, 2), np.float32)
+    env = partial(ReusesBuffer, 99)
+    with agym.make(env, 3, output="array", copy=False, **place) as envs:
+        envs.reset()
+        previous = envs.step(actions)
         current = envs.step(actions)
         envs.reset(env_ids=[0])
-        envs.step(actions[:1], env_ids=[1])
-        assert previous.observations.tolist() == [[7] * 4] * 3
-        assert current.observations.tolist() == [[8] * 4] * 3
+        envs[1].step(actions[1])
+        assert previous.observations.tolist() == [[1] * 4] * 3
+        assert current.observations.tolist() == [[2] * 4] * 3
 
 
 def test_actions_are_the_environments_for_ever(place: dict[str, Any]) -> None:

@@ -37,37 +37,37 @@ class Collector:
 
     def reset(self, ticket: Ticket) -> ResetResult:
         """Observations of all environments, also when only some were reset, as in Gymnasium."""
-        table, extras = self._table, ticket.extras
-        self._note(ticket, extras)
+        self._note(ticket)
         if ticket.narrow:
-            plane = table.planes[ticket.plane]
-            observations = self._observations(ticket, self._columns(ticket, plane.observations))
-            return ResetResult(observations, _infos(ticket.ids, extras))
-        return ResetResult(self._latest_observations(), _infos(range(table.num_envs), extras))
+            index = list(ticket.ids)
+            arrays = [array[index] for array in self._table.planes[ticket.plane].observations]
+            observations = self._observations(ticket, arrays)
+            return ResetResult(observations, _infos(ticket.ids, ticket.extras))
+        infos = _infos(range(self._table.num_envs), ticket.extras)
+        return ResetResult(self._latest_observations(), infos)
 
     def step(self, ticket: Ticket) -> StepResult:
         """The rows of the ticket's environments, in ascending order of their ids."""
-        self._note(ticket, ticket.extras)
-        *arrays, rewards, terminated, truncated = self._columns(
-            ticket, self._step_columns[ticket.plane]
-        )
-        infos = _infos(ticket.ids, ticket.extras)
+        ids, extras = ticket.ids, ticket.extras
+        columns = self._step_columns[ticket.plane]
+        self._note(ticket)
+        if len(ids) < self._table.num_envs:
+            index = list(ids)
+            columns = [column[index] for column in columns]
+        elif self._copy:
+            columns = [column.copy() for column in columns]
+        *arrays, rewards, terminated, truncated = columns
+        infos = _infos(ids, extras)
         if self._table.final:
             self._add_final(ticket, infos, terminated | truncated)
         observations = arrays[0] if self._plain else self._observations(ticket, arrays)
         return StepResult(observations, rewards, terminated, truncated, infos)
 
-    def _columns(self, ticket: Ticket, columns: list[Array]) -> list[Array]:
-        if len(ticket.ids) < self._table.num_envs:
-            index = list(ticket.ids)
-            return [column[index] for column in columns]
-        return [column.copy() for column in columns] if self._copy else columns
-
     def _observations(self, ticket: Ticket, arrays: list[Array]) -> Any:
         objects = self._table.objects
         return self._table.nest(arrays, [objects[i] for i in ticket.ids] if objects else [])
 
-    def _note(self, ticket: Ticket, extras: Extras | None) -> None:
+    def _note(self, ticket: Ticket) -> None:
         """Remember where the latest rows are, and keep the latest object leaves."""
         if len(ticket.ids) == self._table.num_envs:
             self._latest = ticket.plane
@@ -75,8 +75,8 @@ class Collector:
                 self._strays.clear()
         else:
             self._strays.update(dict.fromkeys(ticket.ids, ticket.plane))
-        if extras is not None:
-            for slot, values in extras.objects.items():
+        if ticket.extras is not None:
+            for slot, values in ticket.extras.objects.items():
                 self._table.objects[slot] = values
 
     def _latest_observations(self) -> Any:

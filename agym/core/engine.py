@@ -152,7 +152,11 @@ class Engine:
             BusyError: An environment has a step in flight.
             ResetNeededError: An environment must be reset first.
         """
-        ids = self._all if env_ids is None else parse_env_ids(env_ids, self.num_envs)
+        ids: Ids = self._all
+        if env_ids is not None:
+            ids = parse_env_ids(env_ids, self.num_envs)
+            if list(ids) != list(env_ids):
+                raise UsageError(f"env_ids of a step must ascend, as its actions do: {env_ids!r}")
         if not (self._fine and self._order.idle):
             self._check(ids)
             self._check_steppable(ids)
@@ -187,6 +191,7 @@ class Engine:
         self._check(ids)
         ticket = self._dispatch("reset", ids, seeds, options)
         ticket.narrow = narrow
+        self._mark_ready(ids)  # a step may be sent right behind
         return ticket
 
     def ask(
@@ -287,12 +292,13 @@ class Engine:
 
     def _end(self, ticket: Ticket) -> None:
         """Every environment has ended its part."""
+        if ticket.kind == "reset":
+            self._mark_ready(ticket.ids)
         error = None if ticket.extras is None else self._blame(ticket.kind, ticket.extras)
         value: Any = None
         if ticket.kind == "step":
             value = self._collector.step(ticket)
         elif ticket.kind == "reset":
-            self._begin_episodes(ticket)
             value = self._collector.reset(ticket)
         elif ticket.kind == "make":
             error = error or self._describe(ticket)
@@ -329,13 +335,9 @@ class Engine:
             return errors[0]
         return ExceptionGroup(f"{len(errors)} environments failed in {kind}", errors)
 
-    def _begin_episodes(self, ticket: Ticket) -> None:
-        failed = set()
-        if ticket.extras is not None:
-            failed = {p.env_id for p in ticket.extras.problems if not isinstance(p, Death)}
-        for i in ticket.ids:
-            if i not in failed:
-                self._unready.pop(i, None)
+    def _mark_ready(self, ids: Ids) -> None:
+        for i in ids:
+            self._unready.pop(i, None)
         self._fine = not (self._unready or self._dead or self._closing)
 
     def _describe(self, ticket: Ticket) -> BaseException | None:

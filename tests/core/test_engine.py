@@ -182,6 +182,26 @@ def test_a_reset_behind_a_step_waits_for_the_row_and_a_render_behind_it_waits_to
     assert value_of(engine, late) == [0, 1, 2, 3]
 
 
+def test_a_step_may_be_sent_right_behind_a_reset() -> None:
+    engine, executor = opened()
+    engine.reset()
+    step = engine.step([2, 1, 0, 2])
+    assert [o.kind for o in executor.operations] == ["reset"]
+    executor.end()
+    engine.poll()
+    assert [(o.kind, o.start) for o in executor.operations] == [("step", i) for i in range(4)]
+    for _ in range(4):
+        executor.end(fill=1)
+    assert value_of(engine, step).rewards.tolist() == [1] * 4
+
+
+def test_ids_of_a_step_must_ascend_as_its_actions_do() -> None:
+    engine, executor = ready()
+    with pytest.raises(UsageError, match="must ascend"):
+        engine.step([0, 1], env_ids=[2, 1])
+    assert not executor.operations
+
+
 def test_operations_of_other_environments_do_not_wait() -> None:
     engine, executor = ready()
     engine.step([0], env_ids=[0])

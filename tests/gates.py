@@ -1,0 +1,28 @@
+"""Gates: a test holds environments of class Gated in the middle of a step, and lets them go on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from .envs import Gated
+
+
+class Gates:
+    """A named pipe per environment."""
+
+    def __init__(self, folder: Path, count: int) -> None:
+        self.paths = [str(folder / f"gate{i}") for i in range(count)]
+        for path in self.paths:
+            os.mkfifo(path)
+
+    @property
+    def factories(self) -> list[Callable[[], Gated]]:
+        return [partial(Gated, path) for path in self.paths]
+
+    def open(self, i: int, word: str = "") -> None:
+        """Wait until environment ``i`` stands at its gate, then let it through."""
+        with Path(self.paths[i]).open("w") as pipe:
+            pipe.write(word)
