@@ -6,12 +6,14 @@ import contextlib
 import difflib
 import importlib
 import inspect
+import multiprocessing
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
 import gymnasium
 import gymnasium.error
+import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode
 
@@ -145,8 +147,11 @@ def _make(
     if output not in ("list", "array"):
         raise UsageError(f"output={output!r} is unknown: take 'list' or 'array'")
     if workers is not None:
-        _check_count("workers", workers)
-    if timeout is not None and not timeout > 0:
+        workers = _check_count("workers", workers)
+    if start_method not in multiprocessing.get_all_start_methods():
+        methods = ", ".join(multiprocessing.get_all_start_methods())
+        raise UsageError(f"start_method={start_method!r} is unknown here: take one of {methods}")
+    if timeout is not None and not (isinstance(timeout, int | float) and timeout > 0):
         raise UsageError(f"timeout={timeout!r} must be a positive number of seconds, or None")
     for name in env_kwargs:
         for option in difflib.get_close_matches(name, OPTIONS, n=1, cutoff=0.85):
@@ -155,7 +160,7 @@ def _make(
                 f" pass a factory: lambda: gymnasium.make(..., {name}=...)"
             )
     executor_class = BACKENDS.get(backend) if isinstance(backend, str) else backend
-    if executor_class is None:
+    if not callable(executor_class):
         raise UsageError(f"backend={backend!r} is unknown: take one of {', '.join(BACKENDS)}")
     factories = make_factories(env, num_envs, env_kwargs)
     executor = executor_class(Placement(factories, mode, workers, start_method))
@@ -163,9 +168,10 @@ def _make(
     return face(engine, executor, output)
 
 
-def _check_count(name: str, value: Any) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+def _check_count(name: str, value: Any) -> int:
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
         raise UsageError(f"{name}={value!r} must be a positive integer")
+    return int(value)
 
 
 def make_factories(env: EnvLike, num_envs: int | None, env_kwargs: dict[str, Any]) -> list[Factory]:
@@ -175,7 +181,7 @@ def make_factories(env: EnvLike, num_envs: int | None, env_kwargs: dict[str, Any
         UsageError: ``env`` is none of what it may be, or a list of another length than asked.
     """
     if num_envs is not None:
-        _check_count("num_envs", num_envs)
+        num_envs = _check_count("num_envs", num_envs)
     if isinstance(env, Sequence) and not isinstance(env, str):
         if not env or not all(callable(factory) for factory in env):
             raise UsageError("a list for env must hold factories: functions that make environments")

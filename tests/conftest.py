@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import multiprocessing
 import os
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -29,6 +30,10 @@ LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
 # A worker's start is no reason to call an example slow; and a test leaves no files.
 settings.register_profile("agym", deadline=None, database=None, print_blob=True)
 settings.load_profile("agym")
+
+# Our semaphores and our children's get names of their own, to tell them from other programs'.
+FOREIGN_SEMAPHORE = "sem.mp-"
+multiprocessing.current_process()._config["semprefix"] = f"/agym-tests-{os.getpid()}"  # type: ignore[attr-defined]
 
 FAILED = pytest.StashKey[bool]()
 
@@ -67,7 +72,11 @@ class Holdings:
             frozenset(psutil.Process().children(recursive=True)),
             frozenset(threading.enumerate()),
             frozenset(_descriptors()),
-            frozenset(path.name for path in Path("/dev/shm").glob("*")),
+            frozenset(
+                path.name
+                for path in Path("/dev/shm").iterdir()
+                if not path.name.startswith(FOREIGN_SEMAPHORE)
+            ),
         )
 
     def beyond(self, earlier: Holdings) -> dict[str, list[object]]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -281,7 +283,38 @@ class Counted(Tally):
         self._log("closed")
 
 
-class Gated(Tally):
+class Probe(Tally):
+    """Tells about the process it lives in."""
+
+    def pid(self) -> int:
+        return os.getpid()
+
+    def environment(self, name: str) -> str | None:
+        return os.environ.get(name)
+
+    def native_threads(self) -> int:
+        """How many threads there are after work that would start a pool of them."""
+        np.ones((600, 600)) @ np.ones((600, 600))
+        return len(list(Path("/proc/self/task").iterdir()))
+
+    def maps(self) -> str:
+        """What this process has mapped into its memory."""
+        return Path("/proc/self/maps").read_text()
+
+    def modules(self) -> list[str]:
+        return sorted(sys.modules)
+
+    def ignore_sigterm(self) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+    def echo(self, value: Any) -> Any:
+        return value
+
+    def unpicklable(self) -> Any:
+        return Unpicklable("answer")
+
+
+class Gated(Probe):
     """Waits in a step with action 1, and in ``wait``, until somebody opens its named pipe."""
 
     def __init__(self, path: str, length: int = 1000) -> None:
@@ -363,21 +396,3 @@ class Exits(Tally):
         if action == 9:
             os._exit(self._code)
         return super().step(action)
-
-
-class Probe(Tally):
-    """Tells about the process it lives in."""
-
-    def pid(self) -> int:
-        return os.getpid()
-
-    def environment(self, name: str) -> str | None:
-        return os.environ.get(name)
-
-    def native_threads(self) -> int:
-        """How many threads there are after work that would start a pool of them."""
-        np.ones((600, 600)) @ np.ones((600, 600))
-        return len(list(Path("/proc/self/task").iterdir()))
-
-    def unpicklable(self) -> Any:
-        return Unpicklable("answer")

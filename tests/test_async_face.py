@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,8 +28,8 @@ def gates(tmp_path: Path) -> Gates:
     return Gates(tmp_path, 3)
 
 
-@pytest.fixture
-async def envs(gates: Gates) -> AsyncIterator[agym.AsyncEnvs]:
+@asynccontextmanager
+async def opened(gates: Gates) -> AsyncIterator[agym.AsyncEnvs]:
     """Three environments in two workers; action 1 holds an environment until its gate opens."""
     async with agym.make_async(
         gates.factories, backend="process", workers=2, autoreset="disabled"
@@ -183,245 +184,261 @@ async def _open(envs: agym.AsyncEnvs) -> agym.AsyncEnvs:
     return await envs
 
 
-async def test_steps_are_dispatched_before_the_await(envs: agym.AsyncEnvs, gates: Gates) -> None:
-    pending = envs.step([1, 0, 1])
-    assert not pending.done()
-    gates.open(0)  # waits until environment 0 has its action, and nothing was awaited yet
-    gates.open(2)
-    result = await pending
-    assert pending.done()
-    assert result.observations[:, 2].tolist() == [1, 0, 1]
+async def test_steps_are_dispatched_before_the_await(gates: Gates) -> None:
+    async with opened(gates) as envs:
+        pending = envs.step([1, 0, 1])
+        assert not pending.done()
+        gates.open(0)  # waits until environment 0 has its action, and nothing was awaited yet
+        gates.open(2)
+        result = await pending
+        assert pending.done()
+        assert result.observations[:, 2].tolist() == [1, 0, 1]
 
 
-async def test_calls_are_dispatched_before_the_await(envs: agym.AsyncEnvs, gates: Gates) -> None:
-    pending = envs.call("wait")
-    for i in range(3):
-        gates.open(i, f"word {i}")
-    assert await pending == ["word 0", "word 1", "word 2"]
+async def test_calls_are_dispatched_before_the_await(gates: Gates) -> None:
+    async with opened(gates) as envs:
+        pending = envs.call("wait")
+        for i in range(3):
+            gates.open(i, f"word {i}")
+        assert await pending == ["word 0", "word 1", "word 2"]
 
 
-async def test_late_await(envs: agym.AsyncEnvs) -> None:
-    pending = envs.step([2, 3, 4])
-    while not pending.done():
+async def test_late_await(gates: Gates) -> None:
+    async with opened(gates) as envs:
+        pending = envs.step([2, 3, 4])
+        while not pending.done():  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        assert (await pending).observations[:, 2].tolist() == [2, 3, 4]
+
+
+async def test_await_after_other_operations(gates: Gates) -> None:
+    async with opened(gates) as envs:
+        first = envs.step([2, 3, 4])
+        await envs.render()
+        second = envs.step([5, 6, 7])
+        await envs.reset()
+        assert (await second).observations[:, 2].tolist() == [5, 6, 7]
+        assert (await first).observations[:, 2].tolist() == [2, 3, 4]
+
+
+async def test_awaiting_twice(gates: Gates) -> None:
+    async with opened(gates) as envs:
+        pending = envs.step([2, 3, 4])
+        first = await pending
+        second = await pending
+        assert first.observations.tolist() == second.observations.tolist()
+
+
+async def test_awaiting_an_error_twice(gates: Gates) -> None:
+    async with opened(gates) as envs:
+        pending = envs.call("no_such_method")
+        for _ in range(2):
+            with pytest.raises(ExceptionGroup) as caught:
+                await pending
+            assert {type(error) for error in caught.value.exceptions} == {agym.EnvError}
+
+
+async def test_awaited_by_two_tasks_at_once(gates: Gates) -> None:
+    async with opened(gates) as envs:
+        pending = envs.step([1, 2, 3])
+
+        async def wait() -> Any:
+            return await pending
+
+        tasks = [
+            asyncio.create_task(wait()),
+            asyncio.create_task(wait()),
+            asyncio.ensure_future(pending),
+        ]
         await asyncio.sleep(0)
-    assert (await pending).observations[:, 2].tolist() == [2, 3, 4]
+        gates.open(0)
+        for result in await asyncio.gather(*tasks):
+            assert result.observations[:, 2].tolist() == [1, 2, 3]
 
 
-async def test_await_after_other_operations(envs: agym.AsyncEnvs) -> None:
-    first = envs.step([2, 3, 4])
-    await envs.render()
-    second = envs.step([5, 6, 7])
-    await envs.reset()
-    assert (await second).observations[:, 2].tolist() == [5, 6, 7]
-    assert (await first).observations[:, 2].tolist() == [2, 3, 4]
+async def test_two_tasks_made_of_one_pending(gates: Gates) -> None:
+    async with opened(gates) as envs:
+        pending = envs.step([1, 2, 3])
+        tasks = [asyncio.create_task(pending), asyncio.create_task(pending)]
+        await asyncio.sleep(0)
+        gates.open(0)
+        for result in await asyncio.gather(*tasks):
+            assert result.observations[:, 2].tolist() == [1, 2, 3]
 
 
-async def test_awaiting_twice(envs: agym.AsyncEnvs) -> None:
-    pending = envs.step([2, 3, 4])
-    first = await pending
-    second = await pending
-    assert first.observations.tolist() == second.observations.tolist()
+async def test_gather(gates: Gates) -> None:
+    async with opened(gates) as envs:
+        step, frames, gravity = await asyncio.gather(
+            envs.step([2, 3, 4]), envs.render(), envs.get_attr("gravity")
+        )
+        assert step.observations[:, 2].tolist() == [2, 3, 4]
+        assert frames == ["1:1"] * 3
+        assert gravity == [9.8] * 3
 
 
-async def test_awaiting_an_error_twice(envs: agym.AsyncEnvs) -> None:
-    pending = envs.call("no_such_method")
-    for _ in range(2):
-        with pytest.raises(ExceptionGroup) as caught:
-            await pending
-        assert {type(error) for error in caught.value.exceptions} == {agym.EnvError}
+async def test_task_group(gates: Gates) -> None:
+    async with opened(gates) as envs:
+        async with asyncio.TaskGroup() as group:
+            step = group.create_task(envs.step([2, 3, 4]))
+            frames = group.create_task(envs.render())
+        assert step.result().observations[:, 2].tolist() == [2, 3, 4]
+        assert frames.result() == ["1:1"] * 3
 
 
-async def test_awaited_by_two_tasks_at_once(envs: agym.AsyncEnvs, gates: Gates) -> None:
-    pending = envs.step([1, 2, 3])
-
-    async def wait() -> Any:
-        return await pending
-
-    tasks = [
-        asyncio.create_task(wait()),
-        asyncio.create_task(wait()),
-        asyncio.ensure_future(pending),
-    ]
-    await asyncio.sleep(0)
-    gates.open(0)
-    for result in await asyncio.gather(*tasks):
-        assert result.observations[:, 2].tolist() == [1, 2, 3]
-
-
-async def test_two_tasks_made_of_one_pending(envs: agym.AsyncEnvs, gates: Gates) -> None:
-    pending = envs.step([1, 2, 3])
-    tasks = [asyncio.create_task(pending), asyncio.create_task(pending)]
-    await asyncio.sleep(0)
-    gates.open(0)
-    for result in await asyncio.gather(*tasks):
-        assert result.observations[:, 2].tolist() == [1, 2, 3]
-
-
-async def test_gather(envs: agym.AsyncEnvs) -> None:
-    step, frames, gravity = await asyncio.gather(
-        envs.step([2, 3, 4]), envs.render(), envs.get_attr("gravity")
-    )
-    assert step.observations[:, 2].tolist() == [2, 3, 4]
-    assert frames == ["1:1"] * 3
-    assert gravity == [9.8] * 3
-
-
-async def test_task_group(envs: agym.AsyncEnvs) -> None:
-    async with asyncio.TaskGroup() as group:
-        step = group.create_task(envs.step([2, 3, 4]))
-        frames = group.create_task(envs.render())
-    assert step.result().observations[:, 2].tolist() == [2, 3, 4]
-    assert frames.result() == ["1:1"] * 3
-
-
-async def test_wait_for(envs: agym.AsyncEnvs, gates: Gates) -> None:
-    result = await asyncio.wait_for(envs.step([2, 3, 4]), timeout=60)
-    assert result.observations[:, 2].tolist() == [2, 3, 4]
-    pending = envs.step([1, 5, 6])
-    with pytest.raises(TimeoutError):
-        await asyncio.wait_for(pending, timeout=0.01)
-    gates.open(0)
-    assert (await pending).observations[:, 2].tolist() == [1, 5, 6]
-
-
-async def test_wait_for_again(envs: agym.AsyncEnvs, gates: Gates) -> None:
-    pending = envs.step([1, 5, 6])
-    for _ in range(2):
+async def test_wait_for(gates: Gates) -> None:
+    async with opened(gates) as envs:
+        result = await asyncio.wait_for(envs.step([2, 3, 4]), timeout=60)
+        assert result.observations[:, 2].tolist() == [2, 3, 4]
+        pending = envs.step([1, 5, 6])
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(pending, timeout=0.01)
-    gates.open(0)
-    for _ in range(2):
-        result = await asyncio.wait_for(pending, timeout=60)
-        assert result.observations[:, 2].tolist() == [1, 5, 6]
-
-
-async def test_timeout_block(envs: agym.AsyncEnvs, gates: Gates) -> None:
-    pending = envs.step([0, 0, 1])
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.01):
-            await pending
-    gates.open(2)
-    async with asyncio.timeout(60):
-        assert (await pending).observations[:, 1].tolist() == [1, 1, 1]
-
-
-async def test_a_cancelled_await_loses_no_step(envs: agym.AsyncEnvs, gates: Gates) -> None:
-    pending = envs.step([1, 2, 3])
-
-    async def wait() -> None:
-        await pending
-
-    waiting = asyncio.create_task(wait())
-    await asyncio.sleep(0)
-    waiting.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await waiting
-    with pytest.raises(agym.BusyError):
-        envs.step([7, 7, 7])
-    gates.open(0)
-    assert (await pending).observations[:, 1:].tolist() == [[1, 1], [1, 2], [1, 3]]
-    assert (await envs.step([4, 5, 6])).observations[:, 1:].tolist() == [[2, 4], [2, 5], [2, 6]]
-
-
-async def test_an_abandoned_step_is_given_to_no_later_call(
-    envs: agym.AsyncEnvs, gates: Gates
-) -> None:
-    waiting = asyncio.create_task(envs.step([1, 2, 3]))
-    await asyncio.sleep(0)
-    waiting.cancel()
-    del waiting
-    gates.open(0)
-    assert await envs.render() == ["1:1"] * 3  # behind the step: now it has ended
-    result = await envs.step([4, 5, 6])
-    assert result.observations[:, 1:].tolist() == [[2, 4], [2, 5], [2, 6]]
-    assert [info["action"] for info in result.infos] == [4, 5, 6]
-
-
-async def test_a_step_that_nobody_awaits(envs: agym.AsyncEnvs) -> None:
-    envs.step([2, 2, 2])
-    gc.collect()  # and nothing warns of a coroutine that was never awaited
-    assert await envs.render() == ["1:1"] * 3
-
-
-async def test_two_steps_in_flight(envs: agym.AsyncEnvs, gates: Gates) -> None:
-    pending = envs.step([1, 2, 3])
-    for _ in range(2):
-        with pytest.raises(agym.BusyError, match="environment 0") as caught:
-            envs.step([4, 4, 4])
-        assert isinstance(caught.value, gymnasium.error.AlreadyPendingCallError)
-        assert caught.value.name == "step"
-    gates.open(0)
-    assert (await pending).observations[:, 1:].tolist() == [[1, 1], [1, 2], [1, 3]]
-    assert await envs.get_attr("now") == [1, 1, 1]
-    await envs.step([4, 4, 4])
-
-
-async def test_steps_of_different_environments_in_flight(
-    envs: agym.AsyncEnvs, gates: Gates
-) -> None:
-    slow = envs.step([1], env_ids=[0])
-    quick = await envs.step([5, 6], env_ids=[1, 2])
-    assert quick.observations[:, 2].tolist() == [5, 6]
-    quick = await envs.step([7, 8], env_ids=[1, 2])
-    assert quick.observations[:, 1:].tolist() == [[2, 7], [2, 8]]
-    assert not slow.done()
-    with pytest.raises(agym.BusyError, match="environment 0"):
-        envs.step([0, 0, 0])
-    gates.open(0)
-    assert (await slow).observations.tolist() == [[1, 1, 1]]
-    assert await envs.get_attr("now") == [1, 2, 2]
-
-
-async def test_operations_run_in_the_order_of_dispatch(envs: agym.AsyncEnvs, gates: Gates) -> None:
-    pending = [
-        envs.step([1, 1, 1]),
-        envs.render(),
-        envs.set_attr("gravity", 1.0),
-        envs.reset(seed=3),
-        envs.render(),
-        envs.step([5, 5, 5]),
-        envs.render(),
-        envs.call("add", 1),
-        envs.reset(env_ids=[1]),
-        envs.render(),
-    ]
-    for i in range(3):
-        gates.open(i)
-    results: list[Any] = await asyncio.gather(*reversed(pending))
-    results.reverse()
-    assert results[0].observations.tolist() == [[1, 1, 1]] * 3
-    assert results[1] == ["1:1"] * 3
-    assert results[3].observations.tolist() == [[2, 0, -1]] * 3
-    assert results[4] == ["2:0"] * 3
-    assert results[5].observations.tolist() == [[2, 1, 5]] * 3
-    assert results[6] == ["2:1"] * 3
-    assert results[7] == [2.0] * 3
-    assert results[8].observations[:, :2].tolist() == [[2, 1], [3, 0], [2, 1]]
-    assert results[9] == ["2:1", "3:0", "2:1"]
-
-
-async def test_reset_behind_a_running_step_spoils_no_batch(
-    envs: agym.AsyncEnvs, gates: Gates
-) -> None:
-    step = envs.step([1, 2, 3])
-    some = envs.reset(env_ids=[0])
-    everything = envs.reset()
-    gates.open(0)
-    assert (await everything).observations[:, 0].tolist() == [3, 2, 2]
-    assert (await some).observations[:, :2].tolist() == [[2, 0], [1, 1], [1, 1]]
-    assert (await step).observations.tolist() == [[1, 1, 1], [1, 1, 2], [1, 1, 3]]
-
-
-async def test_the_loop_turns_while_a_step_is_awaited(envs: agym.AsyncEnvs, gates: Gates) -> None:
-    async def tick() -> int:
-        for _ in range(100):
-            await asyncio.sleep(0)
         gates.open(0)
-        return 100
+        assert (await pending).observations[:, 2].tolist() == [1, 5, 6]
 
-    ticking = asyncio.create_task(tick())
-    await envs.step([1, 0, 0])  # never ends unless the other task gets its turns
-    assert await ticking == 100
+
+async def test_wait_for_again(gates: Gates) -> None:
+    async with opened(gates) as envs:
+        pending = envs.step([1, 5, 6])
+        for _ in range(2):
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(pending, timeout=0.01)
+        gates.open(0)
+        for _ in range(2):
+            result = await asyncio.wait_for(pending, timeout=60)
+            assert result.observations[:, 2].tolist() == [1, 5, 6]
+
+
+async def test_timeout_block(gates: Gates) -> None:
+    async with opened(gates) as envs:
+        pending = envs.step([0, 0, 1])
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await pending
+        gates.open(2)
+        async with asyncio.timeout(60):
+            assert (await pending).observations[:, 1].tolist() == [1, 1, 1]
+
+
+async def test_a_cancelled_await_loses_no_step(gates: Gates) -> None:
+    async with opened(gates) as envs:
+        pending = envs.step([1, 2, 3])
+
+        async def wait() -> None:
+            await pending
+
+        waiting = asyncio.create_task(wait())
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        with pytest.raises(agym.BusyError):
+            envs.step([7, 7, 7])
+        gates.open(0)
+        assert (await pending).observations[:, 1:].tolist() == [[1, 1], [1, 2], [1, 3]]
+        assert (await envs.step([4, 5, 6])).observations[:, 1:].tolist() == [[2, 4], [2, 5], [2, 6]]
+
+
+async def test_an_abandoned_step_is_given_to_no_later_call(gates: Gates) -> None:
+    async with opened(gates) as envs:
+        waiting = asyncio.create_task(envs.step([1, 2, 3]))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        del waiting
+        gates.open(0)
+        assert await envs.render() == ["1:1"] * 3  # behind the step: now it has ended
+        result = await envs.step([4, 5, 6])
+        assert result.observations[:, 1:].tolist() == [[2, 4], [2, 5], [2, 6]]
+        assert [info["action"] for info in result.infos] == [4, 5, 6]
+
+
+async def test_a_step_that_nobody_awaits(gates: Gates) -> None:
+    async with opened(gates) as envs:
+        envs.step([2, 2, 2])
+        gc.collect()  # and nothing warns of a coroutine that was never awaited
+        assert await envs.render() == ["1:1"] * 3
+
+
+async def test_two_steps_in_flight(gates: Gates) -> None:
+    async with opened(gates) as envs:
+        pending = envs.step([1, 2, 3])
+        for _ in range(2):
+            with pytest.raises(agym.BusyError, match="environment 0") as caught:
+                envs.step([4, 4, 4])
+            assert isinstance(caught.value, gymnasium.error.AlreadyPendingCallError)
+            assert caught.value.name == "step"
+        gates.open(0)
+        assert (await pending).observations[:, 1:].tolist() == [[1, 1], [1, 2], [1, 3]]
+        assert await envs.get_attr("now") == [1, 1, 1]
+        await envs.step([4, 4, 4])
+
+
+async def test_steps_of_different_environments_in_flight(gates: Gates) -> None:
+    async with opened(gates) as envs:
+        slow = envs.step([1], env_ids=[0])
+        quick = await envs.step([5, 6], env_ids=[1, 2])
+        assert quick.observations[:, 2].tolist() == [5, 6]
+        quick = await envs.step([7, 8], env_ids=[1, 2])
+        assert quick.observations[:, 1:].tolist() == [[2, 7], [2, 8]]
+        assert not slow.done()
+        with pytest.raises(agym.BusyError, match="environment 0"):
+            envs.step([0, 0, 0])
+        gates.open(0)
+        assert (await slow).observations.tolist() == [[1, 1, 1]]
+        assert await envs.get_attr("now") == [1, 2, 2]
+
+
+async def test_operations_run_in_the_order_of_dispatch(gates: Gates) -> None:
+    async with opened(gates) as envs:
+        pending = [
+            envs.call("wait"),
+            envs.render(),
+            envs.set_attr("gravity", 1.0),
+            envs.reset(seed=3),
+            envs.render(),
+            envs.step([5, 5, 5]),
+            envs.render(),
+            envs.call("add", 1),
+            envs.reset(env_ids=[1]),
+            envs.render(),
+        ]
+        for i in range(3):
+            gates.open(i, "go")
+        results: list[Any] = await asyncio.gather(*reversed(pending))
+        results.reverse()
+        assert results[0] == ["go"] * 3
+        assert results[1] == ["1:0"] * 3
+        assert results[3].observations.tolist() == [[2, 0, -1]] * 3
+        assert results[4] == ["2:0"] * 3
+        assert results[5].observations.tolist() == [[2, 1, 5]] * 3
+        assert results[6] == ["2:1"] * 3
+        assert results[7] == [2.0] * 3
+        assert results[8].observations[:, :2].tolist() == [[2, 1], [3, 0], [2, 1]]
+        assert results[9] == ["2:1", "3:0", "2:1"]
+
+
+async def test_reset_behind_a_running_step_spoils_no_batch(gates: Gates) -> None:
+    async with opened(gates) as envs:
+        step = envs.step([1, 2, 3])
+        some = envs.reset(env_ids=[0])
+        everything = envs.reset()
+        gates.open(0)
+        assert (await everything).observations[:, 0].tolist() == [3, 2, 2]
+        assert (await some).observations[:, :2].tolist() == [[2, 0], [1, 1], [1, 1]]
+        assert (await step).observations.tolist() == [[1, 1, 1], [1, 1, 2], [1, 1, 3]]
+
+
+async def test_the_loop_turns_while_a_step_is_awaited(gates: Gates) -> None:
+    async with opened(gates) as envs:
+
+        async def tick() -> int:
+            for _ in range(100):
+                await asyncio.sleep(0)
+            gates.open(0)
+            return 100
+
+        ticking = asyncio.create_task(tick())
+        await envs.step([1, 0, 0])  # never ends unless the other task gets its turns
+        assert await ticking == 100
 
 
 @everywhere
@@ -455,23 +472,24 @@ async def test_many_runners_share_a_loop() -> None:
     assert await asyncio.gather(*(play(k) for k in range(4))) == [0.0, 20.0, 40.0, 60.0]
 
 
-async def test_closing_while_operations_are_pending(envs: agym.AsyncEnvs, gates: Gates) -> None:
-    step = envs.step([1, 0, 0])
-    behind = envs.reset()
-    frames = envs.render()
+async def test_closing_while_operations_are_pending(gates: Gates) -> None:
+    async with opened(gates) as envs:
+        step = envs.step([1, 0, 0])
+        behind = envs.reset()
+        frames = envs.render()
 
-    async def wait() -> None:
-        await step
+        async def wait() -> None:
+            await step
 
-    waiting = asyncio.create_task(wait())
-    await asyncio.sleep(0)
-    closing = asyncio.create_task(envs.aclose())
-    await asyncio.sleep(0)
-    gates.open(0)
-    await closing
-    for pending in (waiting, step, behind, frames):
-        with pytest.raises(agym.ClosedError, match="closed"):
-            await pending
+        waiting = asyncio.create_task(wait())
+        await asyncio.sleep(0)
+        closing = asyncio.create_task(envs.aclose())
+        await asyncio.sleep(0)
+        gates.open(0)
+        await closing
+        for pending in (waiting, step, behind, frames):
+            with pytest.raises(agym.ClosedError, match="closed"):
+                await pending
 
 
 async def test_an_error_of_one_environment_arrives_at_the_await() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -435,3 +437,14 @@ async def test_it_works_inside_a_running_loop(place: dict[str, Any]) -> None:
         assert envs.render() == ["1:1"] * 3
     assert asyncio.get_running_loop() is loop
     await asyncio.sleep(0)
+
+
+def test_close_gives_descriptors_back_though_the_object_stays(place: dict[str, Any]) -> None:
+    gc.collect()
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    envs = agym.make(Tally, 3, **place)
+    envs.reset()
+    envs.close()
+    gc.collect()
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert len(envs) == 3

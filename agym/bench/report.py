@@ -14,7 +14,7 @@ from agym.bench.systems import GymnasiumSync, SB3Dummy, SB3Subproc
 
 BASE = GymnasiumSync.name
 
-# From so many cores in use by other processes, a reader is warned.
+# From so many cores in use by other programs, a reader is warned.
 BUSY_CORES = 0.1
 
 MARKS = {
@@ -122,6 +122,9 @@ def notes(report: Report) -> Iterator[str]:
             yield f"{work.work}: {note}."
     idle = max((work.idle_cores for work in report.works), default=0.0)
     yield f"What waited for its turn used at most {idle:.0%} of a core."
-    other = max((work.other_cores for work in report.works), default=0.0)
-    if other > BUSY_CORES:
-        yield f"Others kept up to {other:.1f} cores busy: worker processes were slowed down."
+    for work in report.works:
+        if work.other_cores > BUSY_CORES:
+            yield (
+                f"{work.work}: other programs kept {work.other_cores:.1f} cores busy meanwhile,"
+                " which slows worker processes most."
+            )

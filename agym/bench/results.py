@@ -20,7 +20,7 @@ class Settings:
     """How to measure.
 
     Attributes:
-        seconds: Length of one slice of one system.
+        seconds: Length of one slice of one system, after running in.
         repeats: Slices of each system.
         workers: Worker processes, and how often the bare environment is counted in the bound.
     """

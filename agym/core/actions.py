@@ -109,30 +109,34 @@ def _column(actions: Any, leaf: Leaf, env_ids: Ids) -> Array:
         return actions
     try:
         array = np.asarray(actions)
-    except ValueError:  # rows of different shapes
-        array = np.empty(len(_sequence(actions, env_ids)), object)
+    except ValueError as error:  # rows of different shapes
+        raise _misshapen(_sequence(actions, env_ids), leaf, env_ids) from error
     except Exception as error:  # a tensor on another device, or one that wants its gradient
         raise UsageError(f"actions{leaf.path} cannot become an array: {error}") from error
     if array.shape != shape:
-        raise _misshapen(actions, array, leaf, env_ids)
+        if array.ndim == 0:
+            raise UsageError(
+                f"step takes {len(env_ids)} actions, one per environment, not one"
+                f" {type(actions).__name__}"
+            )
+        if len(array) != len(env_ids):
+            raise _wrong_number(len(array), env_ids)
+        raise _misshapen(actions, leaf, env_ids)
     return _cast(array, leaf)
 
 
-def _misshapen(actions: Any, array: Array, leaf: Leaf, env_ids: Ids) -> UsageError:
-    if array.ndim == 0:
-        return UsageError(
-            f"step takes {len(env_ids)} actions, one per environment, not one"
-            f" {type(actions).__name__}"
-        )
-    if len(array) != len(env_ids):
-        return _wrong_number(len(array), env_ids)
+def _misshapen(actions: Any, leaf: Leaf, env_ids: Ids) -> UsageError:
     for env_id, action in zip(env_ids, actions, strict=True):
-        if np.shape(action) != leaf.shape:
+        try:
+            shape: Any = np.shape(action)
+        except ValueError:
+            shape = "that is ragged"
+        if shape != leaf.shape:
             return UsageError(
-                f"action{leaf.path} of environment {env_id} has shape {np.shape(action)},"
-                f" its space wants {leaf.shape}"
+                f"action{leaf.path} of environment {env_id} has shape {shape}, its space wants"
+                f" {leaf.shape}"
             )
-    return UsageError(f"actions{leaf.path} have shape {array.shape}, not {leaf.shape} each")
+    return UsageError(f"actions{leaf.path} are ragged, their space wants {leaf.shape} each")
 
 
 def _cast(array: Array, leaf: Leaf) -> Array:

@@ -26,7 +26,7 @@ def parse_env_ids(env_ids: Sequence[int] | None, num_envs: int) -> Ids:
             i == j and not isinstance(j, bool | np.bool_)
             for i, j in zip(ids, sorted(env_ids), strict=True)
         )
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         exact = False
     if not exact:
         raise UsageError(f"env_ids must be a sequence of integers, not {env_ids!r}")
@@ -85,13 +85,17 @@ def parse_seeds(
         if len(seed) != len(ids):
             raise UsageError(f"seed has {len(seed)} entries for {len(ids)} environments")
         by_id = dict(zip(ids if given is None else (int(i) for i in given), seed, strict=True))
-        seeds = [None if by_id[i] is None else int(by_id[i]) for i in ids]  # type: ignore[arg-type]
+        seeds = [by_id[i] for i in ids]
     else:
         raise UsageError(f"seed must be None, an integer or a sequence of them, not {seed!r}")
     for i, one in zip(ids, seeds, strict=True):
-        if one is not None and one < 0:
-            raise UsageError(f"the seed of environment {i} is {one}: it must not be negative")
-    return seeds
+        integer = isinstance(one, int | np.integer) and not isinstance(one, bool)
+        if one is not None and not (integer and one >= 0):
+            raise UsageError(
+                f"the seed of environment {i} is {one!r}: it must be an integer that is not"
+                " negative, or None"
+            )
+    return [None if one is None else int(one) for one in seeds]
 
 
 def runs(ids: Ids) -> Iterator[range]:

@@ -47,6 +47,6 @@ def parse_mode(mode: str | AutoresetMode) -> AutoresetMode:
     """
     if isinstance(mode, AutoresetMode):
         return mode
-    if mode not in MODES:
+    if not isinstance(mode, str) or mode not in MODES:
         raise UsageError(f"autoreset={mode!r} is unknown: take one of {', '.join(MODES)}")
     return MODES[mode]

@@ -36,7 +36,7 @@ from agym.core.operations import (
     Outcome,
 )
 from agym.core.order import Order
-from agym.core.slots import PLANES, SlotTable
+from agym.core.slots import SIDE_PLANE, SlotTable
 from agym.core.ticket import Ticket
 from agym.errors import AgymError, BusyError, ClosedError, ResetNeededError, UsageError
 
@@ -136,6 +136,11 @@ class Engine:
             yield self._closing, grace
             if self._closing.done:
                 return
+
+    def release(self) -> None:
+        """Let go of the slot table. Views of it that the caller has keep its memory alive."""
+        vars(self).pop("table", None)
+        vars(self).pop("_collector", None)
 
     @property
     def closed(self) -> bool:
@@ -243,9 +248,11 @@ class Engine:
         if self._timeout is not None:
             ticket.deadline = time.monotonic() + self._timeout
         if kind in ROW_KINDS:
-            ticket.plane = (self._plane + 1) % PLANES
             if len(ids) == self.num_envs:
-                self._plane = ticket.plane
+                self._plane = 1 - self._plane
+                ticket.plane = self._plane
+            else:
+                ticket.plane = SIDE_PLANE
         self._tickets[ticket.number] = ticket
         operation = Operation(ticket.number, kind, ids[0], ids[-1] + 1, ticket.plane, each, shared)
         if self._order.take_all(ticket):
@@ -301,7 +308,7 @@ class Engine:
         elif ticket.kind == "reset":
             value = self._collector.reset(ticket)
         elif ticket.kind == "make":
-            error = error or self._describe(ticket)
+            error = self._describe(ticket, error)
         elif ticket.extras is not None:
             value = [ticket.extras.values.get(i) for i in ticket.ids]
         ticket.finish(value, error)
@@ -340,15 +347,17 @@ class Engine:
             self._unready.pop(i, None)
         self._fine = not (self._unready or self._dead or self._closing)
 
-    def _describe(self, ticket: Ticket) -> BaseException | None:
+    def _describe(self, ticket: Ticket, error: BaseException | None) -> BaseException | None:
         """All workers have made their environments: compare, and lay out the table."""
         assert ticket.extras is not None
         by_start = sorted(ticket.extras.values.items())
-        self.description = description = by_start[0][1]
         for start, other in by_start:
-            mismatch = description.mismatch(other)
+            mismatch = by_start[0][1].mismatch(other)
             if mismatch is not None:
                 return UsageError(f"environment {start} does not fit: {mismatch}")
+        if error is not None:
+            return error
+        self.description = description = by_start[0][1]
         self.table = SlotTable(
             Layout(description.observation_space),
             Layout(description.action_space),

@@ -118,6 +118,7 @@ class EnvHost:
     def run(self, operation: Operation) -> Outcome:
         """Do one operation on the environments that it names; nothing they raise gets out."""
         number, kind, start, stop, plane, each, _ = operation
+        self._extras = None  # Ctrl-C may have left some of an operation that it broke off
         if kind == "step":
             return Outcome(number, start, stop, self.step(start, stop, plane, each))
         if kind == "reset":

@@ -1,12 +1,13 @@
 """The slot table: rows of actions, observations, rewards and flags of n environments.
 
 Struct of arrays: one array per leaf, a row per environment. What a step gives back exists
-once per *plane*; full batches alternate between the planes, so that the arrays of one batch
-stay as they are until the next but one::
+once per *plane*. Full batches alternate between the first two, so that the arrays of one batch
+stay as they are until the next but one; what is about some environments goes to the third::
 
     actions          [leaf][n, ...]                     engine writes, host reads
     planes[0]   observations [leaf][n, ...]   rewards [n]   terminated [n]   truncated [n]
     planes[1]   (final       [leaf][n, ...]  only with same-step autoreset)   host writes
+    planes[2]
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ import numpy as np
 from agym.core.arena import Arena, Field
 from agym.core.layout import Layout
 
-PLANES = 2
+PLANES = 3
+SIDE_PLANE = 2
 
 Array = np.ndarray[Any, Any]
 

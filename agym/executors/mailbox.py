@@ -18,17 +18,15 @@ import struct
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import fields
-from typing import Any
 
 import numpy as np
 
 from agym.core.arena import Field
 from agym.core.host import EnvHost
-from agym.core.operations import Death, Extras, Failure, Operation, Outcome
+from agym.core.operations import Death, Description, Extras, Failure, Operation, Outcome
 from agym.executors.channel import Channel
 from agym.executors.doorbell import RECHECK_SECONDS, Doorbell, Patience
-from agym.executors.wire import Buffer, pack, unpack
+from agym.executors.wire import Buffer, is_plain, pack, unpack
 
 # Shared int64 words: a cache line that the caller writes, one that the worker writes, the ring.
 TAIL, SENT, CALLER_ASLEEP = 0, 1, 2
@@ -67,7 +65,7 @@ class Mailbox:
         words = self._words
         entry = RING + 2 * (self._tail % len(self.ids))
         words[entry] = number
-        words[entry + 1] = start << 32 | stop << 1 | plane
+        words[entry + 1] = start << 33 | stop << 2 | plane
         self._steps.append((number, start, stop))
         self._tail += 1
         self.bell.publish(TAIL, self._tail)
@@ -179,7 +177,7 @@ class MailboxWorker:
         words = self._words
         entry = RING + 2 * (self._head % (host.stop - host.first))
         number, packed = words[entry], words[entry + 1]
-        start, stop, plane = packed >> 32, packed >> 1 & 0x7FFFFFFF, packed & 1
+        start, stop, plane = packed >> 33, packed >> 2 & 0x7FFFFFFF, packed & 3
         extras = host.step(start, stop, plane)
         self._head += 1
         if extras is not None:
@@ -245,26 +243,21 @@ class MailboxWorker:
 
 
 def _pack_extras(extras: Extras) -> list[Buffer]:
-    """Pack extras; whatever cannot be packed becomes a failure of its environment."""
+    """Pack extras; an answer that would not survive the way becomes a failure of its env."""
     problems = [p.portable() if isinstance(p, Failure) else p for p in extras.problems]
     extras.problems = problems
-    try:
-        return pack(extras)
-    except Exception:
-        return pack(_packable(extras))
-
-
-def _packable(extras: Extras) -> Extras:
-    packable = Extras(problems=extras.problems)
-    for field in fields(extras):
-        if field.name == "problems":
-            continue
-        answers: dict[int, Any] = getattr(extras, field.name)
-        for env_id, answer in answers.items():
-            try:
-                pack(answer)
-            except Exception as error:
-                packable.problems.append(Failure.of(error, env_id, "sending its answer").portable())
-            else:
-                getattr(packable, field.name)[env_id] = answer
-    return packable
+    for answers in (
+        extras.infos,
+        extras.final_infos,
+        extras.objects,
+        extras.final_objects,
+        extras.values,
+    ):
+        for env_id, answer in [*answers.items()]:
+            if not is_plain(answer) and not isinstance(answer, Description):
+                try:
+                    unpack(b"".join(pack(answer)))
+                except Exception as error:
+                    del answers[env_id]
+                    problems.append(Failure.of(error, env_id, "sending its answer").portable())
+    return pack(extras)

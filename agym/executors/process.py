@@ -24,8 +24,13 @@ from agym.core.slots import SlotTable
 from agym.executors.base import Executor, Placement, close_host, open_host
 from agym.executors.channel import Channel
 from agym.executors.mailbox import Mailbox, MailboxWorker, mailbox_fields
-from agym.executors.supervisor import THREAD_CAPS, WorkerProcess, check_platform
-from agym.executors.wire import pack_by_value
+from agym.executors.supervisor import (
+    THREAD_CAPS,
+    WorkerProcess,
+    check_platform,
+    ignore_interrupts,
+)
+from agym.executors.wire import Buffer, pack_by_value
 
 # Between the end of a dead worker's channel and its exit code there is next to nothing.
 LAST_BREATH_SECONDS = 0.05
@@ -51,18 +56,26 @@ class ProcessExecutor(Executor):
 
     def start(self) -> None:
         """Start the workers; they all start at the same time."""
-        for worker, ids in enumerate(self._ranges):
-            self._start(worker, ids)
+        placement = self.placement
+        makes = []
+        for ids in self._ranges:
+            shared = placement.factories[ids.start : ids.stop], placement.autoreset
+            makes.append(Operation(OPEN, "make", ids.start, ids.stop, shared=shared))
+        # What cannot be packed is refused before anything has started.
+        messages = [pack_by_value(make) for make in makes]
+        for make, message in zip(makes, messages, strict=True):
+            self._start(make, message)
 
-    def _start(self, worker: int, ids: range) -> None:
+    def _start(self, make: Operation, message: list[Buffer]) -> None:
+        ids = range(make.start, make.stop)
         ours, theirs = socket.socketpair()
-        process = WorkerProcess(
-            work,
-            (theirs, len(ids)),
-            name=f"agym-{worker}",
-            start_method=self.placement.start_method,
-        )
         try:
+            process = WorkerProcess(
+                work,
+                (theirs, len(ids)),
+                name=f"agym-{len(self._processes)}",
+                start_method=self.placement.start_method,
+            )
             process.start()
         except BaseException:
             ours.close()
@@ -74,11 +87,7 @@ class ProcessExecutor(Executor):
         mailbox = Mailbox(arena.carve(fields)["words"].data, Channel(ours), ids)
         self._processes.append(process)
         self._mailboxes.append(mailbox)
-        factories = self.placement.factories[ids.start : ids.stop]
-        make = Operation(
-            OPEN, "make", ids.start, ids.stop, shared=(factories, self.placement.autoreset)
-        )
-        mailbox.post(make, pack_by_value(make), arena.descriptor)
+        mailbox.post(make, message, arena.descriptor)
         arena.close()
 
     def attach(self, table: SlotTable) -> None:
@@ -214,7 +223,7 @@ def _end(mailboxes: list[Mailbox], processes: list[WorkerProcess]) -> None:
 
 async def work(end: socket.socket, count: int) -> None:
     """Be a worker of ``count`` environments: the coroutine that its process runs."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the caller's to handle
+    ignore_interrupts()  # Ctrl-C is the caller's to handle
     os.environ.update(THREAD_CAPS)  # also after a fork, for what is imported from here on
     channel = Channel(end)
     try:

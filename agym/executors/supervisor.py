@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import operator
+import signal
 import socket
 import sys
 import threading
@@ -22,7 +23,7 @@ from typing import Any
 import aiomultiprocess
 from aiomultiprocess.types import Unit
 
-from agym.errors import MissingExtraError, UsageError
+from agym.errors import MissingExtraError
 
 try:
     import uvloop
@@ -56,16 +57,7 @@ class WorkerProcess(aiomultiprocess.Process):
         name: str,
         start_method: str,
     ) -> None:
-        """Prepare it; :meth:`start` starts it.
-
-        Raises:
-            UsageError: This machine does not have that start method.
-        """
-        if start_method not in multiprocessing.get_all_start_methods():
-            raise UsageError(
-                f"start_method={start_method!r} is not to be had here: take one of"
-                f" {', '.join(multiprocessing.get_all_start_methods())}"
-            )
+        """Prepare it; :meth:`start` starts it."""
         self.unit = _CappedUnit(
             target=target,
             args=args,
@@ -80,7 +72,7 @@ class WorkerProcess(aiomultiprocess.Process):
 
     def start(self) -> None:
         """Start the process without the caller's ``__main__``, so that no guard is needed there."""
-        with _starting, _blank_main():
+        with _starting, _blank_main(), _interrupts_blocked():
             super().start()
 
     def reap(self, timeout: float) -> int | None:
@@ -122,6 +114,22 @@ def _blank_main() -> Iterator[None]:
         yield
     finally:
         sys.modules["__main__"] = main
+
+
+@contextlib.contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Hold Ctrl-C off: a process started meanwhile inherits that, until it can ignore it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def ignore_interrupts() -> None:
+    """Ignore Ctrl-C in a worker; it reaches the whole process group, and the caller acts on it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def new_loop() -> AbstractEventLoop:

@@ -11,16 +11,27 @@ from collections.abc import Sequence
 from typing import Any
 
 import cloudpickle
+import numpy as np
+
+from agym.errors import UsageError
 
 Buffer = bytes | bytearray | memoryview
 
 _COUNT = struct.Struct("<q")
+_PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None)})
 
 
 def pack_by_value(value: Any) -> list[Buffer]:
-    """Pickle for a worker, which does not have the caller's ``__main__``: that goes by value."""
+    """Pickle for a worker, which does not have the caller's ``__main__``: that goes by value.
+
+    Raises:
+        UsageError: There is something in it that cannot be pickled.
+    """
     buffers: list[pickle.PickleBuffer] = []
-    pickled: bytes = cloudpickle.dumps(value, buffer_callback=buffers.append)
+    try:
+        pickled = cloudpickle.dumps(value, buffer_callback=buffers.append)
+    except Exception as error:
+        raise UsageError(f"this cannot be sent to another process: {error}") from error
     return _join(pickled, buffers)
 
 
@@ -32,6 +43,18 @@ def pack(value: Any) -> list[Buffer]:
     except Exception:
         return pack_by_value(value)
     return _join(pickled, buffers)
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a value is sure to survive the way: data of Python's and NumPy's own types."""
+    kind = type(value)
+    if kind in _PLAIN or isinstance(value, np.generic):
+        return True
+    if kind is np.ndarray:
+        return not value.dtype.hasobject
+    if kind is dict:
+        return all(map(is_plain, value)) and all(map(is_plain, value.values()))
+    return kind in (list, tuple, set) and all(map(is_plain, value))
 
 
 def _join(pickled: bytes, buffers: Sequence[pickle.PickleBuffer]) -> list[Buffer]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from types import TracebackType
@@ -25,14 +26,15 @@ class Pending(Coroutine[Any, Any, T], Generic[T]):
     it. Cancelling the await does not cancel the operation. It may be awaited more than once.
     """
 
-    __slots__ = ("_steps", "_ticket", "_waiter", "_wrap")
+    __slots__ = ("_awaits", "_ticket", "_waiter", "_wrap")
 
     def __init__(self, waiter: AsyncWaiter, ticket: Ticket, wrap: Callable[[Any], T]) -> None:
         """Wait for a ticket and give its result in the caller's form."""
         self._waiter = waiter
         self._ticket = ticket
         self._wrap = wrap
-        self._steps: Generator[Any, None, T] | None = None
+        # As a coroutine it may run in several tasks, one after the other or at the same time.
+        self._awaits: dict[Any, Generator[Any, None, T]] = {}
 
     def __await__(self) -> Generator[Any, None, T]:
         """Wait for the result."""
@@ -44,21 +46,29 @@ class Pending(Coroutine[Any, Any, T], Generic[T]):
         return self._waiter.ready(self._ticket)
 
     def send(self, value: Any) -> Any:
-        """Run on as a coroutine."""
-        if self._steps is None:
-            self._steps = self.__await__()
-        return self._steps.send(value)
+        """Run on as the coroutine of a task."""
+        return self._run("send", value)
 
     def throw(self, *error: Any) -> Any:
-        """Raise inside the await, as a coroutine."""
-        if self._steps is None:
-            self._steps = self.__await__()
-        return self._steps.throw(*error)
+        """Raise inside the await of a task."""
+        return self._run("throw", *error)
+
+    def _run(self, method: str, *arguments: Any) -> Any:
+        task = asyncio.current_task()
+        steps = self._awaits.get(task)
+        if steps is None:
+            steps = self._awaits[task] = self.__await__()
+        try:
+            return getattr(steps, method)(*arguments)
+        except BaseException:  # also StopIteration, which carries the result
+            del self._awaits[task]
+            raise
 
     def close(self) -> None:
-        """Give up the await, as a coroutine; the operation goes on."""
-        if self._steps is not None:
-            self._steps.close()
+        """Give up; the operation goes on."""
+        for steps in self._awaits.values():
+            steps.close()
+        self._awaits.clear()
 
 
 class AsyncEnvs(Face):
@@ -158,5 +168,6 @@ class AsyncEnvs(Face):
         finally:
             self._waiter.forget()
             self._executor.release()
+            self._engine.release()
         if error is not None:
             raise error

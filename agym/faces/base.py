@@ -53,6 +53,7 @@ class Face:
     def _describe(self) -> None:
         """Tell what the environments are like, once they are made."""
         description = self._engine.description
+        self._layout = self._engine.table.observation
         self.single_observation_space = description.observation_space
         self.single_action_space = description.action_space
         self.observation_space = self._batch(description.observation_space)
@@ -75,7 +76,7 @@ class Face:
             return result
         observations, rewards, terminated, truncated, infos = result
         return StepResult(
-            self._engine.table.observation.rows(observations, len(infos)),
+            self._layout.rows(observations, len(infos)),
             rewards.tolist(),
             terminated.tolist(),
             truncated.tolist(),
@@ -86,7 +87,7 @@ class Face:
         if self.output == "array":
             return result
         observations, infos = result
-        return ResetResult(self._engine.table.observation.rows(observations, len(infos)), infos)
+        return ResetResult(self._layout.rows(observations, len(infos)), infos)
 
     def _attributes(self, name: str, values: list[Any]) -> list[Any]:
         missing = [i for i, value in enumerate(values) if value is Marker.MISSING]

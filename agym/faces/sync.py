@@ -13,7 +13,7 @@ from agym.core.attributes import Marker
 from agym.core.engine import Engine
 from agym.core.results import ResetResult, StepResult
 from agym.core.ticket import Ticket
-from agym.errors import AgymError, UsageError
+from agym.errors import AgymError, ClosedError, UsageError
 from agym.executors.base import Executor
 from agym.faces.base import Face, Output
 from agym.faces.waiting import SyncWaiter
@@ -126,6 +126,8 @@ class Envs(Face):
         Raises:
             UsageError: An iterable has not one entry per environment.
         """
+        if self._engine.closed:
+            raise ClosedError("the environments are closed: make new ones")
         columns = [list(iterable) for iterable in iterables]
         for column in columns:
             if len(column) != self.num_envs:
@@ -145,6 +147,7 @@ class Envs(Face):
             self._waiter.wait(ticket, seconds)
             error = ticket.error
         self._executor.release()
+        self._engine.release()
         if self._pool is not None:
             self._pool.shutdown()
             self._pool = None
@@ -186,7 +189,8 @@ class Envs(Face):
 
     def _broadcast(self, name: str) -> Any:
         values = self.get_attr(name)
-        return partial(self.call, name) if Marker.METHOD in values else values
+        is_method = any(value is Marker.METHOD for value in values)
+        return partial(self.call, name) if is_method else values
 
 
 class Broadcast:
@@ -226,13 +230,13 @@ class EnvHandle:
         seeds = None if seed is None else [seed]
         ticket = envs._engine.reset(seeds, options, [self.index], narrow=True)
         observations, infos = envs._result(ticket)
-        return envs._engine.table.observation.rows(observations, 1)[0], infos[0]
+        return envs._layout.rows(observations, 1)[0], infos[0]
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Step it; gives ``observation, reward, terminated, truncated, info``."""
         envs = self._envs
         result = envs._result(envs._engine.step([action], [self.index]))
-        observation = envs._engine.table.observation.rows(result.observations, 1)[0]
+        observation = envs._layout.rows(result.observations, 1)[0]
         reward, terminated, truncated = (column.tolist()[0] for column in result[1:4])
         return observation, reward, terminated, truncated, result.infos[0]
 

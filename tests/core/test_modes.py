@@ -1,0 +1,62 @@
+"""The rule of autoreset, and what this machine grants."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gymnasium.vector import AutoresetMode
+
+from agym.core.autoreset import AtEnd, at_end, parse_mode
+from agym.core.machine import _quota, available_cores
+from agym.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "follows"),
+    [
+        ("next_step", AutoresetMode.NEXT_STEP, AtEnd.RESET_NEXT),
+        ("same_step", AutoresetMode.SAME_STEP, AtEnd.RESET_NOW),
+        ("disabled", AutoresetMode.DISABLED, AtEnd.HOLD),
+    ],
+)
+def test_modes(name: str, mode: AutoresetMode, follows: AtEnd) -> None:
+    assert parse_mode(name) is mode
+    assert parse_mode(mode) is mode
+    assert at_end(mode) is follows
+
+
+@pytest.mark.parametrize("mode", ["NextStep", "", None, 1, True])
+def test_unknown_modes(mode: Any) -> None:
+    with pytest.raises(UsageError, match=r"autoreset=.*next_step, same_step, disabled"):
+        parse_mode(mode)
+
+
+def test_available_cores_follow_the_affinity() -> None:
+    allowed = os.sched_getaffinity(0)
+    assert 1 <= available_cores() <= len(allowed)
+    os.sched_setaffinity(0, {min(allowed)})
+    try:
+        assert available_cores() == 1
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
+@pytest.mark.parametrize(
+    ("files", "cpus"),
+    [
+        ({"cpu.max": "150000 100000\n"}, 1.5),
+        ({"cpu.max": "max 100000\n"}, float("inf")),
+        ({"cpu/cpu.cfs_quota_us": "50000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 0.5),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, float("inf")),
+        ({}, float("inf")),
+    ],
+    ids=["v2", "v2-max", "v1", "v1-none", "no-cgroup"],
+)
+def test_quotas_of_both_cgroup_versions(files: dict[str, str], cpus: float, tmp_path: Path) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert _quota(tmp_path) == cpus

@@ -1,0 +1,165 @@
+"""Worker processes as a user's script sees them: guards, Ctrl-C, sudden death, forgotten closes."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+
+from .scripts import end_session, members, run, start
+
+METHODS = ("spawn", "forkserver", "fork")
+each_method = pytest.mark.parametrize("method", METHODS)
+
+# An environment of the script's own, registered in it, and no guard anywhere.
+UNGUARDED = """
+    import gymnasium, numpy as np
+    import agym
+
+    print("the script runs")
+
+    class Mine(gymnasium.Env):
+        observation_space = gymnasium.spaces.Box(0, 9, (1,), np.float32)
+        action_space = gymnasium.spaces.Discrete(2)
+
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed)
+            return np.zeros(1, np.float32), {{"scale": SCALE}}
+
+        def step(self, action):
+            return np.full(1, action, np.float32), SCALE, False, False, {{}}
+
+    SCALE = 3.0
+    gymnasium.register("Mine-v0", entry_point=Mine)
+    for env in ("Mine-v0", Mine, lambda: Mine(), [Mine, Mine, Mine]):
+        with agym.make(env, 3, backend="process", workers=2, start_method="{method}") as envs:
+            print(envs.reset().infos[2]["scale"], envs.step([0, 1, 1]).rewards)
+"""
+
+
+@each_method
+def test_no_guard_is_needed(method: str, tmp_path: Path) -> None:
+    code, out, err = run(tmp_path, UNGUARDED.format(method=method))
+    assert (code, err) == (0, "")
+    assert out.splitlines() == ["the script runs"] + ["3.0 [3.0, 3.0, 3.0]"] * 4
+
+
+FORGETFUL = """
+    from functools import partial
+    import agym
+    from tests.envs import Counted
+
+    factory = partial(Counted, "log")
+    envs = agym.make(factory, 3, backend="process", workers=2, start_method="{method}")
+    envs.reset()
+    print("done", flush=True)
+    {end}
+"""
+
+
+@each_method
+@pytest.mark.parametrize("end", ["", "raise SystemExit(7)", "1 / 0"])
+def test_a_script_that_forgets_to_close(method: str, end: str, tmp_path: Path) -> None:
+    code, out, err = run(tmp_path, FORGETFUL.format(method=method, end=end))
+    assert out == "done\n"
+    assert code == {"": 0, "raise SystemExit(7)": 7, "1 / 0": 1}[end]
+    assert err.count("Traceback") == (end == "1 / 0"), err
+    # The workers ended by themselves: nobody had to wait for them and end them by force.
+    assert (tmp_path / "log").read_text().count("closed") == 3
+
+
+def test_an_async_script_that_forgets_to_close(tmp_path: Path) -> None:
+    code, out, err = run(
+        tmp_path,
+        """
+        import asyncio
+        from functools import partial
+        import agym
+        from tests.envs import Counted
+
+        async def main():
+            envs = await agym.make_async(partial(Counted, "log"), 3, backend="process", workers=2)
+            await envs.reset()
+            envs.step([0, 0, 0])
+            print("done")
+
+        asyncio.run(main())
+        """,
+    )
+    assert (code, out, err) == (0, "done\n", "")
+    assert (tmp_path / "log").read_text().count("closed") == 3
+
+
+ENDLESS = {
+    "sync": """
+        import agym
+        from tests.envs import Probe
+
+        with agym.make(Probe, 4, backend="process", workers=2, start_method="{method}") as envs:
+            envs.reset()
+            print(*envs.pid(), flush=True)
+            while True:
+                envs.step([0, 0, 0, 0])
+    """,
+    "async": """
+        import agym, asyncio
+        from tests.envs import Probe
+
+        async def main():
+            async with agym.make_async(
+                Probe, 4, backend="process", workers=2, start_method="{method}"
+            ) as envs:
+                await envs.reset()
+                print(*await envs.call("pid"), flush=True)
+                while True:
+                    await envs.step([0, 0, 0, 0])
+
+        asyncio.run(main())
+    """,
+}
+
+
+@each_method
+@pytest.mark.parametrize("face", ENDLESS)
+def test_ctrl_c(face: str, method: str, tmp_path: Path) -> None:
+    with start(tmp_path, ENDLESS[face].format(method=method)) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        os.killpg(process.pid, signal.SIGINT)
+        try:
+            _, err = process.communicate(timeout=60)
+        finally:
+            left = end_session(process.pid)
+    assert not left, f"orphans: {left}"
+    assert process.returncode == -signal.SIGINT, err
+    assert err.splitlines().count("KeyboardInterrupt") == 1, err
+    assert "agym-" not in err, f"a worker printed a traceback of its own: {err}"
+
+
+@each_method
+def test_a_killed_script_leaves_no_worker(method: str, tmp_path: Path) -> None:
+    with start(tmp_path, ENDLESS["sync"].format(method=method)) as process:
+        assert process.stdout is not None
+        workers = {int(pid) for pid in process.stdout.readline().split()}
+        assert workers <= {member.pid for member in members(process.pid)}
+        process.kill()
+        process.wait(timeout=60)
+        left = end_session(process.pid)
+    assert not left, f"orphans: {left}"
+
+
+def test_idle_workers_of_a_killed_script_end_too(tmp_path: Path) -> None:
+    code = (
+        ENDLESS["sync"].format(method="spawn").replace("while True:", "input()\n            if 0:")
+    )
+    with start(tmp_path, code) as process:
+        assert process.stdout is not None
+        workers = [psutil.Process(int(pid)) for pid in set(process.stdout.readline().split())]
+        process.kill()
+        _, left = psutil.wait_procs(workers, timeout=20)
+        process.wait(timeout=60)
+        end_session(process.pid)
+    assert not left, f"orphans: {left}"
