@@ -121,6 +121,9 @@ def once_opened() -> None:
     resource_tracker.ensure_running()
     for factory in LOOPS.values():
         factory().close()  # libuv keeps a pipe for signals
+    # What was imported stays: the collector need not look through it twice a test.
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

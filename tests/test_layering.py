@@ -23,6 +23,7 @@ LAYERS = [
     ["executors.channel"],
     ["executors.doorbell", "executors.serial", "executors.supervisor"],
     ["executors.mailbox"],
+    ["executors.worker"],
     ["executors.process"],
     ["faces.base", "faces.waiting"],
     ["faces.aio", "faces.sync"],

@@ -16,6 +16,18 @@ def available_cores() -> int:
     return max(1, math.ceil(min(cores, _quota())))
 
 
+def spread(position: int) -> None:
+    """Move this process to one of its cores, by position, and let the scheduler go on from there.
+
+    The kernel wakes a process on the core of the one that woke it, and may leave all workers
+    stacked there for half a second, since they are never long off that core.
+    """
+    if hasattr(os, "sched_setaffinity"):
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {cores[position % len(cores)]})
+        os.sched_setaffinity(0, cores)
+
+
 def _quota(root: Path = Path("/sys/fs/cgroup")) -> float:
     """CPUs' worth of time per period (cgroup v2, then v1), infinite without a limit."""
     try:

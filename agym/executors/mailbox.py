@@ -17,7 +17,7 @@ from __future__ import annotations
 import struct
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -32,6 +32,9 @@ from agym.executors.wire import Buffer, is_plain, pack, unpack
 TAIL, SENT, CALLER_ASLEEP = 0, 1, 2
 COMPLETED, ANSWERED, WORKER_ASLEEP = 8, 9, 10
 RING = 16
+
+# After this long the scheduler may wake a worker somewhere else.
+LONG_SLEEP_SECONDS = 2e-3
 
 # What stands before a packed message: the ring's tail (down only), number, start, stop.
 _DOWN = struct.Struct("<qqqq")
@@ -143,10 +146,19 @@ class Mailbox:
 class MailboxWorker:
     """The worker's end: runs a host on what comes in, until it is told to close."""
 
-    def __init__(self, words: memoryview, channel: Channel) -> None:
-        """Use shared words and a channel that a :class:`Mailbox` has the other end of."""
+    def __init__(
+        self, words: memoryview, channel: Channel, settle: Callable[[], None] | None = None
+    ) -> None:
+        """Use shared words and a channel that a :class:`Mailbox` has the other end of.
+
+        Args:
+            words: The shared words.
+            channel: The other end of the mailbox's.
+            settle: Called after a long sleep.
+        """
         self._words = words
         self._channel = channel
+        self._settle = settle
         self._bell = Doorbell(words, WORKER_ASLEEP, CALLER_ASLEEP, channel)
         self._patience = Patience()
         self._inbox: deque[Buffer] = deque()
@@ -239,7 +251,10 @@ class MailboxWorker:
                 self._channel.wait(RECHECK_SECONDS)
                 self._receive()
             self._bell.unpark()
-        self._patience.learn(time.perf_counter() - begun, slept=slept)
+        waited = time.perf_counter() - begun
+        self._patience.learn(waited, slept=slept)
+        if waited > LONG_SLEEP_SECONDS and self._settle is not None:
+            self._settle()
 
 
 def _pack_extras(extras: Extras) -> list[Buffer]:

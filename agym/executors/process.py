@@ -1,13 +1,11 @@
 """Process: environments in worker processes, many in each, in contiguous ranges.
 
-One slot table in shared memory, a mailbox per worker. A worker makes its environments, tells
-what they are like, maps the table and serves its mailbox until it is told to close, or until
-the other end of its channel is gone, which is how it learns that the caller died.
+One slot table in shared memory, a mailbox per worker. This is the caller's side of it; what a
+worker does is in ``executors/worker.py``.
 """
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import socket
@@ -17,20 +15,15 @@ from multiprocessing.util import Finalize
 from selectors import EVENT_READ, EVENT_WRITE
 
 from agym.core.arena import Arena
-from agym.core.host import EnvHost
 from agym.core.machine import available_cores
 from agym.core.operations import CLOSE, OPEN, Death, Extras, Operation, Outcome
 from agym.core.slots import SlotTable
-from agym.executors.base import Executor, Placement, close_host, open_host
+from agym.executors.base import Executor, Placement
 from agym.executors.channel import Channel
-from agym.executors.mailbox import Mailbox, MailboxWorker, mailbox_fields
-from agym.executors.supervisor import (
-    THREAD_CAPS,
-    WorkerProcess,
-    check_platform,
-    ignore_interrupts,
-)
+from agym.executors.mailbox import Mailbox, mailbox_fields
+from agym.executors.supervisor import WorkerProcess, check_platform
 from agym.executors.wire import Buffer, pack_by_value
+from agym.executors.worker import work
 
 # Between the end of a dead worker's channel and its exit code there is next to nothing.
 LAST_BREATH_SECONDS = 0.05
@@ -68,12 +61,13 @@ class ProcessExecutor(Executor):
 
     def _start(self, make: Operation, message: list[Buffer]) -> None:
         ids = range(make.start, make.stop)
+        worker = len(self._processes)
         ours, theirs = socket.socketpair()
         try:
             process = WorkerProcess(
                 work,
-                (theirs, len(ids)),
-                name=f"agym-{len(self._processes)}",
+                (theirs, len(ids), os.getpid() + worker),
+                name=f"agym-{worker}",
                 start_method=self.placement.start_method,
             )
             process.start()
@@ -200,9 +194,12 @@ class ProcessExecutor(Executor):
 def _describe_exit(exitcode: int | None) -> str:
     if exitcode is None:
         return "no exit code yet"
-    if exitcode < 0:
+    if exitcode >= 0:
+        return f"exit code {exitcode}"
+    try:
         return f"killed by {signal.Signals(-exitcode).name}"
-    return f"exit code {exitcode}"
+    except ValueError:  # a real-time signal
+        return f"killed by signal {-exitcode}"
 
 
 def _end(mailboxes: list[Mailbox], processes: list[WorkerProcess]) -> None:
@@ -219,42 +216,3 @@ def _end(mailboxes: list[Mailbox], processes: list[WorkerProcess]) -> None:
     for process in processes:
         if process not in left:
             process.close()
-
-
-async def work(end: socket.socket, count: int) -> None:
-    """Be a worker of ``count`` environments: the coroutine that its process runs."""
-    ignore_interrupts()  # Ctrl-C is the caller's to handle
-    os.environ.update(THREAD_CAPS)  # also after a fork, for what is imported from here on
-    channel = Channel(end)
-    try:
-        fields = mailbox_fields(count)
-        mail = Arena(Arena.size_of(fields), descriptor=channel.next_descriptor())
-        mail.close()
-        worker = MailboxWorker(mail.carve(fields)["words"].data, channel)
-        make = worker.next_message()
-        if make is None:
-            return  # its factories cannot be read here, and the caller has been told
-        factories, autoreset = make.shared
-        host = EnvHost(factories, make.start, autoreset, catch=BaseException)
-        worker.answer(open_host(host))
-        try:
-            attach = worker.next_message()
-            if attach is not None and attach.kind == "attach":
-                host.attach(_map_table(host, attach, channel.next_descriptor()))
-                # What exists now stays: the collector need not look through it ever again.
-                gc.collect()
-                gc.freeze()
-                worker.serve(host)
-        finally:
-            worker.answer(close_host(host))
-    except EOFError:
-        pass  # the caller is gone
-    finally:
-        channel.close()
-
-
-def _map_table(host: EnvHost, attach: Operation, descriptor: int) -> SlotTable:
-    observation, action = host.layouts()
-    table = SlotTable(observation, action, attach.stop, final=attach.shared, descriptor=descriptor)
-    table.arena.close()
-    return table

@@ -21,10 +21,10 @@ PAIR = spaces.Tuple((DISCRETE, spaces.Text(5)))
 
 
 def write(space: Any, actions: Any, ids: Ids = range(N)) -> tuple[list[np.ndarray], Any]:
-    """Write into a table whose rows are -1, and give it with what has no fixed size."""
+    """Write into a table full of 99, and give it with what has no fixed size."""
     layout = Layout(space)
     blocks = [
-        np.full((N, *layout.leaves[i].shape), -1, layout.leaves[i].dtype) for i in layout.fixed
+        np.full((N, *layout.leaves[i].shape), 99, layout.leaves[i].dtype) for i in layout.fixed
     ]
     return blocks, write_actions(layout, blocks, actions, ids)
 
@@ -65,9 +65,9 @@ def test_anything_that_is_an_array() -> None:
 
 def test_some_rows() -> None:
     (block,), _ = write(DISCRETE, [5, 7], (1, 3))
-    assert block.tolist() == [-1, 5, -1, 7]
+    assert block.tolist() == [99, 5, 99, 7]
     (block,), _ = write(DISCRETE, np.array([5, 7]), range(2, 4))
-    assert block.tolist() == [-1, -1, 5, 7]
+    assert block.tolist() == [99, 99, 5, 7]
 
 
 @pytest.mark.parametrize(
@@ -150,13 +150,13 @@ def test_mistakes(space: Any, actions: Any, message: str) -> None:
 def test_a_mistake_in_one_leaf_writes_nothing() -> None:
     layout = Layout(BOTH)
     blocks = [
-        np.full((N, *layout.leaves[i].shape), -1, layout.leaves[i].dtype) for i in layout.fixed
+        np.full((N, *layout.leaves[i].shape), 99, layout.leaves[i].dtype) for i in layout.fixed
     ]
     with pytest.raises(UsageError):
         write_actions(layout, blocks, {"gear": [1, 2, 3, 4], "force": np.zeros((N, 3))}, range(N))
     with pytest.raises(UsageError):
         write_actions(layout, blocks, {"gear": [0.5] * N, "force": np.zeros((N, 2))}, range(N))
-    assert all((block == -1).all() for block in blocks)
+    assert all((block == 99).all() for block in blocks)
 
 
 def test_tensors_that_cannot_become_arrays() -> None:

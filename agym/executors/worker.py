@@ -1,0 +1,70 @@
+"""Worker: what a worker process does, from its first message to its last.
+
+It makes its environments and tells what they are like, maps the slot table, and serves its
+mailbox until it is told to close; or until the other end of its channel is gone, which is how it
+learns that the caller died.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import socket
+from functools import partial
+
+from agym.core.arena import Arena
+from agym.core.host import EnvHost
+from agym.core.machine import spread
+from agym.core.operations import Operation
+from agym.core.slots import SlotTable
+from agym.executors.base import close_host, open_host
+from agym.executors.channel import Channel
+from agym.executors.mailbox import MailboxWorker, mailbox_fields
+from agym.executors.supervisor import THREAD_CAPS, ignore_interrupts
+
+
+async def work(end: socket.socket, count: int, position: int) -> None:
+    """Be a worker: the coroutine that its process runs.
+
+    Args:
+        end: Its end of the channel.
+        count: Its number of environments.
+        position: Its place among the workers, for a core of its own. Runners count from
+            different numbers, so that they do not all begin with the same core.
+    """
+    ignore_interrupts()  # Ctrl-C is the caller's to handle
+    os.environ.update(THREAD_CAPS)  # also after a fork, for what is imported from here on
+    channel = Channel(end)
+    try:
+        fields = mailbox_fields(count)
+        mail = Arena(Arena.size_of(fields), descriptor=channel.next_descriptor())
+        mail.close()
+        words = mail.carve(fields)["words"].data
+        worker = MailboxWorker(words, channel, settle=partial(spread, position))
+        make = worker.next_message()
+        if make is None:
+            return  # its factories cannot be read here, and the caller has been told
+        factories, autoreset = make.shared
+        host = EnvHost(factories, make.start, autoreset, catch=BaseException)
+        worker.answer(open_host(host))
+        try:
+            attach = worker.next_message()
+            if attach is not None and attach.kind == "attach":
+                host.attach(_map_table(host, attach, channel.next_descriptor()))
+                # What exists now stays: the collector need not look through it ever again.
+                gc.collect()
+                gc.freeze()
+                worker.serve(host)
+        finally:
+            worker.answer(close_host(host))
+    except EOFError:
+        pass  # the caller is gone
+    finally:
+        channel.close()
+
+
+def _map_table(host: EnvHost, attach: Operation, descriptor: int) -> SlotTable:
+    observation, action = host.layouts()
+    table = SlotTable(observation, action, attach.stop, final=attach.shared, descriptor=descriptor)
+    table.arena.close()
+    return table

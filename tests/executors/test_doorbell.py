@@ -1,0 +1,134 @@
+"""No bell is lost, none is rung for somebody who is awake, and watching has a limit."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from agym.executors.channel import Channel
+from agym.executors.doorbell import SPIN_SECONDS, Doorbell, Patience
+
+COUNTER, OURS, THEIRS, ANSWER = range(4)
+
+
+@dataclass
+class Parties:
+    """Two ends of one handshake over plain memory."""
+
+    words: memoryview
+    channels: tuple[Channel, Channel]
+    ours: Doorbell
+    theirs: Doorbell
+
+
+@pytest.fixture
+def parties() -> Iterator[Parties]:
+    words = memoryview(bytearray(8 * 4)).cast("q")
+    left, right = socket.socketpair()
+    channels = Channel(left), Channel(right)
+    yield Parties(
+        words,
+        channels,
+        Doorbell(words, OURS, THEIRS, channels[0]),
+        Doorbell(words, THEIRS, OURS, channels[1]),
+    )
+    for channel in channels:
+        channel.close()
+
+
+def bell_has_come(channel: Channel) -> bool:
+    with socket.socket(fileno=socket.dup(channel.fileno())) as end:
+        end.setblocking(False)
+        try:
+            return bool(end.recv(1, socket.MSG_PEEK))
+        except BlockingIOError:
+            return False
+
+
+def test_nobody_rings_for_somebody_awake(parties: Parties) -> None:
+    parties.ours.publish(COUNTER, 1)
+    assert parties.theirs.look(COUNTER) == 1
+    assert not bell_has_come(parties.channels[1])
+
+
+def test_a_sleeper_is_woken(parties: Parties) -> None:
+    parties.theirs.park()
+    parties.ours.publish(COUNTER, 1)
+    assert bell_has_come(parties.channels[1])
+    parties.channels[1].drain()
+    parties.theirs.unpark()
+    parties.ours.publish(COUNTER, 2)
+    assert not bell_has_come(parties.channels[1])
+
+
+def test_each_has_a_word_of_its_own(parties: Parties) -> None:
+    parties.ours.park()
+    parties.ours.publish(COUNTER, 1)
+    assert not bell_has_come(parties.channels[1])
+    parties.theirs.publish(ANSWER, 1)
+    assert bell_has_come(parties.channels[0])
+
+
+def test_no_bell_is_lost(parties: Parties) -> None:
+    """Two parties take turns, and sleep without a limit: one lost bell would hang them both."""
+    rounds = 2000
+
+    def take_turns(bell: Doorbell, channel: Channel, mine: int, other: int) -> None:
+        for turn in range(1, rounds + 1):
+            if mine == COUNTER:
+                bell.publish(mine, turn)
+            while bell.look(other) < turn:
+                bell.park()
+                if bell.look(other) < turn:
+                    channel.wait()
+                    channel.drain()
+                bell.unpark()
+            if mine == ANSWER:
+                bell.publish(mine, turn)
+
+    answering = threading.Thread(
+        target=take_turns, args=(parties.theirs, parties.channels[1], ANSWER, COUNTER)
+    )
+    answering.start()
+    take_turns(parties.ours, parties.channels[0], COUNTER, ANSWER)
+    answering.join()
+    assert list(parties.words[:1]) == [rounds]
+
+
+def test_watching_sees_what_comes() -> None:
+    looks = iter([False, False, True])
+    assert Patience().watch(lambda: next(looks, True))
+
+
+def test_watching_has_a_limit() -> None:
+    looks = 0
+
+    def never() -> bool:
+        nonlocal looks
+        looks += 1
+        return False
+
+    assert not Patience().watch(never)
+    assert looks > 0
+
+
+def test_long_waits_are_not_watched_and_short_ones_are_again() -> None:
+    patience = Patience()
+    for _ in range(50):
+        patience.learn(1.0, slept=True)
+    looks: list[bool] = []
+
+    def look() -> bool:
+        looks.append(True)
+        return len(looks) > 1  # not there at the first look
+
+    assert not patience.watch(look)
+    assert len(looks) <= 1
+    for _ in range(50):
+        patience.learn(SPIN_SECONDS / 10, slept=False)
+    looks.clear()
+    assert patience.watch(look)
