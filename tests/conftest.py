@@ -121,9 +121,6 @@ def once_opened() -> None:
     resource_tracker.ensure_running()
     for factory in LOOPS.values():
         factory().close()  # libuv keeps a pipe for signals
-    # What was imported stays: the collector need not look through it twice a test.
-    gc.collect()
-    gc.freeze()
 
 
 @pytest.fixture(scope="session")
@@ -138,6 +135,7 @@ def nothing_outlives(request: pytest.FixtureRequest, once_opened: None) -> Itera
     if "fork_server" in request.fixturenames:
         request.getfixturevalue("fork_server")
     gc.collect()
+    gc.freeze()  # what is left stays: the collector need not look through it in every test
     before = Holdings.now()
     yield
     gc.collect()

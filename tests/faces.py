@@ -36,10 +36,14 @@ class Blocking:
     def _blocking(self, method: Callable[..., Awaitable[Any]]) -> Callable[..., Any]:
         @wraps(method)
         def call(*args: Any, **kwargs: Any) -> Any:
-            async def wait() -> Any:
-                return await method(*args, **kwargs)
+            results = []
 
-            return self._runner.run(wait())
+            async def wait() -> None:
+                # Not returned: the runner would build the repr of a task's result each time.
+                results.append(await method(*args, **kwargs))
+
+            self._runner.run(wait())
+            return results[0]
 
         return call
 
