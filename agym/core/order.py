@@ -28,14 +28,17 @@ class Order:
         self.idle = True
 
     def stepping(self, ids: Ids) -> int | None:
-        """Find an environment that has a step in flight or waiting."""
+        """Find an environment that has a step in flight or waiting: the slowest, if it is known."""
+        found = None
         for i in ids:
             owner = self._owners[i]
             if owner is not None and owner.kind == "step":
+                found = i
+                if not any(i in ended for ended in owner.ended):
+                    return i
+            elif any(operation.kind == "step" for operation in self._held.get(i, ())):
                 return i
-            if any(operation.kind == "step" for operation in self._held.get(i, ())):
-                return i
-        return None
+        return found
 
     def take_all(self, ticket: Ticket) -> bool:
         """Take every row for a ticket for all environments, if none is owned and nothing waits."""

@@ -66,7 +66,7 @@ class ProcessExecutor(Executor):
         try:
             process = WorkerProcess(
                 work,
-                (theirs, len(ids), os.getpid() + worker),
+                (theirs, len(ids), os.getpid() + worker, self._inherited(ours)),
                 name=f"agym-{worker}",
                 start_method=self.placement.start_method,
             )
@@ -83,6 +83,12 @@ class ProcessExecutor(Executor):
         self._mailboxes.append(mailbox)
         mailbox.post(make, message, arena.descriptor)
         arena.close()
+
+    def _inherited(self, ours: socket.socket) -> list[int]:
+        """Our ends that a fork copies into the worker, where they would hide that we are gone."""
+        if self.placement.start_method != "fork":
+            return []
+        return [ours.fileno(), *(mailbox.channel.fileno() for mailbox in self._mailboxes)]
 
     def attach(self, table: SlotTable) -> None:
         """Send the table's descriptor; the workers lay it out from their own spaces."""

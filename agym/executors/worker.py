@@ -23,7 +23,7 @@ from agym.executors.mailbox import MailboxWorker, mailbox_fields
 from agym.executors.supervisor import THREAD_CAPS, ignore_interrupts
 
 
-async def work(end: socket.socket, count: int, position: int) -> None:
+async def work(end: socket.socket, count: int, position: int, inherited: list[int]) -> None:
     """Be a worker: the coroutine that its process runs.
 
     Args:
@@ -31,7 +31,9 @@ async def work(end: socket.socket, count: int, position: int) -> None:
         count: Its number of environments.
         position: Its place among the workers, for a core of its own. Runners count from
             different numbers, so that they do not all begin with the same core.
+        inherited: Descriptors of the caller's that came along with a fork.
     """
+    _detach(inherited)
     ignore_interrupts()  # Ctrl-C is the caller's to handle
     os.environ.update(THREAD_CAPS)  # also after a fork, for what is imported from here on
     channel = Channel(end)
@@ -61,6 +63,15 @@ async def work(end: socket.socket, count: int, position: int) -> None:
         pass  # the caller is gone
     finally:
         channel.close()
+
+
+def _detach(inherited: list[int]) -> None:
+    """Put something harmless in the place of descriptors that Python objects here still hold."""
+    if inherited:
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        for descriptor in inherited:
+            os.dup2(nothing, descriptor, inheritable=False)
+        os.close(nothing)
 
 
 def _map_table(host: EnvHost, attach: Operation, descriptor: int) -> SlotTable:
