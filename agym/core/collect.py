@@ -73,11 +73,21 @@ class Collector:
             self._latest = ticket.plane
             if self._strays:
                 self._strays.clear()
+            if ticket.extras is not None:
+                self._keep_objects(ticket.extras, ticket.ids)
         else:
-            self._strays.update(dict.fromkeys(ticket.ids, ticket.plane))
+            self.note_some(ticket, ticket.ids)
+
+    def note_some(self, ticket: Ticket, ids: Ids) -> None:
+        """Remember the latest rows of some environments."""
+        self._strays.update(dict.fromkeys(ids, ticket.plane))
         if ticket.extras is not None:
-            for slot, values in ticket.extras.objects.items():
-                self._table.objects[slot] = values
+            self._keep_objects(ticket.extras, ids)
+
+    def _keep_objects(self, extras: Extras, ids: Ids) -> None:
+        if extras.objects:
+            for slot in extras.objects.keys() & set(ids):
+                self._table.objects[slot] = extras.objects[slot]
 
     def _latest_observations(self) -> Any:
         table = self._table

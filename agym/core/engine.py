@@ -289,6 +289,8 @@ class Engine:
                 else:
                     ticket.extras.merge(extras)
             ticket.remaining -= stop - start
+            if ticket.expired:
+                self._free(ticket, range(start, stop))
             if ticket.remaining == 0 and ticket is not self._closing:
                 self._end(ticket)
             elif ticket.deadline is not None:
@@ -303,7 +305,9 @@ class Engine:
             self._mark_ready(ticket.ids)
         error = None if ticket.extras is None else self._blame(ticket.kind, ticket.extras)
         value: Any = None
-        if ticket.kind == "step":
+        if ticket.expired:
+            pass  # the answer is dropped; what it means for the environments is not
+        elif ticket.kind == "step":
             value = self._collector.step(ticket)
         elif ticket.kind == "reset":
             value = self._collector.reset(ticket)
@@ -318,8 +322,17 @@ class Engine:
         """Forget a ticket; what waited for its rows goes on."""
         del self._tickets[ticket.number]
         if not self._order.free_all(ticket):
-            for part in self._order.release(ticket, self._tickets):
-                self._submit(part, self._tickets[part.number])
+            self._release(ticket, ticket.ids)
+
+    def _release(self, ticket: Ticket, ids: Ids) -> None:
+        for part in self._order.release(ticket, ids, self._tickets):
+            self._submit(part, self._tickets[part.number])
+
+    def _free(self, ticket: Ticket, ids: Ids) -> None:
+        """Environments that have ended their part of an expired ticket need not wait for others."""
+        if ticket.kind in ROW_KINDS:
+            self._collector.note_some(ticket, ids)
+        self._release(ticket, ids)
 
     def _blame(self, kind: str, extras: Extras) -> BaseException | None:
         """Turn what went wrong into the error to raise, and remember what it means."""
@@ -383,4 +396,6 @@ class Engine:
             assert ticket.deadline is not None
             if ticket.deadline <= now:
                 ticket.expire()
+                for ids in ticket.ended:
+                    self._free(ticket, ids)
         return min((t.deadline - now for t in waiting if t.deadline and not t.done), default=None)

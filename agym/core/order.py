@@ -51,8 +51,13 @@ class Order:
         return True
 
     def free_all(self, ticket: Ticket) -> bool:
-        """Undo :meth:`take_all`, if nothing waits for a row."""
-        if self._held or self._owned < len(self._owners) or len(ticket.ids) < len(self._owners):
+        """Undo :meth:`take_all`, if nothing waits for a row and none was freed before."""
+        if (
+            ticket.expired
+            or self._held
+            or self._owned < len(self._owners)
+            or len(ticket.ids) < len(self._owners)
+        ):
             return False
         self._owners = self._nobody
         self._owned = 0
@@ -92,10 +97,10 @@ class Order:
         self._owners[slot] = ticket
         self._owned += 1
 
-    def release(self, ticket: Ticket, tickets: dict[int, Ticket]) -> list[Operation]:
-        """Free the rows of a ticket; gives what may be submitted now."""
+    def release(self, ticket: Ticket, ids: Ids, tickets: dict[int, Ticket]) -> list[Operation]:
+        """Free some rows of a ticket; gives what may be submitted now."""
         freed = []
-        for i in ticket.ids:
+        for i in ids:
             if self._owners[i] is ticket:
                 self._owners[i] = None
                 self._owned -= 1

@@ -22,6 +22,7 @@ class Ticket:
         remaining: How many of them have not ended yet. It goes on counting after a timeout.
         done: The result or the error is there.
         error: What to raise instead of giving a result.
+        expired: It is done because its deadline has passed.
         ended: Which environments have ended, if there is a deadline.
         deadline: ``time.monotonic()`` at which the call times out, ``None`` for never.
         narrow: Its result is about its own environments only (a reset of some).
@@ -29,6 +30,7 @@ class Ticket:
     """
 
     done = False
+    expired = False
     value: Any = None
     error: BaseException | None = None
     extras: Extras | None = None
@@ -67,6 +69,7 @@ class Ticket:
 
     def expire(self) -> None:
         """The deadline has passed: name those that are late."""
+        self.expired = True
         ended = {i for ids in self.ended for i in ids}
         late = [i for i in self.ids if i not in ended]
         named = ", ".join(map(str, late[:8])) + (", ..." if len(late) > 8 else "")

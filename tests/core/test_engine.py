@@ -279,8 +279,11 @@ def test_a_missed_deadline_names_the_late_and_drops_their_answer() -> None:
     with pytest.raises(StepTimeout, match="environments 3;") as caught:
         late.result()
     assert caught.value.env_ids == (3,)
-    with pytest.raises(BusyError):
+    with pytest.raises(BusyError, match="environment 3"):
         engine.step([0] * 4)
+    others = engine.step([0] * 3, env_ids=[0, 1, 2])
+    executor.end(1, fill=5)
+    assert value_of(engine, others).rewards.tolist() == [5] * 3
     executor.table.planes[plane].rewards[:] = 99
     executor.outcomes.append(Outcome(number, 3, 4))
     executor.operations.clear()
