@@ -34,7 +34,7 @@ def run(folder: Path, code: str) -> tuple[int, str, str]:
     """Run a script to its end: exit code, output, errors. Nothing of it may go on."""
     with start(folder, code) as process:
         try:
-            out, err = process.communicate(timeout=60)
+            out, err = process.communicate(timeout=30)
         finally:
             left = end_session(process.pid)
         assert not left, f"processes that outlived the script: {left}"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import subprocess
 from pathlib import Path
 
 import psutil
@@ -130,7 +132,7 @@ def test_ctrl_c(face: str, method: str, tmp_path: Path) -> None:
         process.stdout.readline()
         os.killpg(process.pid, signal.SIGINT)
         try:
-            _, err = process.communicate(timeout=60)
+            _, err = process.communicate(timeout=30)
         finally:
             left = end_session(process.pid)
     assert not left, f"orphans: {left}"
@@ -146,7 +148,7 @@ def test_a_killed_script_leaves_no_worker(method: str, tmp_path: Path) -> None:
         workers = {int(pid) for pid in process.stdout.readline().split()}
         assert workers <= {member.pid for member in members(process.pid)}
         process.kill()
-        process.wait(timeout=60)
+        process.wait(timeout=30)
         left = end_session(process.pid)
     assert not left, f"orphans: {left}"
 
@@ -160,6 +162,62 @@ def test_idle_workers_of_a_killed_script_end_too(tmp_path: Path) -> None:
         workers = [psutil.Process(int(pid)) for pid in set(process.stdout.readline().split())]
         process.kill()
         _, left = psutil.wait_procs(workers, timeout=20)
-        process.wait(timeout=60)
+        process.wait(timeout=30)
         end_session(process.pid)
     assert not left, f"orphans: {left}"
+
+
+INTERRUPTED = """
+    import os, random, signal, threading
+    from functools import partial
+    import agym
+    from tests.envs import Tally
+
+    def interrupt():
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with agym.make(partial(Tally, length=10**9), 4, {place}) as envs:
+        for _ in range(300):
+            envs.reset()
+            threading.Timer(random.uniform(0, 0.004), interrupt).start()
+            k = 0
+            try:
+                while True:
+                    result = envs.step([k % 9] * 4)
+                    k += 1
+            except KeyboardInterrupt:
+                pass
+            if k:
+                assert [o[1] for o in result.observations] == [k] * 4
+                assert [o[2] for o in result.observations] == [(k - 1) % 9] * 4
+    print("fine")
+"""
+
+
+@pytest.mark.parametrize(
+    "place", ['backend="serial"', 'backend="process", workers=2'], ids=["serial", "process"]
+)
+def test_interrupts_at_any_moment_do_no_harm(place: str, tmp_path: Path) -> None:
+    """As in a notebook, where Ctrl-C ends a cell and the environments are used in the next."""
+    code, out, err = run(tmp_path, INTERRUPTED.format(place=place))
+    assert (code, out, err) == (0, "fine\n", "")
+
+
+@pytest.mark.parametrize("delay", [0.05, 0.1, 0.2, 0.3])
+def test_ctrl_c_while_workers_start(delay: float, tmp_path: Path) -> None:
+    """Wherever it hits, the workers say nothing about it and none is left."""
+    code = ENDLESS["sync"].format(method="spawn")
+    code = code.replace("with agym", "print('starting', flush=True)\n        with agym")
+    with start(tmp_path, code) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "starting\n"
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=delay)
+        os.killpg(process.pid, signal.SIGINT)
+        try:
+            _, err = process.communicate(timeout=30)
+        finally:
+            left = end_session(process.pid)
+    assert not left, f"orphans: {left}"
+    assert process.returncode == -signal.SIGINT, err
+    assert err.count("Traceback") == 1, err
