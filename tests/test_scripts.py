@@ -167,42 +167,6 @@ def test_idle_workers_of_a_killed_script_end_too(tmp_path: Path) -> None:
     assert not left, f"orphans: {left}"
 
 
-INTERRUPTED = """
-    import os, random, signal, threading
-    from functools import partial
-    import agym
-    from tests.envs import Tally
-
-    def interrupt():
-        os.kill(os.getpid(), signal.SIGINT)
-
-    with agym.make(partial(Tally, length=10**9), 4, {place}) as envs:
-        for _ in range(300):
-            envs.reset()
-            threading.Timer(random.uniform(0, 0.004), interrupt).start()
-            k = 0
-            try:
-                while True:
-                    result = envs.step([k % 9] * 4)
-                    k += 1
-            except KeyboardInterrupt:
-                pass
-            if k:
-                assert [o[1] for o in result.observations] == [k] * 4
-                assert [o[2] for o in result.observations] == [(k - 1) % 9] * 4
-    print("fine")
-"""
-
-
-@pytest.mark.parametrize(
-    "place", ['backend="serial"', 'backend="process", workers=2'], ids=["serial", "process"]
-)
-def test_interrupts_at_any_moment_do_no_harm(place: str, tmp_path: Path) -> None:
-    """As in a notebook, where Ctrl-C ends a cell and the environments are used in the next."""
-    code, out, err = run(tmp_path, INTERRUPTED.format(place=place))
-    assert (code, out, err) == (0, "fine\n", "")
-
-
 @pytest.mark.parametrize("delay", [0.05, 0.1, 0.2, 0.3])
 def test_ctrl_c_while_workers_start(delay: float, tmp_path: Path) -> None:
     """Wherever it hits, the workers say nothing about it and none is left."""

@@ -18,6 +18,7 @@ import threading
 import types
 from asyncio import AbstractEventLoop, new_event_loop
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from multiprocessing import resource_tracker
 from typing import Any
 
 import aiomultiprocess
@@ -72,6 +73,8 @@ class WorkerProcess(aiomultiprocess.Process):
 
     def start(self) -> None:
         """Start the process without the caller's ``__main__``, so that no guard is needed there."""
+        # First, since starting the tracker would let interrupts through again.
+        resource_tracker.ensure_running()
         with _starting, _blank_main(), _interrupts_blocked():
             super().start()
 
