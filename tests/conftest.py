@@ -18,6 +18,8 @@ import pytest
 import uvloop
 from hypothesis import settings
 
+from .gates import Gates
+
 # Before anything imports pygame, here or in a worker.
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
@@ -27,6 +29,7 @@ LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "asyncio": asyncio.new_event_loop,
     "uvloop": uvloop.new_event_loop,
 }
+
 # A worker's start is no reason to call an example slow; and a test leaves no files.
 settings.register_profile("agym", deadline=None, database=None, print_blob=True)
 settings.load_profile("agym")
@@ -127,6 +130,12 @@ def once_opened() -> None:
 def fork_server(once_opened: None) -> None:
     """Start multiprocessing's fork server, which stays for good."""
     forkserver.ensure_running()
+
+
+@pytest.fixture
+def gates(tmp_path: Path) -> Gates:
+    """Gates of three environments."""
+    return Gates(tmp_path, 3)
 
 
 @pytest.fixture(autouse=True)

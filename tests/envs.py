@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
-from collections.abc import Callable, Iterable, Sequence
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -186,87 +186,6 @@ class ReusesBuffer(gym.Env[Any, Any]):
         return self._buffer, 1.0, bool(self._buffer[0] >= self.length), False, {}
 
 
-class Unpicklable(Exception):
-    """An exception that cannot be pickled."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.lock = lambda: text
-
-    def __reduce__(self) -> Any:
-        raise TypeError("this exception cannot be pickled")
-
-
-class ManyArguments(Exception):
-    """An exception that pickles and cannot be unpickled."""
-
-    def __init__(self, code: int, reason: str, where: str) -> None:
-        super().__init__(f"{code} {reason} {where}")
-
-
-class Mute(Exception):
-    """An exception whose text cannot be had."""
-
-    def __str__(self) -> str:
-        raise RuntimeError("no text")
-
-    __repr__ = __str__
-
-
-class Abrupt(BaseException):
-    """No ``Exception``, as ``SystemExit`` is none."""
-
-
-EXCEPTIONS: dict[str, Callable[[], BaseException]] = {
-    "plain": lambda: ValueError("boom"),
-    "unpicklable": lambda: Unpicklable("boom"),
-    "many-arguments": lambda: ManyArguments(7, "boom", "here"),
-    "mute": Mute,
-    "stop-iteration": lambda: StopIteration("boom"),
-    "timeout": lambda: TimeoutError("boom"),
-    "eof": lambda: EOFError("boom"),
-    "broken-pipe": lambda: BrokenPipeError("boom"),
-    "group": lambda: ExceptionGroup("boom", [ValueError("boom")]),
-}
-ABRUPT: dict[str, Callable[[], BaseException]] = {
-    "abrupt": lambda: Abrupt("boom"),
-    "system-exit": lambda: SystemExit("boom"),
-    "keyboard-interrupt": lambda: KeyboardInterrupt("boom"),
-}
-
-
-class Raises(Tally):
-    """Raises ``exception`` in ``where``; a step does so when its action is 9."""
-
-    def __init__(self, where: str, exception: str = "plain", length: int = 1000) -> None:
-        super().__init__(length=length)
-        self.where = where
-        self.exception = exception
-        self._maybe("make")
-
-    def _maybe(self, where: str) -> None:
-        if self.where == where:
-            exception = {**EXCEPTIONS, **ABRUPT}[self.exception]
-            raise exception()
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        if not (options and options.get("well")):
-            self._maybe("reset")
-        return super().reset(seed=seed, options=None)
-
-    def step(self, action: Any) -> Result:
-        if action == 9:
-            self._maybe("step")
-        return super().step(action)
-
-    def render(self) -> Any:
-        self._maybe("render")
-        return super().render()
-
-    def close(self) -> None:
-        self._maybe("close")
-
-
 class Counted(Tally):
     """Writes a line with its process id to a file when constructed, and one when closed."""
 
@@ -311,7 +230,7 @@ class Probe(Tally):
         return value
 
     def unpicklable(self) -> Any:
-        return Unpicklable("answer")
+        return threading.Lock()
 
 
 class Gated(Probe):
@@ -330,69 +249,3 @@ class Gated(Probe):
         """Wait for the pipe's writer to come and go."""
         with Path(self._path).open() as pipe:
             return pipe.read()
-
-
-class Sleeps(Tally):
-    """Sleeps in every step."""
-
-    def __init__(self, seconds: float, length: int = 1000) -> None:
-        super().__init__(length=length)
-        self._seconds = seconds
-
-    def step(self, action: Any) -> Result:
-        time.sleep(self._seconds)
-        return super().step(action)
-
-
-class Informs(Tally):
-    """The k-th step's info is the k-th of ``infos``; an unpicklable one for ``"unpicklable"``."""
-
-    def __init__(self, infos: Iterable[Any], length: int = 1000) -> None:
-        super().__init__(length=length)
-        self._infos = list(infos)
-
-    def step(self, action: Any) -> Result:
-        observation, reward, terminated, truncated, _ = super().step(action)
-        info = self._infos[min(self.now, len(self._infos)) - 1]
-        if info == "unpicklable":
-            info = {"function": Unpicklable("info")}
-        elif info == "many-arguments":
-            info = {"error": ManyArguments(7, "boom", "here")}
-        return observation, reward, terminated, truncated, info
-
-
-class Misfit(Tally):
-    """Returns what its spaces do not hold: ``wrong`` says what."""
-
-    def __init__(self, wrong: str) -> None:
-        super().__init__()
-        self.wrong = wrong
-
-    def step(self, action: Any) -> Any:
-        observation, reward, terminated, truncated, info = super().step(action)
-        if action != 9:
-            return observation, reward, terminated, truncated, info
-        wrong = {
-            "shape": (np.zeros(4), reward, terminated, truncated, info),
-            "dtype": (np.zeros(3, complex), reward, terminated, truncated, info),
-            "type": (None, reward, terminated, truncated, info),
-            "reward": (observation, "much", terminated, truncated, info),
-            "four": (observation, reward, terminated, info),
-            "info": (observation, reward, terminated, truncated, 5),
-        }
-        return wrong[self.wrong]
-
-
-class Exits(Tally):
-    """Ends its whole process when its action is 9, or at once."""
-
-    def __init__(self, code: int, at_once: bool = False) -> None:
-        super().__init__()
-        self._code = code
-        if at_once:
-            os._exit(code)
-
-    def step(self, action: Any) -> Result:
-        if action == 9:
-            os._exit(self._code)
-        return super().step(action)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+
+import agym
 
 from .envs import Gated
 
@@ -26,3 +29,13 @@ class Gates:
         """Wait until environment ``i`` stands at its gate, then let it through."""
         with Path(self.paths[i]).open("w") as pipe:
             pipe.write(word)
+
+
+@asynccontextmanager
+async def gated(gates: Gates) -> AsyncIterator[agym.AsyncEnvs]:
+    """Open them in two workers, and reset them."""
+    async with agym.make_async(
+        gates.factories, backend="process", workers=2, autoreset="disabled"
+    ) as envs:
+        await envs.reset()
+        yield envs

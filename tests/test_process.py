@@ -18,17 +18,13 @@ import pytest
 
 import agym
 
-from .envs import Counted, Exits, Probe, Tally
+from .envs import Counted, Probe, Tally
 from .faces import FACES, opened
+from .faults import Exits
 from .gates import Gates
 
 METHODS = ("spawn", "forkserver", "fork")
 each_method = pytest.mark.parametrize("method", METHODS)
-
-
-@pytest.fixture
-def gates(tmp_path: Path) -> Gates:
-    return Gates(tmp_path, 3)
 
 
 # ---------------------------------------------------------------- start

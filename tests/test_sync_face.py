@@ -18,7 +18,7 @@ from gymnasium.vector.utils import batch_space
 
 import agym
 
-from .envs import Counted, Echo, Nested, ReusesBuffer, Tally
+from .envs import Counted, Nested, Tally
 from .faces import PLACES
 from .same import same, same_values
 
@@ -322,69 +322,6 @@ def test_steps_of_some(place: dict[str, Any]) -> None:
         assert [info["action"] for info in result.infos] == [7, 8]
         assert len(result.rewards) == len(result.terminated) == len(result.truncated) == 2
         assert envs.now == [0, 1, 0, 0, 1]
-
-
-@pytest.mark.parametrize("output", ["list", "array"])
-def test_batches_are_the_callers_for_ever(place: dict[str, Any], output: Any) -> None:
-    actions = np.zeros((3, 2), np.float32)
-    with agym.make(partial(ReusesBuffer, 99), 3, output=output, **place) as envs:
-        batches = [envs.reset(), *(envs.step(actions) for _ in range(6))]
-        envs.reset(env_ids=[1])
-        envs[0].step(actions[0])
-        for k, batch in enumerate(batches):
-            assert np.array(batch.observations).tolist() == [[k] * 4] * 3
-        for batch in batches[1:]:
-            assert list(batch.rewards) == [1.0] * 3
-    # And they outlive the environments.
-    assert np.array(batches[3].observations).tolist() == [[3] * 4] * 3
-
-
-@pytest.mark.parametrize("output", ["list", "array"])
-def test_batches_can_be_written_to(place: dict[str, Any], output: Any) -> None:
-    with agym.make(partial(ReusesBuffer, 99), 2, output=output, **place) as envs:
-        first = envs.reset()
-        first.observations[0][:] = 77
-        second = envs.step(np.zeros((2, 2), np.float32))
-        assert np.array(second.observations).tolist() == [[1] * 4] * 2
-
-
-def test_views_stay_valid_until_the_next_but_one_batch(place: dict[str, Any]) -> None:
-    actions = np.zeros((3, 2), np.float32)
-    env = partial(ReusesBuffer, 99)
-    with agym.make(env, 3, output="array", copy=False, **place) as envs:
-        previous = envs.reset()
-        for k in range(1, 8):
-            current = envs.step(actions)
-            assert previous.observations.tolist() == [[k - 1] * 4] * 3
-            assert current.observations.tolist() == [[k] * 4] * 3
-            assert current.rewards.tolist() == [1.0] * 3
-            previous = current
-
-
-def test_what_is_about_some_environments_is_no_full_batch(place: dict[str, Any]) -> None:
-    actions = np.zeros((3, 2), np.float32)
-    env = partial(ReusesBuffer, 99)
-    with agym.make(env, 3, output="array", copy=False, **place) as envs:
-        envs.reset()
-        previous = envs.step(actions)
-        current = envs.step(actions)
-        envs.reset(env_ids=[0])
-        envs[1].step(actions[1])
-        assert previous.observations.tolist() == [[1] * 4] * 3
-        assert current.observations.tolist() == [[2] * 4] * 3
-
-
-def test_actions_are_the_environments_for_ever(place: dict[str, Any]) -> None:
-    space = spaces.Box(-1, 1, (2,), np.float32)
-    env = partial(Echo, spaces.Discrete(2), [0], space)
-    with agym.make(env, 2, **place) as envs:
-        envs.reset()
-        actions = np.zeros((2, 2), np.float32)
-        for k in range(4):
-            actions[:] = k / 4
-            envs.step(actions)
-        for received in envs.what_was_received():
-            assert [action.tolist() for action in received] == [[k / 4] * 2 for k in range(4)]
 
 
 def test_close(place: dict[str, Any], tmp_path: Any) -> None:
