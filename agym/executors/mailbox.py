@@ -33,8 +33,8 @@ TAIL, SENT, CALLER_ASLEEP = 0, 1, 2
 COMPLETED, ANSWERED, WORKER_ASLEEP = 8, 9, 10
 RING = 16
 
-# After this long the scheduler may wake a worker somewhere else.
-LONG_SLEEP_SECONDS = 2e-3
+# After this long the scheduler may have moved a worker onto another one's core.
+SETTLE_SECONDS = 10e-3
 
 # What stands before a packed message: the ring's tail (down only), number, start, stop.
 _DOWN = struct.Struct("<qqqq")
@@ -154,13 +154,14 @@ class MailboxWorker:
         Args:
             words: The shared words.
             channel: The other end of the mailbox's.
-            settle: Called after a long sleep.
+            settle: Called now and then, when there was nothing to do.
         """
         self._words = words
         self._channel = channel
         self._settle = settle
         self._bell = Doorbell(words, WORKER_ASLEEP, CALLER_ASLEEP, channel)
         self._patience = Patience()
+        self._settled = 0.0
         self._inbox: deque[Buffer] = deque()
         self._head = 0
         self._received = 0
@@ -251,9 +252,10 @@ class MailboxWorker:
                 self._channel.wait(RECHECK_SECONDS)
                 self._receive()
             self._bell.unpark()
-        waited = time.perf_counter() - begun
-        self._patience.learn(waited, slept=slept)
-        if waited > LONG_SLEEP_SECONDS and self._settle is not None:
+        now = time.perf_counter()
+        self._patience.learn(now - begun, slept=slept)
+        if now - self._settled > SETTLE_SECONDS and self._settle is not None:
+            self._settled = now
             self._settle()
 
 

@@ -17,7 +17,13 @@ from typing import Any
 from agym.core.engine import Engine
 from agym.core.ticket import Ticket
 from agym.executors.base import Executor
-from agym.executors.doorbell import RECHECK_SECONDS, Patience
+from agym.executors.doorbell import (
+    HOLD_SECONDS,
+    RECHECK_SECONDS,
+    SPIN_SECONDS,
+    Patience,
+    give_way,
+)
 
 # A caller whose results are always there in time still lets the loop turn this often.
 TURN_SECONDS = 1e-3
@@ -106,7 +112,7 @@ class AsyncWaiter:
         begun = now = time.perf_counter()
         slept = False
         if not self.ready(ticket):
-            slept = not self._patience.watch(lambda: self.ready(ticket))
+            slept = not (yield from self._watch_for(ticket, begun + SPIN_SECONDS))
             if slept:
                 yield from self._sleep(ticket)
             now = time.perf_counter()
@@ -116,6 +122,17 @@ class AsyncWaiter:
         elif now - self._last_turn > TURN_SECONDS:
             self._last_turn = now
             yield
+
+    def _watch_for(self, ticket: Ticket, end: float) -> Generator[Any, None, bool]:
+        """Watch for a while, soon with a turn of the loop between two looks."""
+        if self._patience.watch(lambda: self.ready(ticket), HOLD_SECONDS):
+            return True
+        while self._patience.worthwhile and time.perf_counter() < end:
+            yield
+            give_way()
+            if self.ready(ticket):
+                return True
+        return False
 
     def ready(self, ticket: Ticket) -> bool:
         """Take in what has come, and tell whether a ticket is done."""
