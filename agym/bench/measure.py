@@ -15,7 +15,8 @@ from contextlib import ExitStack, contextmanager, suppress
 
 from agym.bench.processes import descendants_time, others_time
 from agym.bench.results import BARE, BOUND, Row, Settings, WorkResult
-from agym.bench.systems import SYSTEMS, System
+from agym.bench.system import System
+from agym.bench.systems import SYSTEMS
 from agym.bench.works import Actions, Work, sample_actions
 from agym.errors import AgymError
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from agym.bench.extras import require
 from agym.bench.report import machine_line
-from agym.bench.results import BARE, BOUND, Report, WorkResult
+from agym.bench.results import AT_ONCE, BARE, BOUND, Report, WorkResult
 
 COLUMNS = 2
 OURS, OTHERS, LIMIT = "#2563eb", "#9ca3af", "#b91c1c"
@@ -38,7 +38,7 @@ def save_plot(report: Report, path: Path) -> None:
 
 def _draw(panel: Any, work: WorkResult) -> None:
     """One work: medians as bars, slowest and fastest slice as whiskers."""
-    rows = [row for row in work.rows if row.system not in (BARE, BOUND)]
+    rows = [row for row in work.rows if row.system not in (BARE, AT_ONCE, BOUND)]
     rates = [row.rate for row in rows]
     below = [row.rate - min(row.rates) for row in rows]
     above = [max(row.rates) - row.rate for row in rows]

@@ -9,10 +9,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from agym.bench.results import BOUND, Report, StartupResult, Verdict, WorkResult
+from agym.bench.results import AT_ONCE, BOUND, Report, StartupResult, Verdict, WorkResult
 from agym.bench.systems import GymnasiumSync, SB3Dummy, SB3Subproc
 
-BASE = GymnasiumSync.name
+# What every system is compared with.
+AGAINST = (GymnasiumSync.name, BOUND, AT_ONCE)
 
 # From so many cores in use by other programs, a reader is warned.
 BUSY_CORES = 0.1
@@ -37,7 +38,7 @@ def show(report: Report) -> RenderableType:
 
 
 def throughput_table(report: Report) -> Table:
-    """Steps per second of every system on every work, and what they are against two others."""
+    """Steps per second of every system on every work, and what they are against others."""
     settings = report.settings
     table = Table(
         title=f"Throughput, {settings.workers} workers: steps of environments per second,"
@@ -47,7 +48,7 @@ def throughput_table(report: Report) -> Table:
     )
     table.add_column("work", no_wrap=True)
     table.add_column("system", no_wrap=True)
-    for name in ("steps/s", "spread", f"÷ {BASE}", f"÷ {BOUND}"):
+    for name in ("steps/s", "spread", *(f"÷ {other}" for other in AGAINST)):
         table.add_column(name, justify="right")
     for work in report.works:
         _add_work(table, work)
@@ -63,8 +64,7 @@ def _add_work(table: Table, work: WorkResult) -> None:
             row.system,
             f"{row.rate:,.0f}",
             f"{row.spread:.0%}",
-            _ratio(work.ratio(row.system, BASE)),
-            _ratio(work.ratio(row.system, BOUND)),
+            *(_ratio(work.ratio(row.system, other)) for other in AGAINST),
             style="bold" if row.system.startswith("agym") else None,
         )
     table.add_section()

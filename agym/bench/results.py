@@ -11,8 +11,9 @@ from typing import Any
 # Grows when the JSON changes in a way that readers must know about.
 FORMAT = 1
 
-# The row of the bound: it is computed from the bare environment, not measured.
-BARE, BOUND = "bare environment", "bare × workers"
+# The bounds: a core with one environment, the same in all workers at once, and the first
+# times the workers, which is computed, not measured.
+BARE, AT_ONCE, BOUND = "bare environment", "bare at once", "bare × workers"
 
 
 @dataclass(frozen=True)

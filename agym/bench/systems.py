@@ -1,112 +1,20 @@
-"""The systems that are compared, a small class each: make, step for a while, close.
-
-All get the same factories and actions, give arrays, and reset a finished environment at its
-next step, which counts as a step. Stable-Baselines3 knows only a reset within the last step.
-"""
+"""The runners that are compared, a small class each, and the list of all systems."""
 
 from __future__ import annotations
 
 import asyncio
 import multiprocessing
 import time
-from abc import ABC, abstractmethod
-from itertools import cycle
-from typing import Any, ClassVar
+from typing import Any
 
-import gymnasium
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
-from agym.bench.extras import how_to_get, installed, require
-from agym.bench.results import BARE
-from agym.bench.works import Actions, Work
+from agym.bench.bare import Bare, BareAtOnce
+from agym.bench.extras import installed, require
+from agym.bench.system import System
+from agym.bench.works import Work
 from agym.executors.supervisor import new_loop
 from agym.make import make, make_async
-
-# More processes than this for one system are not worth the wait.
-MAX_PROCESSES = 64
-
-
-class System(ABC):
-    """One way to run environments; by default around a vector environment of Gymnasium's form.
-
-    Attributes:
-        name: Its row in tables.
-        process_per_env: Whether each environment costs a process.
-        extra: The extra of agym that brings it, and its module, if it is optional.
-    """
-
-    name: ClassVar[str]
-    process_per_env: ClassVar[bool] = False
-    extra: ClassVar[tuple[str, str] | None] = None
-
-    def __init__(self, work: Work, actions: Actions, workers: int) -> None:
-        """Make the environments."""
-        self._num_envs = work.num_envs
-        self._actions = cycle(self.choose(actions))
-        self._envs = self.make(work, workers)
-
-    @classmethod
-    def why_not(cls, work: Work) -> str | None:
-        """Say why it cannot be measured on some work, ``None`` if it can."""
-        if cls.extra is not None and not installed(cls.extra[1]):
-            return how_to_get(cls.extra[1], cls.extra[0])
-        if cls.process_per_env and work.num_envs > MAX_PROCESSES:
-            return f"skipped, for it takes a process per environment (over {MAX_PROCESSES})"
-        return None
-
-    @abstractmethod
-    def make(self, work: Work, workers: int) -> Any:
-        """Make what is stepped."""
-
-    def choose(self, actions: Actions) -> list[Any]:
-        """The form of actions that it takes."""
-        return actions.batches
-
-    def reset(self) -> None:
-        """Reset all environments."""
-        self._envs.reset(seed=0)
-
-    def step(self, actions: Any) -> None:
-        """Step every environment once."""
-        self._envs.step(actions)
-
-    def run(self, seconds: float) -> float:
-        """Step for so long; gives steps of environments per second."""
-        step, actions, batches, elapsed = self.step, self._actions, 0, 0.0
-        begun = time.perf_counter()
-        while elapsed < seconds:
-            step(next(actions))
-            batches += 1
-            elapsed = time.perf_counter() - begun
-        return batches * self._num_envs / elapsed
-
-    def close(self) -> None:
-        """Close the environments and end what runs them."""
-        self._envs.close()
-
-
-class Bare(System):
-    """A plain loop over one environment: what one core can do."""
-
-    name = BARE
-    _over = False
-
-    def make(self, work: Work, workers: int) -> gymnasium.Env[Any, Any]:
-        return work.factory()
-
-    def choose(self, actions: Actions) -> list[Any]:
-        return actions.rows
-
-    def step(self, actions: Any) -> None:
-        env, over = self._envs, self._over
-        for action in actions:
-            if over:
-                env.reset()
-                over = False
-            else:
-                _, _, terminated, truncated, _ = env.step(action)
-                over = terminated or truncated
-        self._over = over
 
 
 class GymnasiumSync(System):
@@ -210,7 +118,7 @@ class AgymProcessAsync(System):
 
 
 SYSTEMS: tuple[type[System], ...] = (
-    Bare, GymnasiumSync, GymnasiumAsync, SB3Dummy, SB3Subproc,
+    Bare, BareAtOnce, GymnasiumSync, GymnasiumAsync, SB3Dummy, SB3Subproc,
     AgymSerial, AgymProcess, AgymProcessAsync,
 )  # fmt: skip
 

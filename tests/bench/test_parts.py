@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -15,7 +16,8 @@ from agym.bench.measure import measure
 from agym.bench.processes import descendants_time, others_time, tree_memory
 from agym.bench.results import BOUND, Row, Settings, StartupResult, WorkResult
 from agym.bench.startup import STARTUP_WORK, measure_startup
-from agym.bench.systems import MAX_PROCESSES, SYSTEMS, Bare, GymnasiumSync, System
+from agym.bench.system import MAX_PROCESSES, System
+from agym.bench.systems import SYSTEMS, Bare, BareAtOnce, GymnasiumSync
 from agym.bench.works import WORKS, Work, parse_work, sample_actions
 from agym.errors import AgymError, MissingExtraError, UsageError
 
@@ -60,6 +62,17 @@ def test_bare_environment_takes_a_step_for_its_reset() -> None:
     assert bare._envs.unwrapped.state == pytest.approx(sync._envs.envs[0].unwrapped.state)
     bare.close()
     sync.close()
+
+
+def test_bare_at_once_loops_in_every_worker_and_ends_with_it() -> None:
+    work = Work("CartPole-v1", 3)
+    system = BareAtOnce(work, sample_actions(work), 2)
+    system.reset()
+    before = descendants_time()
+    assert system.run(0.2) > 0
+    assert descendants_time() > before
+    system.close()
+    assert multiprocessing.active_children() == []
 
 
 def test_a_process_per_environment_has_a_limit() -> None:
