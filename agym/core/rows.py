@@ -8,8 +8,10 @@ from typing import Any
 
 from agym.core.slots import Array, Plane, SlotTable, write_rows
 
-# Observations are copied while they are still in the cache: after so many bytes of them.
+# Observations are copied while they are still in the cache: after so many bytes of them, or so
+# many environments, since what else a step returns takes memory too.
 CHUNK_BYTES = 64 * 1024
+CHUNK_ENVS = 128
 
 
 class Rows:
@@ -31,7 +33,7 @@ class Rows:
         leaf = table.action.leaves[0] if table.action.single else None
         self._plain_actions = leaf is not None and leaf.dtype is not None and not leaf.zero_dim
         row_bytes = sum(block[0].nbytes for block in table.planes[0].observations)
-        self.chunk = max(1, CHUNK_BYTES // max(1, row_bytes))
+        self.chunk = min(CHUNK_ENVS, max(1, CHUNK_BYTES // max(1, row_bytes)))
 
     def plane(self, plane: int, start: int, stop: int) -> Plane:
         """The results of the environments ``start:stop`` in one plane."""
