@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 import agym
 
-from .envs import Echo, ReusesBuffer
+from .envs import ContainsItself, Echo, ReusesBuffer
 from .faces import PLACES
 
 pytestmark = pytest.mark.parametrize("place", PLACES)
@@ -30,6 +30,29 @@ def test_batches_are_the_callers_for_ever(place: dict[str, Any], output: Any) ->
             assert list(batch.rewards) == [1.0] * 3
     # And they outlive the environments.
     assert np.array(batches[3].observations).tolist() == [[3] * 4] * 3
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
+def test_infos_are_the_callers_for_ever(place: dict[str, Any], mode: Any) -> None:
+    actions = np.zeros((2, 2), np.float32)
+    with agym.make(partial(ReusesBuffer, 3, informs=True), 2, autoreset=mode, **place) as envs:
+        _, infos = envs.reset()
+        rounds = [infos, *(envs.step(actions).infos for _ in range(4))]
+    wanted = {"next_step": [0, 1, 2, 3, 0], "same_step": [0, 1, 2, 0, 1], "disabled": [0, 1, 2, 3]}
+    for infos, k in zip(rounds, wanted[mode], strict=mode != "disabled"):
+        for info in infos:
+            assert info["plain"].tolist() == [k] * 4
+            assert info["nested"][0]["deep"].tolist() == [k] * 4
+    if mode == "same_step":
+        assert [info["final_info"]["plain"].tolist() for info in rounds[3]] == [[3] * 4] * 2
+
+
+def test_an_info_may_contain_itself(place: dict[str, Any]) -> None:
+    with agym.make(ContainsItself, 2, **place) as envs:
+        _, infos = envs.reset()
+    for info in infos:
+        inner = info["itself"][0]
+        assert inner["itself"][0] is inner
 
 
 @pytest.mark.parametrize("output", ["list", "array"])

@@ -14,7 +14,8 @@ PACKAGE = Path(agym.__file__).parent
 # Bottom to top. A module may import from its own layer's earlier lines and from layers above it.
 LAYERS = [
     ["errors"],
-    ["core.results", "core.attributes", "core.autoreset", "core.machine"],
+    ["core.results", "core.attributes", "core.autoreset"],
+    ["core.interrupts", "core.machine", "core.owning"],
     ["core.layout", "core.arguments", "core.arena", "core.operations"],
     ["core.actions", "core.slots", "core.ticket"],
     ["core.rows", "core.order", "core.collect"],

@@ -185,3 +185,38 @@ def test_ctrl_c_while_workers_start(delay: float, tmp_path: Path) -> None:
     assert not left, f"orphans: {left}"
     assert process.returncode == -signal.SIGINT, err
     assert err.count("Traceback") == 1, err
+
+
+INTERRUPTED = """
+    import os, random, signal, threading
+    from functools import partial
+    import agym
+    from tests.envs import Tally
+
+    def interrupt():
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with agym.make(partial(Tally, length=10**9), 4, {place}) as envs:
+        for _ in range(300):
+            envs.reset()
+            threading.Timer(random.uniform(0, 0.004), interrupt).start()
+            k = 0
+            try:
+                while True:
+                    result = envs.step([k % 9] * 4)
+                    k += 1
+            except KeyboardInterrupt:
+                pass
+            if k:
+                assert [o[1] for o in result.observations] == [k] * 4
+                assert [o[2] for o in result.observations] == [(k - 1) % 9] * 4
+    print("fine")
+"""
+
+
+@pytest.mark.parametrize(
+    "place", ['backend="serial"', 'backend="process", workers=2'], ids=["serial", "process"]
+)
+def test_interrupts_at_any_moment_do_no_harm(place: str, tmp_path: Path) -> None:
+    code, out, err = run(tmp_path, INTERRUPTED.format(place=place))
+    assert (code, out, err) == (0, "fine\n", "")

@@ -22,6 +22,7 @@ from agym.core.attributes import assign, look_up, peek
 from agym.core.autoreset import AtEnd, at_end
 from agym.core.layout import Layout
 from agym.core.operations import Description, Extras, Failure, Operation, Outcome
+from agym.core.owning import own_info
 from agym.core.rows import Rows
 from agym.core.slots import PLANES, Array, SlotTable
 from agym.errors import UsageError
@@ -168,9 +169,10 @@ class EnvHost:
         if any(infos):
             for slot, info in enumerate(infos, start):
                 if info:
-                    self._extra.infos[slot] = dict(info)
+                    self._extra.infos[slot] = own_info(info)
         done = any(terminated) or any(truncated)
         if done or self._flagged[plane]:
+            self._flagged[plane] = True  # whatever breaks off the next lines
             rows.terminated[:] = terminated
             rows.truncated[:] = truncated
             self._flagged[plane] = done or stop - start < len(self._steps)
@@ -223,7 +225,7 @@ class EnvHost:
                 objects = self._rows.write(row.final, [result[0]], slot)
                 self._extra.final_objects.update(objects or {})
                 if self._extra.infos.pop(slot, None):
-                    self._extra.final_infos[slot] = dict(result[4])
+                    self._extra.final_infos[slot] = own_info(result[4])
                 self._reset_row(slot, row.observations, *self._begin_again(i))
         except self._catch as error:
             self._fail(error, slot, "reset")
@@ -258,7 +260,7 @@ class EnvHost:
     ) -> None:
         self._write(blocks, [observation], slot)
         if info:
-            self._extra.infos[slot] = dict(info)
+            self._extra.infos[slot] = own_info(info)
 
     def _begin(self, i: int, **arguments: Any) -> tuple[Any, dict[str, Any]]:
         self._steps[i] = self._envs[i].step

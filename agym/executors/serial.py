@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from agym.core.host import EnvHost
+from agym.core.interrupts import Interruptible
 from agym.core.operations import Operation, Outcome
 from agym.core.slots import SlotTable
 from agym.executors.base import Executor, Placement, close_host, open_host
@@ -27,7 +28,9 @@ class SerialExecutor(Executor):
 
     def start(self) -> None:
         """Make the environments."""
-        self._outcomes.append(open_host(self._host))
+        with Interruptible():
+            outcome = open_host(self._host)
+        self._outcomes.append(outcome)
 
     def attach(self, table: SlotTable) -> None:
         """Give the host its table."""
@@ -35,7 +38,9 @@ class SerialExecutor(Executor):
 
     def submit(self, operation: Operation) -> None:
         """Run the operation."""
-        self._outcomes.append(self._host.run(operation))
+        with Interruptible():
+            outcome = self._host.run(operation)
+        self._outcomes.append(outcome)
 
     def poll(self) -> Sequence[Outcome]:
         """Give what has been run."""
@@ -44,7 +49,9 @@ class SerialExecutor(Executor):
 
     def close(self) -> None:
         """Close the environments."""
-        self._outcomes.append(close_host(self._host))
+        with Interruptible():
+            outcome = close_host(self._host)
+        self._outcomes.append(outcome)
         self._ended = True
 
     @property

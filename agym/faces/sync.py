@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from agym.core.attributes import Marker
 from agym.core.engine import Engine
+from agym.core.interrupts import Uninterrupted
 from agym.core.results import ResetResult, StepResult
 from agym.core.ticket import Ticket
 from agym.errors import AgymError, ClosedError, UsageError
@@ -36,16 +37,19 @@ class Envs(Face):
         self._waiter = SyncWaiter(engine, executor)
         self._pool: ThreadPoolExecutor | None = None
         try:
-            self._result(engine.open())
+            self._do(engine.open)
             self._describe()
         except BaseException:
             with contextlib.suppress(AgymError, ExceptionGroup):
                 self.close()
             raise
 
-    def _result(self, ticket: Ticket) -> Any:
-        self._waiter.wait(ticket)
-        return ticket.result()
+    def _do(self, begin: Callable[..., Ticket], *arguments: Any) -> Any:
+        """Begin an operation and wait for its result."""
+        with Uninterrupted():
+            ticket = begin(*arguments)
+            self._waiter.wait(ticket)
+            return ticket.result()
 
     def reset(
         self,
@@ -72,7 +76,7 @@ class Envs(Face):
             EnvError: An environment raised.
             WorkerDied: A worker ended.
         """
-        return self._reset_result(self._result(self._engine.reset(seed, options, env_ids)))
+        return self._reset_result(self._do(self._engine.reset, seed, options, env_ids))
 
     def step(self, actions: Any, *, env_ids: Sequence[int] | None = None) -> StepResult:
         """Step every environment, or some of them.
@@ -89,15 +93,15 @@ class Envs(Face):
             StepTimeout: The deadline passed.
             WorkerDied: A worker ended.
         """
-        return self._step_result(self._result(self._engine.step(actions, env_ids)))
+        return self._step_result(self._do(self._engine.step, actions, env_ids))
 
     def render(self, env_ids: Sequence[int] | None = None) -> list[Any]:
         """Render every environment, or some of them; a frame each, in the order of their ids."""
-        return list(self._result(self._engine.ask("render", env_ids=env_ids)))
+        return list(self._do(self._engine.ask, "render", None, None, env_ids))
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
         """Call a method of every environment, or read an attribute; an answer each."""
-        return list(self._result(self._engine.ask("call", (name, args, kwargs))))
+        return list(self._do(self._engine.ask, "call", (name, args, kwargs)))
 
     def get_attr(self, name: str) -> list[Any]:
         """Read an attribute of every environment or of a wrapper around it; dots are allowed.
@@ -105,7 +109,7 @@ class Envs(Face):
         Raises:
             AttributeError: There is none.
         """
-        return self._attributes(name, self._result(self._engine.ask("get_attr", name)))
+        return self._attributes(name, self._do(self._engine.ask, "get_attr", name))
 
     def set_attr(self, name: str, values: Any) -> None:
         """Set an attribute of every environment.
@@ -114,7 +118,7 @@ class Envs(Face):
             name: The attribute, dots allowed.
             values: A list or tuple with a value per environment, or one value for all.
         """
-        self._result(self._engine.ask("set_attr", name, self._each(name, values)))
+        self._do(self._engine.ask, "set_attr", name, self._each(name, values))
 
     def parallel(self, function: Callable[..., Any], *iterables: Iterable[Any]) -> list[Any]:
         """Call a function once per environment, concurrently in threads, and list the answers.
@@ -143,11 +147,12 @@ class Envs(Face):
     def close(self) -> None:
         """Close all environments and end all workers, by force if need be. Twice is once."""
         error: BaseException | None = None
-        for ticket, seconds in self._engine.closing():
-            self._waiter.wait(ticket, seconds)
-            error = ticket.error
-        self._executor.release()
-        self._engine.release()
+        with Uninterrupted():
+            for ticket, seconds in self._engine.closing():
+                self._waiter.wait(ticket, seconds)
+                error = ticket.error
+            self._executor.release()
+            self._engine.release()
         if self._pool is not None:
             self._pool.shutdown()
             self._pool = None
@@ -228,14 +233,14 @@ class EnvHandle:
         """Reset it; gives ``observation, info``."""
         envs = self._envs
         seeds = None if seed is None else [seed]
-        ticket = envs._engine.reset(seeds, options, [self.index], narrow=True)
-        observations, infos = envs._result(ticket)
+        reset = partial(envs._engine.reset, narrow=True)
+        observations, infos = envs._do(reset, seeds, options, [self.index])
         return envs._layout.rows(observations, 1)[0], infos[0]
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Step it; gives ``observation, reward, terminated, truncated, info``."""
         envs = self._envs
-        result = envs._result(envs._engine.step([action], [self.index]))
+        result = envs._do(envs._engine.step, [action], [self.index])
         observation = envs._layout.rows(result.observations, 1)[0]
         reward, terminated, truncated = (column.tolist()[0] for column in result[1:4])
         return observation, reward, terminated, truncated, result.infos[0]

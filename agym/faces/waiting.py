@@ -15,6 +15,7 @@ from selectors import EVENT_READ, EVENT_WRITE
 from typing import Any
 
 from agym.core.engine import Engine
+from agym.core.interrupts import Interruptible
 from agym.core.ticket import Ticket
 from agym.executors.base import Executor
 from agym.executors.doorbell import (
@@ -67,7 +68,8 @@ class SyncWaiter:
                 poller = select.poll()
                 for descriptor, events in executor.waitables().items():
                     poller.register(descriptor, _poll_mask(events))
-                poller.poll(max(0.0, min(limits)) * 1000)
+                with Interruptible():
+                    poller.poll(max(0.0, min(limits)) * 1000)
                 executor.unpark()
                 engine.poll()
         finally:
