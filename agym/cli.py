@@ -43,6 +43,13 @@ class Commands(TyperGroup):
         except AgymError as error:
             _complain(str(error))
             raise typer.Exit(2 if isinstance(error, UsageError) else 1) from error
+        except ExceptionGroup as group:
+            ours, others = group.split(AgymError)
+            if ours is None or others is not None:
+                raise
+            for each in ours.exceptions:
+                _complain(str(each))
+            raise typer.Exit(1) from group
         except KeyboardInterrupt:
             _complain("stopped")
             raise typer.Exit(130) from None

@@ -96,7 +96,7 @@ class StartupResult:
         work: Name of the work.
         workers: Worker processes.
         seconds: From before they are made until after their first reset, for each start.
-        memory: Bytes by which all processes together grew, for each start.
+        memory: Bytes that all processes hold together, the caller's too, for each start.
     """
 
     work: str

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from gymnasium.envs.classic_control import CartPoleEnv
 from typer.testing import CliRunner
 
 from agym.cli import app
@@ -63,6 +64,18 @@ def test_env_that_cannot_be_made_is_one_sentence(monkeypatch: pytest.MonkeyPatch
     result = CliRunner().invoke(app, ["demo", "CartPole-v1", "-n", "2", "--steps", "1"])
     assert result.exit_code == 1
     assert "environment 0 raised in make" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_envs_that_raise_are_a_sentence_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: object, action: object) -> None:
+        raise RuntimeError("the pole broke")
+
+    monkeypatch.setattr(CartPoleEnv, "step", fail)
+    result = CliRunner().invoke(app, ["demo", "CartPole-v1", "-n", "2", "--steps", "1"])
+    assert result.exit_code == 1
+    for i in range(2):
+        assert f"environment {i} raised in step: RuntimeError: the pole broke" in result.stderr
     assert "Traceback" not in result.stderr
 
 
