@@ -1,5 +1,6 @@
 """agym: many Gymnasium environments concurrently, behind an asyncio face."""
 
+from agym.core.async_env import AsyncEnv
 from agym.core.results import ResetResult, StepResult
 from agym.errors import (
     AgymError,
@@ -20,6 +21,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AgymError",
+    "AsyncEnv",
     "AsyncEnvs",
     "BusyError",
     "ClosedError",

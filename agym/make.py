@@ -19,11 +19,13 @@ from gymnasium.vector import AutoresetMode
 
 from agym.core.autoreset import parse_mode
 from agym.core.engine import Engine
-from agym.core.host import Factory
+from agym.core.making import Factory, is_coroutine_env
 from agym.errors import UsageError
+from agym.executors.asyncio import AsyncioExecutor
 from agym.executors.base import Executor, Placement
 from agym.executors.process import ProcessExecutor
 from agym.executors.serial import SerialExecutor
+from agym.executors.thread import ThreadExecutor
 from agym.faces.aio import AsyncEnvs
 from agym.faces.base import Face, Output
 from agym.faces.sync import Envs
@@ -34,6 +36,8 @@ Backend = str | Callable[[Placement], Executor]
 BACKENDS: dict[str, Callable[[Placement], Executor]] = {
     "auto": SerialExecutor,
     "serial": SerialExecutor,
+    "thread": ThreadExecutor,
+    "asyncio": AsyncioExecutor,
     "process": ProcessExecutor,
 }
 
@@ -54,6 +58,7 @@ def make(
     copy: bool = True,
     timeout: float | None = None,
     start_method: str = "spawn",
+    max_concurrency: int | None = None,
     **env_kwargs: Any,
 ) -> Envs:
     """Make many environments with the Gym API in batches, for scripts without asyncio.
@@ -61,10 +66,13 @@ def make(
     Args:
         env: An id, an ``EnvSpec``, a factory, or a list of factories.
         num_envs: How many; not needed for a list. 1 by default.
-        backend: Where environments live: ``"serial"``, ``"process"``, ``"auto"`` (for now the
-            same as ``"serial"``), or an :class:`~agym.executors.base.Executor` class.
-        workers: Worker processes; environments are dealt to them in contiguous ranges. By
-            default as many as there are cores.
+        backend: Where environments live: ``"serial"``, ``"thread"``, ``"process"``,
+            ``"asyncio"`` (coroutine environments), ``"auto"`` (for now the same as
+            ``"serial"``, or ``"asyncio"`` for a class of coroutine environments), or an
+            :class:`~agym.executors.base.Executor` class.
+        workers: Worker processes or threads; environments are dealt to them in contiguous
+            ranges. By default as many processes as there are cores, and a thread for each of
+            up to 256 environments.
         autoreset: ``"disabled"`` (a finished environment holds still until it is reset),
             ``"next_step"`` or ``"same_step"``, as in Gymnasium.
         output: ``"list"`` or ``"array"`` (stacked NumPy arrays). Infos are dicts in both.
@@ -72,6 +80,7 @@ def make(
         timeout: Deadline of one operation, in seconds. It ends waiting for workers, not a
             ``"serial"`` step.
         start_method: How worker processes start: ``"spawn"``, ``"forkserver"`` or ``"fork"``.
+        max_concurrency: How many coroutine environments of one loop may be busy at once.
         **env_kwargs: For the environment, as in ``gymnasium.make``.
 
     Returns:
@@ -90,7 +99,7 @@ def make(
     """
     return _make(
         Envs, env, num_envs, backend, workers, autoreset, output, copy, timeout, start_method,
-        env_kwargs,
+        max_concurrency, env_kwargs,
     )  # fmt: skip
 
 
@@ -105,6 +114,7 @@ def make_async(
     copy: bool = True,
     timeout: float | None = None,
     start_method: str = "spawn",
+    max_concurrency: int | None = None,
     **env_kwargs: Any,
 ) -> AsyncEnvs:
     """Make many environments for async code.
@@ -120,7 +130,7 @@ def make_async(
     """
     return _make(
         AsyncEnvs, env, num_envs, backend, workers, autoreset, output, copy, timeout, start_method,
-        env_kwargs,
+        max_concurrency, env_kwargs,
     )  # fmt: skip
 
 
@@ -141,6 +151,7 @@ def _make(
     copy: bool,
     timeout: float | None,
     start_method: str,
+    max_concurrency: int | None,
     env_kwargs: dict[str, Any],
 ) -> AnyFace:
     mode = parse_mode(autoreset)
@@ -148,6 +159,8 @@ def _make(
         raise UsageError(f"output={output!r} is unknown: take 'list' or 'array'")
     if workers is not None:
         workers = _check_count("workers", workers)
+    if max_concurrency is not None:
+        max_concurrency = _check_count("max_concurrency", max_concurrency)
     if start_method not in multiprocessing.get_all_start_methods():
         methods = ", ".join(multiprocessing.get_all_start_methods())
         raise UsageError(f"start_method={start_method!r} is unknown here: take one of {methods}")
@@ -159,11 +172,16 @@ def _make(
                 f"unknown option {name!r}: did you mean {option!r}? If it is for the environment,"
                 f" pass a factory: lambda: gymnasium.make(..., {name}=...)"
             )
+    if backend == "auto" and is_coroutine_env(env):
+        backend = "asyncio"
     executor_class = BACKENDS.get(backend) if isinstance(backend, str) else backend
     if not callable(executor_class):
         raise UsageError(f"backend={backend!r} is unknown: take one of {', '.join(BACKENDS)}")
     factories = make_factories(env, num_envs, env_kwargs)
-    executor = executor_class(Placement(factories, mode, workers, start_method))
+    blocking = face is not AsyncEnvs
+    executor = executor_class(
+        Placement(factories, mode, workers, start_method, max_concurrency, blocking)
+    )
     engine = Engine(executor, len(factories), autoreset=mode, timeout=timeout, copy=copy)
     return face(engine, executor, output)
 

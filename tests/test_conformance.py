@@ -95,6 +95,11 @@ class TestSerial(ExecutorConformance):
     examples = 50
 
 
+class TestThread(ExecutorConformance):
+    backend = "thread"
+    examples = 50
+
+
 class TestProcess(ExecutorConformance):
     backend = "process"
 

@@ -24,7 +24,10 @@ def look_up(env: Any, name: str) -> Any:
         AttributeError: There is none.
     """
     first, *rest = name.split(".")
-    value = env.get_wrapper_attr(first)
+    if hasattr(env, "get_wrapper_attr"):
+        value = env.get_wrapper_attr(first)
+    else:  # a coroutine environment: it is no Gymnasium class, and has no wrappers
+        value = env if first == "unwrapped" else getattr(env, first)
     for part in rest:
         value = getattr(value, part)
     return value
@@ -44,5 +47,7 @@ def assign(env: Any, name: str, value: Any) -> None:
     path, _, last = name.rpartition(".")
     if path:
         setattr(look_up(env, path), last, value)
+    elif not hasattr(env, "set_wrapper_attr"):
+        setattr(env, name, value)
     elif not env.set_wrapper_attr(name, value, force=False):
         setattr(env.unwrapped, name, value)

@@ -1,7 +1,8 @@
-"""EnvHost: the only code that touches an environment.
+"""EnvHost: the only code that touches an environment of Gymnasium's.
 
 A host makes, steps, resets, renders and closes the environments of one contiguous range, all
 from the thread that calls it. Serial calls it directly; a worker runs it behind a mailbox.
+Coroutine environments have a host of their own (``core/coroutine_host.py``).
 
 The hot loop does nothing per environment but ``append(step(action))``, and everything else
 works on whole columns. What follows an episode's end is not a test in the loop: another function
@@ -11,28 +12,25 @@ takes the environment's place in the list of step functions (``_reset_step``, ``
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-import gymnasium
 from gymnasium.vector import AutoresetMode
 
 from agym.core.attributes import assign, look_up, peek
-from agym.core.autoreset import AtEnd, at_end
-from agym.core.layout import Layout
+from agym.core.autoreset import AtEnd
+from agym.core.making import Factory, Host
 from agym.core.operations import Description, Extras, Failure, Operation, Outcome
 from agym.core.owning import own_info
-from agym.core.rows import Rows
-from agym.core.slots import PLANES, Array, SlotTable
-from agym.errors import UsageError
+from agym.core.slots import PLANES, Array
 
-Factory = Callable[[], gymnasium.Env[Any, Any]]
 Step = tuple[Any, Any, Any, Any, dict[str, Any]]
 
 
-class EnvHost:
-    """The environments ``first : first + len(factories)``, from construction to close."""
+class EnvHost(Host):
+    """Runs Gymnasium's environments, one after the other."""
 
     def __init__(
         self,
@@ -41,29 +39,12 @@ class EnvHost:
         autoreset: AutoresetMode,
         catch: type[BaseException] = Exception,
     ) -> None:
-        """Remember what to make; :meth:`make` makes it.
-
-        Args:
-            factories: One per environment.
-            first: Id of the first environment.
-            autoreset: What follows an episode's end.
-            catch: What an environment may raise without ending the host: ``Exception`` where
-                the caller's own Ctrl-C can arrive inside a step, else ``BaseException``.
-        """
-        self.first = first
-        self.stop = first + len(factories)
-        self._factories = factories
-        self._at_end = at_end(autoreset)
-        self._catch = catch
-        self._envs: list[gymnasium.Env[Any, Any]] = []
+        """Remember what to make; see :class:`~agym.core.making.Host`."""
+        super().__init__(factories, first, autoreset, catch)
         self._steps: list[Callable[[Any], Step]] = []
-        n = len(factories)
-        self._seeds: list[int | None] = [None] * n
-        self._options: list[dict[str, Any] | None] = [None] * n
-        self._episodes = [0] * n
         # Steps of the whole range so far, and the count at which each episode began.
         self._rounds = 0
-        self._begun = [0] * n
+        self._begun = [0] * len(factories)
         # Planes in which a flag of ours may be set.
         self._flagged = [False] * PLANES
         self._extras: Extras | None = None
@@ -71,43 +52,19 @@ class EnvHost:
     # ---------------------------------------------------------------- life
 
     def make(self) -> tuple[Description | None, list[Failure]]:
-        """Construct the environments.
-
-        Returns:
-            What the first one is like, and the failures: constructors that raised, and
-            environments whose spaces differ from the first one's.
-        """
-        failures = []
-        description = None
-        for env_id, factory in enumerate(self._factories, self.first):
-            try:
-                env = factory()
-                self._envs.append(env)
-                found = _describe(env)
-                description = description or found
-                mismatch = description.mismatch(found)
-                if mismatch is not None:
-                    raise UsageError(mismatch)
-            except self._catch as exception:
-                failures.append(Failure.of(exception, env_id, "make"))
-                break  # the others would only fail alike, and are not needed any more
-        self._steps = [env.step for env in self._envs]
+        """Construct the environments."""
+        description, failures = super().make()
+        self._steps = [] if failures else [env.step for env in self._envs]
         return description, failures
-
-    def layouts(self) -> tuple[Layout, Layout]:
-        """Lay out observations and actions, as the engine does from the description."""
-        return Layout(self._envs[0].observation_space), Layout(self._envs[0].action_space)
-
-    def attach(self, table: SlotTable) -> None:
-        """Take the table whose rows this host fills."""
-        self._rows = Rows(table, self.first, self.stop)
 
     def close(self) -> list[Failure]:
         """Close every environment, whatever the others do. Closing twice does nothing."""
         failures = []
         for env_id, env in enumerate(self._envs, self.first):
             try:
-                env.close()
+                closing = env.close()
+                if inspect.iscoroutine(closing):  # it was refused: it belongs on a loop
+                    closing.close()
             except self._catch as exception:
                 failures.append(Failure.of(exception, env_id, "close"))
         self._envs = []
@@ -315,30 +272,10 @@ class EnvHost:
 
     def _fail(self, error: BaseException, slot: int, operation: str, action: Any = None) -> None:
         """Note down that an environment raised."""
-        i = slot - self.first
-        self._extra.problems.append(
-            Failure.of(
-                error,
-                slot,
-                operation,
-                seed=self._seeds[i],
-                episode=self._episodes[i],
-                step=self._rounds - self._begun[i],
-                action=action,
-            )
-        )
+        step = self._rounds - self._begun[slot - self.first]
+        self._extra.problems.append(self._failure(error, slot, operation, step, action))
 
 
 def _hold_step(held: Step, _action: Any) -> Step:
     """Stand in for every step of a finished environment that waits for its reset."""
     return held
-
-
-def _describe(env: gymnasium.Env[Any, Any]) -> Description:
-    return Description(
-        env.observation_space,
-        env.action_space,
-        dict(env.metadata),
-        getattr(env, "spec", None),
-        getattr(env, "render_mode", None),
-    )

@@ -10,7 +10,7 @@ import traceback
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from agym.errors import AgymError, EnvError, RemoteTraceback, WorkerDied
+from agym.errors import AgymError, EnvError, RemoteTraceback, UsageError, WorkerDied
 
 # The numbers of the first ticket, which makes the environments, and of the last.
 OPEN, CLOSE = 0, -1
@@ -67,6 +67,7 @@ class Failure:
     step: int = 0
     action: Any = None
     exception: BaseException | None = None
+    misuse: bool = False
 
     @classmethod
     def of(cls, exception: BaseException, env_id: int, operation: str, **details: Any) -> Failure:
@@ -76,7 +77,8 @@ class Failure:
         except Exception:
             error = type(exception).__name__
         text = "".join(traceback.format_exception(exception))
-        return cls(env_id, operation, error, text, exception=exception, **details)
+        misuse = operation == "make" and isinstance(exception, UsageError)
+        return cls(env_id, operation, error, text, exception=exception, misuse=misuse, **details)
 
     def portable(self) -> Failure:
         """Leave out what may not survive the way to another process."""
@@ -84,6 +86,8 @@ class Failure:
 
     def to_exception(self) -> AgymError:
         """Build the error to raise, with the environment's own as its cause."""
+        if self.misuse:
+            return UsageError(f"environment {self.env_id}: {self.error.partition(': ')[2]}")
         failed = EnvError(
             f"environment {self.env_id} raised in {self.operation}: {self.error}"
             f" (seed {self.seed}, episode {self.episode}, step {self.step})",

@@ -21,7 +21,8 @@ from typing import ClassVar
 
 from gymnasium.vector import AutoresetMode
 
-from agym.core.host import EnvHost, Factory
+from agym.core.host import EnvHost
+from agym.core.making import Factory, Host
 from agym.core.operations import CLOSE, OPEN, Extras, Operation, Outcome
 from agym.core.slots import SlotTable
 
@@ -47,12 +48,16 @@ class Placement:
         autoreset: What follows an episode's end.
         workers: Number of workers; ``None`` for as many as there are cores.
         start_method: How worker processes start: ``spawn``, ``forkserver`` or ``fork``.
+        max_concurrency: How many coroutine environments of a worker may be busy at once.
+        blocking: The caller's thread runs no event loop while it waits.
     """
 
     factories: Sequence[Factory]
     autoreset: AutoresetMode
     workers: int | None = None
     start_method: str = "spawn"
+    max_concurrency: int | None = None
+    blocking: bool = True
 
     def ranges(self, workers: int) -> list[range]:
         """Deal the environments to workers in contiguous ranges, as evenly as can be."""
@@ -67,6 +72,9 @@ class Executor(ABC):
 
     # Whether hosts live in other processes, so that the slot table must be in shared memory.
     shared: ClassVar[bool] = False
+
+    # Whether outcomes can come while the caller's thread watches for them.
+    watchable = True
 
     def __init__(self, placement: Placement) -> None:
         """Remember what to make; :meth:`start` makes it."""
@@ -117,7 +125,7 @@ class Executor(ABC):
         """Give back what is left, once the hosts have ended."""
 
 
-def open_host(host: EnvHost) -> Outcome:
+def open_host(host: Host) -> Outcome:
     """Make a host's environments; the outcome tells what they are like or what went wrong."""
     description, failures = host.make()
     values = {} if description is None else {host.first: description}

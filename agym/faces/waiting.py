@@ -127,6 +127,8 @@ class AsyncWaiter:
 
     def _watch_for(self, ticket: Ticket, end: float) -> Generator[Any, None, bool]:
         """Watch for a while, soon with a turn of the loop between two looks."""
+        if not self._executor.watchable:
+            return False
         if self._patience.watch(lambda: self.ready(ticket), HOLD_SECONDS):
             return True
         while self._patience.worthwhile and time.perf_counter() < end:

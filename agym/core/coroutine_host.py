@@ -1,0 +1,214 @@
+"""CoroutineHost: the only code that touches a coroutine environment.
+
+All environments of its range run at the same time, on the event loop that calls it. Each has a
+queue, and a task as long as there is something in it, so that it runs its operations in order
+and ends each of them by itself::
+
+    begin(operation) --> queue of env i --> task of env i --> tell(operation, slot, extras)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+import inspect
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from gymnasium.vector import AutoresetMode
+
+from agym.core.attributes import assign, look_up, peek
+from agym.core.autoreset import AtEnd
+from agym.core.making import Factory, Host
+from agym.core.operations import Extras, Failure, Operation
+from agym.core.owning import own_info
+
+Tell = Callable[[Operation, int, Extras | None], None]
+
+
+class CoroutineHost(Host):
+    """Runs coroutine environments, all at the same time."""
+
+    coroutines = True
+
+    def __init__(
+        self,
+        factories: Sequence[Factory],
+        first: int,
+        autoreset: AutoresetMode,
+        tell: Tell,
+        max_concurrency: int | None = None,
+    ) -> None:
+        """Remember what to make.
+
+        Args:
+            factories: One per environment.
+            first: Id of the first environment.
+            autoreset: What follows an episode's end.
+            tell: Called when an environment has ended an operation.
+            max_concurrency: How many may be busy at once.
+        """
+        super().__init__(factories, first, autoreset)
+        self._tell = tell
+        limit = max_concurrency
+        self._limit: Any = contextlib.nullcontext() if limit is None else asyncio.Semaphore(limit)
+        n = len(factories)
+        self._queues: list[deque[tuple[Operation, Any]]] = [deque() for _ in range(n)]
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._steps = [0] * n
+        # What stands in for the next step: the finished one, held still, or a reset.
+        self._held: list[tuple[Any, ...] | None] = [None] * n
+        self._over = [False] * n
+        self._closing = False
+
+    # ---------------------------------------------------------------- operations
+
+    def begin(self, operation: Operation) -> None:
+        """Start an operation on each environment that it names, behind what it has to do."""
+        start, stop, each = operation.start, operation.stop, operation.each
+        if operation.kind == "step":
+            arguments = self._rows.actions(start, stop, each)
+        else:
+            arguments = each or [None] * (stop - start)
+        loop = asyncio.get_running_loop()
+        for slot, argument in zip(range(start, stop), arguments, strict=True):
+            i = slot - self.first
+            self._queues[i].append((operation, argument))
+            if i not in self._tasks:
+                self._tasks[i] = loop.create_task(self._work(i))
+
+    async def _work(self, i: int) -> None:
+        queue = self._queues[i]
+        try:
+            while queue:
+                operation, argument = queue.popleft()
+                async with self._limit:
+                    extras = await self._run(i, operation, argument)
+                self._tell(operation, self.first + i, extras)
+        finally:
+            del self._tasks[i]
+
+    async def _run(self, i: int, operation: Operation, argument: Any) -> Extras | None:
+        """Do an operation; what it raises becomes its outcome."""
+        slot, kind = self.first + i, operation.kind
+        try:
+            if kind == "step":
+                return await self._step(i, operation.plane, argument)
+            if kind == "reset":
+                if argument is not None:
+                    self._seeds[i] = argument
+                self._options[i] = operation.shared
+                options = copy.deepcopy(operation.shared)
+                observation, info = await self._begin_episode(i, seed=argument, options=options)
+                return self._store(i, operation.plane, (observation, 0.0, False, False, info))
+            return Extras(values={slot: await self._ask(self._envs[i], operation, argument)})
+        except asyncio.CancelledError as error:
+            if self._closing:
+                raise
+            problem: BaseException = error  # the environment's own doing
+        except Exception as error:
+            problem = error
+        action = argument if kind == "step" else None
+        return Extras(problems=[self._failure(problem, slot, kind, self._steps[i], action)])
+
+    async def _step(self, i: int, plane: int, action: Any) -> Extras | None:
+        held = self._held[i]
+        if held is not None:
+            return self._store(i, plane, held)
+        if self._over[i]:
+            observation, info = await self._begin_again(i)
+            return self._store(i, plane, (observation, 0.0, False, False, info))
+        result = await self._envs[i].step(action)
+        self._steps[i] += 1
+        if not (result[2] or result[3]):
+            return self._store(i, plane, result)
+        if self._at_end is AtEnd.RESET_NOW:
+            return await self._finish_and_reset(i, plane, result)
+        extras = self._store(i, plane, result)
+        if self._at_end is AtEnd.RESET_NEXT:
+            self._over[i] = True
+        else:
+            self._held[i] = (copy.deepcopy(result[0]), 0.0, result[2], result[3], {})
+        return extras
+
+    async def _finish_and_reset(self, i: int, plane: int, result: Any) -> Extras:
+        """Same-step autoreset: keep apart what the episode ended with."""
+        slot = self.first + i
+        row = self._rows.plane(plane, slot, slot + 1)
+        final_objects = self._rows.write(row.final, [result[0]], slot)
+        final_info = own_info(result[4])
+        observation, info = await self._begin_again(i)
+        extras = self._store(i, plane, (observation, *result[1:4], info)) or Extras()
+        extras.final_objects.update(final_objects or {})
+        if final_info:
+            extras.final_infos[slot] = final_info
+        return extras
+
+    def _store(self, i: int, plane: int, result: Any) -> Extras | None:
+        """Write a row; what does not fit into it is returned."""
+        slot = self.first + i
+        observation, reward, terminated, truncated, info = result
+        row = self._rows.plane(plane, slot, slot + 1)
+        objects = self._rows.write(row.observations, [observation], slot)
+        row.rewards[0] = reward
+        row.terminated[0] = terminated
+        row.truncated[0] = truncated
+        if not info and objects is None:
+            return None
+        infos = {slot: own_info(info)} if info else {}
+        return Extras(infos=infos, objects=objects or {})
+
+    async def _begin_episode(self, i: int, **arguments: Any) -> tuple[Any, dict[str, Any]]:
+        self._held[i] = None
+        self._over[i] = False
+        self._episodes[i] += 1
+        self._steps[i] = 0
+        observation, info = await self._envs[i].reset(**arguments)
+        return observation, info
+
+    async def _begin_again(self, i: int) -> tuple[Any, dict[str, Any]]:
+        """Reset by itself: no seed, so that its random stream goes on, but the same options."""
+        options = self._options[i]
+        arguments = {} if options is None else {"options": copy.deepcopy(options)}
+        return await self._begin_episode(i, **arguments)
+
+    async def _ask(self, env: Any, operation: Operation, argument: Any) -> Any:
+        """Render, call, or look up; methods may be coroutines."""
+        kind, shared = operation.kind, operation.shared
+        if kind == "get_attr":
+            return peek(env, shared)
+        if kind == "set_attr":
+            return assign(env, shared, argument)
+        name, arguments, keywords = ("render", (), {}) if kind == "render" else shared
+        value = look_up(env, name)
+        if callable(value):
+            value = value(*arguments, **keywords)
+        return await value if inspect.isawaitable(value) else value
+
+    # ---------------------------------------------------------------- close
+
+    async def close(self) -> list[Failure]:
+        """Cancel what is under way, and close every environment, whatever the others do."""
+        self._closing = True
+        tasks = [*self._tasks.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        closing = [_close(env) for env in self._envs]
+        errors = await asyncio.gather(*closing, return_exceptions=True)
+        self._envs = []
+        return [
+            Failure.of(error, env_id, "close")
+            for env_id, error in enumerate(errors, self.first)
+            if error is not None
+        ]
+
+
+async def _close(env: Any) -> None:
+    close = getattr(env, "close", None)
+    if close is not None:
+        done = close()
+        if inspect.isawaitable(done):
+            await done

@@ -1,0 +1,135 @@
+"""Making: what both hosts share, the environments of a range from construction on."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+from gymnasium.vector import AutoresetMode
+
+from agym.core.async_env import AnySpace
+from agym.core.autoreset import at_end
+from agym.core.layout import Layout
+from agym.core.operations import Description, Failure
+from agym.core.rows import Rows
+from agym.core.slots import SlotTable
+from agym.errors import UsageError
+
+# Makes a ``gymnasium.Env`` or an ``agym.AsyncEnv``.
+Factory = Callable[[], Any]
+
+
+class Host:
+    """The environments ``first:stop``, made and described; subclasses run them."""
+
+    # Whether the environments are to be coroutine environments; else they must not be.
+    coroutines: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        factories: Sequence[Factory],
+        first: int,
+        autoreset: AutoresetMode,
+        catch: type[BaseException] = Exception,
+    ) -> None:
+        """Remember what to make; :meth:`make` makes it.
+
+        Args:
+            factories: One per environment.
+            first: Id of the first environment.
+            autoreset: What follows an episode's end.
+            catch: What an environment may raise without ending the host: ``Exception`` where
+                the caller's own Ctrl-C can arrive inside a step, else ``BaseException``.
+        """
+        self.first = first
+        self.stop = first + len(factories)
+        self._factories = factories
+        self._at_end = at_end(autoreset)
+        self._catch = catch
+        self._envs: list[Any] = []
+        n = len(factories)
+        self._seeds: list[int | None] = [None] * n
+        self._options: list[dict[str, Any] | None] = [None] * n
+        self._episodes = [0] * n
+
+    def make(self) -> tuple[Description | None, list[Failure]]:
+        """Construct the environments, one after the other.
+
+        Returns:
+            What the first one is like, and the failure, if there is one: a constructor that
+            raised, an environment of the wrong kind, or one whose spaces differ from the first's.
+        """
+        description = None
+        for env_id, factory in enumerate(self._factories, self.first):
+            try:
+                env = factory()
+                self._envs.append(env)
+                if is_coroutine_env(env) is not self.coroutines:
+                    raise UsageError(_wrong_kind(env))
+                found = _describe(env)
+                description = description or found
+                mismatch = description.mismatch(found)
+                if mismatch is not None:
+                    raise UsageError(mismatch)
+            except self._catch as exception:
+                # The others would only fail alike, and are not needed any more.
+                return description, [Failure.of(exception, env_id, "make")]
+        return description, []
+
+    def layouts(self) -> tuple[Layout, Layout]:
+        """Lay out observations and actions, as the engine does from the description."""
+        description = _describe(self._envs[0])
+        return Layout(description.observation_space), Layout(description.action_space)
+
+    def attach(self, table: SlotTable) -> None:
+        """Take the table whose rows this host fills."""
+        self._rows = Rows(table, self.first, self.stop)
+
+    def _failure(
+        self, error: BaseException, slot: int, operation: str, step: int, action: Any
+    ) -> Failure:
+        """Record that an environment raised."""
+        i = slot - self.first
+        return Failure.of(
+            error,
+            slot,
+            operation,
+            seed=self._seeds[i],
+            episode=self._episodes[i],
+            step=step,
+            action=action,
+        )
+
+
+def is_coroutine_env(env: Any) -> bool:
+    """Whether an environment, or a class of such, has an ``async def step``."""
+    return inspect.iscoroutinefunction(getattr(env, "step", None))
+
+
+def _wrong_kind(env: Any) -> str:
+    name = type(env).__name__
+    if is_coroutine_env(env):
+        return (
+            f"{name} is a coroutine environment (`async def step`): take backend='asyncio',"
+            " or backend='process' for event loops in worker processes"
+        )
+    return (
+        f"{name} has no `async def step`, so it would block the event loop: take"
+        " backend='thread' if it waits, backend='process' if it computes"
+    )
+
+
+def _describe(env: Any) -> Description:
+    return Description(
+        _space(env, "observation_space"),
+        _space(env, "action_space"),
+        dict(getattr(env, "metadata", None) or {}),
+        getattr(env, "spec", None),
+        getattr(env, "render_mode", None),
+    )
+
+
+def _space(env: Any, name: str) -> Any:
+    """A space; a coroutine environment need not have one."""
+    return getattr(env, name, AnySpace()) if is_coroutine_env(env) else getattr(env, name)

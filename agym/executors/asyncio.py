@@ -1,0 +1,130 @@
+"""Asyncio: coroutine environments on one event loop, all at the same time.
+
+That is the caller's loop under the async face. A caller without one (the sync face) gets a
+private loop in a thread. Constructors run on the loop too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from agym.core.coroutine_host import CoroutineHost
+from agym.core.operations import CLOSE, Extras, Operation, Outcome
+from agym.core.slots import SlotTable
+from agym.executors.base import Executor, Placement, open_host
+from agym.executors.outbox import Outbox
+from agym.executors.supervisor import new_loop
+
+
+class AsyncioExecutor(Executor):
+    """Runs a coroutine host on a loop."""
+
+    def __init__(self, placement: Placement) -> None:
+        """Remember what to make."""
+        super().__init__(placement)
+        self._outbox = Outbox()
+        self._host = CoroutineHost(
+            placement.factories, 0, placement.autoreset, self._tell, placement.max_concurrency
+        )
+        self._private = _LoopThread() if placement.blocking else None
+        self.watchable = placement.blocking  # the caller's own loop has to turn
+        self._closing: asyncio.Task[None] | None = None
+        self._end = weakref.finalize(self, _end, self._private, self._outbox)
+        self._ended = False
+
+    def _tell(self, operation: Operation, slot: int, extras: Extras | None) -> None:
+        self._outbox.put(Outcome(operation.number, slot, slot + 1, extras))
+
+    def _on_loop(self, function: Callable[..., None], *arguments: Any) -> None:
+        if self._private is None:
+            function(*arguments)
+        else:
+            self._private.loop.call_soon_threadsafe(function, *arguments)
+
+    def start(self) -> None:
+        """Make the environments."""
+        if self._private is not None:
+            self._private.start()
+        self._on_loop(lambda: self._outbox.put(open_host(self._host)))
+
+    def attach(self, table: SlotTable) -> None:
+        """Give the host its table."""
+        self._on_loop(self._host.attach, table)
+
+    def submit(self, operation: Operation) -> None:
+        """Start an operation on each of its environments."""
+        self._on_loop(self._host.begin, operation)
+
+    def poll(self) -> Sequence[Outcome]:
+        """Take what has ended."""
+        return self._outbox.take()
+
+    def waitables(self) -> Mapping[int, int]:
+        """The outbox's bell."""
+        return self._outbox.waitables()
+
+    def park(self) -> None:
+        """From now on outcomes ring."""
+        self._outbox.park()
+
+    def unpark(self) -> None:
+        """The caller is awake."""
+        self._outbox.unpark()
+
+    def close(self) -> None:
+        """Cancel what is under way and close the environments."""
+        self._on_loop(self._begin_closing)
+
+    def _begin_closing(self) -> None:
+        self._closing = asyncio.get_running_loop().create_task(self._close())
+
+    async def _close(self) -> None:
+        failures = await self._host.close()
+        self._ended = True
+        extras = Extras(problems=[*failures])
+        self._outbox.put(Outcome(CLOSE, self._host.first, self._host.stop, extras))
+
+    def kill(self) -> None:
+        """Give up environments that will not be cancelled."""
+        self._ended = True
+
+    @property
+    def ended(self) -> bool:
+        """Whether the environments are closed, or were given up."""
+        return self._ended
+
+    def release(self) -> None:
+        """End the private loop, and close the bell."""
+        self._end()
+
+
+class _LoopThread:
+    """An event loop in a thread of its own, until it is stopped."""
+
+    def __init__(self) -> None:
+        self._runner = asyncio.Runner(loop_factory=new_loop)
+        self.loop = self._runner.get_loop()
+        self._thread = threading.Thread(target=self._run, name="agym-loop", daemon=True)
+        self.start = self._thread.start
+
+    def _run(self) -> None:
+        with self._runner:
+            self.loop.run_forever()
+
+    def stop(self) -> None:
+        """Stop the loop, cancel what is left on it, and wait for the thread."""
+        if self._thread.is_alive():
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            self._thread.join()
+        else:
+            self._runner.close()
+
+
+def _end(private: _LoopThread | None, outbox: Outbox) -> None:
+    if private is not None:
+        private.stop()
+    outbox.close()

@@ -1,0 +1,76 @@
+"""Outbox: outcomes from other threads, and the bell that wakes a caller who sleeps.
+
+Each end of a socket pair is used by one side. A bell is sent only once for each sleep, however
+many outcomes come meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections import deque
+from collections.abc import Mapping
+from selectors import EVENT_READ
+
+from agym.core.operations import Outcome
+
+# Bells that are read at once; there is hardly ever more than one.
+_READ = 64
+
+
+class Outbox:
+    """Any thread puts, the caller's takes."""
+
+    def __init__(self) -> None:
+        """Begin empty."""
+        self._outcomes: deque[Outcome] = deque()
+        self._ours, self._theirs = socket.socketpair()
+        self._ours.setblocking(False)
+        self._theirs.setblocking(False)
+        # Guards the flag. Its acquisition is the fence of the handshake, with and without a GIL:
+        # the caller sets the flag and then looks, the other side puts and then looks.
+        self._lock = threading.Lock()
+        self._asleep = False
+
+    def put(self, outcome: Outcome) -> None:
+        """Add an outcome, and ring if the caller sleeps."""
+        self._outcomes.append(outcome)
+        self.ring()
+
+    def ring(self) -> None:
+        """Wake the caller if it sleeps."""
+        with self._lock:
+            rings, self._asleep = self._asleep, False
+            if rings:
+                # Full of bells, or closed after the environments were given up: nobody waits.
+                with contextlib.suppress(OSError):
+                    self._theirs.send(b"!")
+
+    def take(self) -> list[Outcome]:
+        """Take all outcomes that have come, the oldest first."""
+        outcomes: list[Outcome] = []
+        while self._outcomes:
+            outcomes.append(self._outcomes.popleft())
+        return outcomes
+
+    def waitables(self) -> Mapping[int, int]:
+        """The descriptor that a bell makes readable."""
+        return {self._ours.fileno(): EVENT_READ}
+
+    def park(self) -> None:
+        """The caller is about to sleep."""
+        with self._lock:
+            self._asleep = True
+
+    def unpark(self) -> None:
+        """The caller is awake, and has heard the bells so far."""
+        with self._lock:
+            self._asleep = False
+        with contextlib.suppress(BlockingIOError):
+            self._ours.recv(_READ)
+
+    def close(self) -> None:
+        """Let go of the sockets."""
+        self._ours.close()
+        self._theirs.close()
