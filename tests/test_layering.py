@@ -26,6 +26,7 @@ LAYERS = [
     ["executors.doorbell", "executors.serial", "executors.supervisor"],
     ["executors.outbox"],
     ["executors.asyncio", "executors.mailbox", "executors.thread"],
+    ["executors.loop_worker"],
     ["executors.worker"],
     ["executors.process"],
     ["faces.base", "faces.waiting"],

@@ -103,6 +103,8 @@ def runs(ids: Ids) -> Iterator[range]:
     if isinstance(ids, range):
         yield ids
         return
+    if not ids:
+        return
     start = previous = ids[0]
     for i in ids[1:]:
         if i != previous + 1:

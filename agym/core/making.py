@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 from gymnasium.vector import AutoresetMode
@@ -105,6 +106,24 @@ class Host:
 def is_coroutine_env(env: Any) -> bool:
     """Whether an environment, or a class of such, has an ``async def step``."""
     return inspect.iscoroutinefunction(getattr(env, "step", None))
+
+
+def look_at_first(factories: Sequence[Factory]) -> tuple[bool, list[Factory]]:
+    """Make the first environment to see of which kind all are.
+
+    Returns:
+        Whether they are coroutine environments, and the factories, of which the first now gives
+        the environment that was made, or raises what its constructor raised.
+    """
+    try:
+        env = factories[0]()
+    except BaseException as error:
+        return False, [partial(_raise, error), *factories[1:]]
+    return is_coroutine_env(env), [lambda: env, *factories[1:]]
+
+
+def _raise(error: BaseException) -> Any:
+    raise error
 
 
 def _wrong_kind(env: Any) -> str:

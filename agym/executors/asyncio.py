@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from agym.core.coroutine_host import CoroutineHost
-from agym.core.operations import CLOSE, Extras, Operation, Outcome
+from agym.core.operations import Extras, Operation, Outcome
 from agym.core.slots import SlotTable
-from agym.executors.base import Executor, Placement, open_host
+from agym.executors.base import Executor, Placement, closed, open_host
 from agym.executors.outbox import Outbox
 from agym.executors.supervisor import new_loop
 
@@ -85,8 +85,7 @@ class AsyncioExecutor(Executor):
     async def _close(self) -> None:
         failures = await self._host.close()
         self._ended = True
-        extras = Extras(problems=[*failures])
-        self._outbox.put(Outcome(CLOSE, self._host.first, self._host.stop, extras))
+        self._outbox.put(closed(self._host, failures))
 
     def kill(self) -> None:
         """Give up environments that will not be cancelled."""

@@ -23,7 +23,7 @@ from gymnasium.vector import AutoresetMode
 
 from agym.core.host import EnvHost
 from agym.core.making import Factory, Host
-from agym.core.operations import CLOSE, OPEN, Extras, Operation, Outcome
+from agym.core.operations import CLOSE, OPEN, Extras, Failure, Operation, Outcome
 from agym.core.slots import SlotTable
 
 # All that a third party's executor needs.
@@ -134,4 +134,9 @@ def open_host(host: Host) -> Outcome:
 
 def close_host(host: EnvHost) -> Outcome:
     """Close a host's environments; the outcome tells what they raised."""
-    return Outcome(CLOSE, host.first, host.stop, Extras(problems=[*host.close()]))
+    return closed(host, host.close())
+
+
+def closed(host: Host, failures: Sequence[Failure]) -> Outcome:
+    """Tell that a host's environments are closed, and what they raised."""
+    return Outcome(CLOSE, host.first, host.stop, Extras(problems=[*failures]))

@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from agym.core.arena import Field
+from agym.core.arguments import runs
 from agym.core.host import EnvHost
 from agym.core.operations import Death, Description, Extras, Failure, Operation, Outcome
 from agym.executors.channel import Channel
@@ -36,7 +37,8 @@ RING = 16
 # After this long the scheduler may have moved a worker onto another one's core.
 SETTLE_SECONDS = 10e-3
 
-# What stands before a packed message: the ring's tail (down only), number, start, stop.
+# What stands before a packed message. Down: the ring's tail, number, start, stop. Up: number and
+# start of the operation, and how many spans of its environments have ended; these follow.
 _DOWN = struct.Struct("<qqqq")
 _UP = struct.Struct("<qqq")
 
@@ -59,8 +61,12 @@ class Mailbox:
         self._sent = 0
         self._received = 0
         self._completed = 0
-        self._steps: deque[tuple[int, int, int]] = deque()
-        self._asked: dict[tuple[int, int], Operation] = {}
+        # What was posted and has not ended, by number and start: stop, kind, whether it went
+        # through the ring; those of its environments that have ended before the others; and what
+        # went through the ring, in order.
+        self._owed: dict[tuple[int, int], tuple[int, str, bool]] = {}
+        self._ended: dict[tuple[int, int], set[int]] = {}
+        self._steps: deque[tuple[int, int]] = deque()
         self._outcomes: list[Outcome] = []
 
     def post_step(self, number: int, start: int, stop: int, plane: int) -> None:
@@ -69,7 +75,8 @@ class Mailbox:
         entry = RING + 2 * (self._tail % len(self.ids))
         words[entry] = number
         words[entry + 1] = start << 33 | stop << 2 | plane
-        self._steps.append((number, start, stop))
+        self._owed[number, start] = stop, "step", True
+        self._steps.append((number, start))
         self._tail += 1
         self.bell.publish(TAIL, self._tail)
 
@@ -83,7 +90,7 @@ class Mailbox:
             message: The same, packed.
             descriptor: A file descriptor to send along.
         """
-        self._asked[operation.number, operation.start] = operation
+        self._owed[operation.number, operation.start] = operation.stop, operation.kind, False
         self.send(operation, message, descriptor)
 
     def send(
@@ -107,7 +114,8 @@ class Mailbox:
             while self._received < answered and not self.channel.ended:
                 self.receive()
             for _ in range(completed - self._completed):
-                self._outcomes.append(Outcome(*self._steps.popleft()))
+                key = self._steps.popleft()
+                self._outcomes.append(Outcome(*key, self._owed.pop(key)[0]))
             self._completed = completed
             if self.channel.ended:
                 break
@@ -120,26 +128,45 @@ class Mailbox:
         """Read the messages that have come."""
         for payload in self.channel.drain():
             self._received += 1
-            number, start, stop = _UP.unpack_from(payload)
-            operation = self._asked.pop((number, start), None)
-            if operation is None:
-                self._steps.remove((number, start, stop))
+            number, start, count = _UP.unpack_from(payload)
+            bounds = struct.unpack_from(f"<{2 * count}q", payload, _UP.size)
+            body = memoryview(payload)[_UP.size + 16 * count :]
+            extras = None
             try:
-                extras = unpack(memoryview(payload)[_UP.size :])
+                extras = unpack(body) if body else None
             except Exception as error:
-                kind = "step" if operation is None else operation.kind
+                kind = self._owed[number, start][1]
                 extras = Extras(problems=[Failure.of(error, start, kind)])
-            self._outcomes.append(Outcome(number, start, stop, extras))
+            for low, high in zip(bounds[::2], bounds[1::2], strict=True):
+                self._outcomes.append(Outcome(number, low, high, extras))
+                self._settle((number, start), low, high)
+                extras = None
         self.channel.flush()
+
+    def _settle(self, key: tuple[int, int], low: int, high: int) -> None:
+        """Cross off what has ended."""
+        start, (stop, _, in_ring) = key[1], self._owed[key]
+        if (low, high) != (start, stop):
+            ended = self._ended.setdefault(key, set())
+            ended.update(range(low, high))
+            if len(ended) < stop - start:
+                return
+            del self._ended[key]
+        del self._owed[key]
+        if in_ring:
+            self._steps.remove(key)
 
     def abandon(self, death: Death) -> list[Outcome]:
         """The worker is gone: what it had finished, and a death for all that it still owed."""
         outcomes = [*self.collect()]
-        owed = [operation.span for operation in self._asked.values()]
-        for number, start, stop in [*owed, *self._steps]:
-            outcomes.append(Outcome(number, start, stop, Extras(problems=[death])))
-        self._asked.clear()
-        self._steps.clear()
+        for key, (stop, _, _) in self._owed.items():
+            ended = self._ended.get(key, ())
+            left = tuple(slot for slot in range(key[1], stop) if slot not in ended)
+            for span in runs(left):
+                extras = Extras(problems=[death])
+                outcomes.append(Outcome(key[0], span.start, span.stop, extras))
+        for tracked in (self._owed, self._ended, self._steps):
+            tracked.clear()
         return outcomes
 
 
@@ -174,7 +201,7 @@ class MailboxWorker:
         while not self._channel.ended:
             tail = self._bell.look(TAIL)
             self._receive_all(words[SENT])
-            if self._inbox and _DOWN.unpack_from(self._inbox[0])[0] <= self._head:
+            if self.message_is_next():
                 operation = self.next_message()
                 if operation is None:
                     continue
@@ -186,13 +213,21 @@ class MailboxWorker:
             else:
                 self._wait()
 
-    def _run_entry(self, host: EnvHost) -> None:
+    def message_is_next(self) -> bool:
+        """Whether a message has come that was sent before the next step was posted."""
+        return bool(self._inbox) and _DOWN.unpack_from(self._inbox[0])[0] <= self._head
+
+    def next_entry(self, ring: int) -> tuple[int, int, int, int]:
+        """Take the next step off the ring, which has so many entries."""
         words = self._words
-        entry = RING + 2 * (self._head % (host.stop - host.first))
+        entry = RING + 2 * (self._head % ring)
         number, packed = words[entry], words[entry + 1]
-        start, stop, plane = packed >> 33, packed >> 2 & 0x7FFFFFFF, packed & 3
-        extras = host.step(start, stop, plane)
         self._head += 1
+        return number, packed >> 33, packed >> 2 & 0x7FFFFFFF, packed & 3
+
+    def _run_entry(self, host: EnvHost) -> None:
+        number, start, stop, plane = self.next_entry(host.stop - host.first)
+        extras = host.step(start, stop, plane)
         if extras is not None:
             self.answer(Outcome(number, start, stop, extras))
         else:
@@ -200,10 +235,17 @@ class MailboxWorker:
             self._bell.publish(COMPLETED, self._completed)
 
     def answer(self, outcome: Outcome) -> None:
-        """Send an outcome; its bytes wake the caller."""
-        head = _UP.pack(outcome.number, outcome.start, outcome.stop)
-        self._channel.send([head, *_pack_extras(outcome.extras or Extras())])
+        """Send the outcome of a whole operation; its bytes wake the caller."""
+        self.send(
+            outcome.number, outcome.start, [range(outcome.start, outcome.stop)], outcome.extras
+        )
         self._channel.flush_all()
+
+    def send(self, number: int, start: int, spans: Sequence[range], extras: Extras | None) -> None:
+        """Send what has ended of the operation with a number and a first environment."""
+        bounds = [bound for span in spans for bound in (span.start, span.stop)]
+        head = _UP.pack(number, start, len(spans)) + struct.pack(f"<{len(bounds)}q", *bounds)
+        self._channel.send([head, *(() if extras is None else _pack_extras(extras))])
         self._answered += 1
         self._words[ANSWERED] = self._answered
 

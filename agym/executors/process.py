@@ -52,7 +52,8 @@ class ProcessExecutor(Executor):
         placement = self.placement
         makes = []
         for ids in self._ranges:
-            shared = placement.factories[ids.start : ids.stop], placement.autoreset
+            factories = placement.factories[ids.start : ids.stop]
+            shared = factories, placement.autoreset, placement.max_concurrency
             makes.append(Operation(OPEN, "make", ids.start, ids.stop, shared=shared))
         # What cannot be packed is refused before anything has started.
         messages = [pack_by_value(make) for make in makes]

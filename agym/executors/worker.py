@@ -13,13 +13,16 @@ import socket
 from functools import partial
 
 from agym.core.arena import Arena
+from agym.core.coroutine_host import CoroutineHost
 from agym.core.host import EnvHost
 from agym.core.machine import spread
+from agym.core.making import Host, look_at_first
 from agym.core.operations import Operation
 from agym.core.slots import SlotTable
-from agym.executors.base import close_host, open_host
+from agym.executors.base import closed, open_host
 from agym.executors.channel import Channel
-from agym.executors.mailbox import MailboxWorker, mailbox_fields
+from agym.executors.loop_worker import LoopWorker
+from agym.executors.mailbox import mailbox_fields
 from agym.executors.supervisor import THREAD_CAPS, ignore_interrupts
 
 
@@ -42,12 +45,17 @@ async def work(end: socket.socket, count: int, position: int, inherited: list[in
         mail = Arena(Arena.size_of(fields), descriptor=channel.next_descriptor())
         mail.close()
         words = mail.carve(fields)["words"].data
-        worker = MailboxWorker(words, channel, settle=partial(spread, position))
+        worker = LoopWorker(words, channel, settle=partial(spread, position))
         make = worker.next_message()
         if make is None:
             return  # its factories cannot be read here, and the caller has been told
-        factories, autoreset = make.shared
-        host = EnvHost(factories, make.start, autoreset, catch=BaseException)
+        factories, autoreset, max_concurrency = make.shared
+        coroutines, factories = look_at_first(factories)
+        host: EnvHost | CoroutineHost
+        if coroutines:
+            host = CoroutineHost(factories, make.start, autoreset, worker.tell, max_concurrency)
+        else:
+            host = EnvHost(factories, make.start, autoreset, catch=BaseException)
         worker.answer(open_host(host))
         try:
             attach = worker.next_message()
@@ -56,9 +64,13 @@ async def work(end: socket.socket, count: int, position: int, inherited: list[in
                 # What exists now stays: the collector need not look through it ever again.
                 gc.collect()
                 gc.freeze()
-                worker.serve(host)
+                if isinstance(host, CoroutineHost):
+                    await worker.run(host)
+                else:
+                    worker.serve(host)
         finally:
-            worker.answer(close_host(host))
+            failures = host.close() if isinstance(host, EnvHost) else await host.close()
+            worker.answer(closed(host, failures))
     except EOFError:
         pass  # the caller is gone
     finally:
@@ -74,7 +86,7 @@ def _detach(inherited: list[int]) -> None:
         os.close(nothing)
 
 
-def _map_table(host: EnvHost, attach: Operation, descriptor: int) -> SlotTable:
+def _map_table(host: Host, attach: Operation, descriptor: int) -> SlotTable:
     observation, action = host.layouts()
     table = SlotTable(observation, action, attach.stop, final=attach.shared, descriptor=descriptor)
     table.arena.close()

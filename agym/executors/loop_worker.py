@@ -1,0 +1,92 @@
+"""The worker's end of a mailbox on an event loop: it hosts coroutine environments.
+
+Each of them ends its operations by itself. What has ended within one turn of the loop goes to
+the caller as one message for each operation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from agym.core.arguments import runs
+from agym.core.coroutine_host import CoroutineHost
+from agym.core.operations import Extras, Operation
+from agym.executors.channel import Channel
+from agym.executors.mailbox import SENT, TAIL, MailboxWorker
+
+
+class LoopWorker(MailboxWorker):
+    """Starts what comes in on the running loop, until it is told to close."""
+
+    def __init__(
+        self, words: memoryview, channel: Channel, settle: Callable[[], None] | None = None
+    ) -> None:
+        """Use shared words and a channel that a mailbox has the other end of."""
+        super().__init__(words, channel, settle)
+        self._ended: dict[tuple[int, int], tuple[list[int], Extras]] = {}
+        self._loop = asyncio.get_running_loop()
+        self._over: asyncio.Future[None] = self._loop.create_future()
+
+    async def run(self, host: CoroutineHost) -> None:
+        """Start operations in the order in which they were posted, until ``close`` or EOF."""
+        self._bell.park()  # for good: the loop sleeps on the channel, so each post rings
+        self._loop.add_reader(self._channel.fileno(), self._begin_posted, host)
+        try:
+            self._begin_posted(host)
+            await self._over
+        finally:
+            self._loop.remove_reader(self._channel.fileno())
+            self._loop.remove_writer(self._channel.fileno())
+
+    def tell(self, operation: Operation, slot: int, extras: Extras | None) -> None:
+        """Take in that an environment has ended an operation."""
+        if not self._ended:
+            self._loop.call_soon(self._send_ended)
+        slots, merged = self._ended.setdefault((operation.number, operation.start), ([], Extras()))
+        slots.append(slot)
+        if extras is not None:
+            merged.merge(extras)
+
+    def _begin_posted(self, host: CoroutineHost) -> None:
+        self._receive()
+        while not self._over.done():
+            tail = self._bell.look(TAIL)
+            self._receive_all(self._words[SENT])
+            if self.message_is_next():
+                operation = self.next_message()
+                if operation is None:
+                    continue
+                if operation.kind == "close":
+                    self._end()
+                else:
+                    host.begin(operation)
+            elif self._head < tail:
+                number, start, stop, plane = self.next_entry(host.stop - host.first)
+                host.begin(Operation(number, "step", start, stop, plane))
+            else:
+                break
+        if self._channel.ended:
+            self._end()
+
+    def _end(self) -> None:
+        if not self._over.done():
+            self._over.set_result(None)
+
+    def _send_ended(self) -> None:
+        ended, self._ended = self._ended, {}
+        for (number, start), (slots, extras) in ended.items():
+            spans = [*runs(tuple(sorted(slots)))]
+            self.send(number, start, spans, extras if extras != NOTHING else None)
+        self._flush()
+
+    def _flush(self) -> None:
+        """Send what the channel takes now, and the rest when it takes more."""
+        self._channel.flush()
+        if self._channel.backlog and not self._channel.ended:
+            self._loop.add_writer(self._channel.fileno(), self._flush)
+        else:
+            self._loop.remove_writer(self._channel.fileno())
+
+
+NOTHING = Extras()
