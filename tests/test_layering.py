@@ -17,6 +17,7 @@ LAYERS = [
     ["core.results", "core.attributes", "core.autoreset"],
     ["core.async_env", "core.interrupts", "core.machine", "core.owning"],
     ["core.layout", "core.arguments", "core.arena", "core.operations"],
+    ["core.ready"],
     ["core.actions", "core.slots", "core.ticket"],
     ["core.rows", "core.order", "core.collect"],
     ["core.making"],

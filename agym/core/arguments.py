@@ -112,3 +112,18 @@ def runs(ids: Ids) -> Iterator[range]:
             start = i
         previous = i
     yield range(start, previous + 1)
+
+
+def check_batch_size(least: Any, most: Any, timeout: Any) -> None:
+    """Check the arguments of ``recv``.
+
+    Raises:
+        UsageError: Not positive integers, the most below the least, or a negative time.
+    """
+    for name, value in (("min_envs", least), ("max_envs", most)):
+        if value is not None and (not isinstance(value, int | np.integer) or value < 1):
+            raise UsageError(f"{name}={value!r} must be a positive integer")
+    if most is not None and most < least:
+        raise UsageError(f"max_envs={most} is less than min_envs={least}")
+    if timeout is not None and not (isinstance(timeout, int | float) and timeout >= 0):
+        raise UsageError(f"timeout={timeout!r} must be a number of seconds, or None")

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from agym.core.arguments import Ids
-from agym.core.operations import Extras
-from agym.core.results import ResetResult, StepResult
+from agym.core.operations import SENT_PLANE, Extras
+from agym.core.results import Batch, ResetResult, StepResult
 from agym.core.slots import Array, SlotTable
 from agym.core.ticket import Ticket
 
@@ -36,15 +36,10 @@ class Collector:
         self._strays: dict[int, int] = {}
 
     def reset(self, ticket: Ticket) -> ResetResult:
-        """Observations of all environments, also when only some were reset, as in Gymnasium."""
+        """Latest observations, also of environments that were not reset, as in Gymnasium."""
         self._note(ticket)
-        if ticket.narrow:
-            index = list(ticket.ids)
-            arrays = [array[index] for array in self._table.planes[ticket.plane].observations]
-            observations = self._observations(ticket, arrays)
-            return ResetResult(observations, _infos(ticket.ids, ticket.extras))
-        infos = _infos(range(self._table.num_envs), ticket.extras)
-        return ResetResult(self._latest_observations(), infos)
+        infos = _infos(ticket.about, ticket.extras)
+        return ResetResult(self._latest_observations(ticket.about), infos)
 
     def step(self, ticket: Ticket) -> StepResult:
         """The rows of the ticket's environments, in ascending order of their ids."""
@@ -59,9 +54,28 @@ class Collector:
         *arrays, rewards, terminated, truncated = columns
         infos = _infos(ids, extras)
         if self._table.final:
-            self._add_final(ticket, infos, terminated | truncated)
+            self._add_final(ids, ticket.plane, extras, infos, terminated | truncated)
         observations = arrays[0] if self._plain else self._observations(ticket, arrays)
         return StepResult(observations, rewards, terminated, truncated, infos)
+
+    def batch(self, ids: list[int], extras: Extras) -> Batch:
+        """The rows of environments whose step was sent, in any order.
+
+        One gather; a whole contiguous range is a view where views are wanted.
+        """
+        index: Any = ids
+        if ids and ids == [*range(ids[0], ids[0] + len(ids))]:
+            index = slice(ids[0], ids[0] + len(ids))
+        columns = [column[index] for column in self._step_columns[SENT_PLANE]]
+        if self._copy and isinstance(index, slice):
+            columns = [column.copy() for column in columns]
+        *arrays, rewards, terminated, truncated = columns
+        infos = _infos(tuple(ids), extras)
+        if self._table.final:
+            self._add_final(tuple(ids), SENT_PLANE, extras, infos, terminated | truncated)
+        observations = self._table.nest(arrays, [extras.objects[i] for i in ids if extras.objects])
+        env_ids = np.array(ids, np.int64)
+        return Batch(env_ids, observations, rewards, terminated, truncated, infos)
 
     def _observations(self, ticket: Ticket, arrays: list[Array]) -> Any:
         objects = self._table.objects
@@ -76,38 +90,43 @@ class Collector:
             if ticket.extras is not None:
                 self._keep_objects(ticket.extras, ticket.ids)
         else:
-            self.note_some(ticket, ticket.ids)
+            self.note_some(ticket, ticket.ids, ticket.extras)
 
-    def note_some(self, ticket: Ticket, ids: Ids) -> None:
+    def note_some(self, ticket: Ticket, ids: Ids, extras: Extras | None) -> None:
         """Remember the latest rows of some environments."""
         self._strays.update(dict.fromkeys(ids, ticket.plane))
-        if ticket.extras is not None:
-            self._keep_objects(ticket.extras, ids)
+        if extras is not None:
+            self._keep_objects(extras, ids)
 
     def _keep_objects(self, extras: Extras, ids: Ids) -> None:
         if extras.objects:
             for slot in extras.objects.keys() & set(ids):
                 self._table.objects[slot] = extras.objects[slot]
 
-    def _latest_observations(self) -> Any:
+    def _latest_observations(self, ids: Ids) -> Any:
         table = self._table
         arrays = table.planes[self._latest].observations
-        if self._copy or self._strays:
+        if len(ids) < table.num_envs:
+            arrays = [array[list(ids)] for array in arrays]
+        elif self._copy or self._strays:
             arrays = [array.copy() for array in arrays]
-        for slot, plane in self._strays.items():
-            for target, source in zip(arrays, table.planes[plane].observations, strict=True):
-                target[slot] = source[slot]
-        return table.nest(arrays, table.objects)
+        if self._strays:
+            for k, slot in enumerate(ids):
+                if slot in self._strays:
+                    plane = table.planes[self._strays[slot]]
+                    for target, source in zip(arrays, plane.observations, strict=True):
+                        target[k] = source[slot]
+        return table.nest(arrays, [table.objects[i] for i in ids] if table.objects else [])
 
     def _add_final(
-        self, ticket: Ticket, infos: list[dict[str, Any]], done: np.ndarray[Any, Any]
+        self, ids: Ids, at: int, extras: Extras | None, infos: list[dict[str, Any]], done: Array
     ) -> None:
         """Same-step autoreset: what the finished episode ended with goes into the info."""
         table = self._table
-        extras = ticket.extras or Extras()
-        plane = table.planes[ticket.plane]
+        extras = extras or Extras()
+        plane = table.planes[at]
         for k in np.flatnonzero(done).tolist():
-            slot = ticket.ids[k]
+            slot = ids[k]
             fixed = [
                 table.observation.leaves[i].split(block[slot : slot + 1].copy())[0]
                 for i, block in zip(table.observation.fixed, plane.final, strict=True)
@@ -123,5 +142,6 @@ def _infos(ids: Ids, extras: Extras | None) -> list[dict[str, Any]]:
     if extras is not None and extras.infos:
         position = {slot: k for k, slot in enumerate(ids)}
         for slot, info in extras.infos.items():
-            infos[position[slot]] = info
+            if slot in position:
+                infos[position[slot]] = info
     return infos

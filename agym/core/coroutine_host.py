@@ -62,6 +62,7 @@ class CoroutineHost(Host):
         self._held: list[tuple[Any, ...] | None] = [None] * n
         self._over = [False] * n
         self._closing = False
+        self._retired: set[int] = set()
 
     # ---------------------------------------------------------------- operations
 
@@ -177,6 +178,9 @@ class CoroutineHost(Host):
     async def _ask(self, env: Any, operation: Operation, argument: Any) -> Any:
         """Render, call, or look up; methods may be coroutines."""
         kind, shared = operation.kind, operation.shared
+        if kind == "retire":
+            self._retired.add(id(env))
+            return await _close(env)
         if kind == "get_attr":
             return peek(env, shared)
         if kind == "set_attr":
@@ -196,12 +200,13 @@ class CoroutineHost(Host):
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        closing = [_close(env) for env in self._envs]
+        left = {k: env for k, env in enumerate(self._envs) if id(env) not in self._retired}
+        closing = [_close(env) for env in left.values()]
         errors = await asyncio.gather(*closing, return_exceptions=True)
         self._envs = []
         return [
-            Failure.of(error, env_id, "close")
-            for env_id, error in enumerate(errors, self.first)
+            Failure.of(error, self.first + k, "close")
+            for k, error in zip(left, errors, strict=True)
             if error is not None
         ]
 

@@ -13,7 +13,8 @@ Each environment runs its operations in the order of dispatch (``core/order.py``
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import count
 from typing import Any, Protocol
 
@@ -28,6 +29,8 @@ from agym.core.operations import (
     CLOSE,
     OPEN,
     ROW_KINDS,
+    SENT_PLANE,
+    SIDE_PLANE,
     Death,
     Description,
     Extras,
@@ -36,12 +39,23 @@ from agym.core.operations import (
     Outcome,
 )
 from agym.core.order import Order
-from agym.core.slots import SIDE_PLANE, SlotTable
+from agym.core.ready import Ready
+from agym.core.results import Batch
+from agym.core.slots import SlotTable
 from agym.core.ticket import Ticket
 from agym.errors import AgymError, BusyError, ClosedError, ResetNeededError, UsageError
 
 # How long a worker may take to close its environments, then to end, before the next resort.
 GRACE_SECONDS = (5.0, 1.0, 1.0)
+
+
+@dataclass(eq=False)
+class Receiver:
+    """A call that waits for a batch of so many environments."""
+
+    ready: Ready
+    count: int
+    ticket: Ticket
 
 
 class Runs(Protocol):
@@ -105,8 +119,12 @@ class Engine:
         # By environment: why it cannot step, and how its worker died.
         self._unready: dict[int, str] = dict.fromkeys(self._all, "has not been reset yet")
         self._dead: dict[int, Death] = {}
+        self._retired: set[int] = set()
         # Open, not closing, and every environment alive and reset: nothing to check before a step.
         self._fine = False
+        # Whose step was sent, and not received yet; and calls that wait to receive.
+        self._sent: dict[int, Ready] = {}
+        self._receivers: list[Receiver] = []
 
     # ---------------------------------------------------------------- life
 
@@ -126,7 +144,7 @@ class Engine:
         if self._closing is not None:
             return
         self._fine = False
-        for ticket in list(self._tickets.values()):
+        for ticket in [*self._tickets.values(), *(r.ticket for r in self._receivers)]:
             ticket.finish(error=ClosedError("the environments were closed meanwhile"))
         self._closing = self._tickets[CLOSE] = Ticket(CLOSE, "close", self._all)
         resorts = (self._executor.close, self._executor.terminate, self._executor.kill)
@@ -157,6 +175,11 @@ class Engine:
             BusyError: An environment has a step in flight.
             ResetNeededError: An environment must be reset first.
         """
+        ids, each = self._write(actions, env_ids)
+        return self._dispatch("step", ids, each)
+
+    def _write(self, actions: Any, env_ids: Sequence[int] | None) -> tuple[Ids, list[Any] | None]:
+        """Check that environments can step, and write their actions."""
         ids: Ids = self._all
         if env_ids is not None:
             ids = parse_env_ids(env_ids, self.num_envs)
@@ -165,8 +188,81 @@ class Engine:
         if not (self._fine and self._order.idle):
             self._check(ids)
             self._check_steppable(ids)
-        each = write_actions(self.table.action, self.table.actions, actions, ids)
-        return self._dispatch("step", ids, each)
+        return ids, write_actions(self.table.action, self.table.actions, actions, ids)
+
+    def send(self, actions: Any, env_ids: Sequence[int] | None, ready: Ready) -> None:
+        """Step environments, each of which goes to ``ready`` when it has ended.
+
+        Raises:
+            UsageError: Wrong number, shape or dtype of actions.
+            BusyError: An environment has a step in flight, or a result that was not received.
+            ResetNeededError: An environment must be reset first.
+        """
+        if self._sent:
+            self.poll()
+            for i in parse_env_ids(env_ids, self.num_envs):
+                if i in self._sent:
+                    raise BusyError(
+                        f"the last step that was sent to environment {i} has not been received:"
+                        " recv() it before the next"
+                    )
+        ids, each = self._write(actions, env_ids)
+        ready.flying += len(ids)
+        self._sent.update(dict.fromkeys(ids, ready))
+        try:
+            self._dispatch("step", ids, each, ready=ready)
+        except BaseException:
+            self._forget_sent(ids)
+            raise
+
+    def expect(self, ready: Ready, count: int, timeout: float | None) -> Receiver:
+        """Begin to wait for a batch: its ticket is done when there is one, or time is up.
+
+        Raises:
+            UsageError: Nothing was sent that has not been received.
+        """
+        self._check(())
+        self.poll()
+        if not ready.left and not ready.errors:
+            raise UsageError("there is nothing to receive: send(actions) first")
+        ticket = Ticket(next(self._numbers), "recv", ())
+        if timeout is not None:
+            ticket.deadline = time.monotonic() + timeout
+        receiver = Receiver(ready, count, ticket)
+        if ready.has(count):
+            ticket.finish()
+        self._receivers.append(receiver)
+        return receiver
+
+    def receive(self, receiver: Receiver, most: int | None) -> Batch | None:
+        """Take a batch; ``None`` if another call was quicker, and it is worth waiting again.
+
+        Raises:
+            EnvError: An environment raised; what the others did is there for the next call.
+        """
+        self._receivers.remove(receiver)
+        receiver.ticket.result()
+        ready = receiver.ready
+        if ready.errors:
+            raise ready.errors.popleft()
+        deadline = receiver.ticket.deadline
+        in_time = deadline is None or time.monotonic() < deadline
+        if in_time and not (ready.ids and ready.has(receiver.count)):
+            return None
+        ids, extras = ready.take(most)
+        for i in ids:
+            del self._sent[i]
+        return self._collector.batch(ids, extras)
+
+    def forget(self, receiver: Receiver) -> None:
+        """A call that waited gave up; nothing was taken."""
+        if receiver in self._receivers:
+            self._receivers.remove(receiver)
+
+    def _forget_sent(self, ids: Iterable[int]) -> None:
+        """Nothing will come of these steps."""
+        for i in ids:
+            self._sent.pop(i).flying -= 1
 
     def reset(
         self,
@@ -174,7 +270,7 @@ class Engine:
         options: dict[str, Any] | None = None,
         env_ids: Sequence[int] | None = None,
         *,
-        narrow: bool = False,
+        about: Ids | None = None,
     ) -> Ticket:
         """Reset every environment, or some of them.
 
@@ -182,7 +278,7 @@ class Engine:
             seed: See :func:`~agym.core.arguments.parse_seeds`.
             options: For every environment; a ``reset_mask`` among them names environments.
             env_ids: Which environments, ``None`` for all.
-            narrow: Give only their observations, not the latest ones of all environments.
+            about: Whose latest observations to give, ``None`` for all.
 
         Raises:
             UsageError: A seed, an id or the mask is not what it should be.
@@ -195,7 +291,7 @@ class Engine:
         seeds = parse_seeds(seed, ids, given)
         self._check(ids)
         ticket = self._dispatch("reset", ids, seeds, options)
-        ticket.narrow = narrow
+        ticket.about = about or self._all
         self._mark_ready(ids)  # a step may be sent right behind
         return ticket
 
@@ -211,6 +307,14 @@ class Engine:
         self._check(ids)
         return self._dispatch(kind, ids, each, shared)
 
+    def retire(self, env_id: int) -> Ticket:
+        """Close one environment, behind what it has to do; it takes nothing any more."""
+        self._check((env_id,))
+        ticket = self._dispatch("retire", (env_id,), None)
+        self._retired.add(env_id)
+        self._fine = False
+        return ticket
+
     # ---------------------------------------------------------------- checks
 
     def _check(self, ids: Ids) -> None:
@@ -220,6 +324,10 @@ class Engine:
             raise ClosedError(
                 "the environments are not open yet: use `async with` or `await` first"
             )
+        if self._retired:
+            for i in ids:
+                if i in self._retired:
+                    raise ClosedError(f"environment {i} is closed: leave it out of env_ids")
         if self._dead:
             for i in ids:
                 if i in self._dead:
@@ -243,11 +351,20 @@ class Engine:
 
     # ---------------------------------------------------------------- dispatch
 
-    def _dispatch(self, kind: str, ids: Ids, each: list[Any] | None, shared: Any = None) -> Ticket:
+    def _dispatch(
+        self,
+        kind: str,
+        ids: Ids,
+        each: list[Any] | None,
+        shared: Any = None,
+        ready: Ready | None = None,
+    ) -> Ticket:
         ticket = Ticket(next(self._numbers), kind, ids)
         if self._timeout is not None:
             ticket.deadline = time.monotonic() + self._timeout
-        if kind in ROW_KINDS:
+        if ready is not None:
+            ticket.plane, ticket.ready = SENT_PLANE, ready
+        elif kind in ROW_KINDS:
             if len(ids) == self.num_envs:
                 self._plane = 1 - self._plane
                 ticket.plane = self._plane
@@ -283,14 +400,16 @@ class Engine:
             ticket = self._tickets.get(number)
             if ticket is None:
                 continue  # its call was off
-            if extras is not None:
+            if extras is not None and (ticket.ready is None or ticket.expired):
                 if ticket.extras is None:
                     ticket.extras = extras
                 else:
                     ticket.extras.merge(extras)
             ticket.remaining -= stop - start
             if ticket.expired:
-                self._free(ticket, range(start, stop))
+                self._free(ticket, range(start, stop), extras)
+            elif ticket.ready is not None:
+                self._arrive(ticket.ready, ticket, range(start, stop), extras)
             if ticket.remaining == 0 and ticket is not self._closing:
                 self._end(ticket)
             elif ticket.deadline is not None:
@@ -305,8 +424,8 @@ class Engine:
             self._mark_ready(ticket.ids)
         error = None if ticket.extras is None else self._blame(ticket.kind, ticket.extras)
         value: Any = None
-        if ticket.expired:
-            pass  # the answer is dropped; what it means for the environments is not
+        if ticket.expired or ticket.ready is not None:
+            pass  # dropped, but what it means for the environments is not; or received apart
         elif ticket.kind == "step":
             value = self._collector.step(ticket)
         elif ticket.kind == "reset":
@@ -328,11 +447,34 @@ class Engine:
         for part in self._order.release(ticket, ids, self._tickets):
             self._submit(part, self._tickets[part.number])
 
-    def _free(self, ticket: Ticket, ids: Ids) -> None:
-        """Environments that have ended their part of an expired ticket need not wait for others."""
+    def _free(self, ticket: Ticket, ids: Ids, extras: Extras | None) -> None:
+        """Environments that have ended need not wait for the others of their ticket."""
         if ticket.kind in ROW_KINDS:
-            self._collector.note_some(ticket, ids)
+            self._collector.note_some(ticket, ids, extras)
         self._release(ticket, ids)
+
+    def _arrive(self, ready: Ready, ticket: Ticket, ids: range, extras: Extras | None) -> None:
+        """A part of a step that was sent has ended."""
+        failed: set[int] = set()
+        if extras is not None and extras.problems:
+            for problem in extras.problems:
+                failed.update(problem.env_ids if isinstance(problem, Death) else [problem.env_id])
+            # A worker that died is told once, not for each of its environments.
+            known = extras.problems[0] in self._dead.values()
+            error = self._blame("step", extras)
+            if error is not None and not known:
+                ready.errors.append(error)
+            extras.problems.clear()
+        self._free(ticket, ids, extras)
+        ready.arrive(ids, failed, extras)
+        for i in failed.intersection(ids):
+            del self._sent[i]
+        self._tell_receivers()
+
+    def _tell_receivers(self) -> None:
+        for receiver in self._receivers:
+            if receiver.ready.has(receiver.count):
+                receiver.ticket.finish()
 
     def _blame(self, kind: str, extras: Extras) -> BaseException | None:
         """Turn what went wrong into the error to raise, and remember what it means."""
@@ -358,7 +500,7 @@ class Engine:
     def _mark_ready(self, ids: Ids) -> None:
         for i in ids:
             self._unready.pop(i, None)
-        self._fine = not (self._unready or self._dead or self._closing)
+        self._fine = not (self._unready or self._dead or self._retired or self._closing)
 
     def _describe(self, ticket: Ticket, error: BaseException | None) -> BaseException | None:
         """All workers have made their environments: compare, and lay out the table."""
@@ -388,14 +530,29 @@ class Engine:
         Returns:
             Seconds until the next deadline, ``None`` if there is none.
         """
-        if self._timeout is None:
+        if self._timeout is None and not self._receivers:
             return None
         now = time.monotonic()
-        waiting = [t for t in self._tickets.values() if t.deadline is not None and not t.done]
+        tickets = [*self._tickets.values(), *(receiver.ticket for receiver in self._receivers)]
+        waiting = [t for t in tickets if t.deadline is not None and not t.done]
         for ticket in waiting:
             assert ticket.deadline is not None
-            if ticket.deadline <= now:
+            if ticket.deadline > now:
+                continue
+            if ticket.kind == "recv":
+                ticket.finish()
+            else:
                 ticket.expire()
-                for ids in ticket.ended:
-                    self._free(ticket, ids)
+                self._give_up(ticket)
         return min((t.deadline - now for t in waiting if t.deadline and not t.done), default=None)
+
+    def _give_up(self, ticket: Ticket) -> None:
+        """A deadline has passed: those that were in time go on, and nobody waits for the others."""
+        if ticket.ready is None:
+            for ids in ticket.ended:
+                self._free(ticket, ids, ticket.extras)
+        else:
+            assert ticket.error is not None
+            self._forget_sent(ticket.late())
+            ticket.ready.errors.append(ticket.error)
+            self._tell_receivers()

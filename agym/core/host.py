@@ -22,9 +22,16 @@ from gymnasium.vector import AutoresetMode
 from agym.core.attributes import assign, look_up, peek
 from agym.core.autoreset import AtEnd
 from agym.core.making import Factory, Host
-from agym.core.operations import Description, Extras, Failure, Operation, Outcome
+from agym.core.operations import (
+    PLANES,
+    Description,
+    Extras,
+    Failure,
+    Operation,
+    Outcome,
+)
 from agym.core.owning import own_info
-from agym.core.slots import PLANES, Array
+from agym.core.slots import Array
 
 Step = tuple[Any, Any, Any, Any, dict[str, Any]]
 
@@ -48,6 +55,7 @@ class EnvHost(Host):
         # Planes in which a flag of ours may be set.
         self._flagged = [False] * PLANES
         self._extras: Extras | None = None
+        self._retired: set[int] = set()
 
     # ---------------------------------------------------------------- life
 
@@ -61,6 +69,8 @@ class EnvHost(Host):
         """Close every environment, whatever the others do. Closing twice does nothing."""
         failures = []
         for env_id, env in enumerate(self._envs, self.first):
+            if env_id in self._retired:
+                continue
             try:
                 closing = env.close()
                 if inspect.iscoroutine(closing):  # it was refused: it belongs on a loop
@@ -238,6 +248,9 @@ class EnvHost(Host):
             try:
                 if operation.kind == "render":
                     value: Any = env.render()
+                elif operation.kind == "retire":
+                    self._retired.add(slot)
+                    value = env.close()
                 elif operation.kind == "call":
                     name, arguments, keywords = operation.shared
                     value = look_up(env, name)

@@ -7,6 +7,7 @@ contiguous range ``start:stop`` of their ids, so a part of an operation is an op
 from __future__ import annotations
 
 import traceback
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -14,6 +15,11 @@ from agym.errors import AgymError, EnvError, RemoteTraceback, UsageError, Worker
 
 # The numbers of the first ticket, which makes the environments, and of the last.
 OPEN, CLOSE = 0, -1
+
+# Planes of the slot table. Whole batches alternate between the first two; then what is about
+# some environments, and steps that were sent and wait to be received.
+PLANES = 4
+SIDE_PLANE, SENT_PLANE = 2, 3
 
 # The kinds that write a row of the slot table; all others answer with values.
 ROW_KINDS = frozenset({"step", "reset"})
@@ -52,6 +58,17 @@ class Operation(NamedTuple):
             return self
         each = self.each and self.each[start - self.start : stop - self.start]
         return self._replace(start=start, stop=stop, each=each)
+
+    def pieces(self, ids: range) -> Iterator[Operation]:
+        """Cut out what a worker with some environments runs in one go.
+
+        Of a step that was sent, each environment is to end by itself.
+        """
+        start, stop = max(self.start, ids.start), min(self.stop, ids.stop)
+        if self.plane == SENT_PLANE:
+            yield from (self.part(i, i + 1) for i in range(start, stop))
+        elif start < stop:
+            yield self.part(start, stop)
 
 
 @dataclass(frozen=True)
@@ -145,6 +162,15 @@ class Extras:
     final_objects: dict[int, list[Any]] = field(default_factory=dict)
     values: dict[int, Any] = field(default_factory=dict)
     problems: list[Failure | Death] = field(default_factory=list)
+
+    def take(self, ids: Iterable[int]) -> Extras:
+        """Take out what is about some environments; problems stay."""
+        taken = Extras()
+        for name in ("infos", "final_infos", "objects", "final_objects"):
+            mine, theirs = getattr(self, name), getattr(taken, name)
+            if mine:
+                theirs.update((i, mine.pop(i)) for i in ids if i in mine)
+        return taken
 
     def merge(self, other: Extras) -> None:
         """Take in the extras of another part of the same ticket."""

@@ -35,3 +35,23 @@ class StepResult(NamedTuple):
     terminated: Any
     truncated: Any
     infos: list[dict[str, Any]]
+
+
+class Batch(NamedTuple):
+    """What ``recv`` gives: the environments whose step ended first, the oldest first.
+
+    Attributes:
+        env_ids: Which environments these are: ``int64[k]``, or a list.
+        observations: As in :class:`StepResult`, for these environments in this order.
+        rewards: Likewise.
+        terminated: Likewise.
+        truncated: Likewise.
+        infos: Likewise.
+    """
+
+    env_ids: Any
+    observations: Any
+    rewards: Any
+    terminated: Any
+    truncated: Any
+    infos: list[dict[str, Any]]

@@ -2,12 +2,14 @@
 
 Struct of arrays: one array per leaf, a row per environment. What a step gives back exists
 once per *plane*. Full batches alternate between the first two, so that the arrays of one batch
-stay as they are until the next but one; what is about some environments goes to the third::
+stay as they are until the next but one; what is about some environments goes to the third, and
+steps that were sent wait in the fourth until they are received::
 
     actions          [leaf][n, ...]                     engine writes, host reads
     planes[0]   observations [leaf][n, ...]   rewards [n]   terminated [n]   truncated [n]
     planes[1]   (final       [leaf][n, ...]  only with same-step autoreset)   host writes
     planes[2]
+    planes[3]
 """
 
 from __future__ import annotations
@@ -19,9 +21,7 @@ import numpy as np
 
 from agym.core.arena import Arena, Field
 from agym.core.layout import Layout
-
-PLANES = 3
-SIDE_PLANE = 2
+from agym.core.operations import PLANES
 
 Array = np.ndarray[Any, Any]
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from agym.core.arguments import Ids
 from agym.core.operations import Extras
+from agym.core.ready import Ready
 from agym.errors import StepTimeout
 
 
@@ -25,8 +26,9 @@ class Ticket:
         expired: It is done because its deadline has passed.
         ended: Which environments have ended, if there is a deadline.
         deadline: ``time.monotonic()`` at which the call times out, ``None`` for never.
-        narrow: Its result is about its own environments only (a reset of some).
+        about: Whose observations its result has (of a reset).
         plane: Which plane of the slot table takes its rows.
+        ready: Where its environments go, each when it has ended (a step that was sent).
     """
 
     done = False
@@ -34,10 +36,11 @@ class Ticket:
     value: Any = None
     error: BaseException | None = None
     extras: Extras | None = None
-    narrow = False
+    about: Ids = ()
     plane = 0
     deadline: float | None = None
     ended: tuple[range, ...] = ()
+    ready: Ready | None = None
     _callbacks: tuple[Callable[[], None], ...] = ()
 
     def __init__(self, number: int, kind: str, ids: Ids) -> None:
@@ -70,11 +73,15 @@ class Ticket:
     def expire(self) -> None:
         """The deadline has passed: name those that are late."""
         self.expired = True
-        ended = {i for ids in self.ended for i in ids}
-        late = [i for i in self.ids if i not in ended]
+        late = self.late()
         named = ", ".join(map(str, late[:8])) + (", ..." if len(late) > 8 else "")
         message = (
             f"{self.kind} missed its deadline in environments {named}; each stays busy until its"
             " late answer, which is dropped"
         )
         self.finish(error=StepTimeout(message, operation=self.kind, env_ids=late))
+
+    def late(self) -> list[int]:
+        """The environments that have not ended; known only if there is a deadline."""
+        ended = {i for ids in self.ended for i in ids}
+        return [i for i in self.ids if i not in ended]

@@ -77,8 +77,14 @@ class Executor(ABC):
     watchable = True
 
     def __init__(self, placement: Placement) -> None:
-        """Remember what to make; :meth:`start` makes it."""
+        """Remember what to make; :meth:`start` makes it.
+
+        Attributes:
+            placement: What to make.
+            ranges: The environments of each worker, where there are several.
+        """
         self.placement = placement
+        self.ranges = placement.ranges(1)
 
     @abstractmethod
     def start(self) -> None:

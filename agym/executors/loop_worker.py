@@ -7,13 +7,15 @@ the caller as one message for each operation.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import groupby
+from operator import itemgetter
 
 from agym.core.arguments import runs
 from agym.core.coroutine_host import CoroutineHost
 from agym.core.operations import Extras, Operation
 from agym.executors.channel import Channel
-from agym.executors.mailbox import SENT, TAIL, MailboxWorker
+from agym.executors.mailbox import SENT, TAIL, MailboxWorker, Span
 
 
 class LoopWorker(MailboxWorker):
@@ -24,7 +26,7 @@ class LoopWorker(MailboxWorker):
     ) -> None:
         """Use shared words and a channel that a mailbox has the other end of."""
         super().__init__(words, channel, settle)
-        self._ended: dict[tuple[int, int], tuple[list[int], Extras]] = {}
+        self._ended: dict[int, tuple[list[tuple[int, int]], Extras]] = {}
         self._loop = asyncio.get_running_loop()
         self._over: asyncio.Future[None] = self._loop.create_future()
 
@@ -43,8 +45,8 @@ class LoopWorker(MailboxWorker):
         """Take in that an environment has ended an operation."""
         if not self._ended:
             self._loop.call_soon(self._send_ended)
-        slots, merged = self._ended.setdefault((operation.number, operation.start), ([], Extras()))
-        slots.append(slot)
+        ended, merged = self._ended.setdefault(operation.number, ([], Extras()))
+        ended.append((operation.start, slot))
         if extras is not None:
             merged.merge(extras)
 
@@ -75,9 +77,8 @@ class LoopWorker(MailboxWorker):
 
     def _send_ended(self) -> None:
         ended, self._ended = self._ended, {}
-        for (number, start), (slots, extras) in ended.items():
-            spans = [*runs(tuple(sorted(slots)))]
-            self.send(number, start, spans, extras if extras != NOTHING else None)
+        for number, (slots, extras) in ended.items():
+            self.send(number, [*_spans(sorted(slots))], None if extras == NOTHING else extras)
         self._flush()
 
     def _flush(self) -> None:
@@ -90,3 +91,10 @@ class LoopWorker(MailboxWorker):
 
 
 NOTHING = Extras()
+
+
+def _spans(slots: list[tuple[int, int]]) -> Iterator[Span]:
+    """Join neighbours of one operation; each slot stands behind its operation's start."""
+    for start, group in groupby(slots, key=itemgetter(0)):
+        for span in runs(tuple(slot for _, slot in group)):
+            yield start, span.start, span.stop

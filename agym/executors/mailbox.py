@@ -37,10 +37,13 @@ RING = 16
 # After this long the scheduler may have moved a worker onto another one's core.
 SETTLE_SECONDS = 10e-3
 
-# What stands before a packed message. Down: the ring's tail, number, start, stop. Up: number and
-# start of the operation, and how many spans of its environments have ended; these follow.
+# What stands before a packed message. Down: the ring's tail, number, start, stop. Up: number, and
+# how many spans of environments have ended; these follow, each behind its operation's start.
 _DOWN = struct.Struct("<qqqq")
-_UP = struct.Struct("<qqq")
+_UP = struct.Struct("<qq")
+
+# An operation's start, and first and one past the last of its environments that have ended.
+Span = tuple[int, int, int]
 
 
 def mailbox_fields(count: int) -> dict[str, Field]:
@@ -69,15 +72,25 @@ class Mailbox:
         self._steps: deque[tuple[int, int]] = deque()
         self._outcomes: list[Outcome] = []
 
-    def post_step(self, number: int, start: int, stop: int, plane: int) -> None:
-        """Hand a step over that is all in the table; it will have one outcome."""
+    def post_step(self, number: int, start: int, stop: int, plane: int, size: int) -> None:
+        """Hand a step over that is all in the table.
+
+        Args:
+            number: Its number.
+            start: First environment.
+            stop: One past the last.
+            plane: The plane for its rows.
+            size: How many environments end together, in one outcome.
+        """
         words = self._words
-        entry = RING + 2 * (self._tail % len(self.ids))
-        words[entry] = number
-        words[entry + 1] = start << 33 | stop << 2 | plane
-        self._owed[number, start] = stop, "step", True
-        self._steps.append((number, start))
-        self._tail += 1
+        for low in range(start, stop, size):
+            high = low + size
+            entry = RING + 2 * (self._tail % len(self.ids))
+            words[entry] = number
+            words[entry + 1] = low << 33 | high << 2 | plane
+            self._owed[number, low] = high, "step", True
+            self._steps.append((number, low))
+            self._tail += 1
         self.bell.publish(TAIL, self._tail)
 
     def post(
@@ -128,16 +141,18 @@ class Mailbox:
         """Read the messages that have come."""
         for payload in self.channel.drain():
             self._received += 1
-            number, start, count = _UP.unpack_from(payload)
-            bounds = struct.unpack_from(f"<{2 * count}q", payload, _UP.size)
-            body = memoryview(payload)[_UP.size + 16 * count :]
+            number, count = _UP.unpack_from(payload)
+            flat = struct.unpack_from(f"<{3 * count}q", payload, _UP.size)
+            spans = [*zip(flat[::3], flat[1::3], flat[2::3], strict=True)]
+            body = memoryview(payload)[_UP.size + 24 * count :]
             extras = None
             try:
                 extras = unpack(body) if body else None
             except Exception as error:
+                start, low, _ = spans[0]
                 kind = self._owed[number, start][1]
-                extras = Extras(problems=[Failure.of(error, start, kind)])
-            for low, high in zip(bounds[::2], bounds[1::2], strict=True):
+                extras = Extras(problems=[Failure.of(error, low, kind)])
+            for start, low, high in spans:
                 self._outcomes.append(Outcome(number, low, high, extras))
                 self._settle((number, start), low, high)
                 extras = None
@@ -236,15 +251,14 @@ class MailboxWorker:
 
     def answer(self, outcome: Outcome) -> None:
         """Send the outcome of a whole operation; its bytes wake the caller."""
-        self.send(
-            outcome.number, outcome.start, [range(outcome.start, outcome.stop)], outcome.extras
-        )
+        span = (outcome.start, outcome.start, outcome.stop)
+        self.send(outcome.number, [span], outcome.extras)
         self._channel.flush_all()
 
-    def send(self, number: int, start: int, spans: Sequence[range], extras: Extras | None) -> None:
-        """Send what has ended of the operation with a number and a first environment."""
-        bounds = [bound for span in spans for bound in (span.start, span.stop)]
-        head = _UP.pack(number, start, len(spans)) + struct.pack(f"<{len(bounds)}q", *bounds)
+    def send(self, number: int, spans: Sequence[Span], extras: Extras | None) -> None:
+        """Send what has ended of the operations with a number."""
+        flat = [bound for span in spans for bound in span]
+        head = _UP.pack(number, len(spans)) + struct.pack(f"<{len(flat)}q", *flat)
         self._channel.send([head, *(() if extras is None else _pack_extras(extras))])
         self._answered += 1
         self._words[ANSWERED] = self._answered

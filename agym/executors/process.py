@@ -16,7 +16,7 @@ from selectors import EVENT_READ, EVENT_WRITE
 
 from agym.core.arena import Arena
 from agym.core.machine import available_cores
-from agym.core.operations import CLOSE, OPEN, Death, Extras, Operation, Outcome
+from agym.core.operations import CLOSE, OPEN, SENT_PLANE, Death, Extras, Operation, Outcome
 from agym.core.slots import SlotTable
 from agym.executors.base import Executor, Placement
 from agym.executors.channel import Channel
@@ -38,7 +38,7 @@ class ProcessExecutor(Executor):
         """Remember what to make."""
         check_platform()
         super().__init__(placement)
-        self._ranges = placement.ranges(placement.workers or available_cores())
+        self.ranges = placement.ranges(placement.workers or available_cores())
         self._mailboxes: list[Mailbox] = []
         self._processes: list[WorkerProcess] = []
         self._dead: dict[int, Death] = {}
@@ -51,7 +51,7 @@ class ProcessExecutor(Executor):
         """Start the workers; they all start at the same time."""
         placement = self.placement
         makes = []
-        for ids in self._ranges:
+        for ids in self.ranges:
             factories = placement.factories[ids.start : ids.stop]
             shared = factories, placement.autoreset, placement.max_concurrency
             makes.append(Operation(OPEN, "make", ids.start, ids.stop, shared=shared))
@@ -106,19 +106,19 @@ class ProcessExecutor(Executor):
                 ids = mailbox.ids
                 if start < ids.stop and ids.start < stop:
                     low, high = max(start, ids.start), min(stop, ids.stop)
-                    mailbox.post_step(number, low, high, plane)
+                    mailbox.post_step(
+                        number, low, high, plane, 1 if plane == SENT_PLANE else high - low
+                    )
         else:
             self._submit_messages(operation)
 
     def _submit_messages(self, operation: Operation) -> None:
         """Pack all parts before one is sent: what cannot be packed leaves nothing half done."""
-        messages = []
-        for worker, mailbox in enumerate(self._mailboxes):
-            start = max(operation.start, mailbox.ids.start)
-            stop = min(operation.stop, mailbox.ids.stop)
-            if start < stop:
-                part = operation.part(start, stop)
-                messages.append((worker, part, pack_by_value(part)))
+        messages = [
+            (worker, part, pack_by_value(part))
+            for worker, mailbox in enumerate(self._mailboxes)
+            for part in operation.pieces(mailbox.ids)
+        ]
         for worker, part, message in messages:
             if worker in self._dead:
                 extras = Extras(problems=[self._dead[worker]])

@@ -63,9 +63,8 @@ class ThreadExecutor(Executor):
     def submit(self, operation: Operation) -> None:
         """Queue the parts of an operation."""
         for ids, inbox in zip(self.ranges, self._inboxes, strict=True):
-            start, stop = max(operation.start, ids.start), min(operation.stop, ids.stop)
-            if start < stop:
-                inbox.put(operation.part(start, stop))
+            for piece in operation.pieces(ids):
+                inbox.put(piece)
 
     def poll(self) -> Sequence[Outcome]:
         """Take what has come."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Generator, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator, Sequence
+from operator import itemgetter
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
+from agym.core.arguments import check_batch_size
 from agym.core.engine import Engine
-from agym.core.results import ResetResult, StepResult
+from agym.core.results import Batch, ResetResult, StepResult
 from agym.core.ticket import Ticket
 from agym.errors import AgymError
 from agym.executors.base import Executor
@@ -125,7 +128,7 @@ class AsyncEnvs(Face):
         env_ids: Sequence[int] | None = None,
     ) -> Pending[ResetResult]:
         """Reset every environment, or some of them; see :meth:`agym.Envs.reset`."""
-        return self._pending(self._engine.reset(seed, options, env_ids), self._reset_result)
+        return self._pending(self._begin_reset(seed, options, env_ids), self._reset_result)
 
     def step(self, actions: Any, *, env_ids: Sequence[int] | None = None) -> Pending[StepResult]:
         """Step every environment, or some of them; see :meth:`agym.Envs.step`.
@@ -135,24 +138,70 @@ class AsyncEnvs(Face):
             BusyError: At once: an environment's last step is still in flight.
             ResetNeededError: At once: an environment was not reset, or raised.
         """
-        return self._pending(self._engine.step(actions, env_ids), self._step_result)
+        ticket = self._engine.step(actions, self._global(env_ids))
+        return self._pending(ticket, self._step_result)
+
+    def send(self, actions: Any, *, env_ids: Sequence[int] | None = None) -> None:
+        """Begin a step of every environment, or some of them; see :meth:`agym.Envs.send`."""
+        self._engine.send(actions, self._global(env_ids), self._ready)
+
+    async def recv(
+        self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None
+    ) -> Batch:
+        """Wait until some environments that were sent have ended; see :meth:`agym.Envs.recv`.
+
+        Cancelling it takes nothing: the next call gets what this one would have.
+        """
+        check_batch_size(min_envs, max_envs, timeout)
+        end = None if timeout is None else time.monotonic() + timeout
+        batch: Batch | None = None
+        while batch is None:
+            left = None if end is None else max(0.0, end - time.monotonic())
+            receiver = self._engine.expect(self._ready, min_envs, left)
+            try:
+                await self._waiter.waiting(receiver.ticket)
+                batch = self._engine.receive(receiver, max_envs)
+            finally:
+                self._engine.forget(receiver)
+        return self._batch_result(batch)
+
+    async def ready(
+        self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None
+    ) -> AsyncIterator[Batch]:
+        """Receive again and again, until nothing is left that was sent; see :meth:`recv`."""
+        while self._ready.left or self._ready.errors:
+            yield await self.recv(min_envs, max_envs, timeout)
+
+    def split(self, groups: int) -> list[Self]:
+        """Deal the environments to groups; see :meth:`agym.Envs.split`."""
+        return self._groups(groups)
+
+    def __getitem__(self, index: int) -> AsyncEnvHandle:
+        """One environment."""
+        return AsyncEnvHandle(self, self._index(index))
+
+    def __iter__(self) -> Iterator[AsyncEnvHandle]:
+        """The environments, one after the other."""
+        return (AsyncEnvHandle(self, i) for i in range(self.num_envs))
 
     def render(self, env_ids: Sequence[int] | None = None) -> Pending[list[Any]]:
         """Render every environment, or some of them; a frame each, in the order of their ids."""
-        return self._pending(self._engine.ask("render", env_ids=env_ids), list)
+        ticket = self._begin_ask("render", env_ids=env_ids)
+        return self._pending(ticket, list)
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> Pending[list[Any]]:
         """Call a method of every environment, or read an attribute; an answer each."""
-        return self._pending(self._engine.ask("call", (name, args, kwargs)), list)
+        ticket = self._begin_ask("call", (name, args, kwargs))
+        return self._pending(ticket, list)
 
     def get_attr(self, name: str) -> Pending[list[Any]]:
         """Read an attribute of every environment; see :meth:`agym.Envs.get_attr`."""
-        ticket = self._engine.ask("get_attr", name)
+        ticket = self._begin_ask("get_attr", name)
         return self._pending(ticket, lambda values: self._attributes(name, values))
 
     def set_attr(self, name: str, values: Any) -> Pending[None]:
         """Set an attribute of every environment; see :meth:`agym.Envs.set_attr`."""
-        ticket = self._engine.ask("set_attr", name, self._each(name, values))
+        ticket = self._begin_ask("set_attr", name, self._each(name, values))
         return self._pending(ticket, lambda _: None)
 
     async def aclose(self) -> None:
@@ -171,3 +220,70 @@ class AsyncEnvs(Face):
             self._engine.release()
         if error is not None:
             raise error
+
+
+class AsyncEnvHandle:
+    """One environment of many: a coroutine of its own can play it.
+
+    Its operations and those of whole batches mix; the environment runs them as dispatched.
+    """
+
+    def __init__(self, envs: AsyncEnvs, index: int) -> None:
+        """Name the environment."""
+        self._envs = envs
+        self.index = index
+        self.observation_space = envs.single_observation_space
+        self.action_space = envs.single_action_space
+
+    @property
+    def _ids(self) -> Sequence[int]:
+        return self._envs._global([self.index])
+
+    def _ask(self, kind: str, shared: Any = None) -> Pending[Any]:
+        ticket = self._envs._begin_ask(kind, shared, None, [self.index])
+        return self._envs._pending(ticket, itemgetter(0))
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> Pending[tuple[Any, dict[str, Any]]]:
+        """Reset it; gives ``observation, info``."""
+        ids = self._ids
+        seeds = None if seed is None else [seed]
+        ticket = self._envs._engine.reset(seeds, options, ids, about=tuple(ids))
+        return self._envs._pending(ticket, self._one_reset)
+
+    def step(self, action: Any) -> Pending[tuple[Any, float, bool, bool, dict[str, Any]]]:
+        """Step it; gives ``observation, reward, terminated, truncated, info``.
+
+        Raises:
+            UsageError: At once: the action is not what its space wants; nothing was sent.
+            BusyError: At once: its last step is still in flight.
+            ResetNeededError: At once: it was not reset, or raised.
+        """
+        ticket = self._envs._engine.step([action], self._ids)
+        return self._envs._pending(ticket, self._one_step)
+
+    def render(self) -> Pending[Any]:
+        """Render it."""
+        return self._ask("render")
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> Pending[Any]:
+        """Call a method, or read an attribute."""
+        return self._ask("call", (name, args, kwargs))
+
+    def close(self) -> Pending[None]:
+        """Close it alone, once it has done what was dispatched; the others go on."""
+        ticket = self._envs._engine.retire(self._ids[0])
+        return self._envs._pending(ticket, itemgetter(0))
+
+    def _one_reset(self, result: ResetResult) -> tuple[Any, dict[str, Any]]:
+        return self._envs._layout.rows(result.observations, 1)[0], result.infos[0]
+
+    def _one_step(self, result: StepResult) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        observation = self._envs._layout.rows(result.observations, 1)[0]
+        reward, terminated, truncated = (column.tolist()[0] for column in result[1:4])
+        return observation, reward, terminated, truncated, result.infos[0]
+
+    def __repr__(self) -> str:
+        """Its place among the others."""
+        return f"{self._envs!r}[{self.index}]"

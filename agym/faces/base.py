@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import copy
+from collections.abc import Sequence
+from typing import Any, Literal, Self, overload
 
+import numpy as np
 from gymnasium import Space, spaces
 from gymnasium.vector.utils import batch_space
 
+from agym.core.arguments import parse_env_ids, take_mask
 from agym.core.attributes import Marker
 from agym.core.engine import Engine
-from agym.core.results import ResetResult, StepResult
+from agym.core.ready import Ready
+from agym.core.results import Batch, ResetResult, StepResult
+from agym.core.ticket import Ticket
 from agym.errors import UsageError
 from agym.executors.base import Executor
 
@@ -49,6 +55,9 @@ class Face:
         self.output = output
         self._engine = engine
         self._executor = executor
+        # The ids of a group's environments (see ``split``), ``None`` for all.
+        self._ids: list[int] | None = None
+        self._ready = Ready()
 
     def _describe(self) -> None:
         """Tell what the environments are like, once they are made."""
@@ -88,6 +97,74 @@ class Face:
             return result
         observations, infos = result
         return ResetResult(self._layout.rows(observations, len(infos)), infos)
+
+    def _batch_result(self, batch: Batch) -> Batch:
+        env_ids = batch.env_ids
+        if self._ids is not None:
+            env_ids = np.searchsorted(self._ids, env_ids)
+        if self.output == "array":
+            return batch._replace(env_ids=env_ids)
+        return Batch(env_ids.tolist(), *self._step_result(StepResult(*batch[1:])))
+
+    @overload
+    def _global(self, env_ids: None) -> Sequence[int] | None: ...
+    @overload
+    def _global(self, env_ids: Sequence[int]) -> Sequence[int]: ...
+    def _global(self, env_ids: Sequence[int] | None) -> Sequence[int] | None:
+        """Ids of the engine's for those of a group."""
+        if self._ids is None:
+            return env_ids
+        local = parse_env_ids(env_ids, self.num_envs)
+        if env_ids is not None and [*local] != [*env_ids]:
+            raise UsageError(f"env_ids of a group must ascend: {env_ids!r}")
+        return [self._ids[i] for i in local]
+
+    def _begin_ask(
+        self,
+        kind: str,
+        shared: Any = None,
+        each: list[Any] | None = None,
+        env_ids: Sequence[int] | None = None,
+    ) -> Ticket:
+        """Begin to render, call, or look up."""
+        return self._engine.ask(kind, shared, each, self._global(env_ids))
+
+    def _begin_reset(
+        self,
+        seed: int | Sequence[int | None] | None,
+        options: dict[str, Any] | None,
+        env_ids: Sequence[int] | None,
+    ) -> Ticket:
+        """Begin a reset; in a group, the mask and a list of seeds are for its environments."""
+        if self._ids is None:
+            return self._engine.reset(seed, options, env_ids)
+        options, masked = take_mask(options, self.num_envs)
+        env_ids = masked if env_ids is None else env_ids
+        return self._engine.reset(seed, options, self._global(env_ids), about=tuple(self._ids))
+
+    def _groups(self, count: int) -> list[Self]:
+        """Deal the environments of each worker to groups: copies of this face with fewer ids."""
+        if not isinstance(count, int) or not 1 <= count <= self.num_envs:
+            raise UsageError(f"split({count!r}): take 1 to {self.num_envs} groups, one per env")
+        if self._ids is not None:
+            raise UsageError("a group cannot be split again: split the whole into more groups")
+        ids: list[list[int]] = [[] for _ in range(count)]
+        dealt = 0
+        for span in self._executor.ranges:
+            for k, i in enumerate(span):
+                group = k * count // len(span) if len(span) >= count else (dealt + k) % count
+                ids[group].append(i)
+            dealt += len(span)
+        return [self._group(some) for some in ids]
+
+    def _group(self, ids: list[int]) -> Self:
+        group = copy.copy(self)
+        group.num_envs = len(ids)
+        group._ids = ids
+        group._ready = Ready()
+        group.observation_space = group._batch(self.single_observation_space)
+        group.action_space = group._batch(self.single_action_space)
+        return group
 
     def _attributes(self, name: str, values: list[Any]) -> list[Any]:
         missing = [i for i, value in enumerate(values) if value is Marker.MISSING]

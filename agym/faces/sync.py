@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
+from agym.core.arguments import check_batch_size
 from agym.core.attributes import Marker
 from agym.core.engine import Engine
 from agym.core.interrupts import Uninterrupted
-from agym.core.results import ResetResult, StepResult
+from agym.core.results import Batch, ResetResult, StepResult
 from agym.core.ticket import Ticket
 from agym.errors import AgymError, ClosedError, UsageError
 from agym.executors.base import Executor
@@ -76,7 +78,7 @@ class Envs(Face):
             EnvError: An environment raised.
             WorkerDied: A worker ended.
         """
-        return self._reset_result(self._do(self._engine.reset, seed, options, env_ids))
+        return self._reset_result(self._do(self._begin_reset, seed, options, env_ids))
 
     def step(self, actions: Any, *, env_ids: Sequence[int] | None = None) -> StepResult:
         """Step every environment, or some of them.
@@ -93,15 +95,75 @@ class Envs(Face):
             StepTimeout: The deadline passed.
             WorkerDied: A worker ended.
         """
-        return self._step_result(self._do(self._engine.step, actions, env_ids))
+        return self._step_result(self._do(self._engine.step, actions, self._global(env_ids)))
+
+    def send(self, actions: Any, *, env_ids: Sequence[int] | None = None) -> None:
+        """Begin a step of every environment, or some of them; :meth:`recv` gives the results.
+
+        Args:
+            actions: One action per environment, as for :meth:`step`.
+            env_ids: Which environments, in ascending order, ``None`` for all.
+
+        Raises:
+            UsageError: Wrong number, shape or dtype of actions; nothing was sent.
+            BusyError: An environment still steps, or its last result was not received.
+            ResetNeededError: An environment was not reset, or raised; nothing was sent.
+        """
+        with Uninterrupted():
+            self._engine.send(actions, self._global(env_ids), self._ready)
+
+    def recv(
+        self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None
+    ) -> Batch:
+        """Wait until some environments that were sent have ended their step, and take them.
+
+        Args:
+            min_envs: Wait for so many, or for all that are left if these are fewer.
+            max_envs: Take at most so many, the oldest first; ``None`` for all that are there.
+            timeout: Seconds from now, after which what is there is taken, if only nothing.
+
+        Raises:
+            UsageError: Nothing was sent that was not received.
+            EnvError: An environment raised; the others are there for the next call.
+            StepTimeout: Environments missed the deadline; likewise.
+            WorkerDied: A worker ended; likewise.
+        """
+        check_batch_size(min_envs, max_envs, timeout)
+        end = None if timeout is None else time.monotonic() + timeout
+        batch: Batch | None = None
+        with Uninterrupted():
+            while batch is None:
+                left = None if end is None else max(0.0, end - time.monotonic())
+                receiver = self._engine.expect(self._ready, min_envs, left)
+                try:
+                    self._waiter.wait(receiver.ticket)
+                    batch = self._engine.receive(receiver, max_envs)
+                finally:
+                    self._engine.forget(receiver)
+        return self._batch_result(batch)
+
+    def ready(
+        self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None
+    ) -> Iterator[Batch]:
+        """Receive again and again, until nothing is left that was sent; see :meth:`recv`."""
+        while self._ready.left or self._ready.errors:
+            yield self.recv(min_envs, max_envs, timeout)
+
+    def split(self, groups: int) -> list[Self]:
+        """Deal the environments to groups over the same workers, each with this whole face.
+
+        While one group steps, something else can be done for another. A group counts its
+        environments from 0; errors name them as the whole does. Closing one closes all.
+        """
+        return self._groups(groups)
 
     def render(self, env_ids: Sequence[int] | None = None) -> list[Any]:
         """Render every environment, or some of them; a frame each, in the order of their ids."""
-        return list(self._do(self._engine.ask, "render", None, None, env_ids))
+        return list(self._do(self._begin_ask, "render", None, None, env_ids))
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
         """Call a method of every environment, or read an attribute; an answer each."""
-        return list(self._do(self._engine.ask, "call", (name, args, kwargs)))
+        return list(self._do(self._begin_ask, "call", (name, args, kwargs)))
 
     def get_attr(self, name: str) -> list[Any]:
         """Read an attribute of every environment or of a wrapper around it; dots are allowed.
@@ -109,7 +171,7 @@ class Envs(Face):
         Raises:
             AttributeError: There is none.
         """
-        return self._attributes(name, self._do(self._engine.ask, "get_attr", name))
+        return self._attributes(name, self._do(self._begin_ask, "get_attr", name))
 
     def set_attr(self, name: str, values: Any) -> None:
         """Set an attribute of every environment.
@@ -118,7 +180,7 @@ class Envs(Face):
             name: The attribute, dots allowed.
             values: A list or tuple with a value per environment, or one value for all.
         """
-        self._do(self._engine.ask, "set_attr", name, self._each(name, values))
+        self._do(self._begin_ask, "set_attr", name, self._each(name, values))
 
     def parallel(self, function: Callable[..., Any], *iterables: Iterable[Any]) -> list[Any]:
         """Call a function once per environment, concurrently in threads, and list the answers.
@@ -233,14 +295,15 @@ class EnvHandle:
         """Reset it; gives ``observation, info``."""
         envs = self._envs
         seeds = None if seed is None else [seed]
-        reset = partial(envs._engine.reset, narrow=True)
-        observations, infos = envs._do(reset, seeds, options, [self.index])
+        ids = envs._global([self.index])
+        reset = partial(envs._engine.reset, about=tuple(ids))
+        observations, infos = envs._do(reset, seeds, options, ids)
         return envs._layout.rows(observations, 1)[0], infos[0]
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Step it; gives ``observation, reward, terminated, truncated, info``."""
         envs = self._envs
-        result = envs._do(envs._engine.step, [action], [self.index])
+        result = envs._do(envs._engine.step, [action], envs._global([self.index]))
         observation = envs._layout.rows(result.observations, 1)[0]
         reward, terminated, truncated = (column.tolist()[0] for column in result[1:4])
         return observation, reward, terminated, truncated, result.infos[0]

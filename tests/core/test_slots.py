@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agym.core.layout import Layout
-from agym.core.slots import PLANES, SlotTable, write_rows
+from agym.core.operations import PLANES
+from agym.core.slots import SlotTable, write_rows
 
 from ..same import same_array
 from ..strategies import FLOATS, SHAPES, SIGNED, UNSIGNED

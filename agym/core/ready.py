@@ -1,0 +1,50 @@
+"""Ready: environments whose sent step has ended, the oldest first, until a batch takes them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from agym.core.operations import Extras
+
+
+class Ready:
+    """What was sent and is not yet received.
+
+    Attributes:
+        flying: How many environments still step.
+        ids: The environments that have ended, the oldest first.
+        extras: What does not fit into their rows.
+        errors: What went wrong, to be raised once each.
+    """
+
+    def __init__(self) -> None:
+        """Nothing was sent."""
+        self.flying = 0
+        self.ids: deque[int] = deque()
+        self.extras = Extras()
+        self.errors: deque[BaseException] = deque()
+
+    @property
+    def left(self) -> int:
+        """How many environments can still be received."""
+        return self.flying + len(self.ids)
+
+    def has(self, count: int) -> bool:
+        """Whether a batch can be given: of so many, or of all that there are, or an error."""
+        return bool(self.errors) or len(self.ids) >= min(count, self.left)
+
+    def arrive(self, ids: Iterable[int], failed: set[int], extras: Extras | None) -> None:
+        """Some have ended; of those that failed there is nothing to receive."""
+        for i in ids:
+            self.flying -= 1
+            if i not in failed:
+                self.ids.append(i)
+        if extras is not None:
+            self.extras.merge(extras)
+
+    def take(self, count: int | None) -> tuple[list[int], Extras]:
+        """Take the oldest, at most so many, and what goes with them."""
+        number = len(self.ids) if count is None else min(count, len(self.ids))
+        ids = [self.ids.popleft() for _ in range(number)]
+        return ids, self.extras.take(ids)
