@@ -1,7 +1,7 @@
 """agym: many Gymnasium environments concurrently, behind an asyncio face."""
 
 from agym.core.async_env import AsyncEnv
-from agym.core.results import ResetResult, StepResult
+from agym.core.results import Batch, ResetResult, StepResult
 from agym.errors import (
     AgymError,
     BusyError,
@@ -13,16 +13,20 @@ from agym.errors import (
     UsageError,
     WorkerDied,
 )
-from agym.faces.aio import AsyncEnvs, Pending
+from agym.faces.aio import AsyncEnvHandle, AsyncEnvs, Pending
 from agym.faces.sync import EnvHandle, Envs
 from agym.make import make, make_async
+from agym.rollout import Rollout, rollout
+from agym.run import run
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AgymError",
     "AsyncEnv",
+    "AsyncEnvHandle",
     "AsyncEnvs",
+    "Batch",
     "BusyError",
     "ClosedError",
     "EnvError",
@@ -32,10 +36,13 @@ __all__ = [
     "Pending",
     "ResetNeededError",
     "ResetResult",
+    "Rollout",
     "StepResult",
     "StepTimeout",
     "UsageError",
     "WorkerDied",
     "make",
     "make_async",
+    "rollout",
+    "run",
 ]

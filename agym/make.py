@@ -21,8 +21,8 @@ from agym.core.autoreset import parse_mode
 from agym.core.engine import Engine
 from agym.core.making import Factory, is_coroutine_env
 from agym.errors import UsageError
-from agym.executors.asyncio import AsyncioExecutor
 from agym.executors.base import Executor, Placement
+from agym.executors.coroutine import AsyncioExecutor
 from agym.executors.process import ProcessExecutor
 from agym.executors.serial import SerialExecutor
 from agym.executors.thread import ThreadExecutor

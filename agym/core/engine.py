@@ -176,22 +176,26 @@ class Engine:
             ResetNeededError: An environment must be reset first.
         """
         ids, each = self._write(actions, env_ids)
+        if env_ids is not None and [*ids] != [*env_ids]:
+            raise UsageError(f"env_ids of a step must ascend, as its results do: {env_ids!r}")
         return self._dispatch("step", ids, each)
 
     def _write(self, actions: Any, env_ids: Sequence[int] | None) -> tuple[Ids, list[Any] | None]:
-        """Check that environments can step, and write their actions."""
-        ids: Ids = self._all
-        if env_ids is not None:
-            ids = parse_env_ids(env_ids, self.num_envs)
-            if list(ids) != list(env_ids):
-                raise UsageError(f"env_ids of a step must ascend, as its actions do: {env_ids!r}")
+        """Check that environments can step, and write their actions, given in any order."""
+        ids = given = parse_env_ids(env_ids, self.num_envs)
         if not (self._fine and self._order.idle):
             self._check(ids)
             self._check_steppable(ids)
-        return ids, write_actions(self.table.action, self.table.actions, actions, ids)
+        if env_ids is not None:
+            given = tuple(int(i) for i in env_ids)
+        each = write_actions(self.table.action, self.table.actions, actions, given)
+        if each is not None and env_ids is not None:
+            by_id = dict(zip(given, each, strict=True))
+            each = [by_id[i] for i in ids]
+        return ids, each
 
     def send(self, actions: Any, env_ids: Sequence[int] | None, ready: Ready) -> None:
-        """Step environments, each of which goes to ``ready`` when it has ended.
+        """Step environments, in any order; each goes to ``ready`` when it has ended.
 
         Raises:
             UsageError: Wrong number, shape or dtype of actions.

@@ -141,7 +141,7 @@ class AsyncEnvs(Face):
         ticket = self._engine.step(actions, self._global(env_ids))
         return self._pending(ticket, self._step_result)
 
-    def send(self, actions: Any, *, env_ids: Sequence[int] | None = None) -> None:
+    def send(self, actions: Any, env_ids: Sequence[int] | None = None) -> None:
         """Begin a step of every environment, or some of them; see :meth:`agym.Envs.send`."""
         self._engine.send(actions, self._global(env_ids), self._ready)
 

@@ -115,9 +115,7 @@ class Face:
         if self._ids is None:
             return env_ids
         local = parse_env_ids(env_ids, self.num_envs)
-        if env_ids is not None and [*local] != [*env_ids]:
-            raise UsageError(f"env_ids of a group must ascend: {env_ids!r}")
-        return [self._ids[i] for i in local]
+        return [self._ids[i] for i in (local if env_ids is None else env_ids)]
 
     def _begin_ask(
         self,
@@ -141,6 +139,11 @@ class Face:
         options, masked = take_mask(options, self.num_envs)
         env_ids = masked if env_ids is None else env_ids
         return self._engine.reset(seed, options, self._global(env_ids), about=tuple(self._ids))
+
+    @property
+    def env_ids(self) -> list[int]:
+        """Ids of these environments: all, or in a group those that they have in the whole."""
+        return [*range(self.num_envs)] if self._ids is None else [*self._ids]
 
     def _groups(self, count: int) -> list[Self]:
         """Deal the environments of each worker to groups: copies of this face with fewer ids."""

@@ -97,12 +97,12 @@ class Envs(Face):
         """
         return self._step_result(self._do(self._engine.step, actions, self._global(env_ids)))
 
-    def send(self, actions: Any, *, env_ids: Sequence[int] | None = None) -> None:
+    def send(self, actions: Any, env_ids: Sequence[int] | None = None) -> None:
         """Begin a step of every environment, or some of them; :meth:`recv` gives the results.
 
         Args:
             actions: One action per environment, as for :meth:`step`.
-            env_ids: Which environments, in ascending order, ``None`` for all.
+            env_ids: Which environments, in any order, ``None`` for all.
 
         Raises:
             UsageError: Wrong number, shape or dtype of actions; nothing was sent.
