@@ -97,17 +97,69 @@ def assert_same(ours: Any, theirs: Any) -> None:
         assert ours == theirs or (ours != ours and theirs != theirs)
 
 
+class AsCoroutine:
+    """An ordinary environment in a coroutine one's clothes. It blocks its loop: only for tests."""
+
+    def __init__(self, factory: Callable[[], gymnasium.Env[Any, Any]]) -> None:
+        """Make the ordinary one."""
+        self._env = factory()
+
+    async def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Reset it, a turn of the loop later."""
+        await asyncio.sleep(0)
+        return self._env.reset(seed=seed, options=options)
+
+    async def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Step it, a turn of the loop later."""
+        await asyncio.sleep(0)
+        return self._env.step(action)
+
+    async def render(self) -> Any:
+        """Render it."""
+        return self._env.render()
+
+    async def close(self) -> None:
+        """Close it."""
+        self._env.close()
+
+    def __getattr__(self, name: str) -> Any:
+        """All else is its own."""
+        return getattr(self._env, name)
+
+
 class ExecutorConformance:
-    """The suite. Each test makes its environments on the subclass's backend."""
+    """The suite. Each test makes its environments on the subclass's backend.
+
+    Attributes:
+        backend: The backend.
+        workers: Its number of workers.
+        coroutines: Whether to give it coroutine environments.
+    """
 
     backend: ClassVar[Backend]
     workers: ClassVar[int] = 2
+    coroutines: ClassVar[bool] = False
 
     # Drawn spaces per test and mode; executors that start slowly draw fewer.
     examples: ClassVar[int] = 10
 
     def _make(self, env: Any, num_envs: int | None = None, **options: Any) -> Any:
+        env = self._env(env)
         return make(env, num_envs, backend=self._backend(), workers=self.workers, **options)
+
+    def _make_async(self, env: Any, num_envs: int | None = None, **options: Any) -> Any:
+        env = self._env(env)
+        return make_async(env, num_envs, backend=self._backend(), workers=self.workers, **options)
+
+    def _env(self, env: Any) -> Any:
+        """The environment, or the environments, of the kind that the backend takes."""
+        if not self.coroutines:
+            return env
+        if isinstance(env, list):
+            return [partial(AsCoroutine, factory) for factory in env]
+        return partial(AsCoroutine, partial(gymnasium.make, env) if isinstance(env, str) else env)
 
     def _backend(self) -> Backend:
         return type(self).backend  # through the class: a function must not become a method
@@ -151,9 +203,7 @@ class ExecutorConformance:
         """Both faces give the same arrays."""
 
         async def rounds(seed: int) -> list[Any]:
-            async with make_async(
-                "CartPole-v1", 5, backend=self._backend(), workers=self.workers, autoreset=mode
-            ) as envs:
+            async with self._make_async("CartPole-v1", 5, autoreset=mode) as envs:
                 envs.action_space.seed(seed)
                 reset = await envs.reset(seed=seed)
                 steps = [await envs.step(envs.action_space.sample()) for _ in range(60)]
@@ -170,9 +220,7 @@ class ExecutorConformance:
 
         async def main() -> None:
             env = partial(RandomEnv, spaces.Discrete(3), spaces.Discrete(2))
-            async with make_async(
-                env, 4, backend=self._backend(), workers=self.workers, autoreset="disabled"
-            ) as envs:
+            async with self._make_async(env, 4, autoreset="disabled") as envs:
                 await envs.reset(seed=0)
                 pending: Sequence[Any] = [
                     envs.step(envs.action_space.sample()),
@@ -242,9 +290,7 @@ class ExecutorConformance:
         """Unless the first has ended by then, the second raises; neither is lost or doubled."""
 
         async def main() -> None:
-            async with make_async(
-                FaultyEnv, 3, backend=self._backend(), workers=self.workers
-            ) as envs:
+            async with self._make_async(FaultyEnv, 3) as envs:
                 await envs.reset()
                 taken = 0
                 for _ in range(20):
@@ -264,7 +310,7 @@ class ExecutorConformance:
         """Also with operations under way."""
 
         async def main() -> None:
-            envs = await make_async("CartPole-v1", 4, backend=self._backend(), workers=self.workers)
+            envs = await self._make_async("CartPole-v1", 4)
             envs.reset(seed=0)
             await envs.aclose()
             await envs.aclose()

@@ -104,6 +104,17 @@ class TestProcess(ExecutorConformance):
     backend = "process"
 
 
+class TestAsyncio(ExecutorConformance):
+    backend = "asyncio"
+    coroutines = True
+    examples = 50
+
+
+class TestProcessWithCoroutines(ExecutorConformance):
+    backend = "process"
+    coroutines = True
+
+
 class TestStranger(ExecutorConformance):
     backend = QueueExecutor
     examples = 25
