@@ -82,9 +82,8 @@ def judge(
         for work in works:
             if work.work == aim.work:
                 ratio = work.ratio(aim.row, aim.against)
-                met = None if ratio is None else ratio >= aim.factor
                 text = f"{aim.work}: {aim.row} against {aim.against}"
-                verdicts.append(Verdict(text, aim.factor, ratio, met))
+                verdicts.append(Verdict.on_ratio(text, aim.factor, ratio))
     if startup is not None and startup.work == STARTUP_WORK.name:
         verdicts += _judge_startup(startup, startup_aims)
     return tuple(verdicts)

@@ -1,30 +1,21 @@
-"""Alternation: what is compared is measured in turns, so that a slow minute slows all alike.
-
-::
-
-    make all -> [ A B C ] [ B C A ] [ C A B ] ... -> close all
-                one repetition: a slice of each
-"""
+"""The throughput of all systems on one work: make all, measure them in turns, close all."""
 
 from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 
 from agym.bench.processes import descendants_time, others_time
+from agym.bench.progress import Tell
 from agym.bench.results import BARE, BOUND, Row, Settings, WorkResult
 from agym.bench.system import System
 from agym.bench.systems import SYSTEMS
+from agym.bench.turns import RUN_IN, in_turns
 from agym.bench.works import Actions, Work, sample_actions
 from agym.errors import AgymError
 
-# Before each slice a system runs in for this part of it, unmeasured: caches fill, and the
-# scheduler finds places for workers that have just slept.
-RUN_IN = 0.25
-
-Tell = Callable[[str], None]
 
 
 def measure(work: Work, settings: Settings, tell: Tell) -> WorkResult:
@@ -67,15 +58,13 @@ def _alternate(
     """
     rates: dict[str, list[float]] = {system.name: [] for system in systems}
     idle, others, begun = 0.0, others_time(), time.monotonic()
-    for turn in range(settings.repeats):
-        for place in range(len(systems)):
-            system = systems[(turn + place) % len(systems)]
-            tell(f"{turn + 1}/{settings.repeats} {system.name}")
-            system.run(settings.seconds * RUN_IN)
-            before = descendants_time()
-            rates[system.name].append(system.run(settings.seconds))
-            if system.name == BARE:
-                idle += descendants_time() - before
+    for turn, system in in_turns(systems, settings.repeats):
+        tell(f"{turn + 1}/{settings.repeats} {system.name}")
+        system.run(settings.seconds * RUN_IN)
+        before = descendants_time()
+        rates[system.name].append(system.run(settings.seconds))
+        if system.name == BARE:
+            idle += descendants_time() - before
     others, elapsed = others_time() - others, time.monotonic() - begun
     return rates, idle / (settings.repeats * settings.seconds), max(0.0, others) / elapsed
 

@@ -32,7 +32,7 @@ def save_plot(report: Report, path: Path) -> None:
         panel.set_axis_off()
     workers = report.settings.workers
     figure.suptitle(f"Steps of environments per second, {workers} workers (dashed: {BOUND})")
-    figure.supxlabel(machine_line(report), fontsize=6, wrap=True)
+    figure.supxlabel(machine_line(report.machine), fontsize=6, wrap=True)
     figure.savefig(path, format="png", dpi=150)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from statistics import median
 
 from rich.console import Group, RenderableType
@@ -43,7 +43,7 @@ def throughput_table(report: Report) -> Table:
     table = Table(
         title=f"Throughput, {settings.workers} workers: steps of environments per second,"
         f" median of {settings.repeats} × {settings.seconds:g} s in turns",
-        caption="\n".join([machine_line(report), *notes(report)]),
+        caption="\n".join([machine_line(report.machine), *notes(report)]),
         caption_justify="left",
     )
     table.add_column("work", no_wrap=True)
@@ -64,13 +64,14 @@ def _add_work(table: Table, work: WorkResult) -> None:
             row.system,
             f"{row.rate:,.0f}",
             f"{row.spread:.0%}",
-            *(_ratio(work.ratio(row.system, other)) for other in AGAINST),
+            *(ratio_cell(work.ratio(row.system, other)) for other in AGAINST),
             style="bold" if row.system.startswith("agym") else None,
         )
     table.add_section()
 
 
-def _ratio(ratio: float | None) -> str:
+def ratio_cell(ratio: float | None) -> str:
+    """A ratio, or a dash where there is none."""
     return "–" if ratio is None else f"{ratio:.2f}"
 
 
@@ -90,23 +91,24 @@ def startup_table(startup: StartupResult) -> Table:
     return table
 
 
-def aims_table(aims: tuple[Verdict, ...]) -> Table:
+def aims_table(
+    aims: tuple[Verdict, ...], title: str = "Aims, for two workers on two cores"
+) -> Table:
     """What was aimed at, and what came of it."""
-    table = Table(title="Aims, for two workers on two cores")
+    table = Table(title=title)
     table.add_column("aim")
     for name in ("wanted", "measured"):
         table.add_column(name, justify="right")
     table.add_column("")
     for aim in aims:
-        sign = "≥" if aim.unit == "×" else "<"
         measured = "–" if aim.measured is None else f"{aim.measured:.2f} {aim.unit}"
-        table.add_row(aim.aim, f"{sign} {aim.wanted:g} {aim.unit}", measured, MARKS[aim.met])
+        table.add_row(aim.aim, f"{aim.sign} {aim.wanted:g} {aim.unit}", measured, MARKS[aim.met])
     return table
 
 
-def machine_line(report: Report) -> str:
+def machine_line(described: Mapping[str, str]) -> str:
     """The machine in one line."""
-    machine = dict(report.machine)
+    machine = dict(described)
     parts = [machine.pop("cpu", ""), f"{machine.pop('cores', '?')} cores"]
     parts += [machine.pop("system", ""), machine.pop("python", "")]
     return ", ".join([*parts, *(f"{name} {version}" for name, version in machine.items())])

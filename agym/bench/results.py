@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 # Grows when the JSON changes in a way that readers must know about.
 FORMAT = 1
@@ -51,7 +54,7 @@ class Row:
     @property
     def spread(self) -> float:
         """Slowest to fastest slice, as a part of the median."""
-        return (max(self.rates) - min(self.rates)) / self.rate
+        return spread(self.rates)
 
 
 @dataclass(frozen=True)
@@ -115,6 +118,7 @@ class Verdict:
         measured: What it is, ``None`` where it could not be measured.
         met: Whether that is good enough, ``None`` where it could not be measured.
         unit: ``"×"`` for factors, else the limit's unit.
+        at_most: Whether a factor is one to keep, not one to reach.
     """
 
     aim: str
@@ -122,6 +126,24 @@ class Verdict:
     measured: float | None
     met: bool | None
     unit: str = "×"
+    at_most: bool = False
+
+    @classmethod
+    def on_ratio(
+        cls, aim: str, wanted: float, measured: float | None, *, at_most: bool = False
+    ) -> Verdict:
+        """Hold a ratio against the factor to reach, or to keep."""
+        met = None
+        if measured is not None:
+            met = measured <= wanted if at_most else measured >= wanted
+        return cls(aim, wanted, measured, met, at_most=at_most)
+
+    @property
+    def sign(self) -> str:
+        """How what is measured has to compare with what is wanted."""
+        if self.unit != "×":
+            return "<"
+        return "≤" if self.at_most else "≥"
 
 
 @dataclass(frozen=True)
@@ -144,7 +166,7 @@ class Report:
 
     def to_json(self) -> str:
         """Everything, with all slices, as JSON."""
-        return json.dumps({"format": FORMAT, **asdict(self)}, indent=2, ensure_ascii=False) + "\n"
+        return to_json(self)
 
     @classmethod
     def from_json(cls, text: str) -> Report:
@@ -158,6 +180,16 @@ class Report:
             startup=None if startup is None else StartupResult(**_tuples(startup)),
             aims=tuple(Verdict(**aim) for aim in data["aims"]),
         )
+
+
+def to_json(record: DataclassInstance) -> str:
+    """A run and all that is in it as JSON."""
+    return json.dumps({"format": FORMAT, **asdict(record)}, indent=2, ensure_ascii=False) + "\n"
+
+
+def spread(values: Sequence[float]) -> float:
+    """Smallest to largest, as a part of the median."""
+    return (max(values) - min(values)) / median(values)
 
 
 def _work(data: dict[str, Any]) -> WorkResult:

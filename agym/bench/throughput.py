@@ -7,25 +7,21 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from agym.bench.aims import judge
 from agym.bench.extras import require
 from agym.bench.machine import describe_machine
 from agym.bench.measure import measure
+from agym.bench.output import JsonFile, check_writable, deliver
 from agym.bench.plot import save_plot
+from agym.bench.progress import progress_bar
 from agym.bench.report import show
 from agym.bench.results import Report, Settings, StartupResult, WorkResult
 from agym.bench.startup import STARTUP_WORK, measure_startup
 from agym.bench.works import WORKS, Work, parse_work
-from agym.errors import UsageError
 
 # What to write in place of a work for the start-up.
 STARTUP = "start-up"
-
-# Width of tables where the output is no terminal.
-FILE_WIDTH = 120
 
 EXAMPLES = f"""Examples:
 
@@ -52,9 +48,7 @@ def throughput(
     ] = Settings.seconds,
     repeats: Annotated[int, typer.Option(min=1, help="Slices of each system.")] = Settings.repeats,
     workers: Annotated[int, typer.Option(min=1, help="Worker processes.")] = Settings.workers,
-    json: Annotated[
-        Path | None, typer.Option(dir_okay=False, help="File for all that was measured.")
-    ] = None,
+    json: JsonFile = None,
     plot: Annotated[Path | None, typer.Option(dir_okay=False, help="File for a PNG chart.")] = None,
 ) -> None:
     """Measure steps per second of agym and of other runners, in turns within one run.
@@ -65,16 +59,11 @@ def throughput(
     require("psutil", "bench")
     if plot is not None:
         require("matplotlib", "bench")
-    for path in (json, plot):
-        if path is not None and not path.parent.is_dir():
-            raise UsageError(f"{path} cannot be written: there is no folder {path.parent}")
+    check_writable(json, plot)
     chosen = [parse_work(text) for text in works if text != STARTUP] if works else WORKS
     wants_startup = not works or STARTUP in works
     report = run(chosen, Settings(seconds, repeats, workers), wants_startup=wants_startup)
-    console = Console()
-    Console(width=None if console.is_terminal else FILE_WIDTH).print(show(report))
-    if json is not None:
-        json.write_text(report.to_json(), encoding="utf-8")
+    deliver(show(report), report.to_json(), json)
     if plot is not None:
         save_plot(report, plot)
 
@@ -83,23 +72,12 @@ def run(works: Sequence[Work], settings: Settings, *, wants_startup: bool) -> Re
     """Measure, with progress on stderr that is drawn only between two slices."""
     results: list[WorkResult] = []
     startup: StartupResult | None = None
-    columns = TextColumn("{task.description:20}"), BarColumn(), TimeElapsedColumn()
-    with Progress(
-        *columns, TextColumn("{task.fields[doing]}"),
-        console=Console(stderr=True), auto_refresh=False, transient=True,
-    ) as progress:  # fmt: skip
-        task = progress.add_task("", total=len(works) + wants_startup, doing="")
-
-        def tell(doing: str) -> None:
-            progress.update(task, doing=doing, refresh=True)
-
+    with progress_bar(len(works) + wants_startup) as bar:
         if wants_startup:
-            progress.update(task, description=STARTUP)
-            tell(f"{STARTUP_WORK.name}, {settings.workers} workers")
-            startup = measure_startup(STARTUP_WORK, settings.workers, settings.repeats)
-            progress.advance(task)
+            with bar.part(STARTUP) as tell:
+                tell(f"{STARTUP_WORK.name}, {settings.workers} workers")
+                startup = measure_startup(STARTUP_WORK, settings.workers, settings.repeats)
         for work in works:
-            progress.update(task, description=work.name)
-            results.append(measure(work, settings, tell))
-            progress.advance(task)
+            with bar.part(work.name) as tell:
+                results.append(measure(work, settings, tell))
     return Report(describe_machine(), settings, tuple(results), startup, judge(results, startup))

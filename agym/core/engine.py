@@ -13,8 +13,7 @@ Each environment runs its operations in the order of dispatch (``core/order.py``
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from itertools import count
 from typing import Any, Protocol
 
@@ -24,6 +23,7 @@ from gymnasium.vector import AutoresetMode
 from agym.core.actions import write_actions
 from agym.core.arguments import Ids, parse_env_ids, parse_seeds, take_mask
 from agym.core.collect import Collector
+from agym.core.health import Health
 from agym.core.layout import Layout
 from agym.core.operations import (
     CLOSE,
@@ -34,28 +34,19 @@ from agym.core.operations import (
     Death,
     Description,
     Extras,
-    Failure,
     Operation,
     Outcome,
 )
 from agym.core.order import Order
 from agym.core.ready import Ready
 from agym.core.results import Batch
+from agym.core.sent import Receiver, Sent
 from agym.core.slots import SlotTable
 from agym.core.ticket import Ticket
-from agym.errors import AgymError, BusyError, ClosedError, ResetNeededError, UsageError
+from agym.errors import AgymError, BusyError, ClosedError, UsageError
 
 # How long a worker may take to close its environments, then to end, before the next resort.
 GRACE_SECONDS = (5.0, 1.0, 1.0)
-
-
-@dataclass(eq=False)
-class Receiver:
-    """A call that waits for a batch of so many environments."""
-
-    ready: Ready
-    count: int
-    ticket: Ticket
 
 
 class Runs(Protocol):
@@ -116,15 +107,8 @@ class Engine:
         # The plane of the latest full batch; full batches alternate.
         self._plane = 0
         self._order = Order(num_envs)
-        # By environment: why it cannot step, and how its worker died.
-        self._unready: dict[int, str] = dict.fromkeys(self._all, "has not been reset yet")
-        self._dead: dict[int, Death] = {}
-        self._retired: set[int] = set()
-        # Open, not closing, and every environment alive and reset: nothing to check before a step.
-        self._fine = False
-        # Whose step was sent, and not received yet; and calls that wait to receive.
-        self._sent: dict[int, Ready] = {}
-        self._receivers: list[Receiver] = []
+        self._health = Health(num_envs)
+        self._sent = Sent()
 
     # ---------------------------------------------------------------- life
 
@@ -143,8 +127,8 @@ class Engine:
         """
         if self._closing is not None:
             return
-        self._fine = False
-        for ticket in [*self._tickets.values(), *(r.ticket for r in self._receivers)]:
+        self._health.fine = False
+        for ticket in self._all_tickets():
             ticket.finish(error=ClosedError("the environments were closed meanwhile"))
         self._closing = self._tickets[CLOSE] = Ticket(CLOSE, "close", self._all)
         resorts = (self._executor.close, self._executor.terminate, self._executor.kill)
@@ -183,7 +167,7 @@ class Engine:
     def _write(self, actions: Any, env_ids: Sequence[int] | None) -> tuple[Ids, list[Any] | None]:
         """Check that environments can step, and write their actions, given in any order."""
         ids = given = parse_env_ids(env_ids, self.num_envs)
-        if not (self._fine and self._order.idle):
+        if self._closing or not (self._health.fine and self._order.idle):
             self._check(ids)
             self._check_steppable(ids)
         if env_ids is not None:
@@ -202,21 +186,14 @@ class Engine:
             BusyError: An environment has a step in flight, or a result that was not received.
             ResetNeededError: An environment must be reset first.
         """
-        if self._sent:
-            self.poll()
-            for i in parse_env_ids(env_ids, self.num_envs):
-                if i in self._sent:
-                    raise BusyError(
-                        f"the last step that was sent to environment {i} has not been received:"
-                        " recv() it before the next"
-                    )
+        self.poll()
+        self._sent.check(parse_env_ids(env_ids, self.num_envs))
         ids, each = self._write(actions, env_ids)
-        ready.flying += len(ids)
-        self._sent.update(dict.fromkeys(ids, ready))
+        self._sent.add(ids, ready)
         try:
             self._dispatch("step", ids, each, ready=ready)
         except BaseException:
-            self._forget_sent(ids)
+            self._sent.drop(ids)
             raise
 
     def expect(self, ready: Ready, count: int, timeout: float | None) -> Receiver:
@@ -227,16 +204,10 @@ class Engine:
         """
         self._check(())
         self.poll()
-        if not ready.left and not ready.errors:
-            raise UsageError("there is nothing to receive: send(actions) first")
         ticket = Ticket(next(self._numbers), "recv", ())
         if timeout is not None:
             ticket.deadline = time.monotonic() + timeout
-        receiver = Receiver(ready, count, ticket)
-        if ready.has(count):
-            ticket.finish()
-        self._receivers.append(receiver)
-        return receiver
+        return self._sent.wait(ready, count, ticket)
 
     def receive(self, receiver: Receiver, most: int | None) -> Batch | None:
         """Take a batch; ``None`` if another call was quicker, and it is worth waiting again.
@@ -244,29 +215,13 @@ class Engine:
         Raises:
             EnvError: An environment raised; what the others did is there for the next call.
         """
-        self._receivers.remove(receiver)
         receiver.ticket.result()
-        ready = receiver.ready
-        if ready.errors:
-            raise ready.errors.popleft()
-        deadline = receiver.ticket.deadline
-        in_time = deadline is None or time.monotonic() < deadline
-        if in_time and not (ready.ids and ready.has(receiver.count)):
-            return None
-        ids, extras = ready.take(most)
-        for i in ids:
-            del self._sent[i]
-        return self._collector.batch(ids, extras)
+        taken = self._sent.take(receiver, most)
+        return None if taken is None else self._collector.batch(*taken)
 
-    def forget(self, receiver: Receiver) -> None:
-        """A call that waited gave up; nothing was taken."""
-        if receiver in self._receivers:
-            self._receivers.remove(receiver)
-
-    def _forget_sent(self, ids: Iterable[int]) -> None:
-        """Nothing will come of these steps."""
-        for i in ids:
-            self._sent.pop(i).flying -= 1
+    def leave(self, receiver: Receiver) -> None:
+        """A call that waited has what it wanted, or gave up."""
+        self._sent.leave(receiver)
 
     def reset(
         self,
@@ -296,7 +251,7 @@ class Engine:
         self._check(ids)
         ticket = self._dispatch("reset", ids, seeds, options)
         ticket.about = about or self._all
-        self._mark_ready(ids)  # a step may be sent right behind
+        self._health.mark_ready(ids)  # a step may be sent right behind
         return ticket
 
     def ask(
@@ -315,8 +270,7 @@ class Engine:
         """Close one environment, behind what it has to do; it takes nothing any more."""
         self._check((env_id,))
         ticket = self._dispatch("retire", (env_id,), None)
-        self._retired.add(env_id)
-        self._fine = False
+        self._health.retire(env_id)
         return ticket
 
     # ---------------------------------------------------------------- checks
@@ -328,14 +282,7 @@ class Engine:
             raise ClosedError(
                 "the environments are not open yet: use `async with` or `await` first"
             )
-        if self._retired:
-            for i in ids:
-                if i in self._retired:
-                    raise ClosedError(f"environment {i} is closed: leave it out of env_ids")
-        if self._dead:
-            for i in ids:
-                if i in self._dead:
-                    raise self._dead[i].to_exception()
+        self._health.check(ids)
 
     def _check_steppable(self, ids: Ids) -> None:
         if not self._order.idle:
@@ -345,13 +292,7 @@ class Engine:
                 raise BusyError(
                     f"environment {busy} is still stepping: await that step before the next"
                 )
-        if self._unready:
-            unready = [i for i in ids if i in self._unready]
-            if unready:
-                raise ResetNeededError(
-                    f"environment {unready[0]} {self._unready[unready[0]]}: call"
-                    f" reset(env_ids={unready[:8]}{'...' if len(unready) > 8 else ''}) first"
-                )
+        self._health.check_ready(ids)
 
     # ---------------------------------------------------------------- dispatch
 
@@ -389,9 +330,7 @@ class Engine:
         except BaseException as error:
             # Arguments that cannot be sent, or Ctrl-C inside a serial step: the call is off.
             if operation.kind in ROW_KINDS and not isinstance(error, AgymError):
-                reason = f"was interrupted in {operation.kind}"
-                self._unready.update(dict.fromkeys(ticket.ids, reason))
-                self._fine = False
+                self._health.interrupt(ticket.ids, operation.kind)
             ticket.finish(error=error)
             self._drop(ticket)
             raise
@@ -413,20 +352,22 @@ class Engine:
             if ticket.expired:
                 self._free(ticket, range(start, stop), extras)
             elif ticket.ready is not None:
-                self._arrive(ticket.ready, ticket, range(start, stop), extras)
+                self._arrive(ticket, range(start, stop), extras)
             if ticket.remaining == 0 and ticket is not self._closing:
                 self._end(ticket)
             elif ticket.deadline is not None:
                 ticket.ended += (range(start, stop),)
         if self._closing is not None and not self._closing.done and self._executor.ended:
             extras = self._closing.extras
-            self._closing.finish(error=None if extras is None else self._blame("close", extras))
+            self._closing.finish(
+                error=None if extras is None else self._health.blame("close", extras)
+            )
 
     def _end(self, ticket: Ticket) -> None:
         """Every environment has ended its part."""
         if ticket.kind == "reset":
-            self._mark_ready(ticket.ids)
-        error = None if ticket.extras is None else self._blame(ticket.kind, ticket.extras)
+            self._health.mark_ready(ticket.ids)
+        error = None if ticket.extras is None else self._health.blame(ticket.kind, ticket.extras)
         value: Any = None
         if ticket.expired or ticket.ready is not None:
             pass  # dropped, but what it means for the environments is not; or received apart
@@ -457,54 +398,21 @@ class Engine:
             self._collector.note_some(ticket, ids, extras)
         self._release(ticket, ids)
 
-    def _arrive(self, ready: Ready, ticket: Ticket, ids: range, extras: Extras | None) -> None:
+    def _arrive(self, ticket: Ticket, ids: range, extras: Extras | None) -> None:
         """A part of a step that was sent has ended."""
         failed: set[int] = set()
+        error = None
         if extras is not None and extras.problems:
             for problem in extras.problems:
                 failed.update(problem.env_ids if isinstance(problem, Death) else [problem.env_id])
             # A worker that died is told once, not for each of its environments.
-            known = extras.problems[0] in self._dead.values()
-            error = self._blame("step", extras)
-            if error is not None and not known:
-                ready.errors.append(error)
+            known = extras.problems[0] in self._health.dead.values()
+            error = self._health.blame("step", extras)
+            error = None if known else error
             extras.problems.clear()
         self._free(ticket, ids, extras)
-        ready.arrive(ids, failed, extras)
-        for i in failed.intersection(ids):
-            del self._sent[i]
-        self._tell_receivers()
-
-    def _tell_receivers(self) -> None:
-        for receiver in self._receivers:
-            if receiver.ready.has(receiver.count):
-                receiver.ticket.finish()
-
-    def _blame(self, kind: str, extras: Extras) -> BaseException | None:
-        """Turn what went wrong into the error to raise, and remember what it means."""
-        problems = extras.problems
-        if kind == "close":  # a worker that is dead is closed
-            problems = [problem for problem in problems if isinstance(problem, Failure)]
-        if not problems:
-            return None
-        self._fine = False
-        for problem in problems:
-            if isinstance(problem, Death):
-                self._dead.update(dict.fromkeys(problem.env_ids, problem))
-            elif problem.operation in ROW_KINDS:
-                self._unready[problem.env_id] = f"raised in its last {problem.operation}"
-        errors = [problem.to_exception() for problem in problems]
-        if len(errors) == 1:
-            return errors[0]
-        if kind == "make":
-            errors[0].add_note(f"{len(errors) - 1} more constructors failed in other workers")
-            return errors[0]
-        return ExceptionGroup(f"{len(errors)} environments failed in {kind}", errors)
-
-    def _mark_ready(self, ids: Ids) -> None:
-        for i in ids:
-            self._unready.pop(i, None)
-        self._fine = not (self._unready or self._dead or self._retired or self._closing)
+        self._sent.arrive([i for i in ids if i not in failed], extras)
+        self._sent.drop(failed.intersection(ids), error)
 
     def _describe(self, ticket: Ticket, error: BaseException | None) -> BaseException | None:
         """All workers have made their environments: compare, and lay out the table."""
@@ -534,11 +442,10 @@ class Engine:
         Returns:
             Seconds until the next deadline, ``None`` if there is none.
         """
-        if self._timeout is None and not self._receivers:
+        if self._timeout is None and not self._sent.receivers:
             return None
         now = time.monotonic()
-        tickets = [*self._tickets.values(), *(receiver.ticket for receiver in self._receivers)]
-        waiting = [t for t in tickets if t.deadline is not None and not t.done]
+        waiting = [t for t in self._all_tickets() if t.deadline is not None and not t.done]
         for ticket in waiting:
             assert ticket.deadline is not None
             if ticket.deadline > now:
@@ -556,7 +463,7 @@ class Engine:
             for ids in ticket.ended:
                 self._free(ticket, ids, ticket.extras)
         else:
-            assert ticket.error is not None
-            self._forget_sent(ticket.late())
-            ticket.ready.errors.append(ticket.error)
-            self._tell_receivers()
+            self._sent.drop(ticket.late(), ticket.error)
+
+    def _all_tickets(self) -> list[Ticket]:
+        return [*self._tickets.values(), *(receiver.ticket for receiver in self._sent.receivers)]

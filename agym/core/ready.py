@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
 
 from agym.core.operations import Extras
 
@@ -33,15 +32,6 @@ class Ready:
     def has(self, count: int) -> bool:
         """Whether a batch can be given: of so many, or of all that there are, or an error."""
         return bool(self.errors) or len(self.ids) >= min(count, self.left)
-
-    def arrive(self, ids: Iterable[int], failed: set[int], extras: Extras | None) -> None:
-        """Some have ended; of those that failed there is nothing to receive."""
-        for i in ids:
-            self.flying -= 1
-            if i not in failed:
-                self.ids.append(i)
-        if extras is not None:
-            self.extras.merge(extras)
 
     def take(self, count: int | None) -> tuple[list[int], Extras]:
         """Take the oldest, at most so many, and what goes with them."""

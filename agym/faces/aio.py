@@ -162,7 +162,7 @@ class AsyncEnvs(Face):
                 await self._waiter.waiting(receiver.ticket)
                 batch = self._engine.receive(receiver, max_envs)
             finally:
-                self._engine.forget(receiver)
+                self._engine.leave(receiver)
         return self._batch_result(batch)
 
     async def ready(

@@ -139,7 +139,7 @@ class Envs(Face):
                     self._waiter.wait(receiver.ticket)
                     batch = self._engine.receive(receiver, max_envs)
                 finally:
-                    self._engine.forget(receiver)
+                    self._engine.leave(receiver)
         return self._batch_result(batch)
 
     def ready(

@@ -1,0 +1,151 @@
+"""``agym bench io``: how much longer a round takes than the wait that all its steps share.
+
+Every environment waits equally long in every step and computes nothing, so the ideal round,
+``await envs.step(actions)``, takes just as long, however many environments there are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from agym.bench.comparison import Compared, Comparison, show_comparison
+from agym.bench.machine import describe_machine
+from agym.bench.output import JsonFile, check_writable, deliver
+from agym.bench.progress import Tell, progress_bar
+from agym.bench.results import Verdict
+from agym.bench.waiting_envs import SleepingEnv, WaitingEnv
+from agym.executors.supervisor import new_loop
+from agym.make import make_async
+
+EXAMPLES = """Examples:
+
+agym bench io
+
+agym bench io --backend thread
+
+agym bench io --backend process --num-envs 2000 --delay 0.5 --json result.json
+"""
+
+# The wait that the aims below are for, in seconds.
+DELAY = 0.1
+
+
+class Backend(Enum):
+    """Where environments can wait."""
+
+    asyncio = "asyncio"
+    process = "process"
+    thread = "thread"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where environments wait, and what is aimed at there.
+
+    Attributes:
+        backend: The backend.
+        env: Makes an environment that waits for so many seconds in every step.
+        num_envs: How many, by default and for the aim.
+        factor: How many times the wait a round may take.
+        workers: Gives the number of workers for so many environments, ``None`` without workers.
+        where: What the environments share, in words.
+    """
+
+    backend: Backend
+    env: Callable[[float], Any]
+    num_envs: int
+    factor: float
+    workers: Callable[[int], int | None]
+    where: str
+
+    def name(self, num_envs: int) -> str:
+        """Its row in tables."""
+        return f"{num_envs:,} environments {self.where}"
+
+
+PLACES = (
+    Place(Backend.asyncio, WaitingEnv, 1_000, 1.08, lambda n: None, "on one event loop"),
+    Place(Backend.process, WaitingEnv, 10_000, 1.3, lambda n: 2, "over 2 worker processes"),
+    Place(Backend.thread, SleepingEnv, 256, 1.2, lambda n: n, "in a thread each"),
+)
+
+# What is measured if nothing else is asked for.
+DEFAULT = (Backend.asyncio, Backend.process)
+
+
+def io(
+    backend: Annotated[
+        Backend | None, typer.Option(help="Where they wait.", show_default="asyncio and process")
+    ] = None,
+    num_envs: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="How many environments.",
+            show_default=", ".join(f"{place.num_envs:,} for {place.backend.value}" for place in PLACES),
+        ),
+    ] = None,
+    delay: Annotated[
+        float, typer.Option(min=0.001, help="Seconds that each waits in every step.")
+    ] = DELAY,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds, after one unmeasured.")] = 10,
+    json: JsonFile = None,
+) -> None:
+    """Measure rounds of environments that wait, against the wait itself.
+
+    They are coroutine environments, with --backend thread ordinary ones that block.
+    """
+    check_writable(json)
+    wanted = DEFAULT if backend is None else (backend,)
+    rows, aims = [], []
+    with progress_bar(len(wanted)) as bar:
+        for place in (place for place in PLACES if place.backend in wanted):
+            count = num_envs or place.num_envs
+            with bar.part(place.backend.value) as tell, asyncio.Runner(loop_factory=new_loop) as loop:
+                seconds = loop.run(measure_rounds(place, count, delay, rounds, tell))
+            times = tuple(1000 * each for each in seconds)
+            row = Compared(place.name(count), times, (1000 * delay,) * rounds)
+            rows.append(row)
+            if (count, delay) == (place.num_envs, DELAY):
+                aim = f"{row.name}: a round against the wait"
+                aims.append(Verdict.on_ratio(aim, place.factor, row.ratio, at_most=True))
+    settings = {"delay": delay, "rounds": rounds}
+    title = f"Rounds of environments that wait {1000 * delay:g} ms, median of {rounds}"
+    comparison = Comparison(
+        title, "ms", describe_machine(), settings, tuple(rows), aims=tuple(aims)
+    )
+    deliver(show_comparison(comparison), comparison.to_json(), json)
+
+
+async def measure_rounds(
+    place: Place, num_envs: int, delay: float, rounds: int, tell: Tell
+) -> list[float]:
+    """Make the environments and time their rounds.
+
+    Returns:
+        Seconds of each round but the first.
+    """
+    tell(f"making {num_envs:,} environments")
+    seconds = []
+    async with make_async(
+        partial(place.env, delay), num_envs,
+        backend=place.backend.value, workers=place.workers(num_envs),
+    ) as envs:  # fmt: skip
+        await envs.reset(seed=0)
+        actions = np.zeros(num_envs, np.int64)
+        for i in range(1 + rounds):
+            tell(f"round {i} of {rounds}")
+            begun = time.perf_counter()
+            await envs.step(actions)
+            seconds.append(time.perf_counter() - begun)
+        tell("closing")
+    return seconds[1:]

@@ -1,0 +1,137 @@
+"""``agym bench overlap``: a backward pass while the environments step.
+
+::
+
+    step alone            [ step     ]
+    backward alone                    [ backward ]
+    one after the other   [ step     ][ backward ]
+    overlapped            [ step     ]
+                          [ backward ]             ideal: the longer of the two
+
+The environments live in one worker process, and torch has one thread: a core for each. Within
+a repetition the four take turns at every single round, and count by their means, for rounds
+are not equally long: the longer of two means is the ideal, where the mean of the longer ones
+would be a generous one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from itertools import cycle
+from statistics import mean, median
+from typing import Annotated, Any
+
+import typer
+
+from agym.bench.backward import backward_pass
+from agym.bench.comparison import Compared, Comparison, show_comparison
+from agym.bench.extras import how_to_get, installed
+from agym.bench.machine import describe_machine
+from agym.bench.output import JsonFile, check_writable, deliver
+from agym.bench.progress import Tell, progress_bar
+from agym.bench.results import Verdict
+from agym.bench.turns import in_turns
+from agym.bench.works import Work, parse_work, sample_actions
+from agym.executors.supervisor import new_loop
+from agym.faces.aio import AsyncEnvs
+from agym.make import make_async
+
+EXAMPLES = """Examples:
+
+agym bench overlap
+
+agym bench overlap CartPole-v1:1024 --repeats 5 --json result.json
+"""
+
+WORK, FACTOR = Work("HumanoidStandup-v5", 16), 1.05
+
+STEP, BACKWARD = "step alone", "backward alone"
+ONE_BY_ONE, OVERLAPPED = "one after the other", "overlapped"
+KINDS = (STEP, BACKWARD, ONE_BY_ONE, OVERLAPPED)
+
+# Rounds of stepping before anything is measured; the last of them tell how long one takes.
+RUN_IN_ROUNDS = 50
+
+
+def overlap(
+    work: Annotated[
+        str, typer.Argument(metavar="WORK", help="ID:N for N environments.")
+    ] = f"{WORK.env_id}:{WORK.num_envs}",
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of each in a repetition.")] = 25,
+    repeats: Annotated[int, typer.Option(min=1, help="Repetitions.")] = 9,
+    json: JsonFile = None,
+) -> None:
+    """Measure a step of all environments and a backward pass in torch, overlapped.
+
+    The backward pass is sized to take as long as the step.
+    """
+    check_writable(json)
+    chosen = parse_work(work)
+    missing = chosen.missing() or (None if installed("torch") else how_to_get("torch", "sb3"))
+    rows: tuple[Compared, ...] = ()
+    if missing is None:
+        with progress_bar(1) as bar, bar.part(chosen.name) as tell:
+            with asyncio.Runner(loop_factory=new_loop) as loop:
+                rows = loop.run(measure_overlap(chosen, rounds, repeats, tell))
+    aims = []
+    if chosen == WORK:
+        ratio = rows[-1].ratio if rows else None
+        aim = f"{chosen.name}: the pair overlapped against the longer of the two"
+        aims.append(Verdict.on_ratio(aim, FACTOR, ratio, at_most=True))
+    comparison = Comparison(
+        f"{chosen.name} in 1 worker process, and a backward pass: median of {repeats} × {rounds}",
+        "ms",
+        describe_machine(),
+        {"work": work, "rounds": rounds, "repeats": repeats},
+        rows,
+        () if missing is None else (f"{chosen.name}: {missing}",),
+        tuple(aims),
+    )
+    deliver(show_comparison(comparison), comparison.to_json(), json)
+
+
+async def measure_overlap(
+    work: Work, rounds: int, repeats: int, tell: Tell
+) -> tuple[Compared, ...]:
+    """Measure the four kinds in turns; in milliseconds, the ideals of the pairs beside them."""
+    tell("making environments")
+    actions = cycle(sample_actions(work).batches)
+    times: dict[str, list[float]] = {kind: [] for kind in KINDS}
+    async with make_async(work.factory, work.num_envs, backend="process", workers=1) as envs:
+        await envs.reset(seed=0)
+        seconds = [await _run(STEP, envs, next(actions), _nothing) for _ in range(RUN_IN_ROUNDS)]
+        tell("sizing the backward pass")
+        with backward_pass(median(seconds[RUN_IN_ROUNDS // 2 :])) as backward:
+            for i in range(repeats):
+                tell(f"{i + 1}/{repeats}")
+                taken: dict[str, list[float]] = {kind: [] for kind in KINDS}
+                for _, kind in in_turns(KINDS, rounds):
+                    taken[kind].append(await _run(kind, envs, next(actions), backward))
+                for kind in KINDS:
+                    times[kind].append(1000 * mean(taken[kind]))
+    longer = tuple(map(max, times[STEP], times[BACKWARD]))
+    pairs = (ONE_BY_ONE, OVERLAPPED)
+    return tuple(
+        Compared(kind, tuple(times[kind]), longer if kind in pairs else ()) for kind in KINDS
+    )
+
+
+async def _run(
+    kind: str, envs: AsyncEnvs, actions: Any, backward: Callable[[], None]
+) -> float:
+    """One round of a kind; gives seconds."""
+    begun = time.perf_counter()
+    if kind == STEP:
+        await envs.step(actions)
+    elif kind == BACKWARD:
+        backward()
+    elif kind == ONE_BY_ONE:
+        await envs.step(actions)
+        backward()
+    else:
+        pending = envs.step(actions)
+        backward()
+        await pending
+    return time.perf_counter() - begun

@@ -1,0 +1,90 @@
+"""Health: which environments can be used, and why the others cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from agym.core.arguments import Ids
+from agym.core.operations import ROW_KINDS, Death, Extras, Failure
+from agym.errors import ClosedError, ResetNeededError
+
+
+class Health:
+    """What is the matter with each environment.
+
+    Attributes:
+        fine: Every environment is alive and reset: there is nothing to check before a step.
+        dead: How the worker of an environment died.
+    """
+
+    def __init__(self, num_envs: int) -> None:
+        """Begin with environments that were never reset."""
+        self.fine = False
+        self.dead: dict[int, Death] = {}
+        self._retired: set[int] = set()
+        self._unready = dict.fromkeys(range(num_envs), "has not been reset yet")
+
+    def check(self, ids: Iterable[int]) -> None:
+        """Refuse environments that take nothing any more.
+
+        Raises:
+            ClosedError: One was closed by itself.
+            WorkerDied: The worker of one died.
+        """
+        if self._retired or self.dead:
+            for i in ids:
+                if i in self._retired:
+                    raise ClosedError(f"environment {i} is closed: leave it out of env_ids")
+                if i in self.dead:
+                    raise self.dead[i].to_exception()
+
+    def check_ready(self, ids: Iterable[int]) -> None:
+        """Refuse environments that cannot step.
+
+        Raises:
+            ResetNeededError: One was not reset, or raised since.
+        """
+        if self._unready:
+            unready = [i for i in ids if i in self._unready]
+            if unready:
+                raise ResetNeededError(
+                    f"environment {unready[0]} {self._unready[unready[0]]}: call"
+                    f" reset(env_ids={unready[:8]}{'...' if len(unready) > 8 else ''}) first"
+                )
+
+    def mark_ready(self, ids: Ids) -> None:
+        """Environments are reset, or will be before anything else."""
+        for i in ids:
+            self._unready.pop(i, None)
+        self.fine = not (self._unready or self.dead or self._retired)
+
+    def interrupt(self, ids: Ids, kind: str) -> None:
+        """Something broke off a step or a reset."""
+        self._unready.update(dict.fromkeys(ids, f"was interrupted in {kind}"))
+        self.fine = False
+
+    def retire(self, env_id: int) -> None:
+        """An environment is closed by itself."""
+        self._retired.add(env_id)
+        self.fine = False
+
+    def blame(self, kind: str, extras: Extras) -> BaseException | None:
+        """Turn what went wrong into the error to raise, and remember what it means."""
+        problems = extras.problems
+        if kind == "close":  # a worker that is dead is closed
+            problems = [problem for problem in problems if isinstance(problem, Failure)]
+        if not problems:
+            return None
+        self.fine = False
+        for problem in problems:
+            if isinstance(problem, Death):
+                self.dead.update(dict.fromkeys(problem.env_ids, problem))
+            elif problem.operation in ROW_KINDS:
+                self._unready[problem.env_id] = f"raised in its last {problem.operation}"
+        errors = [problem.to_exception() for problem in problems]
+        if len(errors) == 1:
+            return errors[0]
+        if kind == "make":
+            errors[0].add_note(f"{len(errors) - 1} more constructors failed in other workers")
+            return errors[0]
+        return ExceptionGroup(f"{len(errors)} environments failed in {kind}", errors)
