@@ -172,7 +172,7 @@ def _make(
                 f"unknown option {name!r}: did you mean {option!r}? If it is for the environment,"
                 f" pass a factory: lambda: gymnasium.make(..., {name}=...)"
             )
-    if backend == "auto" and is_coroutine_env(env):
+    if backend == "auto" and is_coroutine_env(_class_of(env)):
         backend = "asyncio"
     executor_class = BACKENDS.get(backend) if isinstance(backend, str) else backend
     if not callable(executor_class):
@@ -184,6 +184,15 @@ def _make(
     )
     engine = Engine(executor, len(factories), autoreset=mode, timeout=timeout, copy=copy)
     return face(engine, executor, output)
+
+
+def _class_of(env: Any) -> Any:
+    """What a factory calls, as far as it can be told without calling it."""
+    if isinstance(env, list | tuple) and env:
+        env = env[0]
+    while isinstance(env, partial):
+        env = env.func
+    return env
 
 
 def _check_count(name: str, value: Any) -> int:
