@@ -10,7 +10,6 @@ and ends each of them by itself::
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import copy
 import inspect
 from collections import deque
@@ -52,8 +51,7 @@ class CoroutineHost(Host):
         """
         super().__init__(factories, first, autoreset)
         self._tell = tell
-        limit = max_concurrency
-        self._limit: Any = contextlib.nullcontext() if limit is None else asyncio.Semaphore(limit)
+        self._limit = None if max_concurrency is None else asyncio.Semaphore(max_concurrency)
         n = len(factories)
         self._queues: list[deque[tuple[Operation, Any]]] = [deque() for _ in range(n)]
         self._tasks: dict[int, asyncio.Task[None]] = {}
@@ -85,8 +83,11 @@ class CoroutineHost(Host):
         try:
             while queue:
                 operation, argument = queue.popleft()
-                async with self._limit:
+                if self._limit is None:
                     extras = await self._run(i, operation, argument)
+                else:
+                    async with self._limit:
+                        extras = await self._run(i, operation, argument)
                 self._tell(operation, self.first + i, extras)
         finally:
             del self._tasks[i]
@@ -150,12 +151,8 @@ class CoroutineHost(Host):
     def _store(self, i: int, plane: int, result: Any) -> Extras | None:
         """Write a row; what does not fit into it is returned."""
         slot = self.first + i
-        observation, reward, terminated, truncated, info = result
-        row = self._rows.plane(plane, slot, slot + 1)
-        objects = self._rows.write(row.observations, [observation], slot)
-        row.rewards[0] = reward
-        row.terminated[0] = terminated
-        row.truncated[0] = truncated
+        *row, info = result
+        objects = self._rows.store(plane, slot, *row)
         if not info and objects is None:
             return None
         infos = {slot: own_info(info)} if info else {}

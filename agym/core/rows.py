@@ -58,6 +58,24 @@ class Rows:
             layout.join([column[i] for column in columns], objects[i]) for i in range(stop - start)
         ]
 
+    def store(
+        self,
+        plane: int,
+        slot: int,
+        observation: Any,
+        reward: Any,
+        terminated: Any,
+        truncated: Any,
+    ) -> dict[int, list[Any]] | None:
+        """Write the results of one environment; see :meth:`write`."""
+        whole = self._table.planes[plane]
+        blocks = [block[slot : slot + 1] for block in whole.observations]
+        objects = self.write(blocks, [observation], slot)
+        whole.rewards[slot] = reward
+        whole.terminated[slot] = terminated
+        whole.truncated[slot] = truncated
+        return objects
+
     def write(
         self, blocks: list[Array], observations: Sequence[Any], start: int
     ) -> dict[int, list[Any]] | None:

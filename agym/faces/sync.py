@@ -312,6 +312,16 @@ class EnvHandle:
         """Render it."""
         return self._envs.render([self.index])[0]
 
+    def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """Call a method, or read an attribute."""
+        envs = self._envs
+        return envs._do(envs._begin_ask, "call", (name, args, kwargs), None, [self.index])[0]
+
+    def close(self) -> None:
+        """Close it alone; the others go on."""
+        envs = self._envs
+        envs._do(envs._engine.retire, envs._global([self.index])[0])
+
     def __repr__(self) -> str:
         """Its place among the others."""
         return f"{self._envs!r}[{self.index}]"
