@@ -215,6 +215,29 @@ class ExecutorConformance:
             steps = [envs.step(envs.action_space.sample()) for _ in range(60)]
         assert_same(asyncio.run(rounds(3)), [reset, *steps])
 
+    @pytest.mark.parametrize("mode", MODES)
+    def test_sent_steps_are_received_once(self, mode: str) -> None:
+        """In batches of any environments, and each as serial's plain step gives it."""
+        env = partial(RandomEnv, spaces.Dict(a=spaces.Box(0, 1, (2,)), b=spaces.Text(4)))
+        env = partial(env, spaces.Discrete(3))
+        with (
+            self._make(env, 5, autoreset=mode) as ours,
+            make(env, 5, backend="serial", autoreset=mode) as theirs,
+        ):
+            ours.reset(seed=3)
+            theirs.reset(seed=3)
+            for k in range(30):
+                actions = [(k + i) % 3 for i in range(5)]
+                wanted = theirs.step(actions)
+                ours.send(actions)
+                received = []
+                for batch in ours.ready(min_envs=2, max_envs=3):
+                    for row, i in enumerate(batch.env_ids):
+                        got = [column[row] for column in batch[1:]]
+                        assert_same(got, [column[i] for column in wanted])
+                    received += batch.env_ids
+                assert sorted(received) == [0, 1, 2, 3, 4]
+
     def test_operations_of_one_environment_keep_their_order(self) -> None:
         """Step, render, reset and render again, all dispatched before any is awaited."""
 

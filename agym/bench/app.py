@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import typer
 
-from agym.bench.throughput import EXAMPLES, throughput
+from agym.bench import io, overlap, stragglers, throughput
 
-app = typer.Typer(
-    help="Measure agym against other runners, side by side.", no_args_is_help=True, epilog=EXAMPLES
-)
-app.command(epilog=EXAMPLES)(throughput)
+EXAMPLES = """Examples:
+
+agym bench throughput CartPole-v1:8
+
+agym bench io
+
+agym bench overlap
+
+agym bench stragglers
+"""
+
+app = typer.Typer(help="Measure agym, side by side.", no_args_is_help=True, epilog=EXAMPLES)
+app.command(epilog=throughput.EXAMPLES)(throughput.throughput)
+app.command(epilog=io.EXAMPLES)(io.io)
+app.command(epilog=overlap.EXAMPLES)(overlap.overlap)
+app.command(epilog=stragglers.EXAMPLES)(stragglers.stragglers)
 
 
 @app.callback()
 def bench() -> None:
-    """Measure agym against other runners, side by side."""
+    """Measure agym against other runners, and against what would be ideal, side by side."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
@@ -43,7 +44,7 @@ def backward_pass(seconds: float) -> Iterator[Callable[[], None]]:
 
 def _build(torch: Any, batch: int) -> Callable[[], None]:
     layers: list[Any] = []
-    for width, following in zip(WIDTHS, WIDTHS[1:], strict=False):
+    for width, following in pairwise(WIDTHS):
         layers += [torch.nn.Linear(width, following), torch.nn.Tanh()]
     network = torch.nn.Sequential(*layers)
     loss = network(torch.randn(batch, WIDTHS[0])).square().mean()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
@@ -60,7 +60,7 @@ class Comparison:
 
     def to_json(self) -> str:
         """Everything, with all repetitions, as JSON."""
-        return to_json(self)
+        return to_json(asdict(self))
 
 
 def show_comparison(comparison: Comparison) -> RenderableType:

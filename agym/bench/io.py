@@ -6,7 +6,6 @@ Every environment waits equally long in every step and computes nothing, so the 
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,8 +21,8 @@ from agym.bench.machine import describe_machine
 from agym.bench.output import JsonFile, check_writable, deliver
 from agym.bench.progress import Tell, progress_bar
 from agym.bench.results import Verdict
+from agym.bench.runner import new_runner
 from agym.bench.waiting_envs import SleepingEnv, WaitingEnv
-from agym.executors.supervisor import new_loop
 from agym.make import make_async
 
 EXAMPLES = """Examples:
@@ -91,7 +90,9 @@ def io(
         typer.Option(
             min=1,
             help="How many environments.",
-            show_default=", ".join(f"{place.num_envs:,} for {place.backend.value}" for place in PLACES),
+            show_default=", ".join(
+                f"{place.num_envs:,} for {place.backend.value}" for place in PLACES
+            ),
         ),
     ] = None,
     delay: Annotated[
@@ -110,8 +111,8 @@ def io(
     with progress_bar(len(wanted)) as bar:
         for place in (place for place in PLACES if place.backend in wanted):
             count = num_envs or place.num_envs
-            with bar.part(place.backend.value) as tell, asyncio.Runner(loop_factory=new_loop) as loop:
-                seconds = loop.run(measure_rounds(place, count, delay, rounds, tell))
+            with bar.part(place.backend.value) as tell, new_runner() as runner:
+                seconds = runner.run(measure_rounds(place, count, delay, rounds, tell))
             times = tuple(1000 * each for each in seconds)
             row = Compared(place.name(count), times, (1000 * delay,) * rounds)
             rows.append(row)

@@ -17,7 +17,6 @@ from agym.bench.works import Actions, Work, sample_actions
 from agym.errors import AgymError
 
 
-
 def measure(work: Work, settings: Settings, tell: Tell) -> WorkResult:
     """Measure all systems on one work, in turns.
 

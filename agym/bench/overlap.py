@@ -16,9 +16,8 @@ would be a generous one.
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import cycle
 from statistics import mean, median
 from typing import Annotated, Any
@@ -32,9 +31,9 @@ from agym.bench.machine import describe_machine
 from agym.bench.output import JsonFile, check_writable, deliver
 from agym.bench.progress import Tell, progress_bar
 from agym.bench.results import Verdict
+from agym.bench.runner import new_runner
 from agym.bench.turns import in_turns
 from agym.bench.works import Work, parse_work, sample_actions
-from agym.executors.supervisor import new_loop
 from agym.faces.aio import AsyncEnvs
 from agym.make import make_async
 
@@ -72,9 +71,8 @@ def overlap(
     missing = chosen.missing() or (None if installed("torch") else how_to_get("torch", "sb3"))
     rows: tuple[Compared, ...] = ()
     if missing is None:
-        with progress_bar(1) as bar, bar.part(chosen.name) as tell:
-            with asyncio.Runner(loop_factory=new_loop) as loop:
-                rows = loop.run(measure_overlap(chosen, rounds, repeats, tell))
+        with progress_bar(1) as bar, bar.part(chosen.name) as tell, new_runner() as runner:
+            rows = runner.run(measure_overlap(chosen, rounds, repeats, tell))
     aims = []
     if chosen == WORK:
         ratio = rows[-1].ratio if rows else None
@@ -118,9 +116,11 @@ async def measure_overlap(
     )
 
 
-async def _run(
-    kind: str, envs: AsyncEnvs, actions: Any, backward: Callable[[], None]
-) -> float:
+def _nothing() -> None:
+    """Do nothing, where there is no backward pass yet."""
+
+
+async def _run(kind: str, envs: AsyncEnvs, actions: Any, backward: Callable[[], None]) -> float:
     """One round of a kind; gives seconds."""
     begun = time.perf_counter()
     if kind == STEP:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import multiprocessing
 import time
 from typing import Any
@@ -11,9 +10,9 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
 from agym.bench.bare import Bare, BareAtOnce
 from agym.bench.extras import installed, require
+from agym.bench.runner import new_runner
 from agym.bench.system import System
 from agym.bench.works import Work
-from agym.executors.supervisor import new_loop
 from agym.make import make, make_async
 
 
@@ -88,7 +87,7 @@ class AgymProcessAsync(System):
     name = "agym process async"
 
     def make(self, work: Work, workers: int) -> Any:
-        self._runner = asyncio.Runner(loop_factory=new_loop)
+        self._runner = new_runner()
         envs = make_async(work.factory, work.num_envs, backend="process", workers=workers)
 
         async def open_all() -> None:

@@ -12,10 +12,11 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium import Space
 from gymnasium.spaces import Box, Discrete
 
 OBSERVATIONS = Box(-1.0, 1.0, (4,), np.float32)
-ACTIONS = Discrete(2)
+ACTIONS: Space[Any] = Discrete(2)
 
 Observation = np.ndarray[Any, np.dtype[np.float32]]
 

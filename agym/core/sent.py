@@ -88,8 +88,8 @@ class Sent:
 
     def leave(self, receiver: Receiver) -> None:
         """A call waits no longer."""
-        if receiver in self.receivers:
-            self.receivers.remove(receiver)
+        self.receivers.remove(receiver)
+        receiver.ticket.finish()  # whoever counts on its end
 
     def take(self, receiver: Receiver, most: int | None) -> tuple[list[int], Extras] | None:
         """Take what a receiver waited for; ``None`` if another was quicker and time is left.
