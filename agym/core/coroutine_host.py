@@ -1,8 +1,8 @@
 """CoroutineHost: the only code that touches a coroutine environment.
 
 All environments of its range run at the same time, on the event loop that calls it. Each has a
-queue, and a task as long as there is something in it, so that it runs its operations in order
-and ends each of them by itself::
+queue and a task, the same one until it is closed (cancel scopes and sessions need that), so that
+it runs its operations in order and ends each of them by itself::
 
     begin(operation) --> queue of env i --> task of env i --> tell(operation, slot, extras)
 """
@@ -55,6 +55,8 @@ class CoroutineHost(Host):
         n = len(factories)
         self._queues: list[deque[tuple[Operation, Any]]] = [deque() for _ in range(n)]
         self._tasks: dict[int, asyncio.Task[None]] = {}
+        # What the task of an environment with nothing to do waits for.
+        self._idle: list[asyncio.Future[None] | None] = [None] * n
         self._steps = [0] * n
         # What stands in for the next step: the finished one, held still, or a reset.
         self._held: list[tuple[Any, ...] | None] = [None] * n
@@ -71,26 +73,40 @@ class CoroutineHost(Host):
             arguments = self._rows.actions(start, stop, each)
         else:
             arguments = each or [None] * (stop - start)
-        loop = asyncio.get_running_loop()
         for slot, argument in zip(range(start, stop), arguments, strict=True):
             i = slot - self.first
             self._queues[i].append((operation, argument))
-            if i not in self._tasks:
-                self._tasks[i] = loop.create_task(self._work(i))
+            idle = self._idle[i]
+            if idle is not None:
+                self._idle[i] = None
+                idle.set_result(None)
+            elif i not in self._tasks or self._tasks[i].done():
+                self._tasks[i] = asyncio.get_running_loop().create_task(self._live(i))
 
-    async def _work(self, i: int) -> None:
-        queue = self._queues[i]
+    async def _live(self, i: int) -> None:
+        """Be the task of an environment, from its first operation to its end."""
+        queue, loop = self._queues[i], asyncio.get_running_loop()
         try:
-            while queue:
-                operation, argument = queue.popleft()
-                if self._limit is None:
-                    extras = await self._run(i, operation, argument)
-                else:
-                    async with self._limit:
+            while not self._closing:
+                while queue:
+                    operation, argument = queue.popleft()
+                    if self._limit is None:
                         extras = await self._run(i, operation, argument)
-                self._tell(operation, self.first + i, extras)
-        finally:
-            del self._tasks[i]
+                    else:
+                        async with self._limit:
+                            extras = await self._run(i, operation, argument)
+                    self._tell(operation, self.first + i, extras)
+                self._idle[i] = idle = loop.create_future()
+                await idle
+        except asyncio.CancelledError:
+            if not self._closing:
+                raise  # the loop ends
+        await self._close(i)
+
+    async def _close(self, i: int) -> None:
+        if i not in self._retired:
+            self._retired.add(i)
+            await _close(self._envs[i])
 
     async def _run(self, i: int, operation: Operation, argument: Any) -> Extras | None:
         """Do an operation; what it raises becomes its outcome."""
@@ -105,7 +121,7 @@ class CoroutineHost(Host):
                 options = copy.deepcopy(operation.shared)
                 observation, info = await self._begin_episode(i, seed=argument, options=options)
                 return self._store(i, operation.plane, (observation, 0.0, False, False, info))
-            return Extras(values={slot: await self._ask(self._envs[i], operation, argument)})
+            return Extras(values={slot: await self._ask(i, operation, argument)})
         except asyncio.CancelledError as error:
             if self._closing:
                 raise
@@ -172,12 +188,11 @@ class CoroutineHost(Host):
         arguments = {} if options is None else {"options": copy.deepcopy(options)}
         return await self._begin_episode(i, **arguments)
 
-    async def _ask(self, env: Any, operation: Operation, argument: Any) -> Any:
+    async def _ask(self, i: int, operation: Operation, argument: Any) -> Any:
         """Render, call, or look up; methods may be coroutines."""
-        kind, shared = operation.kind, operation.shared
+        env, kind, shared = self._envs[i], operation.kind, operation.shared
         if kind == "retire":
-            self._retired.add(id(env))
-            return await _close(env)
+            return await self._close(i)
         if kind == "get_attr":
             return peek(env, shared)
         if kind == "set_attr":
@@ -193,17 +208,18 @@ class CoroutineHost(Host):
     async def close(self) -> list[Failure]:
         """Cancel what is under way, and close every environment, whatever the others do."""
         self._closing = True
-        tasks = [*self._tasks.values()]
-        for task in tasks:
+        for task in self._tasks.values():
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        left = {k: env for k, env in enumerate(self._envs) if id(env) not in self._retired}
-        closing = [_close(env) for env in left.values()]
-        errors = await asyncio.gather(*closing, return_exceptions=True)
+        results = await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        errors = dict(zip(self._tasks, results, strict=True))
+        # Those without a task, or with one that was cancelled before it began.
+        left = [i for i in range(len(self._envs)) if i not in self._retired]
+        results = await asyncio.gather(*map(self._close, left), return_exceptions=True)
+        errors.update(zip(left, results, strict=True))
         self._envs = []
         return [
-            Failure.of(error, self.first + k, "close")
-            for k, error in zip(left, errors, strict=True)
+            Failure.of(error, self.first + i, "close")
+            for i, error in sorted(errors.items())
             if error is not None
         ]
 

@@ -8,6 +8,9 @@ outcomes back. What it promises:
 - one outcome, or several that cover its range, comes for each operation, whatever happens;
 - an environment is made, used and closed by one thread.
 
+What a caller sent to be received one by one comes the sooner the smaller its outcomes are:
+``Operation.pieces`` cuts it up.
+
 Hold a subclass against ``agym.testing.ExecutorConformance``.
 """
 
