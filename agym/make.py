@@ -17,6 +17,7 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode
 
+from agym.core.async_env import AsyncEnv
 from agym.core.autoreset import parse_mode
 from agym.core.engine import Engine
 from agym.core.making import Factory, is_coroutine_env
@@ -30,7 +31,8 @@ from agym.faces.aio import AsyncEnvs
 from agym.faces.base import Face, Output
 from agym.faces.sync import Envs
 
-EnvLike = str | EnvSpec | Callable[..., gymnasium.Env[Any, Any]] | Sequence[Factory]
+AnyEnv = gymnasium.Env[Any, Any] | AsyncEnv[Any, Any]
+EnvLike = str | EnvSpec | Callable[..., AnyEnv] | Sequence[Callable[..., AnyEnv]]
 Backend = str | Callable[[Placement], Executor]
 
 BACKENDS: dict[str, Callable[[Placement], Executor]] = {

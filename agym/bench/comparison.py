@@ -13,6 +13,11 @@ from rich.table import Table
 from agym.bench.report import aims_table, machine_line, ratio_cell
 from agym.bench.results import Verdict, spread, to_json
 
+AIMS = "Aims, for two cores"
+
+# So that a title fits over its table.
+MIN_WIDTH = 84
+
 
 @dataclass(frozen=True)
 class Compared:
@@ -70,6 +75,7 @@ def show_comparison(comparison: Comparison) -> RenderableType:
         title=comparison.title,
         caption="\n".join([machine_line(comparison.machine), *notes]),
         caption_justify="left",
+        min_width=MIN_WIDTH,
     )
     table.add_column("measured", no_wrap=True)
     for name in (comparison.unit, "spread", "ideal", "ratio"):
@@ -84,4 +90,4 @@ def show_comparison(comparison: Comparison) -> RenderableType:
         )
     if not comparison.rows:
         table.add_row("nothing")
-    return Group(table, aims_table(comparison.aims)) if comparison.aims else table
+    return Group(table, aims_table(comparison.aims, AIMS)) if comparison.aims else table

@@ -119,7 +119,10 @@ def io(
             if (count, delay) == (place.num_envs, DELAY):
                 aim = f"{row.name}: a round against the wait"
                 aims.append(Verdict.on_ratio(aim, place.factor, row.ratio, at_most=True))
-    settings = {"delay": delay, "rounds": rounds}
+    settings = {
+        "backends": [place.value for place in wanted], "num_envs": num_envs,
+        "delay": delay, "rounds": rounds,
+    }  # fmt: skip
     title = f"Rounds of environments that wait {1000 * delay:g} ms, median of {rounds}"
     comparison = Comparison(
         title, "ms", describe_machine(), settings, tuple(rows), aims=tuple(aims)

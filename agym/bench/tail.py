@@ -69,7 +69,7 @@ async def measure_stragglers(
         systems = {}
         for name in RUNS:
             chance = 0.0 if name == NO_STRAGGLER else tail.chance
-            env = partial(StragglingEnv, tail.delay, chance, tail.times)
+            env: Callable[[], Any] = partial(StragglingEnv, tail.delay, chance, tail.times)
             envs = make_async(env, tail.num_envs, backend="asyncio")
             systems[name] = await stack.enter_async_context(envs)
             await envs.reset(seed=0)

@@ -1,13 +1,10 @@
-"""Environments whose steps are nothing but waiting: what is left over is the runner's.
-
-Waiting is all of their work, and nothing is polled for.
-"""
+"""Environments whose steps are nothing but waiting: what is left over is the runner's."""
 
 from __future__ import annotations
 
+import asyncio
 import random
-from asyncio import sleep as wait
-from time import sleep as block
+import time
 from typing import Any
 
 import gymnasium
@@ -43,7 +40,7 @@ class WaitingEnv:
 
     async def step(self, action: int) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Wait."""
-        await wait(self._next_delay())
+        await asyncio.sleep(self._next_delay())
         return self._observation, 0.0, False, False, {}
 
     async def close(self) -> None:
@@ -104,5 +101,5 @@ class SleepingEnv(gymnasium.Env[Observation, int]):
 
     def step(self, action: int) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Block."""
-        block(self._delay)
+        time.sleep(self._delay)
         return self._observation, 0.0, False, False, {}

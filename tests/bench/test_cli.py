@@ -10,7 +10,11 @@ from typer.testing import CliRunner
 
 from agym.cli import app
 
-COMMANDS = [[], ["demo"], ["bench"], ["bench", "throughput"]]
+COMMANDS = [
+    [], ["demo"], ["bench"], ["bench", "throughput"], ["bench", "io"], ["bench", "overlap"],
+    ["bench", "stragglers"],
+]  # fmt: skip
+WORDS = {word for command in COMMANDS for word in command}
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
@@ -28,7 +32,7 @@ def test_options_in_examples_exist(command: list[str]) -> None:
     for line in page.partition("Examples:")[2].split("\n"):
         words = line.split()
         if words:
-            names = [w for w in words[1:3] if w in ("demo", "bench", "throughput")]
+            names = [w for w in words[1:3] if w in WORDS]
             shown = runner.invoke(app, [*names, "--help"]).stdout
             for option in re.findall(r"--[a-z-]+", line):
                 assert option in shown
@@ -48,6 +52,10 @@ def test_version() -> None:
         (["bench", "throughput", "CartPole-v1:0"], "CartPole-v1:0"),
         (["bench", "throughput", "Nowhere-v0:8"], "Nowhere-v0"),
         (["bench", "throughput", "CartPole-v1:8", "--json", "no/such/folder/a.json"], "no/such"),
+        (["bench", "io", "--json", "no/such/folder/a.json"], "no/such"),
+        (["bench", "overlap", "Nowhere-v0:8"], "Nowhere-v0"),
+        (["bench", "overlap", "--json", "no/such/folder/a.json"], "no/such"),
+        (["bench", "stragglers", "--json", "no/such/folder/a.json"], "no/such"),
     ],
     ids=str,
 )
