@@ -1,13 +1,17 @@
 """``agym bench io``: how much longer a round takes than the wait that all its steps share.
 
 Every environment waits equally long in every step and computes nothing, so the ideal round,
-``await envs.step(actions)``, takes just as long, however many environments there are.
+``await envs.step(actions)``, takes just as long, however many environments there are. In turns
+with it, as many plain coroutines wait on one event loop as a worker has environments: nothing
+that runs coroutines can be quicker.
 """
 
 from __future__ import annotations
 
+import asyncio
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -66,6 +70,10 @@ class Place:
     workers: Callable[[int], int | None]
     where: str
 
+    def share(self, num_envs: int) -> int:
+        """How many environments a worker has."""
+        return math.ceil(num_envs / (self.workers(num_envs) or 1))
+
     def name(self, num_envs: int) -> str:
         """Its row in tables."""
         return f"{num_envs:,} environments {self.where}"
@@ -112,10 +120,13 @@ def io(
         for place in (place for place in PLACES if place.backend in wanted):
             count = num_envs or place.num_envs
             with bar.part(place.backend.value) as tell, new_runner() as runner:
-                seconds = runner.run(measure_rounds(place, count, delay, rounds, tell))
-            times = tuple(1000 * each for each in seconds)
-            row = Compared(place.name(count), times, (1000 * delay,) * rounds)
+                times, plain = runner.run(measure_rounds(place, count, delay, rounds, tell))
+            ideals = (1000 * delay,) * rounds
+            row = Compared(place.name(count), times, ideals)
             rows.append(row)
+            if plain:
+                name = f"plain asyncio: {place.share(count):,} waits on one event loop"
+                rows.append(Compared(name, plain, ideals))
             if (count, delay) == (place.num_envs, DELAY):
                 aim = f"{row.name}: a round against the wait"
                 aims.append(Verdict.on_ratio(aim, place.factor, row.ratio, at_most=True))
@@ -132,14 +143,16 @@ def io(
 
 async def measure_rounds(
     place: Place, num_envs: int, delay: float, rounds: int, tell: Tell
-) -> list[float]:
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Make the environments and time their rounds.
 
     Returns:
-        Seconds of each round but the first.
+        Milliseconds of each round but the first; the same of plain coroutines, if the
+        environments are such.
     """
     tell(f"making {num_envs:,} environments")
-    seconds = []
+    times: list[float] = []
+    plain: list[float] = []
     async with make_async(
         partial(place.env, delay), num_envs,
         backend=place.backend.value, workers=place.workers(num_envs),
@@ -148,8 +161,15 @@ async def measure_rounds(
         actions = np.zeros(num_envs, np.int64)
         for i in range(1 + rounds):
             tell(f"round {i} of {rounds}")
-            begun = time.perf_counter()
-            await envs.step(actions)
-            seconds.append(time.perf_counter() - begun)
+            times.append(await _timed(envs.step(actions)))
+            if place.backend is not Backend.thread:
+                waits = (asyncio.sleep(delay) for _ in range(place.share(num_envs)))
+                plain.append(await _timed(asyncio.gather(*waits)))
         tell("closing")
-    return seconds[1:]
+    return tuple(times[1:]), tuple(plain[1:])
+
+
+async def _timed(pending: Awaitable[Any]) -> float:
+    begun = time.perf_counter()
+    await pending
+    return 1000 * (time.perf_counter() - begun)
