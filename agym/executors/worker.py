@@ -25,6 +25,9 @@ from agym.executors.loop_worker import LoopWorker
 from agym.executors.mailbox import mailbox_fields
 from agym.executors.supervisor import THREAD_CAPS, ignore_interrupts
 
+# What a step of a coroutine environment keeps until it ends, roughly.
+OBJECTS_OF_A_STEP = 20
+
 
 async def work(end: socket.socket, count: int, position: int, inherited: list[int]) -> None:
     """Be a worker: the coroutine that its process runs.
@@ -65,6 +68,9 @@ async def work(end: socket.socket, count: int, position: int, inherited: list[in
                 gc.collect()
                 gc.freeze()
                 if isinstance(host, CoroutineHost):
+                    # A round keeps some objects for each environment, and none is garbage
+                    # before it ends: looking in the middle of it would be in vain.
+                    gc.set_threshold(max(gc.get_threshold()[0], OBJECTS_OF_A_STEP * count))
                     await worker.run(host)
                 else:
                     worker.serve(host)
