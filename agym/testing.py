@@ -238,6 +238,26 @@ class ExecutorConformance:
                     received += batch.env_ids
                 assert sorted(received) == [0, 1, 2, 3, 4]
 
+    def test_an_environment_that_raises_is_received_as_an_error(self) -> None:
+        """Once, and the others come as if nothing had happened."""
+        faulty: list[Callable[[], gymnasium.Env[Any, Any]]] = [FaultyEnv] * 4
+        faulty[2] = partial(FaultyEnv, fail_in="step")
+        for workers in (1, 4):
+            with make(self._env(faulty), backend=self._backend(), workers=workers) as envs:
+                envs.reset()
+                envs.send([0, 0, 0, 0])
+                received: list[int] = []
+                errors: list[int] = []
+                while len(received) < 3 or not errors:
+                    try:
+                        received += envs.recv().env_ids
+                    except EnvError as error:
+                        errors.append(error.env_id)
+                assert sorted(received) == [0, 1, 3]
+                assert errors == [2]
+                with pytest.raises(UsageError):
+                    envs.recv()
+
     def test_operations_of_one_environment_keep_their_order(self) -> None:
         """Step, render, reset and render again, all dispatched before any is awaited."""
 

@@ -186,6 +186,8 @@ class Engine:
             BusyError: An environment has a step in flight, or a result that was not received.
             ResetNeededError: An environment must be reset first.
         """
+        if env_ids is not None and not len(env_ids):
+            return  # a loop that has nobody to send on
         self.poll()
         self._sent.check(parse_env_ids(env_ids, self.num_envs))
         ids, each = self._write(actions, env_ids)
@@ -193,7 +195,7 @@ class Engine:
         try:
             self._dispatch("step", ids, each, ready=ready)
         except BaseException:
-            self._sent.drop(ids)
+            self._sent.drop(ids, ready)
             raise
 
     def expect(self, ready: Ready, count: int, timeout: float | None) -> Receiver:
@@ -411,8 +413,9 @@ class Engine:
             error = None if known else error
             extras.problems.clear()
         self._free(ticket, ids, extras)
-        self._sent.arrive([i for i in ids if i not in failed], extras)
-        self._sent.drop(failed.intersection(ids), error)
+        assert ticket.ready is not None
+        self._sent.arrive([i for i in ids if i not in failed], ticket.ready, extras)
+        self._sent.drop(failed.intersection(ids), ticket.ready, error)
 
     def _describe(self, ticket: Ticket, error: BaseException | None) -> BaseException | None:
         """All workers have made their environments: compare, and lay out the table."""
@@ -463,7 +466,7 @@ class Engine:
             for ids in ticket.ended:
                 self._free(ticket, ids, ticket.extras)
         else:
-            self._sent.drop(ticket.late(), ticket.error)
+            self._sent.drop(ticket.late(), ticket.ready, ticket.error)
 
     def _all_tickets(self) -> list[Ticket]:
         return [*self._tickets.values(), *(receiver.ticket for receiver in self._sent.receivers)]

@@ -54,19 +54,18 @@ class Sent:
             self._queues[i] = ready
             ready.flying += 1
 
-    def drop(self, ids: Iterable[int], error: BaseException | None = None) -> None:
+    def drop(self, ids: Iterable[int], ready: Ready, error: BaseException | None = None) -> None:
         """Nothing will come of a step; an error is for the next call that receives."""
         for i in ids:
-            ready = self._queues.pop(i)
+            del self._queues[i]
             ready.flying -= 1
         if error is not None:
             ready.errors.append(error)
-            self._tell()
+        self._tell()
 
-    def arrive(self, ids: Iterable[int], extras: Extras | None) -> None:
+    def arrive(self, ids: Iterable[int], ready: Ready, extras: Extras | None) -> None:
         """Environments have ended their step."""
         for i in ids:
-            ready = self._queues[i]
             ready.flying -= 1
             ready.ids.append(i)
         if extras is not None:

@@ -1,0 +1,109 @@
+"""One environment of 32 is a hundred times slower: waiting for all, or for those that are first.
+
+python examples/stragglers.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from rich.bar import Bar
+from rich.console import Console
+from rich.table import Table
+
+import agym
+
+
+class Sleeper(gymnasium.Env[Any, Any]):
+    """Each step takes a while; the observation is the number of steps so far."""
+
+    observation_space = spaces.Box(0, np.inf, (), np.int64)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.steps = 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.steps = 0
+        return np.int64(0), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        time.sleep(self.seconds)
+        self.steps += 1
+        return np.int64(self.steps), 0.0, False, False, {}
+
+
+async def barrier(envs: agym.AsyncEnvs, seconds: float) -> np.ndarray:
+    """Wait for all environments in each step; gives the steps that each has done."""
+    steps = np.zeros(len(envs), np.int64)
+    await envs.reset()
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        observations, *_ = await envs.step(envs.action_space.sample())
+        steps += 1
+        assert (observations == steps).all()
+    return steps
+
+
+async def first_k(envs: agym.AsyncEnvs, seconds: float, k: int) -> np.ndarray:
+    """Wait for any ``k`` environments and send these on; gives the steps that each has done."""
+    steps = np.zeros(len(envs), np.int64)
+    await envs.reset()
+    end = time.perf_counter() + seconds
+    envs.send(envs.action_space.sample())
+    async for batch in envs.ready(min_envs=k):
+        steps[batch.env_ids] += 1
+        assert (batch.observations == steps[batch.env_ids]).all()  # none is lost or comes twice
+        if time.perf_counter() < end:
+            envs.send(envs.action_space.sample()[batch.env_ids], batch.env_ids)
+    return steps
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--num-envs", type=int, default=32)
+    parser.add_argument("--min-envs", type=int, help="k of first-k; default: half of them")
+    parser.add_argument("--step-ms", type=float, default=2, help="what a step takes")
+    parser.add_argument("--times", type=float, default=100, help="how much slower the last one is")
+    parser.add_argument("--seconds", type=float, default=3, help="time for each way")
+    options = parser.parse_args()
+    k = options.min_envs or options.num_envs // 2
+
+    step = options.step_ms / 1000
+    factories = [partial(Sleeper, step)] * (options.num_envs - 1)
+    factories.append(partial(Sleeper, step * options.times))
+    ways: dict[str, Callable[[agym.AsyncEnvs, float], Awaitable[np.ndarray]]] = {
+        "all of them": barrier,
+        f"the first {k}": partial(first_k, k=k),
+    }
+    rates = {}
+    async with agym.make_async(factories, backend="thread") as envs:
+        for name, play in ways.items():
+            begun = time.perf_counter()
+            steps = await play(envs, options.seconds)
+            rates[name] = steps.sum() / (time.perf_counter() - begun)
+            # What was received is what the environments have done.
+            assert await envs.get_attr("steps") == steps.tolist()
+
+    table = Table("waiting for", "steps/s", "", box=None)
+    for name, rate in rates.items():
+        table.add_row(name, f"{rate:,.0f}", Bar(max(rates.values()), 0, rate, width=50))
+    Console().print(table)
+    all_of_them, first = rates.values()
+    print(f"{first / all_of_them:.1f} times as fast, and no step was lost")
+    assert first > 3 * all_of_them
+
+
+if __name__ == "__main__":
+    agym.run(main())
