@@ -26,7 +26,8 @@ class LoopWorker(MailboxWorker):
     ) -> None:
         """Use shared words and a channel that a mailbox has the other end of."""
         super().__init__(words, channel, settle)
-        self._ended: dict[int, tuple[list[tuple[int, int]], Extras]] = {}
+        # By number; what went wrong is told by itself, so that it is clear whom it is about.
+        self._ended: dict[tuple[int, int | None], tuple[list[tuple[int, int]], Extras]] = {}
         self._loop = asyncio.get_running_loop()
         self._over: asyncio.Future[None] = self._loop.create_future()
 
@@ -45,7 +46,8 @@ class LoopWorker(MailboxWorker):
         """Take in that an environment has ended an operation."""
         if not self._ended:
             self._loop.call_soon(self._send_ended)
-        ended, merged = self._ended.setdefault(operation.number, ([], Extras()))
+        wrong = slot if extras is not None and extras.problems else None
+        ended, merged = self._ended.setdefault((operation.number, wrong), ([], Extras()))
         ended.append((operation.start, slot))
         if extras is not None:
             merged.merge(extras)
@@ -77,7 +79,7 @@ class LoopWorker(MailboxWorker):
 
     def _send_ended(self) -> None:
         ended, self._ended = self._ended, {}
-        for number, (slots, extras) in ended.items():
+        for (number, _), (slots, extras) in ended.items():
             self.send(number, [*_spans(sorted(slots))], None if extras == NOTHING else extras)
         self._flush()
 
