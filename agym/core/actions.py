@@ -44,6 +44,7 @@ def write_actions(
             type(actions) is np.ndarray
             and actions.dtype == block.dtype
             and actions.shape == block.shape
+            and type(env_ids) is range
         ):
             block[:] = actions  # the usual case: every environment, and nothing to convert
             return None

@@ -61,6 +61,7 @@ class CoroutineHost(Host):
         # What stands in for the next step: the finished one, held still, or a reset.
         self._held: list[tuple[Any, ...] | None] = [None] * n
         self._over = [False] * n
+        self._resetting = [False] * n
         self._closing = False
         self._retired: set[int] = set()
 
@@ -129,6 +130,8 @@ class CoroutineHost(Host):
         except Exception as error:
             problem = error
         action = argument if kind == "step" else None
+        if self._resetting[i]:
+            kind, self._resetting[i] = "reset", False
         return Extras(problems=[self._failure(problem, slot, kind, self._steps[i], action)])
 
     async def _step(self, i: int, plane: int, action: Any) -> Extras | None:
@@ -179,7 +182,9 @@ class CoroutineHost(Host):
         self._over[i] = False
         self._episodes[i] += 1
         self._steps[i] = 0
+        self._resetting[i] = True
         observation, info = await self._envs[i].reset(**arguments)
+        self._resetting[i] = False
         return observation, info
 
     async def _begin_again(self, i: int) -> tuple[Any, dict[str, Any]]:

@@ -188,6 +188,7 @@ class Engine:
         """
         if env_ids is not None and not len(env_ids):
             return  # a loop that has nobody to send on
+        self._check(())
         self.poll()
         self._sent.check(parse_env_ids(env_ids, self.num_envs))
         ids, each = self._write(actions, env_ids)
@@ -402,20 +403,24 @@ class Engine:
 
     def _arrive(self, ticket: Ticket, ids: range, extras: Extras | None) -> None:
         """A part of a step that was sent has ended."""
+        ready = ticket.ready
+        assert ready is not None
         failed: set[int] = set()
         error = None
         if extras is not None and extras.problems:
             for problem in extras.problems:
                 failed.update(problem.env_ids if isinstance(problem, Death) else [problem.env_id])
-            # A worker that died is told once, not for each of its environments.
-            known = extras.problems[0] in self._health.dead.values()
             error = self._health.blame("step", extras)
-            error = None if known else error
+            # A worker that died is told once, not for each of its environments.
+            (*_, problem) = extras.problems
+            if isinstance(problem, Death):
+                error = None if problem in ready.deaths else error
+                ready.deaths.append(problem)
             extras.problems.clear()
+            extras.take(failed)
         self._free(ticket, ids, extras)
-        assert ticket.ready is not None
-        self._sent.arrive([i for i in ids if i not in failed], ticket.ready, extras)
-        self._sent.drop(failed.intersection(ids), ticket.ready, error)
+        self._sent.arrive([i for i in ids if i not in failed], ready, extras)
+        self._sent.drop(failed.intersection(ids), ready, error)
 
     def _describe(self, ticket: Ticket, error: BaseException | None) -> BaseException | None:
         """All workers have made their environments: compare, and lay out the table."""

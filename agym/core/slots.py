@@ -137,7 +137,9 @@ class SlotTable:
             arrays: A batch of each fixed leaf.
             objects: The object leaves of each environment; they become tuples.
         """
-        columns = list(zip(*objects, strict=True)) if self.observation.objects else []
+        columns: list[Any] = list(zip(*objects, strict=True))
+        if not objects:
+            columns = [() for _ in self.observation.objects]
         return self.observation.join(arrays, columns)
 
 

@@ -126,10 +126,8 @@ class Mailbox:
                 break
             while self._received < answered and not self.channel.ended:
                 self.receive()
-            for _ in range(completed - self._completed):
-                key = self._steps.popleft()
-                self._outcomes.append(Outcome(*key, self._owed.pop(key)[0]))
-            self._completed = completed
+            while self._completed < completed:
+                self._take_completed()
             if self.channel.ended:
                 break
         if not self._outcomes:
@@ -153,10 +151,16 @@ class Mailbox:
                 kind = self._owed[number, start][1]
                 extras = Extras(problems=[Failure.of(error, low, kind)])
             for start, low, high in spans:
-                self._outcomes.append(Outcome(number, low, high, extras))
                 self._settle((number, start), low, high)
+                self._outcomes.append(Outcome(number, low, high, extras))
                 extras = None
         self.channel.flush()
+
+    def _take_completed(self) -> None:
+        """The oldest step that is still owed has ended without extras."""
+        key = self._steps.popleft()
+        self._outcomes.append(Outcome(*key, self._owed.pop(key)[0]))
+        self._completed += 1
 
     def _settle(self, key: tuple[int, int], low: int, high: int) -> None:
         """Cross off what has ended."""
@@ -167,9 +171,13 @@ class Mailbox:
             if len(ended) < stop - start:
                 return
             del self._ended[key]
-        del self._owed[key]
         if in_ring:
+            # Steps that ended before this one without a message come before it.
+            completed = self.bell.look(COMPLETED)
+            while self._completed < completed and self._steps[0] != key:
+                self._take_completed()
             self._steps.remove(key)
+        del self._owed[key]
 
     def abandon(self, death: Death) -> list[Outcome]:
         """The worker is gone: what it had finished, and a death for all that it still owed."""
