@@ -38,6 +38,10 @@ class UsageError(AgymError, ValueError):
     """An argument cannot work: the message names it and says what would."""
 
 
+class NothingSentError(UsageError):
+    """There is nothing to receive: no step was sent, or all were received."""
+
+
 class BusyError(AgymError, gymnasium.error.AlreadyPendingCallError):
     """An environment was asked to step while its previous step is still in flight."""
 

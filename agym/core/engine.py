@@ -203,7 +203,7 @@ class Engine:
         """Begin to wait for a batch: its ticket is done when there is one, or time is up.
 
         Raises:
-            UsageError: Nothing was sent that has not been received.
+            NothingSentError: Nothing was sent that has not been received.
         """
         self._check(())
         self.poll()
@@ -219,6 +219,7 @@ class Engine:
             EnvError: An environment raised; what the others did is there for the next call.
         """
         receiver.ticket.result()
+        self._check(())
         taken = self._sent.take(receiver, most)
         return None if taken is None else self._collector.batch(*taken)
 

@@ -54,6 +54,7 @@ class Order:
         """Undo :meth:`take_all`, if nothing waits for a row and none was freed before."""
         if (
             ticket.expired
+            or ticket.ready is not None
             or self._held
             or self._owned < len(self._owners)
             or len(ticket.ids) < len(self._owners)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from agym.core.operations import Extras
 from agym.core.ready import Ready
 from agym.core.ticket import Ticket
-from agym.errors import BusyError, UsageError
+from agym.errors import BusyError, NothingSentError
 
 
 @dataclass(eq=False)
@@ -76,10 +76,10 @@ class Sent:
         """Begin to wait.
 
         Raises:
-            UsageError: Nothing was sent that has not been received.
+            NothingSentError: Nothing was sent that has not been received.
         """
         if not ready.left and not ready.errors:
-            raise UsageError("there is nothing to receive: send(actions) first")
+            raise NothingSentError("there is nothing to receive: send(actions) first")
         receiver = Receiver(ready, count, ticket)
         self.receivers.append(receiver)
         self._tell()

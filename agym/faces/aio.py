@@ -14,7 +14,7 @@ from agym.core.arguments import check_batch_size
 from agym.core.engine import Engine
 from agym.core.results import Batch, ResetResult, StepResult
 from agym.core.ticket import Ticket
-from agym.errors import AgymError
+from agym.errors import AgymError, NothingSentError
 from agym.executors.base import Executor
 from agym.faces.base import Face, Output
 from agym.faces.waiting import AsyncWaiter
@@ -170,7 +170,11 @@ class AsyncEnvs(Face):
     ) -> AsyncIterator[Batch]:
         """Receive again and again, until nothing is left that was sent; see :meth:`recv`."""
         while self._ready.left or self._ready.errors:
-            yield await self.recv(min_envs, max_envs, timeout)
+            try:
+                batch = await self.recv(min_envs, max_envs, timeout)
+            except NothingSentError:
+                return  # another task took the last
+            yield batch
 
     def split(self, groups: int) -> list[Self]:
         """Deal the environments to groups; see :meth:`agym.Envs.split`."""

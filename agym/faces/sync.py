@@ -123,7 +123,7 @@ class Envs(Face):
             timeout: Seconds from now, after which what is there is taken, if only nothing.
 
         Raises:
-            UsageError: Nothing was sent that was not received.
+            NothingSentError: Nothing was sent that was not received.
             EnvError: An environment raised; the others are there for the next call.
             StepTimeout: Environments missed the deadline; likewise.
             WorkerDied: A worker ended; likewise.
