@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import count
 from typing import Any, Protocol
 
@@ -336,6 +337,7 @@ class Engine:
             if operation.kind in ROW_KINDS and not isinstance(error, AgymError):
                 self._health.interrupt(ticket.ids, operation.kind)
             ticket.finish(error=error)
+            self._order.forget(ticket)
             self._drop(ticket)
             raise
 
@@ -394,7 +396,10 @@ class Engine:
 
     def _release(self, ticket: Ticket, ids: Ids) -> None:
         for part in self._order.release(ticket, ids, self._tickets):
-            self._submit(part, self._tickets[part.number])
+            waiting = self._tickets.get(part.number)
+            if waiting is not None:
+                with suppress(Exception):  # it is the error of the ticket that waited
+                    self._submit(part, waiting)
 
     def _free(self, ticket: Ticket, ids: Ids, extras: Extras | None) -> None:
         """Environments that have ended need not wait for the others of their ticket."""

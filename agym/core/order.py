@@ -55,6 +55,7 @@ class Order:
         if (
             ticket.expired
             or ticket.ready is not None
+            or self._owners[0] is not ticket
             or self._held
             or self._owned < len(self._owners)
             or len(ticket.ids) < len(self._owners)
@@ -97,6 +98,16 @@ class Order:
             self._owners = list(self._nobody)
         self._owners[slot] = ticket
         self._owned += 1
+
+    def forget(self, ticket: Ticket) -> None:
+        """What still waits of a ticket will not be done."""
+        for slot in ticket.ids:
+            queue = self._held.get(slot, ())
+            left = deque(operation for operation in queue if operation.number != ticket.number)
+            if left:
+                self._held[slot] = left
+            else:
+                self._held.pop(slot, None)
 
     def release(self, ticket: Ticket, ids: Ids, tickets: dict[int, Ticket]) -> list[Operation]:
         """Free some rows of a ticket; gives what may be submitted now."""

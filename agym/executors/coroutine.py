@@ -10,6 +10,7 @@ import asyncio
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from agym.core.coroutine_host import CoroutineHost
@@ -28,16 +29,17 @@ class AsyncioExecutor(Executor):
         super().__init__(placement)
         self._outbox = Outbox()
         self._host = CoroutineHost(
-            placement.factories, 0, placement.autoreset, self._tell, placement.max_concurrency
+            placement.factories,
+            0,
+            placement.autoreset,
+            partial(_tell, self._outbox),  # not of this object, which may be forgotten
+            placement.max_concurrency,
         )
         self._private = _LoopThread() if placement.blocking else None
         self.watchable = placement.blocking  # the caller's own loop has to turn
         self._closing: asyncio.Task[None] | None = None
         self._end = weakref.finalize(self, _end, self._private, self._outbox)
         self._ended = False
-
-    def _tell(self, operation: Operation, slot: int, extras: Extras | None) -> None:
-        self._outbox.put(Outcome(operation.number, slot, slot + 1, extras))
 
     def _on_loop(self, function: Callable[..., None], *arguments: Any) -> None:
         if self._private is None:
@@ -127,3 +129,7 @@ def _end(private: _LoopThread | None, outbox: Outbox) -> None:
     if private is not None:
         private.stop()
     outbox.close()
+
+
+def _tell(outbox: Outbox, operation: Operation, slot: int, extras: Extras | None) -> None:
+    outbox.put(Outcome(operation.number, slot, slot + 1, extras))
