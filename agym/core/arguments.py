@@ -10,6 +10,7 @@ import numpy as np
 from agym.errors import UsageError
 
 Ids = range | tuple[int, ...]
+Seeds = int | Sequence[int | None] | None
 
 
 def parse_env_ids(env_ids: Sequence[int] | None, num_envs: int) -> Ids:
@@ -39,15 +40,20 @@ def parse_env_ids(env_ids: Sequence[int] | None, num_envs: int) -> Ids:
 
 
 def take_mask(
-    options: dict[str, Any] | None, num_envs: int
-) -> tuple[dict[str, Any] | None, list[int] | None]:
+    options: dict[str, Any] | None, num_envs: int, seed: Seeds = None
+) -> tuple[dict[str, Any] | None, list[int] | None, Seeds]:
     """Split Gymnasium's ``options={"reset_mask": ...}`` into the other options and env ids.
+
+    Args:
+        options: Of a reset.
+        num_envs: Number of environments.
+        seed: Of the reset; of one per environment, those that the mask names are left.
 
     Raises:
         UsageError: The mask is not a boolean array of shape ``(num_envs,)`` with a true entry.
     """
     if options is None or "reset_mask" not in options:
-        return options, None
+        return options, None, seed
     mask = options["reset_mask"]
     if (
         not isinstance(mask, np.ndarray)
@@ -60,7 +66,10 @@ def take_mask(
             f" least one true entry, not {mask!r}"
         )
     rest = {key: value for key, value in options.items() if key != "reset_mask"}
-    return rest, [int(i) for i in np.flatnonzero(mask)]
+    masked = [int(i) for i in np.flatnonzero(mask)]
+    if isinstance(seed, Sequence | np.ndarray) and len(seed) == num_envs:
+        seed = [seed[i] for i in masked]
+    return rest, masked, seed
 
 
 def parse_seeds(

@@ -21,7 +21,7 @@ from gymnasium.vector import AutoresetMode
 from agym.core.attributes import assign, look_up, peek
 from agym.core.autoreset import AtEnd
 from agym.core.making import Factory, Host
-from agym.core.operations import Extras, Failure, Operation
+from agym.core.operations import NAMES, Extras, Failure, Operation
 from agym.core.owning import own_info
 
 Tell = Callable[[Operation, int, Extras | None], None]
@@ -124,12 +124,14 @@ class CoroutineHost(Host):
                 return self._store(i, operation.plane, (observation, 0.0, False, False, info))
             return Extras(values={slot: await self._ask(i, operation, argument)})
         except asyncio.CancelledError as error:
-            if self._closing:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
                 raise
             problem: BaseException = error  # the environment's own doing
         except Exception as error:
             problem = error
         action = argument if kind == "step" else None
+        kind = NAMES.get(kind, kind)
         if self._resetting[i]:
             kind, self._resetting[i] = "reset", False
         return Extras(problems=[self._failure(problem, slot, kind, self._steps[i], action)])

@@ -18,7 +18,6 @@ from contextlib import suppress
 from itertools import count
 from typing import Any, Protocol
 
-import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from agym.core.actions import write_actions
@@ -247,9 +246,7 @@ class Engine:
         Raises:
             UsageError: A seed, an id or the mask is not what it should be.
         """
-        options, masked = take_mask(options, self.num_envs)
-        if masked is not None and isinstance(seed, Sequence | np.ndarray):
-            seed = [seed[i] for i in masked] if len(seed) == self.num_envs else seed
+        options, masked, seed = take_mask(options, self.num_envs, seed)
         given = masked if env_ids is None else env_ids
         ids = parse_env_ids(given, self.num_envs)
         seeds = parse_seeds(seed, ids, given)

@@ -23,6 +23,7 @@ from agym.core.attributes import assign, look_up, peek
 from agym.core.autoreset import AtEnd
 from agym.core.making import Factory, Host
 from agym.core.operations import (
+    NAMES,
     PLANES,
     Description,
     Extras,
@@ -263,7 +264,7 @@ class EnvHost(Host):
                     assign(env, operation.shared, operation.each[slot - operation.start])
                 self._extra.values[slot] = value
             except self._catch as error:
-                self._fail(error, slot, operation.kind)
+                self._fail(error, slot, NAMES.get(operation.kind, operation.kind))
 
     # ---------------------------------------------------------------- what goes with an outcome
 

@@ -25,12 +25,17 @@ SIDE_PLANE, SENT_PLANE = 2, 3
 ROW_KINDS = frozenset({"step", "reset"})
 
 
+# What an operation is called in an error, where that is not its kind.
+NAMES = {"retire": "close"}
+
+
 class Operation(NamedTuple):
     """One thing to do to the environments ``start:stop``.
 
     Attributes:
         number: The ticket that it belongs to; an outcome carries the same number.
-        kind: ``"step"``, ``"reset"``, ``"render"``, ``"call"``, ``"get_attr"`` or ``"set_attr"``.
+        kind: ``"step"``, ``"reset"``, ``"render"``, ``"call"``, ``"get_attr"``, ``"set_attr"``, or
+            ``"retire"``, which closes an environment for good.
         start: First environment.
         stop: One past the last environment.
         plane: Which plane of the slot table takes the rows (steps and resets).

@@ -136,7 +136,7 @@ class Face:
         """Begin a reset; in a group, the mask and a list of seeds are for its environments."""
         if self._ids is None:
             return self._engine.reset(seed, options, env_ids)
-        options, masked = take_mask(options, self.num_envs)
+        options, masked, seed = take_mask(options, self.num_envs, seed)
         env_ids = masked if env_ids is None else env_ids
         return self._engine.reset(seed, options, self._global(env_ids), about=tuple(self._ids))
 

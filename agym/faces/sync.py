@@ -37,7 +37,7 @@ class Envs(Face):
         """Make the environments."""
         super().__init__(engine, executor, output)
         self._waiter = SyncWaiter(engine, executor)
-        self._pool: ThreadPoolExecutor | None = None
+        self._pools: list[ThreadPoolExecutor] = []  # one at most; groups share the list
         try:
             self._do(engine.open)
             self._describe()
@@ -200,10 +200,10 @@ class Envs(Face):
                 raise UsageError(
                     f"parallel got {len(column)} arguments for {self.num_envs} environments"
                 )
-        if self._pool is None:
-            threads = min(self.num_envs, PARALLEL_THREADS)
-            self._pool = ThreadPoolExecutor(threads, thread_name_prefix="agym-parallel")
-        calls = [self._pool.submit(function, *row) for row in zip(*columns, strict=True)]
+        if not self._pools:
+            threads = min(self._engine.num_envs, PARALLEL_THREADS)
+            self._pools.append(ThreadPoolExecutor(threads, thread_name_prefix="agym-parallel"))
+        calls = [self._pools[0].submit(function, *row) for row in zip(*columns, strict=True)]
         return [call.result() for call in calls]
 
     def close(self) -> None:
@@ -215,9 +215,8 @@ class Envs(Face):
                 error = ticket.error
             self._executor.release()
             self._engine.release()
-        if self._pool is not None:
-            self._pool.shutdown()
-            self._pool = None
+        while self._pools:
+            self._pools.pop().shutdown()
         if error is not None:
             raise error
 
