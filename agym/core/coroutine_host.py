@@ -14,6 +14,7 @@ import copy
 import inspect
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from gymnasium.vector import AutoresetMode
@@ -22,7 +23,7 @@ from agym.core.attributes import assign, look_up, peek
 from agym.core.autoreset import AtEnd
 from agym.core.making import Factory, Host
 from agym.core.operations import NAMES, Extras, Failure, Operation
-from agym.core.owning import own_info
+from agym.core.owning import own, own_info
 
 Tell = Callable[[Operation, int, Extras | None], None]
 
@@ -39,6 +40,7 @@ class CoroutineHost(Host):
         autoreset: AutoresetMode,
         tell: Tell,
         max_concurrency: int | None = None,
+        fatal: tuple[type[BaseException], ...] = (),
     ) -> None:
         """Remember what to make.
 
@@ -48,10 +50,14 @@ class CoroutineHost(Host):
             autoreset: What follows an episode's end.
             tell: Called when an environment has ended an operation.
             max_concurrency: How many may be busy at once.
+            fatal: What ends the loop if an environment raises it; by default all is its failure.
         """
-        super().__init__(factories, first, autoreset)
+        super().__init__(factories, first, autoreset, catch=BaseException)
         self._tell = tell
-        self._limit = None if max_concurrency is None else asyncio.Semaphore(max_concurrency)
+        self._concurrency = max_concurrency
+        self._limit: asyncio.Semaphore | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._fatal: tuple[type[BaseException], ...] = (GeneratorExit, *fatal)
         n = len(factories)
         self._queues: list[deque[tuple[Operation, Any]]] = [deque() for _ in range(n)]
         self._tasks: dict[int, asyncio.Task[None]] = {}
@@ -78,18 +84,28 @@ class CoroutineHost(Host):
             i = slot - self.first
             self._queues[i].append((operation, argument))
             idle = self._idle[i]
-            if idle is not None:
+            if idle is not None and not idle.done():
                 self._idle[i] = None
                 idle.set_result(None)
             elif i not in self._tasks or self._tasks[i].done():
-                self._tasks[i] = asyncio.get_running_loop().create_task(self._live(i))
+                self._tasks[i] = self._running_loop().create_task(self._live(i))
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        """The loop; a semaphore belongs to one, and tasks have ended with the one before."""
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self._loop = loop
+            if self._concurrency is not None:
+                self._limit = asyncio.Semaphore(self._concurrency)
+        return loop
 
     async def _live(self, i: int) -> None:
         """Be the task of an environment, from its first operation to its end."""
-        queue, loop = self._queues[i], asyncio.get_running_loop()
-        try:
-            while not self._closing:
-                while queue:
+        queue, task = self._queues[i], asyncio.current_task()
+        assert task is not None
+        with suppress(asyncio.CancelledError):
+            while not task.cancelling():  # also if the environment took no notice of that
+                if queue:
                     operation, argument = queue.popleft()
                     if self._limit is None:
                         extras = await self._run(i, operation, argument)
@@ -97,12 +113,11 @@ class CoroutineHost(Host):
                         async with self._limit:
                             extras = await self._run(i, operation, argument)
                     self._tell(operation, self.first + i, extras)
-                self._idle[i] = idle = loop.create_future()
-                await idle
-        except asyncio.CancelledError:
-            if not self._closing:
-                raise  # the loop ends
-        await self._close(i)
+                else:
+                    self._idle[i] = idle = task.get_loop().create_future()
+                    await idle
+        if self._closing:
+            await self._close(i)
 
     async def _close(self, i: int) -> None:
         if i not in self._retired:
@@ -128,7 +143,9 @@ class CoroutineHost(Host):
             if task is not None and task.cancelling():
                 raise
             problem: BaseException = error  # the environment's own doing
-        except Exception as error:
+        except self._fatal:
+            raise
+        except BaseException as error:
             problem = error
         action = argument if kind == "step" else None
         kind = NAMES.get(kind, kind)
@@ -153,7 +170,7 @@ class CoroutineHost(Host):
         if self._at_end is AtEnd.RESET_NEXT:
             self._over[i] = True
         else:
-            self._held[i] = (copy.deepcopy(result[0]), 0.0, result[2], result[3], {})
+            self._held[i] = (own(result[0]), 0.0, result[2], result[3], {})
         return extras
 
     async def _finish_and_reset(self, i: int, plane: int, result: Any) -> Extras:

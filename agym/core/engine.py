@@ -342,6 +342,8 @@ class Engine:
 
     def poll(self) -> None:
         """Take in whatever has ended since; tickets become done."""
+        # Asked before the last outcomes are taken: these come first.
+        ended = self._closing is not None and self._executor.ended
         for number, start, stop, extras in self._executor.poll():
             ticket = self._tickets.get(number)
             if ticket is None:
@@ -360,7 +362,7 @@ class Engine:
                 self._end(ticket)
             elif ticket.deadline is not None:
                 ticket.ended += (range(start, stop),)
-        if self._closing is not None and not self._closing.done and self._executor.ended:
+        if ended and self._closing is not None and not self._closing.done:
             extras = self._closing.extras
             self._closing.finish(
                 error=None if extras is None else self._health.blame("close", extras)

@@ -57,6 +57,8 @@ class EnvHost(Host):
         self._flagged = [False] * PLANES
         self._extras: Extras | None = None
         self._retired: set[int] = set()
+        # The environment that is resetting, which no step needs to tell.
+        self._resetting: int | None = None
 
     # ---------------------------------------------------------------- life
 
@@ -87,7 +89,8 @@ class EnvHost(Host):
     def run(self, operation: Operation) -> Outcome:
         """Do one operation on the environments that it names; nothing they raise gets out."""
         number, kind, start, stop, plane, each, _ = operation
-        self._extras = None  # Ctrl-C may have left some of an operation that it broke off
+        # Ctrl-C may have left something of an operation that it broke off.
+        self._extras = self._resetting = None
         if kind == "step":
             return Outcome(number, start, stop, self.step(start, stop, plane, each))
         if kind == "reset":
@@ -234,7 +237,9 @@ class EnvHost(Host):
         self._steps[i] = self._envs[i].step
         self._episodes[i] += 1
         self._begun[i] = self._rounds
+        self._resetting = i
         observation, info = self._envs[i].reset(**arguments)
+        self._resetting = None
         return observation, info
 
     def _begin_again(self, i: int) -> tuple[Any, dict[str, Any]]:
@@ -286,7 +291,10 @@ class EnvHost(Host):
 
     def _fail(self, error: BaseException, slot: int, operation: str, action: Any = None) -> None:
         """Note down that an environment raised."""
-        step = self._rounds - self._begun[slot - self.first]
+        i = slot - self.first
+        if self._resetting == i:  # within a step, at the end of an episode
+            operation, self._resetting = "reset", None
+        step = self._rounds - self._begun[i]
         self._extra.problems.append(self._failure(error, slot, operation, step, action))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,14 @@ _FIXED = frozenset({bool, int, float, complex, str, bytes, type(None)})
 def own_info(info: dict[str, Any]) -> dict[str, Any]:
     """Copy an info with the containers and arrays in it; other objects are passed on."""
     return {key: value if type(value) in _FIXED else _own(value, {}) for key, value in info.items()}
+
+
+def own(value: Any) -> Any:
+    """Copy a value with all that is in it, where that can be done: a lock cannot be copied."""
+    try:
+        return copy.deepcopy(value)
+    except Exception:
+        return value
 
 
 def _own(value: Any, memo: dict[int, Any]) -> Any:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from typing import Any
 
+from agym.core.owning import own
 from agym.core.slots import Array, Plane, SlotTable, write_rows
 
 # Observations are copied while they are still in the cache: after so many bytes of them, or so
@@ -102,6 +102,6 @@ class Rows:
         if not layout.objects:
             return None
         return {
-            slot: [copy.deepcopy(values[leaf]) for leaf in layout.objects]
+            slot: [own(values[leaf]) for leaf in layout.objects]
             for slot, values in enumerate(flat, start)
         }

@@ -34,6 +34,7 @@ class AsyncioExecutor(Executor):
             placement.autoreset,
             partial(_tell, self._outbox),  # not of this object, which may be forgotten
             placement.max_concurrency,
+            fatal=() if placement.blocking else (KeyboardInterrupt, SystemExit),
         )
         self._private = _LoopThread() if placement.blocking else None
         self.watchable = placement.blocking  # the caller's own loop has to turn
@@ -85,13 +86,15 @@ class AsyncioExecutor(Executor):
         self._closing = asyncio.get_running_loop().create_task(self._close())
 
     async def _close(self) -> None:
-        failures = await self._host.close()
+        self._outbox.put(closed(self._host, await self._host.close()))
         self._ended = True
-        self._outbox.put(closed(self._host, failures))
+        self._outbox.ring()
 
     def kill(self) -> None:
-        """Give up environments that will not be cancelled."""
+        """Give up environments that will not be cancelled, and the private loop with them."""
         self._ended = True
+        if self._private is not None:
+            self._private.given_up = True
 
     @property
     def ended(self) -> bool:
@@ -104,7 +107,13 @@ class AsyncioExecutor(Executor):
 
 
 class _LoopThread:
-    """An event loop in a thread of its own, until it is stopped."""
+    """An event loop in a thread of its own, until it is stopped.
+
+    Attributes:
+        given_up: Something on it does not end, and is not waited for.
+    """
+
+    given_up = False
 
     def __init__(self) -> None:
         self._runner = asyncio.Runner(loop_factory=new_loop)
@@ -120,7 +129,8 @@ class _LoopThread:
         """Stop the loop, cancel what is left on it, and wait for the thread."""
         if self._thread.is_alive():
             self.loop.call_soon_threadsafe(self.loop.stop)
-            self._thread.join()
+            if not self.given_up:
+                self._thread.join()
         else:
             self._runner.close()
 

@@ -112,9 +112,9 @@ def _work(host: EnvHost, inbox: Inbox, outbox: Outbox, ended: deque[range]) -> N
             host.attach(item)
         else:
             outbox.put(host.run(item))
-    outcome = close_host(host)
+    outbox.put(close_host(host))
     ended.append(range(host.first, host.stop))
-    outbox.put(outcome)
+    outbox.ring()
 
 
 def _end(inboxes: list[Inbox], outbox: Outbox) -> None:

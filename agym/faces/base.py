@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any, Literal, Self, overload
 
 import numpy as np
@@ -152,12 +153,14 @@ class Face:
         if self._ids is not None:
             raise UsageError("a group cannot be split again: split the whole into more groups")
         ids: list[list[int]] = [[] for _ in range(count)]
-        dealt = 0
+        extra = 0  # who is next to get one more, where they cannot be dealt evenly
         for span in self._executor.ranges:
-            for k, i in enumerate(span):
-                group = k * count // len(span) if len(span) >= count else (dealt + k) % count
-                ids[group].append(i)
-            dealt += len(span)
+            share, left = divmod(len(span), count)
+            favoured = {(extra + k) % count for k in range(left)}
+            extra += left
+            rest = iter(span)
+            for k, group in enumerate(ids):
+                group += islice(rest, share + (k in favoured))
         return [self._group(some) for some in ids]
 
     def _group(self, ids: list[int]) -> Self:

@@ -149,6 +149,7 @@ class AsyncWaiter:
 
         def wake() -> None:
             self._sleepers -= 1
+            self._rest()
             if not woken.done():
                 woken.set_result(None)
 
@@ -159,9 +160,13 @@ class AsyncWaiter:
             self._park(loop)
             yield from woken
         finally:
-            if not self._sleepers:
-                self._executor.unpark()
-                self._cancel_timer()
+            self._rest()
+
+    def _rest(self) -> None:
+        """When nobody sleeps, nobody has to be woken."""
+        if not self._sleepers:
+            self._executor.unpark()
+            self._cancel_timer()
 
     def _park(self, loop: asyncio.AbstractEventLoop) -> None:
         """Have the loop wake us; what came just before is taken in at once."""
