@@ -166,14 +166,13 @@ class Engine:
 
     def _write(self, actions: Any, env_ids: Sequence[int] | None) -> tuple[Ids, list[Any] | None]:
         """Check that environments can step, and write their actions, given in any order."""
-        ids = given = parse_env_ids(env_ids, self.num_envs)
+        ids: Ids = self._all if env_ids is None else parse_env_ids(env_ids, self.num_envs)
         if self._closing or not (self._health.fine and self._order.idle):
             self._check(ids)
             self._check_steppable(ids)
-        if env_ids is not None:
-            given = tuple(int(i) for i in env_ids)
+        given = ids if env_ids is None else tuple(int(i) for i in env_ids)
         each = write_actions(self.table.action, self.table.actions, actions, given)
-        if each is not None and env_ids is not None:
+        if each is not None and given != ids:
             by_id = dict(zip(given, each, strict=True))
             each = [by_id[i] for i in ids]
         return ids, each
@@ -309,6 +308,7 @@ class Engine:
         ticket = Ticket(next(self._numbers), kind, ids)
         if self._timeout is not None:
             ticket.deadline = time.monotonic() + self._timeout
+            ticket.ended = []
         if ready is not None:
             ticket.plane, ticket.ready = SENT_PLANE, ready
         elif kind in ROW_KINDS:
@@ -361,7 +361,7 @@ class Engine:
             if ticket.remaining == 0 and ticket is not self._closing:
                 self._end(ticket)
             elif ticket.deadline is not None:
-                ticket.ended += (range(start, stop),)
+                ticket.ended.append(range(start, stop))
         if ended and self._closing is not None and not self._closing.done:
             extras = self._closing.extras
             self._closing.finish(

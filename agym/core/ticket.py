@@ -39,7 +39,7 @@ class Ticket:
     about: Ids = ()
     plane = 0
     deadline: float | None = None
-    ended: tuple[range, ...] = ()
+    ended: list[range] = []  # noqa: RUF012 - replaced, where there is a deadline
     ready: Ready | None = None
     _callbacks: tuple[Callable[[], None], ...] = ()
 
