@@ -141,6 +141,7 @@ class Engine:
 
     def release(self) -> None:
         """Let go of the slot table. Views of it that the caller has keep its memory alive."""
+        self._tickets.clear()  # what still comes has nowhere to go
         vars(self).pop("table", None)
         vars(self).pop("_collector", None)
 
