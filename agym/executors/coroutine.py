@@ -9,25 +9,24 @@ from __future__ import annotations
 import asyncio
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from agym.core.coroutine_host import CoroutineHost
 from agym.core.operations import Extras, Operation, Outcome
 from agym.core.slots import SlotTable
-from agym.executors.base import Executor, Placement, closed, open_host
-from agym.executors.outbox import Outbox
+from agym.executors.base import Placement, closed, open_host
+from agym.executors.outbox import Outbox, OutboxExecutor
 from agym.executors.supervisor import new_loop
 
 
-class AsyncioExecutor(Executor):
+class AsyncioExecutor(OutboxExecutor):
     """Runs a coroutine host on a loop."""
 
     def __init__(self, placement: Placement) -> None:
         """Remember what to make."""
         super().__init__(placement)
-        self._outbox = Outbox()
         self._host = CoroutineHost(
             placement.factories,
             0,
@@ -61,22 +60,6 @@ class AsyncioExecutor(Executor):
     def submit(self, operation: Operation) -> None:
         """Start an operation on each of its environments."""
         self._on_loop(self._host.begin, operation)
-
-    def poll(self) -> Sequence[Outcome]:
-        """Take what has ended."""
-        return self._outbox.take()
-
-    def waitables(self) -> Mapping[int, int]:
-        """The outbox's bell."""
-        return self._outbox.waitables()
-
-    def park(self) -> None:
-        """From now on outcomes ring."""
-        self._outbox.park()
-
-    def unpark(self) -> None:
-        """The caller is awake."""
-        self._outbox.unpark()
 
     def close(self) -> None:
         """Cancel what is under way and close the environments."""

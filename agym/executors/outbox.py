@@ -1,4 +1,4 @@
-"""Outbox: outcomes from other threads, and the bell that wakes a caller who sleeps.
+"""Outbox: outcomes of this process's own workers, and the bell that wakes a caller who sleeps.
 
 Each end of a socket pair is used by one side. A bell is sent only once for each sleep, however
 many outcomes come meanwhile.
@@ -10,10 +10,11 @@ import contextlib
 import socket
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from selectors import EVENT_READ
 
 from agym.core.operations import Outcome
+from agym.executors.base import Executor, Placement
 
 # Bells that are read at once; there is hardly ever more than one.
 _READ = 64
@@ -74,3 +75,28 @@ class Outbox:
         """Let go of the sockets."""
         self._ours.close()
         self._theirs.close()
+
+
+class OutboxExecutor(Executor):
+    """An executor whose outcomes come from other threads, or from an event loop's tasks."""
+
+    def __init__(self, placement: Placement) -> None:
+        """Remember what to make."""
+        super().__init__(placement)
+        self._outbox = Outbox()
+
+    def poll(self) -> Sequence[Outcome]:
+        """Take what has come."""
+        return self._outbox.take()
+
+    def waitables(self) -> Mapping[int, int]:
+        """The outbox's bell."""
+        return self._outbox.waitables()
+
+    def park(self) -> None:
+        """From now on outcomes ring."""
+        self._outbox.park()
+
+    def unpark(self) -> None:
+        """The caller is awake."""
+        self._outbox.unpark()

@@ -11,13 +11,12 @@ import queue
 import threading
 import weakref
 from collections import deque
-from collections.abc import Mapping, Sequence
 
 from agym.core.host import EnvHost
-from agym.core.operations import Operation, Outcome
+from agym.core.operations import Operation
 from agym.core.slots import SlotTable
-from agym.executors.base import Executor, Placement, close_host, open_host
-from agym.executors.outbox import Outbox
+from agym.executors.base import Placement, close_host, open_host
+from agym.executors.outbox import Outbox, OutboxExecutor
 
 # Without ``workers``, each environment waits in a thread of its own, up to so many.
 MAX_THREADS = 256
@@ -25,7 +24,7 @@ MAX_THREADS = 256
 Inbox = queue.SimpleQueue[Operation | SlotTable | None]
 
 
-class ThreadExecutor(Executor):
+class ThreadExecutor(OutboxExecutor):
     """Deals environments to threads."""
 
     def __init__(self, placement: Placement) -> None:
@@ -33,7 +32,6 @@ class ThreadExecutor(Executor):
         super().__init__(placement)
         self.ranges = placement.ranges(placement.workers or MAX_THREADS)
         self._inboxes: list[Inbox] = [queue.SimpleQueue() for _ in self.ranges]
-        self._outbox = Outbox()
         self._ended: deque[range] = deque()
         self._given_up = False
         self._threads: list[threading.Thread] = []
@@ -65,22 +63,6 @@ class ThreadExecutor(Executor):
         for ids, inbox in zip(self.ranges, self._inboxes, strict=True):
             for piece in operation.pieces(ids):
                 inbox.put(piece)
-
-    def poll(self) -> Sequence[Outcome]:
-        """Take what has come."""
-        return self._outbox.take()
-
-    def waitables(self) -> Mapping[int, int]:
-        """The outbox's bell."""
-        return self._outbox.waitables()
-
-    def park(self) -> None:
-        """From now on threads ring."""
-        self._outbox.park()
-
-    def unpark(self) -> None:
-        """The caller is awake."""
-        self._outbox.unpark()
 
     def close(self) -> None:
         """Ask the threads to end once they have done what is queued."""
