@@ -199,9 +199,9 @@ INTERRUPTED = """
     with agym.make(partial(Tally, length=10**9), 4, {place}) as envs:
         for _ in range(300):
             envs.reset()
-            threading.Timer(random.uniform(0, 0.004), interrupt).start()
             k = 0
             try:
+                threading.Timer(random.uniform(0, 0.004), interrupt).start()
                 while True:
                     result = envs.step([k % 9] * 4)
                     k += 1
