@@ -27,6 +27,7 @@ LAYERS = [
     ["executors.doorbell", "executors.serial", "executors.supervisor"],
     ["executors.outbox"],
     ["executors.coroutine", "executors.mailbox", "executors.thread"],
+    ["executors.mailbox_worker"],
     ["executors.loop_worker"],
     ["executors.worker"],
     ["executors.process"],

@@ -112,7 +112,8 @@ class _LoopThread:
         """Stop the loop, cancel what is left on it, and wait for the thread."""
         if self._thread.is_alive():
             self.loop.call_soon_threadsafe(self.loop.stop)
-            if not self.given_up:
+            # The collector may be at work on the loop itself.
+            if not self.given_up and self._thread is not threading.current_thread():
                 self._thread.join()
         else:
             self._runner.close()

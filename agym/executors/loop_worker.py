@@ -15,7 +15,8 @@ from agym.core.arguments import runs
 from agym.core.coroutine_host import CoroutineHost
 from agym.core.operations import Extras, Operation
 from agym.executors.channel import Channel
-from agym.executors.mailbox import SENT, TAIL, MailboxWorker, Span
+from agym.executors.mailbox import SENT, TAIL, Span
+from agym.executors.mailbox_worker import MailboxWorker
 
 
 class LoopWorker(MailboxWorker):

@@ -1,4 +1,4 @@
-"""Mailbox: how operations reach a worker, and outcomes come back; both ends of it.
+"""Mailbox: how operations reach a worker, and outcomes come back; the caller's end of it.
 
 Steps without objects go through a ring in shared memory, and pickle nothing. Everything else is
 a message on the channel, stamped with the ring's tail, so that the worker keeps the order of
@@ -15,32 +15,27 @@ is a message::
 from __future__ import annotations
 
 import struct
-import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from agym.core.arena import Field
 from agym.core.arguments import runs
-from agym.core.host import EnvHost
-from agym.core.operations import Death, Description, Extras, Failure, Operation, Outcome
+from agym.core.operations import Death, Extras, Failure, Operation, Outcome
 from agym.executors.channel import Channel
-from agym.executors.doorbell import RECHECK_SECONDS, Doorbell, Patience
-from agym.executors.wire import Buffer, is_plain, pack, unpack
+from agym.executors.doorbell import Doorbell
+from agym.executors.wire import Buffer, unpack
 
 # Shared int64 words: a cache line that the caller writes, one that the worker writes, the ring.
 TAIL, SENT, CALLER_ASLEEP = 0, 1, 2
 COMPLETED, ANSWERED, WORKER_ASLEEP = 8, 9, 10
 RING = 16
 
-# After this long the scheduler may have moved a worker onto another one's core.
-SETTLE_SECONDS = 10e-3
-
 # What stands before a packed message. Down: the ring's tail, number, start, stop. Up: number, and
 # how many spans of environments have ended; these follow, each behind its operation's start.
-_DOWN = struct.Struct("<qqqq")
-_UP = struct.Struct("<qq")
+DOWN = struct.Struct("<qqqq")
+UP = struct.Struct("<qq")
 
 # An operation's start, and first and one past the last of its environments that have ended.
 Span = tuple[int, int, int]
@@ -55,7 +50,7 @@ class Mailbox:
     """The caller's end."""
 
     def __init__(self, words: memoryview, channel: Channel, ids: range) -> None:
-        """Use shared words and a channel that a :class:`MailboxWorker` has the other end of."""
+        """Use shared words, and a channel to the worker's end of both."""
         self.ids = ids
         self.channel = channel
         self.bell = Doorbell(words, CALLER_ASLEEP, WORKER_ASLEEP, channel)
@@ -110,7 +105,7 @@ class Mailbox:
         self, operation: Operation, message: Sequence[Buffer], descriptor: int | None = None
     ) -> None:
         """Send a packed operation that has no outcome; its bytes wake the worker."""
-        head = _DOWN.pack(self._tail, operation.number, operation.start, operation.stop)
+        head = DOWN.pack(self._tail, operation.number, operation.start, operation.stop)
         self.channel.send([head, *message], descriptor)
         self._sent += 1
         self._words[SENT] = self._sent
@@ -139,10 +134,10 @@ class Mailbox:
         """Read the messages that have come."""
         for payload in self.channel.drain():
             self._received += 1
-            number, count = _UP.unpack_from(payload)
-            flat = struct.unpack_from(f"<{3 * count}q", payload, _UP.size)
+            number, count = UP.unpack_from(payload)
+            flat = struct.unpack_from(f"<{3 * count}q", payload, UP.size)
             spans = [*zip(flat[::3], flat[1::3], flat[2::3], strict=True)]
-            body = memoryview(payload)[_UP.size + 24 * count :]
+            body = memoryview(payload)[UP.size + 24 * count :]
             extras = None
             try:
                 extras = unpack(body) if body else None
@@ -191,154 +186,3 @@ class Mailbox:
         for tracked in (self._owed, self._ended, self._steps):
             tracked.clear()
         return outcomes
-
-
-class MailboxWorker:
-    """The worker's end: runs a host on what comes in, until it is told to close."""
-
-    def __init__(
-        self, words: memoryview, channel: Channel, settle: Callable[[], None] | None = None
-    ) -> None:
-        """Use shared words and a channel that a :class:`Mailbox` has the other end of.
-
-        Args:
-            words: The shared words.
-            channel: The other end of the mailbox's.
-            settle: Called now and then, when there was nothing to do.
-        """
-        self._words = words
-        self._channel = channel
-        self._settle = settle
-        self._bell = Doorbell(words, WORKER_ASLEEP, CALLER_ASLEEP, channel)
-        self._patience = Patience()
-        self._settled = 0.0
-        self._inbox: deque[Buffer] = deque()
-        self._head = 0
-        self._received = 0
-        self._completed = 0
-        self._answered = 0
-
-    def serve(self, host: EnvHost) -> None:
-        """Run operations in the order in which they were posted, until ``close`` or EOF."""
-        words = self._words
-        while not self._channel.ended:
-            tail = self._bell.look(TAIL)
-            self._receive_all(words[SENT])
-            if self.message_is_next():
-                operation = self.next_message()
-                if operation is None:
-                    continue
-                if operation.kind == "close":
-                    break
-                self.answer(host.run(operation))
-            elif self._head < tail:
-                self._run_entry(host)
-            else:
-                self._wait()
-
-    def message_is_next(self) -> bool:
-        """Whether a message has come that was sent before the next step was posted."""
-        return bool(self._inbox) and _DOWN.unpack_from(self._inbox[0])[0] <= self._head
-
-    def next_entry(self, ring: int) -> tuple[int, int, int, int]:
-        """Take the next step off the ring, which has so many entries."""
-        words = self._words
-        entry = RING + 2 * (self._head % ring)
-        number, packed = words[entry], words[entry + 1]
-        self._head += 1
-        return number, packed >> 33, packed >> 2 & 0x7FFFFFFF, packed & 3
-
-    def _run_entry(self, host: EnvHost) -> None:
-        number, start, stop, plane = self.next_entry(host.stop - host.first)
-        extras = host.step(start, stop, plane)
-        if extras is not None:
-            self.answer(Outcome(number, start, stop, extras))
-        else:
-            self._completed += 1
-            self._bell.publish(COMPLETED, self._completed)
-
-    def answer(self, outcome: Outcome) -> None:
-        """Send the outcome of a whole operation; its bytes wake the caller."""
-        span = (outcome.start, outcome.start, outcome.stop)
-        self.send(outcome.number, [span], outcome.extras)
-        self._channel.flush_all()
-
-    def send(self, number: int, spans: Sequence[Span], extras: Extras | None) -> None:
-        """Send what has ended of the operations with a number."""
-        flat = [bound for span in spans for bound in span]
-        head = _UP.pack(number, len(spans)) + struct.pack(f"<{len(flat)}q", *flat)
-        self._channel.send([head, *(() if extras is None else _pack_extras(extras))])
-        self._answered += 1
-        self._words[ANSWERED] = self._answered
-
-    def next_message(self) -> Operation | None:
-        """Wait for a message; one that cannot be read is answered with a failure, and ``None``.
-
-        Raises:
-            EOFError: The caller is gone.
-        """
-        self._receive_all(self._received + (not self._inbox))
-        if not self._inbox:
-            raise EOFError("the caller is gone")
-        payload = self._inbox.popleft()
-        try:
-            operation: Operation = unpack(memoryview(payload)[_DOWN.size :])
-        except Exception as error:
-            _, number, start, stop = _DOWN.unpack_from(payload)
-            problem = Failure.of(error, start, "reading its arguments")
-            self.answer(Outcome(number, start, stop, Extras(problems=[problem])))
-            return None
-        return operation
-
-    def _receive_all(self, sent: int) -> None:
-        """Read until so many messages have come; their bytes are on the way."""
-        while self._received < sent and not self._channel.ended:
-            self._receive()
-            if self._received < sent:
-                self._channel.wait(RECHECK_SECONDS)
-
-    def _receive(self) -> None:
-        messages = self._channel.drain()
-        self._received += len(messages)
-        self._inbox.extend(messages)
-
-    def _news(self) -> bool:
-        words = self._words
-        return words[TAIL] != self._head or words[SENT] != self._received or bool(self._inbox)
-
-    def _wait(self) -> None:
-        begun = time.perf_counter()
-        slept = not self._patience.watch(self._news)
-        if slept:
-            self._bell.park()
-            while not self._news() and not self._channel.ended:
-                # Sleep first: reading might take the very bell that came since the last look.
-                self._channel.wait(RECHECK_SECONDS)
-                self._receive()
-            self._bell.unpark()
-        now = time.perf_counter()
-        self._patience.learn(now - begun, slept=slept)
-        if now - self._settled > SETTLE_SECONDS and self._settle is not None:
-            self._settled = now
-            self._settle()
-
-
-def _pack_extras(extras: Extras) -> list[Buffer]:
-    """Pack extras; an answer that would not survive the way becomes a failure of its env."""
-    problems = [p.portable() if isinstance(p, Failure) else p for p in extras.problems]
-    extras.problems = problems
-    for answers in (
-        extras.infos,
-        extras.final_infos,
-        extras.objects,
-        extras.final_objects,
-        extras.values,
-    ):
-        for env_id, answer in [*answers.items()]:
-            if not is_plain(answer) and not isinstance(answer, Description):
-                try:
-                    unpack(b"".join(pack(answer)))
-                except Exception as error:
-                    del answers[env_id]
-                    problems.append(Failure.of(error, env_id, "sending its answer").portable())
-    return pack(extras)

@@ -31,7 +31,8 @@ class Outbox:
         self._theirs.setblocking(False)
         # Guards the flag. Its acquisition is the fence of the handshake, with and without a GIL:
         # the caller sets the flag and then looks, the other side puts and then looks.
-        self._lock = threading.Lock()
+        # Reentrant, since a forgotten executor may be closed by the collector in the midst of it.
+        self._lock = threading.RLock()
         self._asleep = False
 
     def put(self, outcome: Outcome) -> None:
@@ -72,9 +73,10 @@ class Outbox:
             self._ours.recv(_READ)
 
     def close(self) -> None:
-        """Let go of the sockets."""
-        self._ours.close()
-        self._theirs.close()
+        """Let go of the sockets, which no thread may be about to use."""
+        with self._lock:
+            self._ours.close()
+            self._theirs.close()
 
 
 class OutboxExecutor(Executor):

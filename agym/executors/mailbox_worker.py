@@ -1,0 +1,183 @@
+"""The worker's end of a mailbox: it runs a host on what the caller's end posts.
+
+Steps come through the ring, everything else as messages; see ``executors/mailbox.py``.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from agym.core.host import EnvHost
+from agym.core.operations import Description, Extras, Failure, Operation, Outcome
+from agym.executors.channel import Channel
+from agym.executors.doorbell import RECHECK_SECONDS, Doorbell, Patience
+from agym.executors.mailbox import (
+    ANSWERED,
+    CALLER_ASLEEP,
+    COMPLETED,
+    DOWN,
+    RING,
+    SENT,
+    TAIL,
+    UP,
+    WORKER_ASLEEP,
+    Span,
+)
+from agym.executors.wire import Buffer, is_plain, pack, unpack
+
+# After this long the scheduler may have moved a worker onto another one's core.
+SETTLE_SECONDS = 10e-3
+
+
+class MailboxWorker:
+    """The worker's end: runs a host on what comes in, until it is told to close."""
+
+    def __init__(
+        self, words: memoryview, channel: Channel, settle: Callable[[], None] | None = None
+    ) -> None:
+        """Use shared words and a channel that a :class:`Mailbox` has the other end of.
+
+        Args:
+            words: The shared words.
+            channel: The other end of the mailbox's.
+            settle: Called now and then, when there was nothing to do.
+        """
+        self._words = words
+        self._channel = channel
+        self._settle = settle
+        self._bell = Doorbell(words, WORKER_ASLEEP, CALLER_ASLEEP, channel)
+        self._patience = Patience()
+        self._settled = 0.0
+        self._inbox: deque[Buffer] = deque()
+        self._head = 0
+        self._received = 0
+        self._completed = 0
+        self._answered = 0
+
+    def serve(self, host: EnvHost) -> None:
+        """Run operations in the order in which they were posted, until ``close`` or EOF."""
+        words = self._words
+        while not self._channel.ended:
+            tail = self._bell.look(TAIL)
+            self._receive_all(words[SENT])
+            if self.message_is_next():
+                operation = self.next_message()
+                if operation is None:
+                    continue
+                if operation.kind == "close":
+                    break
+                self.answer(host.run(operation))
+            elif self._head < tail:
+                self._run_entry(host)
+            else:
+                self._wait()
+
+    def message_is_next(self) -> bool:
+        """Whether a message has come that was sent before the next step was posted."""
+        return bool(self._inbox) and DOWN.unpack_from(self._inbox[0])[0] <= self._head
+
+    def next_entry(self, ring: int) -> tuple[int, int, int, int]:
+        """Take the next step off the ring, which has so many entries."""
+        words = self._words
+        entry = RING + 2 * (self._head % ring)
+        number, packed = words[entry], words[entry + 1]
+        self._head += 1
+        return number, packed >> 33, packed >> 2 & 0x7FFFFFFF, packed & 3
+
+    def _run_entry(self, host: EnvHost) -> None:
+        number, start, stop, plane = self.next_entry(host.stop - host.first)
+        extras = host.step(start, stop, plane)
+        if extras is not None:
+            self.answer(Outcome(number, start, stop, extras))
+        else:
+            self._completed += 1
+            self._bell.publish(COMPLETED, self._completed)
+
+    def answer(self, outcome: Outcome) -> None:
+        """Send the outcome of a whole operation; its bytes wake the caller."""
+        span = (outcome.start, outcome.start, outcome.stop)
+        self.send(outcome.number, [span], outcome.extras)
+        self._channel.flush_all()
+
+    def send(self, number: int, spans: Sequence[Span], extras: Extras | None) -> None:
+        """Send what has ended of the operations with a number."""
+        flat = [bound for span in spans for bound in span]
+        head = UP.pack(number, len(spans)) + struct.pack(f"<{len(flat)}q", *flat)
+        self._channel.send([head, *(() if extras is None else _pack_extras(extras))])
+        self._answered += 1
+        self._words[ANSWERED] = self._answered
+
+    def next_message(self) -> Operation | None:
+        """Wait for a message; one that cannot be read is answered with a failure, and ``None``.
+
+        Raises:
+            EOFError: The caller is gone.
+        """
+        self._receive_all(self._received + (not self._inbox))
+        if not self._inbox:
+            raise EOFError("the caller is gone")
+        payload = self._inbox.popleft()
+        try:
+            operation: Operation = unpack(memoryview(payload)[DOWN.size :])
+        except Exception as error:
+            _, number, start, stop = DOWN.unpack_from(payload)
+            problem = Failure.of(error, start, "reading its arguments")
+            self.answer(Outcome(number, start, stop, Extras(problems=[problem])))
+            return None
+        return operation
+
+    def _receive_all(self, sent: int) -> None:
+        """Read until so many messages have come; their bytes are on the way."""
+        while self._received < sent and not self._channel.ended:
+            self._receive()
+            if self._received < sent:
+                self._channel.wait(RECHECK_SECONDS)
+
+    def _receive(self) -> None:
+        messages = self._channel.drain()
+        self._received += len(messages)
+        self._inbox.extend(messages)
+
+    def _news(self) -> bool:
+        words = self._words
+        return words[TAIL] != self._head or words[SENT] != self._received or bool(self._inbox)
+
+    def _wait(self) -> None:
+        begun = time.perf_counter()
+        slept = not self._patience.watch(self._news)
+        if slept:
+            self._bell.park()
+            while not self._news() and not self._channel.ended:
+                # Sleep first: reading might take the very bell that came since the last look.
+                self._channel.wait(RECHECK_SECONDS)
+                self._receive()
+            self._bell.unpark()
+        now = time.perf_counter()
+        self._patience.learn(now - begun, slept=slept)
+        if now - self._settled > SETTLE_SECONDS and self._settle is not None:
+            self._settled = now
+            self._settle()
+
+
+def _pack_extras(extras: Extras) -> list[Buffer]:
+    """Pack extras; an answer that would not survive the way becomes a failure of its env."""
+    problems = [p.portable() if isinstance(p, Failure) else p for p in extras.problems]
+    extras.problems = problems
+    for answers in (
+        extras.infos,
+        extras.final_infos,
+        extras.objects,
+        extras.final_objects,
+        extras.values,
+    ):
+        for env_id, answer in [*answers.items()]:
+            if not is_plain(answer) and not isinstance(answer, Description):
+                try:
+                    unpack(b"".join(pack(answer)))
+                except Exception as error:
+                    del answers[env_id]
+                    problems.append(Failure.of(error, env_id, "sending its answer").portable())
+    return pack(extras)
