@@ -1,11 +1,12 @@
 """agym: many Gymnasium environments concurrently, behind an asyncio face."""
 
 from agym.core.async_env import AsyncEnv
-from agym.core.results import Batch, ResetResult, StepResult
+from agym.core.results import Batch, Fault, ResetResult, StepResult
 from agym.errors import (
     AgymError,
     BusyError,
     ClosedError,
+    CrashLoopError,
     EnvError,
     MissingExtraError,
     NothingSentError,
@@ -30,9 +31,11 @@ __all__ = [
     "Batch",
     "BusyError",
     "ClosedError",
+    "CrashLoopError",
     "EnvError",
     "EnvHandle",
     "Envs",
+    "Fault",
     "MissingExtraError",
     "NothingSentError",
     "Pending",

@@ -5,6 +5,7 @@ What agym raises on purpose is shown as one sentence, without a traceback::
     exit code 0     done
               1     an environment, a worker or an extra failed
               2     the command was given something that cannot work
+              3     agym replay: not reproduced
               130   Ctrl-C
 """
 
@@ -22,6 +23,8 @@ from agym.bench.app import app as bench
 from agym.demo import EXAMPLES as DEMO_EXAMPLES
 from agym.demo import demo
 from agym.errors import AgymError, UsageError
+from agym.replay import EXAMPLES as REPLAY_EXAMPLES
+from agym.replay import replay
 
 EXAMPLES = """Examples:
 
@@ -68,6 +71,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command(epilog=DEMO_EXAMPLES)(demo)
+app.command(epilog=REPLAY_EXAMPLES)(replay)
 app.add_typer(bench, name="bench")
 
 

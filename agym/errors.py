@@ -4,7 +4,7 @@
 The caller            :class:`UsageError`, :class:`BusyError`, :class:`ClosedError`,
                       :class:`ResetNeededError`, :class:`MissingExtraError`
 The environment       :class:`EnvError`, :class:`StepTimeout`
-The world outside     :class:`WorkerDied`
+The world outside     :class:`WorkerDied`, :class:`CrashLoopError`
 ==================== ============================================================
 
 Where Gymnasium has an error of the same meaning, agym's is a subclass of it, so that
@@ -13,10 +13,13 @@ Where Gymnasium has an error of the same meaning, agym's is a subclass of it, so
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import signal
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium.error
+
+from agym.core.results import Fault
 
 
 class AgymError(Exception):
@@ -80,7 +83,10 @@ class EnvError(AgymError):
         episode: Episodes begun so far, so 0 before the first reset.
         step: Steps taken in this episode, the failing one included.
         action: The last action it was given, ``None`` before the first step.
+        capsule: The file written about it (the ``capsule_dir`` option), ``""`` if none was.
     """
+
+    capsule = ""
 
     def __init__(
         self,
@@ -108,8 +114,8 @@ class StepTimeout(AgymError, TimeoutError):
 
     Attributes:
         operation: The operation that is late.
-        env_ids: The environments that have not answered. Each stays busy until its late
-            answer arrives; that answer is dropped, never given to a later call.
+        env_ids: The environments that have not answered. What they answer late is dropped,
+            never given to a later call.
     """
 
     def __init__(self, message: str, *, operation: str, env_ids: Sequence[int]) -> None:
@@ -120,18 +126,29 @@ class StepTimeout(AgymError, TimeoutError):
 
 
 class WorkerDied(AgymError):
-    """A worker process ended by itself; the environments of other workers stay usable.
+    """A worker ended by itself; the environments of other workers stay usable.
 
     Attributes:
         worker: Index of the worker.
-        pid: Its process id.
+        pid: Its process id, ``None`` for a thread.
         exitcode: Its exit code; the negative signal number if a signal ended it; ``None`` if
             the system has not told yet.
+        signal: Name of that signal, ``None`` if there was none.
         env_ids: The environments that lived in it.
+        operations: What each of them was doing: its operation in flight, or ``"idle after ..."``.
+        culprit: The environment that was running, ``None`` if that cannot be told.
     """
 
     def __init__(
-        self, message: str, *, worker: int, pid: int, exitcode: int | None, env_ids: Sequence[int]
+        self,
+        message: str,
+        *,
+        worker: int,
+        pid: int | None,
+        exitcode: int | None,
+        env_ids: Sequence[int],
+        operations: Mapping[int, str] | None = None,
+        culprit: int | None = None,
     ) -> None:
         """Keep the particulars beside the message."""
         super().__init__(message)
@@ -139,3 +156,37 @@ class WorkerDied(AgymError):
         self.pid = pid
         self.exitcode = exitcode
         self.env_ids = tuple(env_ids)
+        self.operations = dict(operations or {})
+        self.culprit = culprit
+
+    @property
+    def signal(self) -> str | None:
+        """Name of the signal that ended it."""
+        return None if self.exitcode is None else signal_name(self.exitcode)
+
+
+class CrashLoopError(AgymError):
+    """Environments failed again and again (the ``max_restarts`` option): they are given up.
+
+    ``restart()`` tries once more; the others go on.
+
+    Attributes:
+        env_ids: The environments that are given up.
+        faults: Their last failures, the oldest first.
+    """
+
+    def __init__(self, message: str, *, env_ids: Sequence[int], faults: Sequence[Fault]) -> None:
+        """Keep the particulars beside the message."""
+        super().__init__(message)
+        self.env_ids = tuple(env_ids)
+        self.faults = tuple(faults)
+
+
+def signal_name(exitcode: int) -> str | None:
+    """Name of the signal that an exit code stands for, ``None`` if it stands for none."""
+    if exitcode >= 0:
+        return None
+    try:
+        return signal.Signals(-exitcode).name
+    except ValueError:  # a real-time signal
+        return f"signal {-exitcode}"

@@ -7,8 +7,10 @@ import difflib
 import importlib
 import inspect
 import multiprocessing
+import os
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import gymnasium
@@ -21,6 +23,7 @@ from agym.core.async_env import AsyncEnv
 from agym.core.autoreset import parse_mode
 from agym.core.engine import Engine
 from agym.core.making import Factory, is_coroutine_env
+from agym.core.recovery import FaultPolicy
 from agym.errors import UsageError
 from agym.executors.base import Executor, Placement
 from agym.executors.coroutine import AsyncioExecutor
@@ -43,6 +46,8 @@ BACKENDS: dict[str, Callable[[Placement], Executor]] = {
     "process": ProcessExecutor,
 }
 
+ON_FAULT = ("raise", "restart", "replay")
+
 # Packages that register environments when they are imported, by the namespace of these.
 PROVIDERS = {"ALE": "ale_py"}
 
@@ -59,6 +64,11 @@ def make(
     output: Output = "list",
     copy: bool = True,
     timeout: float | None = None,
+    on_fault: str = "raise",
+    max_restarts: int = 10,
+    restart_window: float = 60.0,
+    replay_limit: int = 10_000,
+    capsule_dir: str | os.PathLike[str] | None = None,
     start_method: str = "spawn",
     max_concurrency: int | None = None,
     **env_kwargs: Any,
@@ -79,8 +89,19 @@ def make(
             ``"next_step"`` or ``"same_step"``, as in Gymnasium.
         output: ``"list"`` or ``"array"`` (stacked NumPy arrays). Infos are dicts in both.
         copy: ``False`` for views that stay valid until the next but one full batch.
-        timeout: Deadline of one operation, in seconds. It ends waiting for workers, not a
-            ``"serial"`` step.
+        timeout: Deadline of one operation, in seconds. What misses it is ended: a worker process is
+            killed and replaced, a thread left behind and replaced, a coroutine cancelled and its
+            environment made anew. A ``"serial"`` step cannot be ended.
+        on_fault: ``"raise"`` what goes wrong; ``"restart"`` what died, hangs or raised in a step or
+            reset, and go on: its row comes back truncated, with reward 0 and a
+            :class:`~agym.Fault` as ``info["fault"]``; or ``"replay"``, the same, but
+            environments that only shared the worker are brought back to where they were.
+        max_restarts: How often a worker, or an environment that raises, is replaced within
+            ``restart_window`` before it is given up.
+        restart_window: In seconds.
+        replay_limit: How many actions of an episode are kept for a replay, per environment.
+        capsule_dir: A folder for a small file per fault, from which ``agym replay FILE`` does
+            it again.
         start_method: How worker processes start: ``"spawn"``, ``"forkserver"`` or ``"fork"``.
         max_concurrency: How many coroutine environments of one loop may be busy at once.
         **env_kwargs: For the environment, as in ``gymnasium.make``.
@@ -99,10 +120,7 @@ def make(
         ...     len(observations)
         3
     """
-    return _make(
-        Envs, env, num_envs, backend, workers, autoreset, output, copy, timeout, start_method,
-        max_concurrency, env_kwargs,
-    )  # fmt: skip
+    return _make(Envs, **locals())
 
 
 def make_async(
@@ -115,6 +133,11 @@ def make_async(
     output: Output = "array",
     copy: bool = True,
     timeout: float | None = None,
+    on_fault: str = "raise",
+    max_restarts: int = 10,
+    restart_window: float = 60.0,
+    replay_limit: int = 10_000,
+    capsule_dir: str | os.PathLike[str] | None = None,
     start_method: str = "spawn",
     max_concurrency: int | None = None,
     **env_kwargs: Any,
@@ -130,10 +153,7 @@ def make_async(
     Raises:
         UsageError: An argument cannot work.
     """
-    return _make(
-        AsyncEnvs, env, num_envs, backend, workers, autoreset, output, copy, timeout, start_method,
-        max_concurrency, env_kwargs,
-    )  # fmt: skip
+    return _make(AsyncEnvs, **locals())
 
 
 OPTIONS = tuple(
@@ -146,6 +166,7 @@ def _make(
     face: type[AnyFace],
     env: EnvLike,
     num_envs: int | None,
+    *,
     backend: Backend,
     workers: int | None,
     autoreset: str | AutoresetMode,
@@ -155,7 +176,9 @@ def _make(
     start_method: str,
     max_concurrency: int | None,
     env_kwargs: dict[str, Any],
+    **fault_options: Any,
 ) -> AnyFace:
+    policy = _fault_policy(**fault_options)
     mode = parse_mode(autoreset)
     if output not in ("list", "array"):
         raise UsageError(f"output={output!r} is unknown: take 'list' or 'array'")
@@ -166,8 +189,8 @@ def _make(
     if start_method not in multiprocessing.get_all_start_methods():
         methods = ", ".join(multiprocessing.get_all_start_methods())
         raise UsageError(f"start_method={start_method!r} is unknown here: take one of {methods}")
-    if timeout is not None and not (isinstance(timeout, int | float) and timeout > 0):
-        raise UsageError(f"timeout={timeout!r} must be a positive number of seconds, or None")
+    if timeout is not None:
+        _check_seconds("timeout", timeout)
     for name in env_kwargs:
         for option in difflib.get_close_matches(name, OPTIONS, n=1, cutoff=0.85):
             raise UsageError(
@@ -181,10 +204,16 @@ def _make(
         raise UsageError(f"backend={backend!r} is unknown: take one of {', '.join(BACKENDS)}")
     factories = make_factories(env, num_envs, env_kwargs)
     blocking = face is not AsyncEnvs
+    watched = policy.tolerant or policy.logged or timeout is not None
     executor = executor_class(
-        Placement(factories, mode, workers, start_method, max_concurrency, blocking)
+        Placement(
+            factories, mode, workers, start_method, max_concurrency, blocking, watched,
+            policy.logged,
+        )
+    )  # fmt: skip
+    engine = Engine(
+        executor, len(factories), autoreset=mode, timeout=timeout, copy=copy, policy=policy
     )
-    engine = Engine(executor, len(factories), autoreset=mode, timeout=timeout, copy=copy)
     return face(engine, executor, output)
 
 
@@ -197,9 +226,36 @@ def _class_of(env: Any) -> Any:
     return env
 
 
-def _check_count(name: str, value: Any) -> int:
-    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
-        raise UsageError(f"{name}={value!r} must be a positive integer")
+def _fault_policy(
+    *,
+    on_fault: str,
+    max_restarts: int,
+    restart_window: float,
+    replay_limit: int,
+    capsule_dir: str | os.PathLike[str] | None,
+) -> FaultPolicy:
+    if on_fault not in ON_FAULT:
+        raise UsageError(f"on_fault={on_fault!r} is unknown: take one of {', '.join(ON_FAULT)}")
+    max_restarts = _check_count("max_restarts", max_restarts, least=0)
+    replay_limit = _check_count("replay_limit", replay_limit)
+    _check_seconds("restart_window", restart_window)
+    if capsule_dir is not None:
+        capsule_dir = os.fspath(capsule_dir)
+        if Path(capsule_dir).exists() and not Path(capsule_dir).is_dir():
+            raise UsageError(f"capsule_dir={capsule_dir!r} is no folder")
+    return FaultPolicy(on_fault, max_restarts, restart_window, replay_limit, capsule_dir)
+
+
+def _check_seconds(name: str, value: Any) -> None:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not 0 < value < float("inf"):
+        raise UsageError(f"{name}={value!r} must be a positive number of seconds")
+
+
+def _check_count(name: str, value: Any, least: int = 1) -> int:
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
+        what = "a positive integer" if least else "an integer that is not negative"
+        raise UsageError(f"{name}={value!r} must be {what}")
     return int(value)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .envs import Gated, Result, Tally
-from .faults import Raises
+from .faulty import Raises
 
 
 class AsyncTally:

@@ -18,7 +18,7 @@ import agym
 from .coroutine_envs import AsyncGated, AsyncRaises, AsyncTally, try_gate
 from .envs import Gated, Tally
 from .faces import FACES
-from .faults import Raises
+from .faulty import Raises
 from .gates import Gates
 
 FORKED = {"backend": "process", "start_method": "fork"}

@@ -15,7 +15,7 @@ import agym
 
 from .envs import Tally
 from .faces import PLACES
-from .faults import Raises
+from .faulty import Raises
 from .gates import Gates, gated
 
 everywhere = pytest.mark.parametrize("place", PLACES)

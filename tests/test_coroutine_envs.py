@@ -14,7 +14,7 @@ from gymnasium import spaces
 
 import agym
 from agym.core import engine
-from agym.core.operations import CLOSE
+from agym.core.operations import CLOSE, Outcome
 from agym.executors.outbox import Outbox
 
 from .coroutine_envs import (
@@ -33,7 +33,7 @@ from .coroutine_envs import (
     try_gate,
 )
 from .envs import Gated, Tally
-from .faults import ABRUPT, Raises
+from .faulty import ABRUPT, Raises
 from .gates import Gates
 from .same import same
 
@@ -484,10 +484,11 @@ def test_what_a_thread_raises_in_close_is_not_missed(monkeypatch: pytest.MonkeyP
     """Though the thread is interrupted just before it tells."""
     put = Outbox.put
 
-    def slow_put(self: Outbox, outcome: Any) -> None:
+    def slow_put(self: Outbox[Any], item: Any) -> None:
+        outcome = item if isinstance(item, Outcome) else item[1]
         if outcome.number == CLOSE:
             time.sleep(0.05)
-        put(self, outcome)
+        put(self, item)
 
     monkeypatch.setattr(Outbox, "put", slow_put)
     for backend, env in (("thread", Raises), ("asyncio", AsyncRaises)):

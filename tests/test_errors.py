@@ -17,7 +17,7 @@ import agym
 
 from .envs import Echo, Nested, Probe, Tally
 from .faces import FACES, PLACES, opened
-from .faults import ABRUPT, EXCEPTIONS, Informs, Misfit, Raises
+from .faulty import ABRUPT, EXCEPTIONS, Informs, Misfit, Raises
 
 PROCESS = {"backend": "process", "workers": 2}
 SOME = ("plain", "unpicklable", "mute")

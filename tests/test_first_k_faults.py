@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import time
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -15,7 +16,7 @@ import agym
 
 from .coroutine_envs import AsyncTally, Keeper
 from .envs import Result, Tally
-from .faults import Exits
+from .faulty import Exits
 from .gates import Gates
 from .players import (
     FORKED,
@@ -190,22 +191,23 @@ def test_a_missed_deadline(face: str, place: Place, gates: Gates) -> None:
     with gated(face, place, gates, timeout=0.7) as envs:
         envs.send([4, 1, 5])
         assert sorted(rows(envs.recv(min_envs=2))) == [[0, 1, 4], [2, 1, 5]]
-        with pytest.raises(agym.StepTimeout, match="environments 1;") as caught:
+        thread = place.options["backend"] == "thread"
+        warned = pytest.warns(RuntimeWarning, match="left behind") if thread else nullcontext()
+        with warned, pytest.raises(agym.StepTimeout, match="environments 1;") as caught:
             envs.recv()
         assert (caught.value.env_ids, caught.value.operation) == ((1,), "step")
         with pytest.raises(agym.UsageError, match="nothing to receive"):
             envs.recv()
-        with pytest.raises(agym.BusyError, match="environment 1"):
-            envs.send([6, 6, 6])
+        envs.reset(env_ids=[1])  # another one, behind the late step
+        if thread:
+            envs.let(gates.paths[1])  # what it answers late is dropped
         envs.send([6, 7], [0, 2])
-        envs.let(gates.paths[1])
-        envs.render([1])  # behind the late step
         got = rows(envs.recv(min_envs=2))
         assert sorted(got) == [[0, 2, 6], [2, 2, 7]]
         with pytest.raises(agym.UsageError, match="nothing to receive"):
             envs.recv()
         envs.send([8, 8, 8])
-        assert sorted(rows(envs.recv(min_envs=3))) == [[0, 3, 8], [1, 2, 8], [2, 3, 8]]
+        assert sorted(rows(envs.recv(min_envs=3))) == [[0, 3, 8], [1, 1, 8], [2, 3, 8]]
 
 
 # ---------------------------------------------------------------- closing

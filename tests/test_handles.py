@@ -12,7 +12,7 @@ import agym
 
 from .coroutine_envs import AsyncRaises, AsyncTally, Keeper
 from .envs import Tally
-from .faults import Raises
+from .faulty import Raises
 
 pytestmark = pytest.mark.timeout(15, method="signal")
 

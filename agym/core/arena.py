@@ -75,7 +75,7 @@ def _room(dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:
 def anonymous_file(size: int) -> int:
     """Make shared memory of ``size`` zeroed bytes; gives its descriptor, which the caller owns."""
     if hasattr(os, "memfd_create"):
-        descriptor = os.memfd_create("agym", os.MFD_CLOEXEC)
+        descriptor = os.memfd_create("agym", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     else:  # macOS: a file that is unlinked before anybody can see it
         with tempfile.TemporaryFile() as file:
             descriptor = os.dup(file.fileno())

@@ -39,6 +39,11 @@ def at_end(mode: AutoresetMode) -> AtEnd:
     }[mode]
 
 
+def name_of(mode: AutoresetMode) -> str:
+    """Agym's name of a mode."""
+    return next(name for name, known in MODES.items() if known is mode)
+
+
 def parse_mode(mode: str | AutoresetMode) -> AutoresetMode:
     """Read an ``autoreset`` option: one of agym's names, or Gymnasium's enumeration.
 

@@ -34,6 +34,8 @@ class Collector:
         self._plain = table.observation.single and not table.observation.objects
         # Environments whose latest row is not in the plane of the latest whole batch.
         self._strays: dict[int, int] = {}
+        # Their rows, where these may be overwritten by what is under way.
+        self._kept: dict[int, list[Array]] = {}
 
     def reset(self, ticket: Ticket) -> ResetResult:
         """Latest observations, also of environments that were not reset, as in Gymnasium."""
@@ -87,6 +89,7 @@ class Collector:
             self._latest = ticket.plane
             if self._strays:
                 self._strays.clear()
+                self._kept.clear()
             if ticket.extras is not None:
                 self._keep_objects(ticket.extras, ticket.ids)
         else:
@@ -95,6 +98,9 @@ class Collector:
     def note_some(self, ticket: Ticket, ids: Ids, extras: Extras | None) -> None:
         """Remember the latest rows of some environments."""
         self._strays.update(dict.fromkeys(ids, ticket.plane))
+        if self._kept:
+            for slot in ids:
+                self._kept.pop(slot, None)
         if extras is not None:
             self._keep_objects(extras, ids)
 
@@ -102,6 +108,27 @@ class Collector:
         if extras.objects:
             for slot in extras.objects.keys() & set(ids):
                 self._table.objects[slot] = extras.objects[slot]
+
+    def keep(self, ids: Ids, at: int) -> None:
+        """Rows of a plane are about to be overwritten: keep the latest observations in it."""
+        for slot in ids:
+            if self._strays.get(slot) == at and slot not in self._kept:
+                rows = self._table.planes[at].observations
+                self._kept[slot] = [array[slot : slot + 1].copy() for array in rows]
+
+    def last(self, slot: int) -> Any:
+        """The latest observation of one environment, in the form in which it gave it."""
+        table = self._table
+        rows = self._kept.get(slot)
+        if rows is None:
+            plane = table.planes[self._strays.get(slot, self._latest)]
+            rows = [array[slot : slot + 1] for array in plane.observations]
+        return self._one(rows, table.objects[slot] if table.objects else [])
+
+    def _one(self, rows: list[Array], objects: list[Any]) -> Any:
+        layout = self._table.observation
+        pairs = zip(layout.fixed, rows, strict=True)
+        return layout.join([layout.leaves[i].split(row.copy())[0] for i, row in pairs], objects)
 
     def _latest_observations(self, ids: Ids) -> Any:
         table = self._table
@@ -127,12 +154,8 @@ class Collector:
         plane = table.planes[at]
         for k in np.flatnonzero(done).tolist():
             slot = ids[k]
-            fixed = [
-                table.observation.leaves[i].split(block[slot : slot + 1].copy())[0]
-                for i, block in zip(table.observation.fixed, plane.final, strict=True)
-            ]
-            objects = extras.final_objects.get(slot, [])
-            infos[k]["final_obs"] = table.observation.join(fixed, objects)
+            rows = [block[slot : slot + 1] for block in plane.final]
+            infos[k]["final_obs"] = self._one(rows, extras.final_objects.get(slot, []))
             infos[k]["final_info"] = extras.final_infos.get(slot, {})
 
 

@@ -19,11 +19,13 @@ from typing import Any
 
 from gymnasium.vector import AutoresetMode
 
+from agym.core.affliction import Affliction
 from agym.core.attributes import assign, look_up, peek
 from agym.core.autoreset import AtEnd
 from agym.core.making import Factory, Host
-from agym.core.operations import NAMES, Extras, Failure, Operation
+from agym.core.operations import NAMES, Extras, Failure, Operation, Revival, Start
 from agym.core.owning import own, own_info
+from agym.core.revival import note_start, restore_start, same_observation
 
 Tell = Callable[[Operation, int, Extras | None], None]
 
@@ -41,6 +43,8 @@ class CoroutineHost(Host):
         tell: Tell,
         max_concurrency: int | None = None,
         fatal: tuple[type[BaseException], ...] = (),
+        *,
+        log: bool = False,
     ) -> None:
         """Remember what to make.
 
@@ -51,8 +55,9 @@ class CoroutineHost(Host):
             tell: Called when an environment has ended an operation.
             max_concurrency: How many may be busy at once.
             fatal: What ends the loop if an environment raises it; by default all is its failure.
+            log: Tell how each episode begins.
         """
-        super().__init__(factories, first, autoreset, catch=BaseException)
+        super().__init__(factories, first, autoreset, catch=BaseException, log=log)
         self._tell = tell
         self._concurrency = max_concurrency
         self._limit: asyncio.Semaphore | None = None
@@ -66,6 +71,13 @@ class CoroutineHost(Host):
         self._steps = [0] * n
         # What stands in for the next step: the finished one, held still, or a reset.
         self._held: list[tuple[Any, ...] | None] = [None] * n
+        # How the latest episode began, until that is told.
+        self._starts: dict[int, Start] = {}
+        # What the next step of an environment gives that is not where it was.
+        self._cut: dict[int, tuple[Any, ...]] = {}
+        self._afflictions: dict[int, Affliction] = {}
+        # Tasks of environments that were given up, and of their closing.
+        self._leftovers: set[asyncio.Task[None]] = set()
         self._over = [False] * n
         self._resetting = [False] * n
         self._closing = False
@@ -82,13 +94,29 @@ class CoroutineHost(Host):
             arguments = each or [None] * (stop - start)
         for slot, argument in zip(range(start, stop), arguments, strict=True):
             i = slot - self.first
-            self._queues[i].append((operation, argument))
+            if operation.kind == "remake" and argument.anew:
+                self._give_up(i)
+                self._queues[i].appendleft((operation, argument))
+            else:
+                self._queues[i].append((operation, argument))
             idle = self._idle[i]
             if idle is not None and not idle.done():
                 self._idle[i] = None
                 idle.set_result(None)
             elif i not in self._tasks or self._tasks[i].done():
                 self._tasks[i] = self._running_loop().create_task(self._live(i))
+
+    def _give_up(self, i: int) -> None:
+        """Cancel what an environment does; nothing that its task still does counts."""
+        task = self._tasks.pop(i, None)
+        self._idle[i] = None
+        if task is not None:
+            task.cancel()
+            self._leave(task)
+
+    def _leave(self, task: asyncio.Task[None]) -> None:
+        self._leftovers.add(task)
+        task.add_done_callback(self._leftovers.discard)
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         """The loop; a semaphore belongs to one, and tasks have ended with the one before."""
@@ -112,11 +140,13 @@ class CoroutineHost(Host):
                     else:
                         async with self._limit:
                             extras = await self._run(i, operation, argument)
+                    if task is not self._tasks.get(i):
+                        return  # it was given up
                     self._tell(operation, self.first + i, extras)
                 else:
                     self._idle[i] = idle = task.get_loop().create_future()
                     await idle
-        if self._closing:
+        if self._closing and task is self._tasks.get(i):
             await self._close(i)
 
     async def _close(self, i: int) -> None:
@@ -160,27 +190,29 @@ class CoroutineHost(Host):
         if self._over[i]:
             observation, info = await self._begin_again(i)
             return self._store(i, plane, (observation, 0.0, False, False, info))
-        result = await self._envs[i].step(action)
+        if i in self._afflictions:
+            await self._afflictions.pop(i).strike_later()
+        cut = self._cut.pop(i, None)
+        if cut is not None and cut[0] is None:
+            raise RuntimeError("it was replaced: reset it first")
+        result = cut or await self._envs[i].step(action)
         self._steps[i] += 1
         if not (result[2] or result[3]):
             return self._store(i, plane, result)
         if self._at_end is AtEnd.RESET_NOW:
             return await self._finish_and_reset(i, plane, result)
         extras = self._store(i, plane, result)
-        if self._at_end is AtEnd.RESET_NEXT:
-            self._over[i] = True
-        else:
-            self._held[i] = (own(result[0]), 0.0, result[2], result[3], {})
+        self._arrange(i, result)
         return extras
 
     async def _finish_and_reset(self, i: int, plane: int, result: Any) -> Extras:
         """Same-step autoreset: keep apart what the episode ended with."""
         slot = self.first + i
-        row = self._rows.plane(plane, slot, slot + 1)
-        final_objects = self._rows.write(row.final, [result[0]], slot)
-        final_info = own_info(result[4])
+        final_observation, final_info = own(result[0]), own_info(result[4])
         observation, info = await self._begin_again(i)
         extras = self._store(i, plane, (observation, *result[1:4], info)) or Extras()
+        row = self._rows.plane(plane, slot, slot + 1)
+        final_objects = self._rows.write(row.final, [final_observation], slot)
         extras.final_objects.update(final_objects or {})
         if final_info:
             extras.final_infos[slot] = final_info
@@ -188,21 +220,30 @@ class CoroutineHost(Host):
 
     def _store(self, i: int, plane: int, result: Any) -> Extras | None:
         """Write a row; what does not fit into it is returned."""
+        if asyncio.current_task() is not self._tasks.get(i):
+            raise asyncio.CancelledError  # it was given up, and took no notice
         slot = self.first + i
         *row, info = result
         objects = self._rows.store(plane, slot, *row)
-        if not info and objects is None:
+        start = self._starts.pop(i, None)
+        if not info and objects is None and start is None:
             return None
         infos = {slot: own_info(info)} if info else {}
-        return Extras(infos=infos, objects=objects or {})
+        starts = {} if start is None else {slot: start}
+        return Extras(infos=infos, objects=objects or {}, starts=starts)
 
     async def _begin_episode(self, i: int, **arguments: Any) -> tuple[Any, dict[str, Any]]:
+        env = self._envs[i]
+        arguments = self._seeded(i, arguments)
         self._held[i] = None
         self._over[i] = False
+        self._cut.pop(i, None)
         self._episodes[i] += 1
         self._steps[i] = 0
         self._resetting[i] = True
-        observation, info = await self._envs[i].reset(**arguments)
+        if self._log:
+            self._starts[i] = note_start(env, arguments)
+        observation, info = await env.reset(**arguments)
         self._resetting[i] = False
         return observation, info
 
@@ -221,11 +262,67 @@ class CoroutineHost(Host):
             return peek(env, shared)
         if kind == "set_attr":
             return assign(env, shared, argument)
+        if kind == "afflict":
+            self._afflictions[i] = argument
+            return None
+        if kind == "remake":
+            return await self._remake(i, argument)
         name, arguments, keywords = ("render", (), {}) if kind == "render" else shared
         value = look_up(env, name)
         if callable(value):
             value = value(*arguments, **keywords)
         return await value if inspect.isawaitable(value) else value
+
+    # ---------------------------------------------------------------- after a fault
+
+    async def _remake(self, i: int, revival: Revival) -> str | None:
+        """Put an environment in the place of another; see :meth:`EnvHost._remake`."""
+        if revival.anew:
+            self._leave(self._running_loop().create_task(_close_quietly(self._envs[i])))
+            self._envs[i] = self._make_again(i)
+        self._take_over(i, revival)
+        self._held[i], self._over[i], self._resetting[i] = None, False, False
+        self._steps[i] = 0
+        self._cut.pop(i, None)
+        reason = None
+        if revival.start is not None:
+            reason = await self._replay(i, revival, revival.start)
+            if not reason:
+                return reason
+        self._cut[i] = (revival.observation, 0.0, False, True, {})
+        return reason
+
+    async def _replay(self, i: int, revival: Revival, start: Start) -> str:
+        """Play an episode again; see :meth:`EnvHost._replay`."""
+        env = self._envs[i]
+        reseed = self._reseeds.pop(i, None)
+        try:
+            observation, _ = await env.reset(**copy.deepcopy(restore_start(env, start)))
+            for action in revival.actions:
+                result = await env.step(action)
+                self._steps[i] += 1
+                observation = result[0]
+                if result[2] or result[3]:
+                    self._arrange(i, result)
+                    break
+            if same_observation(self._layout, observation, revival.observation):
+                return ""
+            reason = "its replay came to another observation"
+        except self._fatal:
+            raise
+        except Exception as error:
+            reason = f"its replay raised {type(error).__name__}"
+        self._held[i], self._over[i] = None, False
+        if reseed is not None:
+            self._reseeds[i] = reseed
+        return reason
+
+    def _arrange(self, i: int, result: Any) -> None:
+        """The next step of an environment whose episode ended is none."""
+        if self._at_end is AtEnd.RESET_NEXT:
+            self._over[i] = True
+        else:
+            self._held[i] = (own(result[0]), 0.0, result[2], result[3], {})
 
     # ---------------------------------------------------------------- close
 
@@ -234,6 +331,9 @@ class CoroutineHost(Host):
         self._closing = True
         for task in self._tasks.values():
             task.cancel()
+        for task in self._leftovers:
+            task.cancel()
+        await asyncio.gather(*self._leftovers, return_exceptions=True)
         results = await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         errors = dict(zip(self._tasks, results, strict=True))
         # Those without a task, or with one that was cancelled before it began.
@@ -254,3 +354,9 @@ async def _close(env: Any) -> None:
         done = close()
         if inspect.isawaitable(done):
             await done
+
+
+async def _close_quietly(env: Any) -> None:
+    """Close an environment that was given up: what it raises is of no interest any more."""
+    with suppress(Exception):
+        await _close(env)

@@ -1,120 +1,44 @@
 """Engine: the colour-free state machine between a face and an executor.
 
-It decides and mutates state in this one place; it never awaits and never blocks, so that the
-sync and the async face share all of it. A call becomes a ticket, a ticket one operation or
-several, and outcomes bring the ticket to its end::
-
-    face -- step(actions) --> Ticket --- Operation(s) --> executor --> host
-    face <-- ticket.result() -- poll() <-- Outcome(s) ---'
-
-Each environment runs its operations in the order of dispatch (``core/order.py``).
+Here are the calls: what each checks before anything is sent, and what it sends. What becomes of
+it is the runner's (``core/runner.py``). Nothing here awaits or blocks.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from itertools import count
-from typing import Any, Protocol
-
-from gymnasium.vector import AutoresetMode
+from typing import Any
 
 from agym.core.actions import write_actions
-from agym.core.arguments import Ids, parse_env_ids, parse_seeds, take_mask
-from agym.core.collect import Collector
-from agym.core.health import Health
-from agym.core.layout import Layout
-from agym.core.operations import (
-    CLOSE,
-    OPEN,
-    ROW_KINDS,
-    SENT_PLANE,
-    SIDE_PLANE,
-    Death,
-    Description,
-    Extras,
-    Operation,
-    Outcome,
-)
-from agym.core.order import Order
+from agym.core.arguments import Ids, parse_env_ids, parse_seeds, runs, take_mask
+from agym.core.forks import disown_in_forks
+from agym.core.operations import CLOSE, OPEN, Operation
 from agym.core.ready import Ready
 from agym.core.results import Batch
-from agym.core.sent import Receiver, Sent
-from agym.core.slots import SlotTable
+from agym.core.runner import GRACE_SECONDS, Runner
+from agym.core.sent import Receiver
 from agym.core.ticket import Ticket
-from agym.errors import AgymError, BusyError, ClosedError, UsageError
+from agym.errors import BusyError, ClosedError, UsageError
 
-# How long a worker may take to close its environments, then to end, before the next resort.
-GRACE_SECONDS = (5.0, 1.0, 1.0)
-
-
-class Runs(Protocol):
-    """What an engine needs of an executor; see :class:`agym.executors.base.Executor`."""
-
-    @property
-    def shared(self) -> bool: ...
-    def start(self) -> None: ...
-    def attach(self, table: SlotTable) -> None: ...
-    def submit(self, operation: Operation) -> None: ...
-    def poll(self) -> Sequence[Outcome]: ...
-    def close(self) -> None: ...
-    def terminate(self) -> None: ...
-    def kill(self) -> None: ...
-    @property
-    def ended(self) -> bool: ...
+CLOSED = "the environments are closed: make new ones"
+FORKED = (
+    "these environments belong to the process that this one was forked from, and are usable"
+    " there alone: make new ones here"
+)
 
 
-class Engine:
-    """Runs ``num_envs`` environments on one executor.
+class Engine(Runner):
+    """Runs ``num_envs`` environments on one executor, for a face."""
 
-    Attributes:
-        num_envs: Number of environments.
-        description: What the environments are like; set when the opening ticket is done.
-        table: The slot table; likewise.
-    """
-
-    description: Description
-    table: SlotTable
-
-    def __init__(
-        self,
-        executor: Runs,
-        num_envs: int,
-        *,
-        autoreset: AutoresetMode,
-        timeout: float | None = None,
-        copy: bool = True,
-    ) -> None:
-        """Nothing starts before :meth:`open`.
-
-        Args:
-            executor: Where the environments live.
-            num_envs: Number of environments.
-            autoreset: What follows an episode's end.
-            timeout: Deadline of one operation, in seconds.
-            copy: Give batches away; else views of a plane.
-        """
-        self.num_envs = num_envs
-        self._executor = executor
-        self._autoreset = autoreset
-        self._timeout = timeout
-        self._copy = copy
-        self._numbers = count(1)
-        self._tickets: dict[int, Ticket] = {}
-        self._closing: Ticket | None = None
-        self._all = range(num_envs)
-        # The plane of the latest full batch; full batches alternate.
-        self._plane = 0
-        self._order = Order(num_envs)
-        self._health = Health(num_envs)
-        self._sent = Sent()
+    _forked = False
 
     # ---------------------------------------------------------------- life
 
     def open(self) -> Ticket:
         """Begin to make the environments."""
         ticket = self._tickets[OPEN] = Ticket(OPEN, "make", self._all)
+        disown_in_forks(self)
         self._executor.start()
         self.poll()
         return ticket
@@ -142,8 +66,19 @@ class Engine:
     def release(self) -> None:
         """Let go of the slot table. Views of it that the caller has keep its memory alive."""
         self._tickets.clear()  # what still comes has nowhere to go
-        vars(self).pop("table", None)
-        vars(self).pop("_collector", None)
+        for name in ("table", "_collector", "_rows"):
+            vars(self).pop(name, None)
+
+    def disown(self) -> None:
+        """In a forked child, where the workers are not: closed, without a word to anybody."""
+        if not self._executor.disown():
+            return
+        self._forked = True
+        self._closing = Ticket(CLOSE, "close", ())
+        for ticket in (*self._all_tickets(), self._closing):
+            ticket.done = True  # who waits for it does so in the parent: nobody is called back
+            ticket.error = None if ticket is self._closing else ClosedError(FORKED)
+        self._tickets.clear()
 
     @property
     def closed(self) -> bool:
@@ -251,6 +186,7 @@ class Engine:
         ids = parse_env_ids(given, self.num_envs)
         seeds = parse_seeds(seed, ids, given)
         self._check(ids)
+        self._recovery.incidents.note_reset(ids, seeds, options)
         ticket = self._dispatch("reset", ids, seeds, options)
         ticket.about = about or self._all
         self._health.mark_ready(ids)  # a step may be sent right behind
@@ -275,11 +211,46 @@ class Engine:
         self._health.retire(env_id)
         return ticket
 
+    def restart(self, env_ids: Sequence[int] | None = None) -> Ticket:
+        """Put others in the place of environments, those that are gone if none are named.
+
+        Raises:
+            BusyError: One has something to do.
+        """
+        self._check(())
+        self.poll()
+        ids = parse_env_ids(env_ids, self.num_envs) if env_ids is not None else ()
+        ids = self._recovery.whole(ids or tuple(sorted(self._health.lost)))
+        ticket = Ticket(next(self._numbers), "remake", ids)
+        if not ids:
+            ticket.finish([])
+            return ticket
+        for other in self._tickets.values():
+            busy = set(ids).intersection(other.ids).difference(self._health.lost)
+            if busy and not other.done:
+                raise BusyError(
+                    f"environment {min(busy)} is busy with {other.kind}: await that first",
+                    "restart",
+                )
+        self._tickets[ticket.number] = ticket
+        revivals = dict(zip(ids, self._recovery.restart(ids), strict=True))
+        for run in runs(ids):
+            each = [revivals[i] for i in run]
+            self._executor.submit(
+                Operation(ticket.number, "remake", run.start, run.stop, each=each)
+            )
+        return ticket
+
+    @property
+    def notices(self) -> list[str]:
+        """What the caller should be warned of; whoever does so clears it."""
+        return self._recovery.incidents.notices
+
     # ---------------------------------------------------------------- checks
 
     def _check(self, ids: Ids) -> None:
         if self._closing is not None:
-            raise ClosedError("the environments are closed: make new ones")
+            raise ClosedError(FORKED if self._forked else CLOSED)
         if not hasattr(self, "table"):
             raise ClosedError(
                 "the environments are not open yet: use `async with` or `await` first"
@@ -291,193 +262,11 @@ class Engine:
             self.poll()
             busy = self._order.stepping(ids)
             if busy is not None:
+                self._executor.look()
+                self.poll()
+                busy = self._order.stepping(ids)
+            if busy is not None:
                 raise BusyError(
                     f"environment {busy} is still stepping: await that step before the next"
                 )
         self._health.check_ready(ids)
-
-    # ---------------------------------------------------------------- dispatch
-
-    def _dispatch(
-        self,
-        kind: str,
-        ids: Ids,
-        each: list[Any] | None,
-        shared: Any = None,
-        ready: Ready | None = None,
-    ) -> Ticket:
-        ticket = Ticket(next(self._numbers), kind, ids)
-        if self._timeout is not None:
-            ticket.deadline = time.monotonic() + self._timeout
-            ticket.ended = []
-        if ready is not None:
-            ticket.plane, ticket.ready = SENT_PLANE, ready
-        elif kind in ROW_KINDS:
-            if len(ids) == self.num_envs:
-                self._plane = 1 - self._plane
-                ticket.plane = self._plane
-            else:
-                ticket.plane = SIDE_PLANE
-        self._tickets[ticket.number] = ticket
-        operation = Operation(ticket.number, kind, ids[0], ids[-1] + 1, ticket.plane, each, shared)
-        if self._order.take_all(ticket):
-            self._submit(operation, ticket)
-        else:
-            for part in self._order.admit(ticket, operation):
-                self._submit(part, ticket)
-        return ticket
-
-    def _submit(self, operation: Operation, ticket: Ticket) -> None:
-        try:
-            self._executor.submit(operation)
-        except BaseException as error:
-            # Arguments that cannot be sent, or Ctrl-C inside a serial step: the call is off.
-            if operation.kind in ROW_KINDS and not isinstance(error, AgymError):
-                self._health.interrupt(ticket.ids, operation.kind)
-            ticket.finish(error=error)
-            self._order.forget(ticket)
-            self._drop(ticket)
-            raise
-
-    # ---------------------------------------------------------------- outcomes
-
-    def poll(self) -> None:
-        """Take in whatever has ended since; tickets become done."""
-        # Asked before the last outcomes are taken: these come first.
-        ended = self._closing is not None and self._executor.ended
-        for number, start, stop, extras in self._executor.poll():
-            ticket = self._tickets.get(number)
-            if ticket is None:
-                continue  # its call was off
-            if extras is not None and (ticket.ready is None or ticket.expired):
-                if ticket.extras is None:
-                    ticket.extras = extras
-                else:
-                    ticket.extras.merge(extras)
-            ticket.remaining -= stop - start
-            if ticket.expired:
-                self._free(ticket, range(start, stop), extras)
-            elif ticket.ready is not None:
-                self._arrive(ticket, range(start, stop), extras)
-            if ticket.remaining == 0 and ticket is not self._closing:
-                self._end(ticket)
-            elif ticket.deadline is not None:
-                ticket.ended.append(range(start, stop))
-        if ended and self._closing is not None and not self._closing.done:
-            extras = self._closing.extras
-            self._closing.finish(
-                error=None if extras is None else self._health.blame("close", extras)
-            )
-
-    def _end(self, ticket: Ticket) -> None:
-        """Every environment has ended its part."""
-        if ticket.kind == "reset":
-            self._health.mark_ready(ticket.ids)
-        error = None if ticket.extras is None else self._health.blame(ticket.kind, ticket.extras)
-        value: Any = None
-        if ticket.expired or ticket.ready is not None:
-            pass  # dropped, but what it means for the environments is not; or received apart
-        elif ticket.kind == "step":
-            value = self._collector.step(ticket)
-        elif ticket.kind == "reset":
-            value = self._collector.reset(ticket)
-        elif ticket.kind == "make":
-            error = self._describe(ticket, error)
-        elif ticket.extras is not None:
-            value = [ticket.extras.values.get(i) for i in ticket.ids]
-        ticket.finish(value, error)
-        self._drop(ticket)
-
-    def _drop(self, ticket: Ticket) -> None:
-        """Forget a ticket; what waited for its rows goes on."""
-        del self._tickets[ticket.number]
-        if not self._order.free_all(ticket):
-            self._release(ticket, ticket.ids)
-
-    def _release(self, ticket: Ticket, ids: Ids) -> None:
-        for part in self._order.release(ticket, ids, self._tickets):
-            waiting = self._tickets.get(part.number)
-            if waiting is not None:
-                with suppress(Exception):  # it is the error of the ticket that waited
-                    self._submit(part, waiting)
-
-    def _free(self, ticket: Ticket, ids: Ids, extras: Extras | None) -> None:
-        """Environments that have ended need not wait for the others of their ticket."""
-        if ticket.kind in ROW_KINDS:
-            self._collector.note_some(ticket, ids, extras)
-        self._release(ticket, ids)
-
-    def _arrive(self, ticket: Ticket, ids: range, extras: Extras | None) -> None:
-        """A part of a step that was sent has ended."""
-        ready = ticket.ready
-        assert ready is not None
-        failed: set[int] = set()
-        error = None
-        if extras is not None and extras.problems:
-            for problem in extras.problems:
-                failed.update(problem.env_ids if isinstance(problem, Death) else [problem.env_id])
-            error = self._health.blame("step", extras)
-            # A worker that died is told once, not for each of its environments.
-            (*_, problem) = extras.problems
-            if isinstance(problem, Death):
-                error = None if problem in ready.deaths else error
-                ready.deaths.append(problem)
-            extras.problems.clear()
-            extras.take(failed)
-        self._free(ticket, ids, extras)
-        self._sent.arrive([i for i in ids if i not in failed], ready, extras)
-        self._sent.drop(failed.intersection(ids), ready, error)
-
-    def _describe(self, ticket: Ticket, error: BaseException | None) -> BaseException | None:
-        """All workers have made their environments: compare, and lay out the table."""
-        assert ticket.extras is not None
-        by_start = sorted(ticket.extras.values.items())
-        for start, other in by_start:
-            mismatch = by_start[0][1].mismatch(other)
-            if mismatch is not None:
-                return UsageError(f"environment {start} does not fit: {mismatch}")
-        if error is not None:
-            return error
-        self.description = description = by_start[0][1]
-        self.table = SlotTable(
-            Layout(description.observation_space),
-            Layout(description.action_space),
-            self.num_envs,
-            final=self._autoreset is AutoresetMode.SAME_STEP,
-            shared=self._executor.shared,
-        )
-        self._collector = Collector(self.table, copy=self._copy)
-        self._executor.attach(self.table)
-        return None
-
-    def expire(self) -> float | None:
-        """Let tickets whose deadline has passed time out.
-
-        Returns:
-            Seconds until the next deadline, ``None`` if there is none.
-        """
-        if self._timeout is None and not self._sent.receivers:
-            return None
-        now = time.monotonic()
-        waiting = [t for t in self._all_tickets() if t.deadline is not None and not t.done]
-        for ticket in waiting:
-            assert ticket.deadline is not None
-            if ticket.deadline > now:
-                continue
-            if ticket.kind == "recv":
-                ticket.finish()
-            else:
-                ticket.expire()
-                self._give_up(ticket)
-        return min((t.deadline - now for t in waiting if t.deadline and not t.done), default=None)
-
-    def _give_up(self, ticket: Ticket) -> None:
-        """A deadline has passed: those that were in time go on, and nobody waits for the others."""
-        if ticket.ready is None:
-            for ids in ticket.ended:
-                self._free(ticket, ids, ticket.extras)
-        else:
-            self._sent.drop(ticket.late(), ticket.ready, ticket.error)
-
-    def _all_tickets(self) -> list[Ticket]:
-        return [*self._tickets.values(), *(receiver.ticket for receiver in self._sent.receivers)]

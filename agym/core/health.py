@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from agym.core.arguments import Ids
-from agym.core.operations import ROW_KINDS, Death, Extras, Failure
+from agym.core.operations import ROW_KINDS, Extras, Failure, Loss
 from agym.errors import ClosedError, ResetNeededError
 
 
@@ -14,14 +14,15 @@ class Health:
 
     Attributes:
         fine: Every environment is alive and reset: there is nothing to check before a step.
-        dead: How the worker of an environment died.
+        lost: What happened to the environments that are gone.
+        retired: The environments that the caller closed by themselves.
     """
 
     def __init__(self, num_envs: int) -> None:
         """Begin with environments that were never reset."""
         self.fine = False
-        self.dead: dict[int, Death] = {}
-        self._retired: set[int] = set()
+        self.lost: dict[int, Loss] = {}
+        self.retired: set[int] = set()
         self._unready = dict.fromkeys(range(num_envs), "has not been reset yet")
 
     def check(self, ids: Iterable[int]) -> None:
@@ -30,13 +31,14 @@ class Health:
         Raises:
             ClosedError: One was closed by itself.
             WorkerDied: The worker of one died.
+            CrashLoopError: One was given up.
         """
-        if self._retired or self.dead:
+        if self.retired or self.lost:
             for i in ids:
-                if i in self._retired:
+                if i in self.retired:
                     raise ClosedError(f"environment {i} is closed: leave it out of env_ids")
-                if i in self.dead:
-                    raise self.dead[i].to_exception()
+                if i in self.lost:
+                    raise self.lost[i].to_exception()
 
     def check_ready(self, ids: Iterable[int]) -> None:
         """Refuse environments that cannot step.
@@ -52,20 +54,38 @@ class Health:
                     f" reset(env_ids={unready[:8]}{'...' if len(unready) > 8 else ''}) first"
                 )
 
+    def is_ready(self, env_id: int) -> bool:
+        """Whether an environment was reset."""
+        return env_id not in self._unready
+
     def mark_ready(self, ids: Ids) -> None:
         """Environments are reset, or will be before anything else."""
         for i in ids:
             self._unready.pop(i, None)
-        self.fine = not (self._unready or self.dead or self._retired)
+        self._judge()
 
-    def interrupt(self, ids: Ids, kind: str) -> None:
-        """Something broke off a step or a reset."""
-        self._unready.update(dict.fromkeys(ids, f"was interrupted in {kind}"))
+    def mark_unready(self, ids: Iterable[int], why: str) -> None:
+        """Environments have to be reset before they step."""
+        self._unready.update(dict.fromkeys(ids, why))
         self.fine = False
+
+    def lose(self, ids: Iterable[int], loss: Loss) -> None:
+        """Environments are gone."""
+        self.lost.update(dict.fromkeys(ids, loss))
+        self.fine = False
+
+    def find(self, ids: Iterable[int]) -> None:
+        """Environments are back."""
+        for i in ids:
+            self.lost.pop(i, None)
+        self._judge()
+
+    def _judge(self) -> None:
+        self.fine = not (self._unready or self.lost or self.retired)
 
     def retire(self, env_id: int) -> None:
         """An environment is closed by itself."""
-        self._retired.add(env_id)
+        self.retired.add(env_id)
         self.fine = False
 
     def blame(self, kind: str, extras: Extras) -> BaseException | None:
@@ -75,12 +95,10 @@ class Health:
             problems = [problem for problem in problems if isinstance(problem, Failure)]
         if not problems:
             return None
-        self.fine = False
         for problem in problems:
-            if isinstance(problem, Death):
-                self.dead.update(dict.fromkeys(problem.env_ids, problem))
-            elif problem.operation in ROW_KINDS:
-                self._unready[problem.env_id] = f"raised in its last {problem.operation}"
+            if isinstance(problem, Failure) and problem.operation in ROW_KINDS:
+                why = f"raised in its last {problem.operation}"
+                self.mark_unready((problem.env_id,), why)
         errors = [problem.to_exception() for problem in problems]
         if len(errors) == 1:
             return errors[0]

@@ -14,11 +14,14 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
+from itertools import count
 from typing import Any
 
 from gymnasium.vector import AutoresetMode
 
+from agym.core.affliction import Affliction
 from agym.core.attributes import assign, look_up, peek
 from agym.core.autoreset import AtEnd
 from agym.core.making import Factory, Host
@@ -30,8 +33,11 @@ from agym.core.operations import (
     Failure,
     Operation,
     Outcome,
+    Revival,
+    Start,
 )
 from agym.core.owning import own_info
+from agym.core.revival import note_start, restore_start, same_observation
 from agym.core.slots import Array
 
 Step = tuple[Any, Any, Any, Any, dict[str, Any]]
@@ -46,15 +52,31 @@ class EnvHost(Host):
         first: int,
         autoreset: AutoresetMode,
         catch: type[BaseException] = Exception,
+        *,
+        log: bool = False,
+        marker: memoryview | list[int] | None = None,
+        guard: AbstractContextManager[None] | None = None,
     ) -> None:
-        """Remember what to make; see :class:`~agym.core.making.Host`."""
-        super().__init__(factories, first, autoreset, catch)
+        """Remember what to make; see :class:`~agym.core.making.Host` for the rest.
+
+        Args:
+            factories: One per environment.
+            first: Id of the first environment.
+            autoreset: What follows an episode's end.
+            catch: What an environment may raise without ending the host.
+            log: Tell how each episode begins.
+            marker: Its first entry is kept at the id of the environment that runs, plus one.
+            guard: Held while rows of the table are written.
+        """
+        super().__init__(factories, first, autoreset, catch, log=log)
+        self._marker = marker
+        self._guard = guard or nullcontext()
         self._steps: list[Callable[[Any], Step]] = []
         # Steps of the whole range so far, and the count at which each episode began.
         self._rounds = 0
         self._begun = [0] * len(factories)
-        # Planes in which a flag of ours may be set.
-        self._flagged = [False] * PLANES
+        # Planes in which a flag of ours may be set, or one of the host's before us.
+        self._flagged = [True] * PLANES
         self._extras: Extras | None = None
         self._retired: set[int] = set()
         # The environment that is resetting, which no step needs to tell.
@@ -93,11 +115,20 @@ class EnvHost(Host):
         self._extras = self._resetting = None
         if kind == "step":
             return Outcome(number, start, stop, self.step(start, stop, plane, each))
-        if kind == "reset":
-            self._reset(operation)
-        else:
-            self._ask(operation)
+        for slot in range(start, stop):
+            self._mark(slot)
+            argument = None if each is None else each[slot - start]
+            try:
+                self._do(operation, slot, argument)
+            except self._catch as error:
+                self._fail(error, slot, NAMES.get(kind, kind))
+        self._mark(None)
         return Outcome(number, start, stop, self._take_extras())
+
+    def _mark(self, slot: int | None) -> None:
+        """Say which environment runs, for who finds out that it did not come back."""
+        if self._marker is not None:
+            self._marker[0] = 0 if slot is None else slot + 1
 
     def step(
         self, start: int, stop: int, plane: int, each: list[list[Any]] | None = None
@@ -125,8 +156,15 @@ class EnvHost(Host):
         actions = self._rows.actions(start, stop, each)
         results: list[Step] = []
         try:
-            for step, action in zip(steps, actions):  # noqa: B905
-                results.append(step(action))
+            if self._marker is None:
+                for step, action in zip(steps, actions):  # noqa: B905
+                    results.append(step(action))
+            else:
+                marker = self._marker
+                for mark, step, action in zip(count(start + 1), steps, actions):
+                    marker[0] = mark
+                    results.append(step(action))
+                marker[0] = 0
             self._store(results, start, stop, plane)
         except self._catch as error:
             self._rescue(error, results, actions, start, stop, plane)
@@ -135,18 +173,19 @@ class EnvHost(Host):
         """Store results as whole columns, then see to the episodes that ended."""
         rows = self._rows.plane(plane, start, stop)
         observations, rewards, terminated, truncated, infos = zip(*results, strict=True)
-        self._write(rows.observations, observations, start)
-        rows.rewards[:] = rewards
+        done = any(terminated) or any(truncated)
+        with self._guard:
+            self._write(rows.observations, observations, start)
+            rows.rewards[:] = rewards
+            if done or self._flagged[plane]:
+                self._flagged[plane] = True  # whatever breaks off the next lines
+                rows.terminated[:] = terminated
+                rows.truncated[:] = truncated
+                self._flagged[plane] = done or stop - start < len(self._steps)
         if any(infos):
             for slot, info in enumerate(infos, start):
                 if info:
                     self._extra.infos[slot] = own_info(info)
-        done = any(terminated) or any(truncated)
-        if done or self._flagged[plane]:
-            self._flagged[plane] = True  # whatever breaks off the next lines
-            rows.terminated[:] = terminated
-            rows.truncated[:] = truncated
-            self._flagged[plane] = done or stop - start < len(self._steps)
         if done:
             for slot, result in enumerate(results, start):
                 if result[2] or result[3]:
@@ -167,11 +206,13 @@ class EnvHost(Host):
             self._fail(error, start + len(results), "step", actions[len(results)])
             rescued.append(None)
         for slot in range(start + len(rescued), stop):
+            self._mark(slot)
             try:
                 rescued.append(self._steps[slot - self.first](actions[slot - start]))
             except self._catch as another:
                 self._fail(another, slot, "step", actions[slot - start])
                 rescued.append(None)
+        self._mark(None)
         for slot, result in enumerate(rescued, start):
             if result is not None:
                 try:
@@ -185,60 +226,74 @@ class EnvHost(Host):
         if type(self._steps[i]) is partial:
             return  # it holds still already
         try:
-            if self._at_end is AtEnd.RESET_NEXT:
-                self._steps[i] = partial(self._reset_step, i)
-            elif self._at_end is AtEnd.HOLD:
-                # A copy, since the environment may reuse its arrays.
-                held: Step = (copy.deepcopy(result[0]), 0.0, result[2], result[3], {})
-                self._steps[i] = partial(_hold_step, held)
+            if self._at_end is not AtEnd.RESET_NOW:
+                self._arrange(i, result)
             else:
                 row = self._rows.plane(plane, slot, slot + 1)
-                objects = self._rows.write(row.final, [result[0]], slot)
+                with self._guard:
+                    objects = self._rows.write(row.final, [result[0]], slot)
                 self._extra.final_objects.update(objects or {})
                 if self._extra.infos.pop(slot, None):
                     self._extra.final_infos[slot] = own_info(result[4])
-                self._reset_row(slot, row.observations, *self._begin_again(i))
+                self._mark(slot)
+                beginning = self._begin_again(i)
+                self._mark(None)
+                self._reset_row(slot, row.observations, *beginning)
         except self._catch as error:
             self._fail(error, slot, "reset")
+
+    def _arrange(self, i: int, result: Step) -> None:
+        """The next step of an environment whose episode ended is none."""
+        if self._at_end is AtEnd.RESET_NEXT:
+            self._steps[i] = partial(self._reset_step, i)
+        else:
+            # A copy, since the environment may reuse its arrays.
+            held: Step = (copy.deepcopy(result[0]), 0.0, result[2], result[3], {})
+            self._steps[i] = partial(_hold_step, held)
 
     def _reset_step(self, i: int, _action: Any) -> Step:
         """Stand in for the step after a finished episode: reset, and ignore the action."""
         observation, info = self._begin_again(i)
         return observation, 0.0, False, False, info
 
-    def _reset(self, operation: Operation) -> None:
-        start, stop = operation.start, operation.stop
-        rows = self._rows.plane(operation.plane, start, stop)
-        rows.rewards[:] = 0.0
-        rows.terminated[:] = False
-        rows.truncated[:] = False
-        seeds = operation.each or [None] * (stop - start)
-        for row, seed in enumerate(seeds):
-            slot = start + row
-            i = slot - self.first
-            if seed is not None:
-                self._seeds[i] = seed
-            self._options[i] = operation.shared
-            blocks = [block[row : row + 1] for block in rows.observations]
-            try:
-                options = copy.deepcopy(operation.shared)
-                self._reset_row(slot, blocks, *self._begin(i, seed=seed, options=options))
-            except self._catch as error:
-                self._fail(error, slot, "reset")
+    def _cut_off(self, i: int, observation: Any, _action: Any) -> Step:
+        """Stand in for the step of an environment that is not where it was: its episode is over."""
+        if observation is None:
+            raise RuntimeError("it was replaced: reset it first")
+        self._steps[i] = self._envs[i].step
+        return observation, 0.0, False, True, {}
+
+    def _reset(self, operation: Operation, slot: int, seed: int | None) -> None:
+        i = slot - self.first
+        if seed is not None:
+            self._seeds[i] = seed
+        self._options[i] = operation.shared
+        beginning = self._begin(i, seed=seed, options=copy.deepcopy(operation.shared))
+        row = self._rows.plane(operation.plane, slot, slot + 1)
+        self._reset_row(slot, row.observations, *beginning)
+        with self._guard:
+            row.rewards[:] = 0.0
+            row.terminated[:] = False
+            row.truncated[:] = False
 
     def _reset_row(
         self, slot: int, blocks: list[Array], observation: Any, info: dict[str, Any]
     ) -> None:
-        self._write(blocks, [observation], slot)
+        with self._guard:
+            self._write(blocks, [observation], slot)
         if info:
             self._extra.infos[slot] = own_info(info)
 
     def _begin(self, i: int, **arguments: Any) -> tuple[Any, dict[str, Any]]:
-        self._steps[i] = self._envs[i].step
+        env = self._envs[i]
+        arguments = self._seeded(i, arguments)
+        self._steps[i] = env.step
         self._episodes[i] += 1
         self._begun[i] = self._rounds
         self._resetting = i
-        observation, info = self._envs[i].reset(**arguments)
+        if self._log:
+            self._extra.starts[self.first + i] = note_start(env, arguments)
+        observation, info = env.reset(**arguments)
         self._resetting = None
         return observation, info
 
@@ -247,29 +302,88 @@ class EnvHost(Host):
         options = self._options[i]
         return self._begin(i) if options is None else self._begin(i, options=copy.deepcopy(options))
 
-    def _ask(self, operation: Operation) -> None:
-        """Render, call, or look up: each environment answers with a value."""
-        for slot in range(operation.start, operation.stop):
-            env = self._envs[slot - self.first]
-            try:
-                if operation.kind == "render":
-                    value: Any = env.render()
-                elif operation.kind == "retire":
-                    self._retired.add(slot)
-                    value = env.close()
-                elif operation.kind == "call":
-                    name, arguments, keywords = operation.shared
-                    value = look_up(env, name)
-                    value = value(*arguments, **keywords) if callable(value) else value
-                elif operation.kind == "get_attr":
-                    value = peek(env, operation.shared)
-                else:
-                    assert operation.each is not None
-                    value = None
-                    assign(env, operation.shared, operation.each[slot - operation.start])
-                self._extra.values[slot] = value
-            except self._catch as error:
-                self._fail(error, slot, NAMES.get(operation.kind, operation.kind))
+    def _do(self, operation: Operation, slot: int, argument: Any) -> None:
+        """Do what is no step. Most kinds answer with a value for each environment."""
+        i, kind = slot - self.first, operation.kind
+        env = self._envs[i]
+        value: Any = None
+        if kind == "reset":
+            self._reset(operation, slot, argument)
+            return
+        if kind == "render":
+            value = env.render()
+        elif kind == "retire":
+            self._retired.add(slot)
+            value = env.close()
+        elif kind == "call":
+            name, arguments, keywords = operation.shared
+            value = look_up(env, name)
+            value = value(*arguments, **keywords) if callable(value) else value
+        elif kind == "get_attr":
+            value = peek(env, operation.shared)
+        elif kind == "set_attr":
+            assign(env, operation.shared, argument)
+        elif kind == "afflict":
+            self._steps[i] = partial(self._afflicted, i, argument, self._steps[i])
+        else:
+            value = self._remake(i, argument)
+        self._extra.values[slot] = value
+
+    # ---------------------------------------------------------------- after a fault
+
+    def _afflicted(
+        self, i: int, affliction: Affliction, step: Callable[[Any], Step], action: Any
+    ) -> Step:
+        """Stand in for a step that is to go wrong."""
+        self._steps[i] = step
+        affliction.strike()
+        return step(action)
+
+    def _remake(self, i: int, revival: Revival) -> str | None:
+        """Put an environment in the place of one that is broken or gone.
+
+        Returns:
+            ``""`` if it was brought back to where the other was, why not if that was tried and
+            failed, ``None`` if it was not tried.
+        """
+        if revival.anew:
+            with suppress(self._catch):
+                self._envs[i].close()
+            self._envs[i] = self._make_again(i)
+        self._take_over(i, revival)
+        self._steps[i] = self._envs[i].step
+        reason = None
+        if revival.start is not None:
+            reason = self._replay(i, revival, revival.start)
+            if not reason:
+                return reason
+        self._steps[i] = partial(self._cut_off, i, revival.observation)
+        return reason
+
+    def _replay(self, i: int, revival: Revival, start: Start) -> str:
+        """Play an episode again; gives why it did not come to the same place, if it did not."""
+        env = self._envs[i]
+        self._episodes[i] -= 1  # it is no episode more
+        reseed = self._reseeds.pop(i, None)
+        try:
+            observation, _ = self._begin(i, **copy.deepcopy(restore_start(env, start)))
+            for action in revival.actions:
+                self._begun[i] -= 1
+                result = env.step(action)
+                observation = result[0]
+                if result[2] or result[3]:
+                    self._arrange(i, result)
+                    break
+            if same_observation(self._layout, observation, revival.observation):
+                return ""
+            reason = "its replay came to another observation"
+        except self._catch as error:
+            self._resetting = None
+            reason = f"its replay raised {type(error).__name__}"
+        self._episodes[i] = revival.episode
+        if reseed is not None:
+            self._reseeds[i] = reseed
+        return reason
 
     # ---------------------------------------------------------------- what goes with an outcome
 

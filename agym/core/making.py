@@ -12,7 +12,7 @@ from gymnasium.vector import AutoresetMode
 from agym.core.async_env import AnySpace
 from agym.core.autoreset import at_end
 from agym.core.layout import Layout
-from agym.core.operations import Description, Failure
+from agym.core.operations import Description, Failure, Revival
 from agym.core.rows import Rows
 from agym.core.slots import SlotTable
 from agym.errors import UsageError
@@ -33,6 +33,8 @@ class Host:
         first: int,
         autoreset: AutoresetMode,
         catch: type[BaseException] = Exception,
+        *,
+        log: bool = False,
     ) -> None:
         """Remember what to make; :meth:`make` makes it.
 
@@ -42,17 +44,21 @@ class Host:
             autoreset: What follows an episode's end.
             catch: What an environment may raise without ending the host: ``Exception`` where
                 the caller's own Ctrl-C can arrive inside a step, else ``BaseException``.
+            log: Tell how each episode begins.
         """
         self.first = first
         self.stop = first + len(factories)
         self._factories = factories
         self._at_end = at_end(autoreset)
         self._catch = catch
+        self._log = log
         self._envs: list[Any] = []
         n = len(factories)
         self._seeds: list[int | None] = [None] * n
         self._options: list[dict[str, Any] | None] = [None] * n
         self._episodes = [0] * n
+        # Seeds for the next reset of environments that were put in the place of others.
+        self._reseeds: dict[int, int] = {}
 
     def make(self) -> tuple[Description | None, list[Failure]]:
         """Construct the environments, one after the other.
@@ -66,9 +72,7 @@ class Host:
             try:
                 env = factory()
                 self._envs.append(env)
-                if is_coroutine_env(env) is not self.coroutines:
-                    raise UsageError(_wrong_kind(env))
-                found = _describe(env)
+                found = self._look_at(env)
                 description = description or found
                 mismatch = description.mismatch(found)
                 if mismatch is not None:
@@ -78,6 +82,36 @@ class Host:
                 return description, [Failure.of(exception, env_id, "make")]
         return description, []
 
+    def _look_at(self, env: Any) -> Description:
+        """Say what a new environment is like, if it is of the right kind."""
+        if is_coroutine_env(env) is not self.coroutines:
+            raise UsageError(_wrong_kind(env))
+        return _describe(env)
+
+    def _make_again(self, i: int) -> Any:
+        """Make an environment that is to take another's place."""
+        env = self._factories[i]()
+        mismatch = self._description.mismatch(self._look_at(env))
+        if mismatch is not None:
+            raise UsageError(mismatch)
+        return env
+
+    def _take_over(self, i: int, revival: Revival) -> None:
+        """Go on with the count of episodes, seeds and options of the environment before."""
+        self._seeds[i] = revival.seed
+        self._options[i] = revival.options
+        self._episodes[i] = revival.episode
+        if revival.reseed is not None:
+            self._reseeds[i] = revival.reseed
+
+    def _seeded(self, i: int, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Give the first reset of an environment that took another's place a seed of its own."""
+        if self._reseeds:
+            seed = self._reseeds.pop(i, None)
+            if arguments.get("seed") is None and seed is not None:
+                return {**arguments, "seed": seed}
+        return arguments
+
     def layouts(self) -> tuple[Layout, Layout]:
         """Lay out observations and actions, as the engine does from the description."""
         description = _describe(self._envs[0])
@@ -85,6 +119,8 @@ class Host:
 
     def attach(self, table: SlotTable) -> None:
         """Take the table whose rows this host fills."""
+        self._description = _describe(self._envs[0])
+        self._layout = table.observation
         self._rows = Rows(table, self.first, self.stop)
 
     def _failure(
@@ -119,7 +155,18 @@ def look_at_first(factories: Sequence[Factory]) -> tuple[bool, list[Factory]]:
         env = factories[0]()
     except BaseException as error:
         return False, [partial(_raise, error), *factories[1:]]
-    return is_coroutine_env(env), [lambda: env, *factories[1:]]
+    return is_coroutine_env(env), [_Given(env, factories[0]), *factories[1:]]
+
+
+class _Given:
+    """A factory that gives what was made already, and from then on makes another."""
+
+    def __init__(self, env: Any, factory: Factory) -> None:
+        self._made = [env]
+        self._factory = factory
+
+    def __call__(self) -> Any:
+        return self._made.pop() if self._made else self._factory()
 
 
 def _raise(error: BaseException) -> Any:
@@ -146,6 +193,7 @@ def _describe(env: Any) -> Description:
         dict(getattr(env, "metadata", None) or {}),
         getattr(env, "spec", None),
         getattr(env, "render_mode", None),
+        is_coroutine_env(env),
     )
 
 

@@ -7,14 +7,15 @@ contiguous range ``start:stop`` of their ids, so a part of an operation is an op
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from agym.errors import AgymError, EnvError, RemoteTraceback, UsageError, WorkerDied
+from agym.errors import AgymError, EnvError, RemoteTraceback, UsageError, WorkerDied, signal_name
 
-# The numbers of the first ticket, which makes the environments, and of the last.
-OPEN, CLOSE = 0, -1
+# The numbers of the first ticket, which makes the environments, of the last, and of outcomes that
+# nobody asked for: a worker's death.
+OPEN, CLOSE, FAULT = 0, -1, -2
 
 # Planes of the slot table. Whole batches alternate between the first two; then what is about
 # some environments, and steps that were sent and wait to be received.
@@ -34,13 +35,14 @@ class Operation(NamedTuple):
 
     Attributes:
         number: The ticket that it belongs to; an outcome carries the same number.
-        kind: ``"step"``, ``"reset"``, ``"render"``, ``"call"``, ``"get_attr"``, ``"set_attr"``, or
-            ``"retire"``, which closes an environment for good.
+        kind: ``"step"``, ``"reset"``, ``"render"``, ``"call"``, ``"get_attr"``, ``"set_attr"``;
+            ``"retire"``, which closes an environment for good; ``"remake"``, which puts another
+            in its place; ``"afflict"``, which makes its next step go wrong.
         start: First environment.
         stop: One past the last environment.
         plane: Which plane of the slot table takes the rows (steps and resets).
-        each: An argument per environment, in order: seeds, attribute values, or the parts of
-            actions that have no fixed size. ``None`` where there is nothing to say.
+        each: An argument per environment, in order: seeds, attribute values, revivals, or the
+            parts of actions that have no fixed size. ``None`` where there is nothing to say.
         shared: An argument for all: reset options, or the name and arguments of a call.
     """
 
@@ -90,6 +92,12 @@ class Failure:
     action: Any = None
     exception: BaseException | None = None
     misuse: bool = False
+    capsule: str = ""
+
+    @property
+    def env_ids(self) -> range:
+        """The environment, as a range."""
+        return range(self.env_id, self.env_id + 1)
 
     @classmethod
     def of(cls, exception: BaseException, env_id: int, operation: str, **details: Any) -> Failure:
@@ -110,9 +118,10 @@ class Failure:
         """Build the error to raise, with the environment's own as its cause."""
         if self.misuse:
             return UsageError(f"environment {self.env_id}: {self.error.partition(': ')[2]}")
+        capsule = f"; run `agym replay {self.capsule}`" if self.capsule else ""
         failed = EnvError(
             f"environment {self.env_id} raised in {self.operation}: {self.error}"
-            f" (seed {self.seed}, episode {self.episode}, step {self.step})",
+            f" (seed {self.seed}, episode {self.episode}, step {self.step}){capsule}",
             env_id=self.env_id,
             operation=self.operation,
             seed=self.seed,
@@ -120,32 +129,122 @@ class Failure:
             step=self.step,
             action=self.action,
         )
+        failed.capsule = self.capsule
         failed.__cause__ = self.exception or RemoteTraceback(self.traceback)
         return failed
 
 
+class Loss(Protocol):
+    """Why environments are gone."""
+
+    @property
+    def env_ids(self) -> range:
+        """Which ones."""
+
+    def to_exception(self) -> AgymError:
+        """Build the error to raise."""
+
+
 @dataclass(frozen=True)
 class Death:
-    """A worker ended while it owed answers."""
+    """A worker has ended, or was given up.
+
+    Attributes:
+        worker: Its index.
+        pid: Its process, ``None`` for a thread.
+        exitcode: How the process ended, as far as is known.
+        env_ids: The environments that it held.
+        reason: What is known about it, for a message.
+        operations: What each environment was doing, if not nothing: in flight, or after what.
+        running: The environment that was running, if that can be told.
+        late: It was ended by force, since a deadline was missed.
+    """
 
     worker: int
-    pid: int
+    pid: int | None
     exitcode: int | None
     env_ids: range
     reason: str
+    operations: dict[int, str] = field(default_factory=dict)
+    running: int | None = None
+    late: bool = False
 
     def to_exception(self) -> AgymError:
         """Build the error to raise."""
         first, last = self.env_ids[0], self.env_ids[-1]
         held = f"environment {first}" if first == last else f"environments {first} to {last}"
+        doing = "".join(f"; {what}: {ids}" for what, ids in self._doing())
+        running = "" if self.running is None else f"; environment {self.running} was running"
+        who = f"worker {self.worker}" + (f" (pid {self.pid})" if self.pid else "")
         return WorkerDied(
-            f"worker {self.worker} (pid {self.pid}) died, {self.reason}; it held {held},"
-            " all others stay usable",
+            f"{who} died, {self.reason}; it held {held}{doing}{running}."
+            " All others stay usable; restart() brings these back",
             worker=self.worker,
             pid=self.pid,
             exitcode=self.exitcode,
             env_ids=self.env_ids,
+            operations=self.operations,
+            culprit=self.running,
         )
+
+    def _doing(self) -> list[tuple[str, str]]:
+        """Who was doing what, for a message."""
+        by_kind: dict[str, list[int]] = {}
+        for i, kind in self.operations.items():
+            by_kind.setdefault(kind, []).append(i)
+        return [(kind, name_ids(ids)) for kind, ids in by_kind.items()]
+
+
+def name_ids(ids: Sequence[int]) -> str:
+    """Some ids for a message, not too many."""
+    return ", ".join(map(str, ids[:8])) + (", ..." if len(ids) > 8 else "")
+
+
+def describe_exit(exitcode: int | None) -> str:
+    """How a process ended, for a message."""
+    if exitcode is None:
+        return "no exit code yet"
+    name = signal_name(exitcode)
+    return f"exit code {exitcode}" if name is None else f"killed by {name}"
+
+
+class Start(NamedTuple):
+    """How an episode began.
+
+    Attributes:
+        seed: The seed of its reset.
+        rng: Else the state of the environment's own random numbers before it, if it has any.
+        options: The options of its reset.
+    """
+
+    seed: int | None = None
+    rng: dict[str, Any] | None = None
+    options: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Revival:
+    """What an environment is to take over that is put in the place of another.
+
+    Attributes:
+        anew: There is one in its place already that was used: make another.
+        seed: Seed of the last explicit reset.
+        reseed: Seed for the first reset, if that brings none.
+        options: Options for every automatic reset.
+        episode: Episodes begun so far.
+        observation: The last known one, ``None`` if there is none: it was not reset.
+        start: How the episode to replay began, ``None`` if none is to be.
+        actions: The actions since then.
+    """
+
+    anew: bool = True
+    seed: int | None = None
+    reseed: int | None = None
+    options: dict[str, Any] | None = None
+    episode: int = 0
+    observation: Any = None
+    start: Start | None = None
+    actions: Sequence[Any] = ()
 
 
 @dataclass
@@ -158,6 +257,7 @@ class Extras:
         objects: Observation leaves without a fixed size, by environment.
         final_objects: The same of final observations.
         values: Answers of render, call and get_attr, by environment.
+        starts: How episodes began, where these are logged, by environment.
         problems: What went wrong.
     """
 
@@ -166,7 +266,8 @@ class Extras:
     objects: dict[int, list[Any]] = field(default_factory=dict)
     final_objects: dict[int, list[Any]] = field(default_factory=dict)
     values: dict[int, Any] = field(default_factory=dict)
-    problems: list[Failure | Death] = field(default_factory=list)
+    starts: dict[int, Start] = field(default_factory=dict)
+    problems: list[Failure | Loss] = field(default_factory=list)
 
     def take(self, ids: Iterable[int]) -> Extras:
         """Take out what is about some environments; problems stay."""
@@ -184,6 +285,7 @@ class Extras:
         self.objects.update(other.objects)
         self.final_objects.update(other.final_objects)
         self.values.update(other.values)
+        self.starts.update(other.starts)
         self.problems.extend(other.problems)
 
 
@@ -205,6 +307,7 @@ class Description:
     metadata: dict[str, Any]
     spec: Any
     render_mode: str | None
+    coroutines: bool = False
 
     def mismatch(self, other: Description) -> str | None:
         """Say in what another environment differs so that it cannot share a batch with this one."""

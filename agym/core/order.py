@@ -40,6 +40,10 @@ class Order:
                 return i
         return found
 
+    def owner(self, slot: int) -> Ticket | None:
+        """The ticket whose step or reset an environment is doing."""
+        return self._owners[slot]
+
     def take_all(self, ticket: Ticket) -> bool:
         """Take every row for a ticket for all environments, if none is owned and nothing waits."""
         if not self.idle or len(ticket.ids) < len(self._owners):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from agym.core.operations import Death, Extras
+from agym.core.operations import Extras, Loss
 
 
 class Ready:
@@ -15,7 +15,7 @@ class Ready:
         ids: The environments that have ended, the oldest first.
         extras: What does not fit into their rows.
         errors: What went wrong, to be raised once each.
-        deaths: The workers that died meanwhile, each of which is told once.
+        losses: The workers that died meanwhile, each of which is told once.
     """
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class Ready:
         self.ids: deque[int] = deque()
         self.extras = Extras()
         self.errors: deque[BaseException] = deque()
-        self.deaths: list[Death] = []
+        self.losses: list[Loss] = []
 
     @property
     def left(self) -> int:

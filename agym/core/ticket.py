@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from agym.core.arguments import Ids
-from agym.core.operations import Extras
+from agym.core.operations import OPEN, Extras, Operation, name_ids
 from agym.core.ready import Ready
 from agym.errors import StepTimeout
 
@@ -29,6 +29,8 @@ class Ticket:
         about: Whose observations its result has (of a reset).
         plane: Which plane of the slot table takes its rows.
         ready: Where its environments go, each when it has ended (a step that was sent).
+        operation: What is done, over the range from its first to its last environment.
+        suspended: Its deadline is held off while environments are being replaced.
     """
 
     done = False
@@ -41,6 +43,8 @@ class Ticket:
     deadline: float | None = None
     ended: list[range] = []  # noqa: RUF012 - replaced, where there is a deadline
     ready: Ready | None = None
+    operation = Operation(OPEN, "make", 0, 0)
+    suspended = False
     _callbacks: tuple[Callable[[], None], ...] = ()
 
     def __init__(self, number: int, kind: str, ids: Ids) -> None:
@@ -74,12 +78,16 @@ class Ticket:
         """The deadline has passed: name those that are late."""
         self.expired = True
         late = self.late()
-        named = ", ".join(map(str, late[:8])) + (", ..." if len(late) > 8 else "")
         message = (
-            f"{self.kind} missed its deadline in environments {named}; each stays busy until its"
-            " late answer, which is dropped"
+            f"{self.kind} missed its deadline in environments {name_ids(late)}; what they answer"
+            " late is dropped"
         )
         self.finish(error=StepTimeout(message, operation=self.kind, env_ids=late))
+
+    def suspend(self) -> None:
+        """Hold its deadline off."""
+        self.deadline = None
+        self.suspended = True
 
     def late(self) -> list[int]:
         """The environments that have not ended; known only if there is a deadline."""

@@ -53,6 +53,8 @@ class Placement:
         start_method: How worker processes start: ``spawn``, ``forkserver`` or ``fork``.
         max_concurrency: How many coroutine environments of a worker may be busy at once.
         blocking: The caller's thread runs no event loop while it waits.
+        watched: Tell which environment runs, for who finds out that it did not come back.
+        logged: Tell how each episode begins.
     """
 
     factories: Sequence[Factory]
@@ -61,6 +63,8 @@ class Placement:
     start_method: str = "spawn"
     max_concurrency: int | None = None
     blocking: bool = True
+    watched: bool = False
+    logged: bool = False
 
     def ranges(self, workers: int) -> list[range]:
         """Deal the environments to workers in contiguous ranges, as evenly as can be."""
@@ -89,6 +93,11 @@ class Executor(ABC):
         self.placement = placement
         self.ranges = placement.ranges(1)
 
+    @property
+    def factories(self) -> Sequence[Factory]:
+        """What makes each environment."""
+        return self.placement.factories
+
     @abstractmethod
     def start(self) -> None:
         """Begin to make the environments; each host's outcome has the number ``OPEN``."""
@@ -114,6 +123,25 @@ class Executor(ABC):
     def ended(self) -> bool:
         """Whether every host has ended."""
 
+    # Whether a worker can be ended by force, and another put in its place.
+    replaceable: ClassVar[bool] = False
+
+    def end_worker(self, worker: int, reason: str) -> None:
+        """End a worker by force that misses a deadline; it is told as its death.
+
+        Each worker that ends before it should is told by an outcome with the number ``FAULT`` for
+        its range and a ``Death`` among the problems; one with that death for each operation that
+        it owes comes behind.
+        """
+        raise NotImplementedError
+
+    def replace_worker(self, worker: int, number: int) -> None:
+        """Begin to make another in the place of a worker that has ended.
+
+        The outcome has the number given; operations may be submitted at once.
+        """
+        raise NotImplementedError
+
     def terminate(self) -> None:
         """End what did not end when asked."""
 
@@ -130,15 +158,25 @@ class Executor(ABC):
     def unpark(self) -> None:
         """The caller is awake again."""
 
+    def look(self) -> None:
+        """See which workers are gone, though nobody was woken by that."""
+
+    def disown(self) -> bool:
+        """Let go of the workers, in a forked child; tell whether nothing here works without them.
+
+        No lock may be taken, and nobody told.
+        """
+        return False
+
     def release(self) -> None:
         """Give back what is left, once the hosts have ended."""
 
 
-def open_host(host: Host) -> Outcome:
+def open_host(host: Host, number: int = OPEN) -> Outcome:
     """Make a host's environments; the outcome tells what they are like or what went wrong."""
     description, failures = host.make()
     values = {} if description is None else {host.first: description}
-    return Outcome(OPEN, host.first, host.stop, Extras(values=values, problems=[*failures]))
+    return Outcome(number, host.first, host.stop, Extras(values=values, problems=[*failures]))
 
 
 def close_host(host: EnvHost) -> Outcome:

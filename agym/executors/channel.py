@@ -5,12 +5,14 @@ that is too large for the socket's buffer, such as a batch of rendered frames, l
 anonymous file instead, and only that file's descriptor travels.
 
 What the socket does not take at once is kept and sent later, so neither side ever blocks while
-the other is busy. The end of the stream is how each side learns that the other is gone.
+the other is busy. The end of the stream is how each side learns that the other is gone. A side
+that sends what is no frame is taken for gone too.
 """
 
 from __future__ import annotations
 
 import array
+import fcntl
 import mmap
 import os
 import select
@@ -18,8 +20,10 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 
 from agym.core.arena import anonymous_file
+from agym.core.forks import disown_in_forks
 from agym.executors.wire import Buffer
 
 # Payload length, and what goes along: nothing, a descriptor for the reader, or the payload.
@@ -29,7 +33,11 @@ _PLAIN, _DESCRIPTOR, _FILE = 0, 1, 2
 # Larger payloads go in a file: a socket's buffer would take several turns of both sides.
 LARGE_BYTES = 64 * 1024
 
+# What a side that has sent nonsense is said to have done.
+UNREADABLE = "sent what cannot be read"
+
 _READ = 64 * 1024
+_CLOSE_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)  # macOS cannot say it
 _ANCILLARY = socket.CMSG_LEN(8 * array.array("i").itemsize)
 
 
@@ -38,6 +46,7 @@ class Channel:
 
     Attributes:
         ended: The other side is gone.
+        corrupt: Why it is taken for gone, if what it sent cannot be read.
     """
 
     def __init__(self, end: socket.socket) -> None:
@@ -51,6 +60,8 @@ class Channel:
         self._payloads: list[Buffer] = []
         self._descriptors: deque[int] = deque()
         self.ended = False
+        self.corrupt: str | None = None
+        disown_in_forks(self)
 
     def fileno(self) -> int:
         """Descriptor to sleep on."""
@@ -73,7 +84,9 @@ class Channel:
             descriptor: A file descriptor to send along; it stays open here.
         """
         size = sum(len(part) for part in parts)
-        if size > LARGE_BYTES and descriptor is None:
+        if size > LARGE_BYTES:
+            if descriptor is not None:
+                self._queue(_HEADER.pack(0, _DESCRIPTOR), descriptor)
             file = anonymous_file(size)
             with open(file, "wb", closefd=False) as stream:
                 stream.writelines(parts)
@@ -137,7 +150,7 @@ class Channel:
     def _read(self) -> None:
         while not self.ended:
             try:
-                data, ancillary, _, _ = self._socket.recvmsg(_READ, _ANCILLARY)
+                data, ancillary, _, _ = self._socket.recvmsg(_READ, _ANCILLARY, _CLOSE_ON_EXEC)
             except BlockingIOError:
                 break
             except OSError:
@@ -148,15 +161,25 @@ class Channel:
             self.ended = not data
             if len(data) < _READ and not ancillary:
                 break
-        self._parse()
+        try:
+            self._parse()
+        except ValueError as error:
+            self.give_up(str(error))
 
     def _parse(self) -> None:
         incoming, at = self._incoming, 0
         while len(incoming) - at >= _HEADER.size:
             size, kind = _HEADER.unpack_from(incoming, at)
+            if kind not in (_PLAIN, _DESCRIPTOR, _FILE):
+                raise ValueError(f"a frame of the unknown kind {kind}")
+            if size > LARGE_BYTES and kind != _FILE:
+                raise ValueError(f"a frame that claims {size} bytes")
             end = at + _HEADER.size + (0 if kind == _FILE else size)
             if len(incoming) < end:
                 break
+            # A descriptor comes with the first byte of its frame.
+            if kind != _PLAIN and not self._arrived:
+                raise ValueError("a frame without the descriptor that belongs to it")
             if kind == _FILE:
                 self._payloads.append(_map_file(self._arrived.popleft(), size))
             elif size:
@@ -165,6 +188,17 @@ class Channel:
                 self._descriptors.append(self._arrived.popleft())
             at = end
         del incoming[:at]
+        if self._arrived and not incoming:
+            raise ValueError("a descriptor that belongs to no frame")
+
+    def give_up(self, what: str) -> None:
+        """Take the other side for gone, since it sent something that cannot be read."""
+        self.corrupt = self.corrupt or f"{UNREADABLE}: {what}"
+        self.ended = True
+        self._incoming.clear()
+        self._discard()
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # wakes whoever sleeps on it
 
     def wait(self, timeout: float | None = None) -> None:
         """Sleep until something can be read, or what waits can be sent on."""
@@ -188,9 +222,27 @@ class Channel:
         self._descriptors.clear()
         self._socket.close()
 
+    def disown(self) -> None:
+        """Let go of this end, which is another process's."""
+        self._socket.close()
 
-def _map_file(descriptor: int, size: int) -> memoryview:
+
+def _map_file(descriptor: int, size: int) -> Buffer:
+    """Take a payload out of a file; what could not be mapped safely is an error.
+
+    To look at a mapping whose file is shorter, or becomes so, would end this process.
+    """
     try:
+        if not hasattr(fcntl, "F_ADD_SEALS"):  # macOS
+            payload = os.pread(descriptor, size, 0)
+            if len(payload) < size:
+                raise ValueError(f"a file without the {size} bytes that it should have")
+            return payload
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+        if os.fstat(descriptor).st_size != size:
+            raise ValueError(f"a file without the {size} bytes that it should have")
         return memoryview(mmap.mmap(descriptor, size, access=mmap.ACCESS_READ))
+    except OSError as error:
+        raise ValueError(f"a file that cannot be mapped: {error}") from error
     finally:
         os.close(descriptor)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -21,7 +21,7 @@ from agym.executors.outbox import Outbox, OutboxExecutor
 from agym.executors.supervisor import new_loop
 
 
-class AsyncioExecutor(OutboxExecutor):
+class AsyncioExecutor(OutboxExecutor[Outcome]):
     """Runs a coroutine host on a loop."""
 
     def __init__(self, placement: Placement) -> None:
@@ -34,6 +34,7 @@ class AsyncioExecutor(OutboxExecutor):
             partial(_tell, self._outbox),  # not of this object, which may be forgotten
             placement.max_concurrency,
             fatal=() if placement.blocking else (KeyboardInterrupt, SystemExit),
+            log=placement.logged,
         )
         self._private = _LoopThread() if placement.blocking else None
         self.watchable = placement.blocking  # the caller's own loop has to turn
@@ -60,6 +61,10 @@ class AsyncioExecutor(OutboxExecutor):
     def submit(self, operation: Operation) -> None:
         """Start an operation on each of its environments."""
         self._on_loop(self._host.begin, operation)
+
+    def poll(self) -> Sequence[Outcome]:
+        """Take what has come."""
+        return self._outbox.take()
 
     def close(self) -> None:
         """Cancel what is under way and close the environments."""
@@ -119,11 +124,11 @@ class _LoopThread:
             self._runner.close()
 
 
-def _end(private: _LoopThread | None, outbox: Outbox) -> None:
+def _end(private: _LoopThread | None, outbox: Outbox[Outcome]) -> None:
     if private is not None:
         private.stop()
     outbox.close()
 
 
-def _tell(outbox: Outbox, operation: Operation, slot: int, extras: Extras | None) -> None:
+def _tell(outbox: Outbox[Outcome], operation: Operation, slot: int, extras: Extras | None) -> None:
     outbox.put(Outcome(operation.number, slot, slot + 1, extras))

@@ -29,7 +29,7 @@ from agym.executors.wire import Buffer, unpack
 
 # Shared int64 words: a cache line that the caller writes, one that the worker writes, the ring.
 TAIL, SENT, CALLER_ASLEEP = 0, 1, 2
-COMPLETED, ANSWERED, WORKER_ASLEEP = 8, 9, 10
+COMPLETED, ANSWERED, WORKER_ASLEEP, RUNNING = 8, 9, 10, 11
 RING = 16
 
 # What stands before a packed message. Down: the ring's tail, number, start, stop. Up: number, and
@@ -66,6 +66,9 @@ class Mailbox:
         self._ended: dict[tuple[int, int], set[int]] = {}
         self._steps: deque[tuple[int, int]] = deque()
         self._outcomes: list[Outcome] = []
+        # The last kind of operation of all environments, and of those with a later one.
+        self._last = "make"
+        self._lasts: dict[int, str] = {}
 
     def post_step(self, number: int, start: int, stop: int, plane: int, size: int) -> None:
         """Hand a step over that is all in the table.
@@ -78,6 +81,7 @@ class Mailbox:
             size: How many environments end together, in one outcome.
         """
         words = self._words
+        self._note("step", start, stop)
         for low in range(start, stop, size):
             high = low + size
             entry = RING + 2 * (self._tail % len(self.ids))
@@ -99,7 +103,16 @@ class Mailbox:
             descriptor: A file descriptor to send along.
         """
         self._owed[operation.number, operation.start] = operation.stop, operation.kind, False
+        self._note(operation.kind, operation.start, operation.stop)
         self.send(operation, message, descriptor)
+
+    def _note(self, kind: str, start: int, stop: int) -> None:
+        if stop - start == len(self.ids):
+            self._last = kind
+            if self._lasts:
+                self._lasts.clear()
+        else:
+            self._lasts.update(dict.fromkeys(range(start, stop), kind))
 
     def send(
         self, operation: Operation, message: Sequence[Buffer], descriptor: int | None = None
@@ -119,8 +132,12 @@ class Mailbox:
             completed, answered = self.bell.look(COMPLETED), words[ANSWERED]
             if completed == self._completed and answered <= self._received:
                 break
-            while self._received < answered and not self.channel.ended:
-                self.receive()
+            if not self._receive_until(answered):
+                break  # what it says to have sent is on the way, and will wake whoever sleeps
+            posted = self._completed + len(self._steps)
+            if not self._completed <= self.bell.look(COMPLETED) <= posted:
+                self.channel.give_up("a count of steps that were not posted")
+                break
             while self._completed < completed:
                 self._take_completed()
             if self.channel.ended:
@@ -130,26 +147,51 @@ class Mailbox:
         outcomes, self._outcomes = self._outcomes, []
         return outcomes
 
+    def _receive_until(self, answered: int) -> bool:
+        """Read until so many messages have come; tell whether they have, or no more will."""
+        while self._received < answered and not self.channel.ended:
+            before = self._received
+            self.receive()
+            if self._received == before and not self.channel.ended:
+                return False
+        return True
+
     def receive(self) -> None:
-        """Read the messages that have come."""
+        """Read the messages that have come; one that makes no sense is the worker's last."""
         for payload in self.channel.drain():
             self._received += 1
-            number, count = UP.unpack_from(payload)
-            flat = struct.unpack_from(f"<{3 * count}q", payload, UP.size)
-            spans = [*zip(flat[::3], flat[1::3], flat[2::3], strict=True)]
-            body = memoryview(payload)[UP.size + 24 * count :]
-            extras = None
             try:
-                extras = unpack(body) if body else None
-            except Exception as error:
-                start, low, _ = spans[0]
-                kind = self._owed[number, start][1]
-                extras = Extras(problems=[Failure.of(error, low, kind)])
-            for start, low, high in spans:
-                self._settle((number, start), low, high)
-                self._outcomes.append(Outcome(number, low, high, extras))
-                extras = None
+                self._take_message(payload)
+            except ValueError as error:
+                self.channel.give_up(str(error))
+                break
         self.channel.flush()
+
+    def _take_message(self, payload: Buffer) -> None:
+        number, spans, body = _read_head(payload)
+        start, low, high = spans[0]
+        kind = self._find((number, start), low, high)[1]
+        extras = None
+        try:
+            extras = unpack(body) if body else None
+        except Exception as error:
+            extras = Extras(problems=[Failure.of(error, low, kind)])
+        if extras is not None and not isinstance(extras, Extras):
+            raise ValueError(f"an answer of type {type(extras).__name__}")
+        for start, low, high in spans:
+            self._settle((number, start), low, high)
+            self._outcomes.append(Outcome(number, low, high, extras))
+            extras = None
+
+    def _find(self, key: tuple[int, int], low: int, high: int) -> tuple[int, str, bool]:
+        """Look up what was posted, some environments of which are said to have ended."""
+        owed, ended = self._owed.get(key), self._ended.get(key)
+        if owed is None:
+            raise ValueError(f"an answer to operation {key}, which it does not owe")
+        twice = ended is not None and not ended.isdisjoint(range(low, high))
+        if twice or not key[1] <= low < high <= owed[0]:
+            raise ValueError(f"an answer about {(low, high)}, which it does not owe")
+        return owed
 
     def _take_completed(self) -> None:
         """The oldest step that is still owed has ended without extras."""
@@ -159,7 +201,7 @@ class Mailbox:
 
     def _settle(self, key: tuple[int, int], low: int, high: int) -> None:
         """Cross off what has ended."""
-        start, (stop, _, in_ring) = key[1], self._owed[key]
+        start, (stop, _, in_ring) = key[1], self._find(key, low, high)
         if (low, high) != (start, stop):
             ended = self._ended.setdefault(key, set())
             ended.update(range(low, high))
@@ -174,9 +216,22 @@ class Mailbox:
             self._steps.remove(key)
         del self._owed[key]
 
+    @property
+    def running(self) -> int | None:
+        """The environment that runs, if the worker tells."""
+        return self._words[RUNNING] - 1 if self._words[RUNNING] else None
+
+    def operations(self) -> dict[int, str]:
+        """What each environment is doing: its oldest operation in flight, or idling after what."""
+        doing = {i: f"idle after {self._lasts.get(i, self._last)}" for i in self.ids}
+        for (number, start), (stop, kind, _) in reversed(self._owed.items()):
+            ended = self._ended.get((number, start), ())
+            doing.update((i, kind) for i in range(start, stop) if i not in ended)
+        return doing
+
     def abandon(self, death: Death) -> list[Outcome]:
-        """The worker is gone: what it had finished, and a death for all that it still owed."""
-        outcomes = [*self.collect()]
+        """The worker is gone: a death for all that it still owes; what it had finished is taken."""
+        outcomes = []
         for key, (stop, _, _) in self._owed.items():
             ended = self._ended.get(key, ())
             left = tuple(slot for slot in range(key[1], stop) if slot not in ended)
@@ -186,3 +241,15 @@ class Mailbox:
         for tracked in (self._owed, self._ended, self._steps):
             tracked.clear()
         return outcomes
+
+
+def _read_head(payload: Buffer) -> tuple[int, list[Span], memoryview]:
+    """Take a message from a worker apart: number, spans, and its packed extras."""
+    if len(payload) < UP.size:
+        raise ValueError(f"a message of {len(payload)} bytes")
+    number, count = UP.unpack_from(payload)
+    if not 0 < count <= (len(payload) - UP.size) // 24:
+        raise ValueError(f"a message of {len(payload)} bytes about {count} spans")
+    flat = struct.unpack_from(f"<{3 * count}q", payload, UP.size)
+    spans = [*zip(flat[::3], flat[1::3], flat[2::3], strict=True)]
+    return number, spans, memoryview(payload)[UP.size + 24 * count :]

@@ -9,23 +9,27 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import weakref
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from selectors import EVENT_READ
+from typing import Any, Generic, TypeVar
 
-from agym.core.operations import Outcome
 from agym.executors.base import Executor, Placement
 
 # Bells that are read at once; there is hardly ever more than one.
 _READ = 64
 
 
-class Outbox:
+Item = TypeVar("Item")
+
+
+class Outbox(Generic[Item]):
     """Any thread puts, the caller's takes."""
 
     def __init__(self) -> None:
         """Begin empty."""
-        self._outcomes: deque[Outcome] = deque()
+        self._items: deque[Item] = deque()
         self._ours, self._theirs = socket.socketpair()
         self._ours.setblocking(False)
         self._theirs.setblocking(False)
@@ -35,9 +39,9 @@ class Outbox:
         self._lock = threading.RLock()
         self._asleep = False
 
-    def put(self, outcome: Outcome) -> None:
+    def put(self, item: Item) -> None:
         """Add an outcome, and ring if the caller sleeps."""
-        self._outcomes.append(outcome)
+        self._items.append(item)
         self.ring()
 
     def ring(self) -> None:
@@ -49,12 +53,12 @@ class Outbox:
                 with contextlib.suppress(OSError):
                     self._theirs.send(b"!")
 
-    def take(self) -> list[Outcome]:
-        """Take all outcomes that have come, the oldest first."""
-        outcomes: list[Outcome] = []
-        while self._outcomes:
-            outcomes.append(self._outcomes.popleft())
-        return outcomes
+    def take(self) -> list[Item]:
+        """Take all that has come, the oldest first."""
+        items: list[Item] = []
+        while self._items:
+            items.append(self._items.popleft())
+        return items
 
     def waitables(self) -> Mapping[int, int]:
         """The descriptor that a bell makes readable."""
@@ -72,6 +76,11 @@ class Outbox:
         with contextlib.suppress(BlockingIOError):
             self._ours.recv(_READ)
 
+    def disown(self) -> None:
+        """Let go of the sockets, which are another process's."""
+        self._ours.close()
+        self._theirs.close()
+
     def close(self) -> None:
         """Let go of the sockets, which no thread may be about to use."""
         with self._lock:
@@ -79,17 +88,21 @@ class Outbox:
             self._theirs.close()
 
 
-class OutboxExecutor(Executor):
+class OutboxExecutor(Executor, Generic[Item]):
     """An executor whose outcomes come from other threads, or from an event loop's tasks."""
+
+    _end: weakref.finalize[..., Any]
 
     def __init__(self, placement: Placement) -> None:
         """Remember what to make."""
         super().__init__(placement)
-        self._outbox = Outbox()
+        self._outbox: Outbox[Item] = Outbox()
 
-    def poll(self) -> Sequence[Outcome]:
-        """Take what has come."""
-        return self._outbox.take()
+    def disown(self) -> bool:
+        """Neither the threads nor the loop were forked, and the bell is the parent's."""
+        self._end.detach()
+        self._outbox.disown()
+        return True
 
     def waitables(self) -> Mapping[int, int]:
         """The outbox's bell."""

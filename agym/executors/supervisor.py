@@ -9,8 +9,10 @@ process, with a listening socket, for a result that nobody asks for.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import multiprocessing
 import operator
+import os
 import signal
 import socket
 import sys
@@ -18,13 +20,18 @@ import threading
 import types
 from asyncio import AbstractEventLoop, new_event_loop
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from multiprocessing import process as processes
 from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection
 from typing import Any
 
 import aiomultiprocess
 from aiomultiprocess.types import Unit
 
+from agym.core.forks import disown_in_forks
 from agym.errors import MissingExtraError
+from agym.executors.lifeline import arm
+from agym.executors.nameless import ensure_fork_server
 
 try:
     import uvloop
@@ -48,7 +55,14 @@ _starting = threading.Lock()
 
 
 class WorkerProcess(aiomultiprocess.Process):
-    """A process that runs one coroutine function."""
+    """A process that runs one coroutine function.
+
+    Attributes:
+        ended: A file descriptor that becomes readable when the process has ended.
+    """
+
+    ended: int
+    _pidfd: int | None = None
 
     def __init__(
         self,
@@ -59,13 +73,18 @@ class WorkerProcess(aiomultiprocess.Process):
         start_method: str,
     ) -> None:
         """Prepare it; :meth:`start` starts it."""
+        self._theirs, self._lifeline = multiprocessing.Pipe(duplex=False)
         self.unit = _CappedUnit(
             target=target,
             args=args,
             kwargs={},
             namespace=None,
+            # What is not forked has done this before it imported agym; see there.
+            initializer=arm if start_method == "fork" else None,
+            initargs=(self._theirs,),
             loop_initializer=new_loop,
         )
+        self._method = start_method
         context: Any = multiprocessing.get_context(start_method)
         self.aio_process = context.Process(
             target=aiomultiprocess.Process.run_async, args=(self.unit,), name=name
@@ -75,8 +94,43 @@ class WorkerProcess(aiomultiprocess.Process):
         """Start the process without the caller's ``__main__``, so that no guard is needed there."""
         # First, since starting the tracker would let interrupts through again.
         resource_tracker.ensure_running()
-        with _starting, _blank_main(), _interrupts_blocked():
-            super().start()
+        disown_in_forks(self)
+        try:
+            with _starting, _blank_main(), _interrupts_blocked():
+                if self._method == "forkserver":
+                    ensure_fork_server()
+                super().start()
+        except BaseException:
+            self._lifeline.close()
+            raise
+        finally:
+            self._theirs.close()
+        self.ended = self._watch()
+
+    def _watch(self) -> int:
+        """Get a descriptor that becomes readable when the process ends.
+
+        Multiprocessing's sentinel is a pipe, which children of the worker's own may keep open.
+        """
+        if hasattr(os, "pidfd_open"):
+            with contextlib.suppress(OSError):  # it has ended and is forgotten already
+                self._pidfd = os.pidfd_open(self.pid)
+                return self._pidfd
+        descriptor: int = self.aio_process.sentinel
+        return descriptor
+
+    def close(self) -> None:
+        """Let go of a process that has ended."""
+        super().close()
+        self._lifeline.close()
+        if self._pidfd is not None:
+            os.close(self._pidfd)
+            self._pidfd = None
+
+    def disown(self) -> None:
+        """Let go of it in a forked child, whose exit must not wait for it either."""
+        self._lifeline.close()
+        processes._children.discard(self.aio_process)  # type: ignore[attr-defined]
 
     def reap(self, timeout: float) -> int | None:
         """Wait until the process has ended, and return its exit code, ``None`` if it has not."""
@@ -84,28 +138,28 @@ class WorkerProcess(aiomultiprocess.Process):
         code: int | None = self.exitcode
         return code
 
-    @property
-    def sentinel(self) -> int:
-        """A file descriptor that becomes readable when the process ends."""
-        descriptor: int = self.aio_process.sentinel
-        return descriptor
-
 
 class _CappedUnit(Unit):
-    """A unit that caps the thread pools of the process it is unpickled in.
+    """A unit that prepares the process it is unpickled in, before anything is imported there.
 
-    The caps must be in the environment before NumPy is imported, so before the target, which
-    imports agym, is unpickled; and the parent's environment is not ours to change. A tuple is
-    unpickled in order, so the caps are put in front of the unit in one.
+    The caps of thread pools must be in the environment before NumPy is imported, so before the
+    target, which imports agym, is unpickled; and the parent's environment is not ours to change.
+    The lifeline is armed before that too, since imports take long. A tuple is unpickled in
+    order, so what prepares is put in front of the unit in one.
     """
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return operator.itemgetter(1), ((_Caps(), Unit(*self)),)
+        return operator.itemgetter(1), ((_Preparation(*self.initargs), Unit(*self)),)
 
 
-class _Caps:
+class _Preparation:
+    def __init__(self, theirs: Connection) -> None:
+        self._theirs = theirs
+
     def __reduce__(self) -> tuple[Any, ...]:
-        return exec, (f"import os; os.environ.update({THREAD_CAPS!r})",)
+        source = inspect.getsource(sys.modules[arm.__module__])
+        code = f"{source}\nos.environ.update({THREAD_CAPS!r})\narm(theirs)\n"
+        return exec, (code, {"theirs": self._theirs})
 
 
 @contextlib.contextmanager

@@ -3,6 +3,9 @@
 The loop of a worker thread is the mailbox's without its transport: operations come through a
 queue instead of a ring and a channel, since within one process nothing has to be packed. A
 thread makes its environments and is the only one to touch them until they are closed.
+
+A thread cannot be killed. One that misses a deadline is left behind: another takes its place, and
+when it comes back from its environment it finds that it may write no row and is heard no more.
 """
 
 from __future__ import annotations
@@ -11,9 +14,10 @@ import queue
 import threading
 import weakref
 from collections import deque
+from collections.abc import Sequence
 
 from agym.core.host import EnvHost
-from agym.core.operations import Operation
+from agym.core.operations import FAULT, OPEN, Death, Extras, Operation, Outcome
 from agym.core.slots import SlotTable
 from agym.executors.base import Placement, close_host, open_host
 from agym.executors.outbox import Outbox, OutboxExecutor
@@ -21,53 +25,175 @@ from agym.executors.outbox import Outbox, OutboxExecutor
 # Without ``workers``, each environment waits in a thread of its own, up to so many.
 MAX_THREADS = 256
 
-Inbox = queue.SimpleQueue[Operation | SlotTable | None]
+
+class LeftBehind(Exception):
+    """What a thread runs into that was left behind, when it comes back."""
 
 
-class ThreadExecutor(OutboxExecutor):
+class Permit:
+    """The permission to write rows, which can be withdrawn at any time but not during a write."""
+
+    def __init__(self) -> None:
+        """Grant it."""
+        self._lock = threading.Lock()
+        self.withdrawn = False
+
+    def __enter__(self) -> None:
+        """Begin to write.
+
+        Raises:
+            LeftBehind: The permission was withdrawn.
+        """
+        self._lock.acquire()
+        if self.withdrawn:
+            self._lock.release()
+            raise LeftBehind
+
+    def __exit__(self, *_: object) -> None:
+        """End writing."""
+        self._lock.release()
+
+    def withdraw(self) -> None:
+        """Let nothing be written from now on; a write under way is waited for."""
+        with self._lock:
+            self.withdrawn = True
+
+
+class Worker:
+    """A thread and what the caller knows of it.
+
+    Attributes:
+        ids: Its environments.
+        inbox: What it is to do; ``None`` to end.
+        owed: The operations that it was given and has not ended, in order.
+        permit: Its permission to write rows.
+        marker: The id of the environment that runs, plus one.
+        ended: It has closed its environments.
+    """
+
+    def __init__(self, ids: range, placement: Placement, outbox: Outbox[Said], number: int) -> None:
+        """Start the thread."""
+        self.ids = ids
+        self.inbox: queue.SimpleQueue[Operation | SlotTable | None] = queue.SimpleQueue()
+        self.owed: deque[Operation] = deque()
+        self.permit = Permit()
+        self.marker = [0]
+        self.ended = False
+        factories = placement.factories[ids.start : ids.stop]
+        host = EnvHost(
+            factories, ids.start, placement.autoreset, catch=BaseException, log=placement.logged,
+            marker=self.marker if placement.watched else None, guard=self.permit,
+        )  # fmt: skip
+        # One that hangs in an environment cannot be killed, and must not keep Python alive.
+        self.thread = threading.Thread(
+            target=self._work, args=(host, outbox, number), name=f"agym-{ids.start}", daemon=True
+        )
+        self.give(Operation(number, "make", ids.start, ids.stop))
+        self.thread.start()
+
+    def give(self, operation: Operation) -> None:
+        """Have an operation done."""
+        self.owed.append(operation)
+        if operation.kind != "make":
+            self.inbox.put(operation)
+
+    def _work(self, host: EnvHost, outbox: Outbox[Said], number: int) -> None:
+        """Be the thread."""
+        outbox.put((self, open_host(host, number)))
+        while (item := self.inbox.get()) is not None and not self.permit.withdrawn:
+            if isinstance(item, SlotTable):
+                host.attach(item)
+            else:
+                outbox.put((self, host.run(item)))
+        outbox.put((self, close_host(host)))
+        self.ended = True
+        outbox.ring()
+
+
+Said = tuple[Worker, Outcome]
+
+
+class ThreadExecutor(OutboxExecutor[Said]):
     """Deals environments to threads."""
+
+    replaceable = True
 
     def __init__(self, placement: Placement) -> None:
         """Remember what to make."""
         super().__init__(placement)
         self.ranges = placement.ranges(placement.workers or MAX_THREADS)
-        self._inboxes: list[Inbox] = [queue.SimpleQueue() for _ in self.ranges]
-        self._ended: deque[range] = deque()
+        self._workers: list[Worker] = []
+        self._left_behind: list[Worker] = []
+        self._table: SlotTable | None = None
+        self._outcomes: list[Outcome] = []
         self._given_up = False
-        self._threads: list[threading.Thread] = []
         # Threads do not hold the executor, so that one that is forgotten ends them.
-        self._end = weakref.finalize(self, _end, self._inboxes, self._outbox)
+        self._end = weakref.finalize(self, _end, self._workers, self._left_behind, self._outbox)
 
     def start(self) -> None:
         """Start the threads; they all make their environments at the same time."""
-        for ids, inbox in zip(self.ranges, self._inboxes, strict=True):
-            factories = self.placement.factories[ids.start : ids.stop]
-            host = EnvHost(factories, ids.start, self.placement.autoreset, catch=BaseException)
-            # One that hangs in an environment cannot be killed, and must not keep Python alive.
-            thread = threading.Thread(
-                target=_work,
-                args=(host, inbox, self._outbox, self._ended),
-                name=f"agym-{ids.start}",
-                daemon=True,
-            )
-            thread.start()
-            self._threads.append(thread)
+        for ids in self.ranges:
+            self._workers.append(Worker(ids, self.placement, self._outbox, OPEN))
 
     def attach(self, table: SlotTable) -> None:
         """Give every thread the table."""
-        for inbox in self._inboxes:
-            inbox.put(table)
+        self._table = table
+        for worker in self._workers:
+            worker.inbox.put(table)
 
     def submit(self, operation: Operation) -> None:
         """Queue the parts of an operation."""
-        for ids, inbox in zip(self.ranges, self._inboxes, strict=True):
-            for piece in operation.pieces(ids):
-                inbox.put(piece)
+        for worker in self._workers:
+            for piece in operation.pieces(worker.ids):
+                if worker.permit.withdrawn:
+                    death = self._death(worker, "left behind")
+                    self._outcomes.append(Outcome(*piece.span, Extras(problems=[death])))
+                else:
+                    worker.give(piece)
+
+    def poll(self) -> Sequence[Outcome]:
+        """Take what has come, but for what those left behind still say."""
+        outcomes, self._outcomes = self._outcomes, []
+        for worker, outcome in self._outbox.take():
+            if not worker.permit.withdrawn:
+                if worker.owed:
+                    worker.owed.popleft()
+                outcomes.append(outcome)
+        return outcomes
+
+    def end_worker(self, worker: int, reason: str) -> None:
+        """Leave a thread behind."""
+        left = self._workers[worker]
+        if left.permit.withdrawn:
+            return
+        self._outcomes += self.poll()
+        left.permit.withdraw()
+        left.inbox.put(None)
+        self._left_behind.append(left)
+        death = self._death(left, reason)
+        for operation in [Operation(FAULT, "", left.ids.start, left.ids.stop), *left.owed]:
+            self._outcomes.append(Outcome(*operation.span, Extras(problems=[death])))
+        self._outbox.ring()
+
+    def _death(self, worker: Worker, reason: str) -> Death:
+        doing = dict.fromkeys(worker.ids, "idle")
+        for operation in reversed(worker.owed):
+            doing.update(dict.fromkeys(range(operation.start, operation.stop), operation.kind))
+        running = worker.marker[0] - 1 if worker.marker[0] else None
+        index = self._workers.index(worker)
+        return Death(index, None, None, worker.ids, reason, doing, running, late=True)
+
+    def replace_worker(self, worker: int, number: int) -> None:
+        """Start another thread."""
+        new = Worker(self.ranges[worker], self.placement, self._outbox, number)
+        self._workers[worker] = new
+        if self._table is not None:
+            new.inbox.put(self._table)
 
     def close(self) -> None:
         """Ask the threads to end once they have done what is queued."""
-        for inbox in self._inboxes:
-            inbox.put(None)
+        for worker in self._workers:
+            worker.inbox.put(None)
 
     def kill(self) -> None:
         """Give up the threads that hang; they end when they come back, or with the process."""
@@ -76,30 +202,19 @@ class ThreadExecutor(OutboxExecutor):
     @property
     def ended(self) -> bool:
         """Whether every thread has closed its environments, or was given up."""
-        return self._given_up or len(self._ended) == len(self._threads)
+        return self._given_up or all(w.ended or w.permit.withdrawn for w in self._workers)
 
     def release(self) -> None:
         """Wait for the threads that are about to end, and close the bell."""
         self._end()
+        self._table = None
         if not self._given_up:
-            for thread in self._threads:
-                thread.join()
+            for worker in self._workers:
+                if not worker.permit.withdrawn:
+                    worker.thread.join()
 
 
-def _work(host: EnvHost, inbox: Inbox, outbox: Outbox, ended: deque[range]) -> None:
-    """Be a worker thread."""
-    outbox.put(open_host(host))
-    while (item := inbox.get()) is not None:
-        if isinstance(item, SlotTable):
-            host.attach(item)
-        else:
-            outbox.put(host.run(item))
-    outbox.put(close_host(host))
-    ended.append(range(host.first, host.stop))
-    outbox.ring()
-
-
-def _end(inboxes: list[Inbox], outbox: Outbox) -> None:
-    for inbox in inboxes:
-        inbox.put(None)
+def _end(workers: list[Worker], left_behind: list[Worker], outbox: Outbox[Said]) -> None:
+    for worker in [*workers, *left_behind]:
+        worker.inbox.put(None)
     outbox.close()

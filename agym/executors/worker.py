@@ -22,14 +22,14 @@ from agym.core.slots import SlotTable
 from agym.executors.base import closed, open_host
 from agym.executors.channel import Channel
 from agym.executors.loop_worker import LoopWorker
-from agym.executors.mailbox import mailbox_fields
+from agym.executors.mailbox import RUNNING, mailbox_fields
 from agym.executors.supervisor import THREAD_CAPS, ignore_interrupts
 
 # What a step of a coroutine environment keeps until it ends, roughly.
 OBJECTS_OF_A_STEP = 20
 
 
-async def work(end: socket.socket, count: int, position: int, inherited: list[int]) -> None:
+async def work(end: socket.socket, count: int, position: int) -> None:
     """Be a worker: the coroutine that its process runs.
 
     Args:
@@ -37,9 +37,7 @@ async def work(end: socket.socket, count: int, position: int, inherited: list[in
         count: Its number of environments.
         position: Its place among the workers, for a core of its own. Runners count from
             different numbers, so that they do not all begin with the same core.
-        inherited: Descriptors of the caller's that came along with a fork.
     """
-    _detach(inherited)
     ignore_interrupts()  # Ctrl-C is the caller's to handle
     os.environ.update(THREAD_CAPS)  # also after a fork, for what is imported from here on
     channel = Channel(end)
@@ -52,14 +50,19 @@ async def work(end: socket.socket, count: int, position: int, inherited: list[in
         make = worker.next_message()
         if make is None:
             return  # its factories cannot be read here, and the caller has been told
-        factories, autoreset, max_concurrency = make.shared
+        factories, autoreset, max_concurrency, watched, logged = make.shared
         coroutines, factories = look_at_first(factories)
         host: EnvHost | CoroutineHost
         if coroutines:
-            host = CoroutineHost(factories, make.start, autoreset, worker.tell, max_concurrency)
+            host = CoroutineHost(
+                factories, make.start, autoreset, worker.tell, max_concurrency, log=logged
+            )
         else:
-            host = EnvHost(factories, make.start, autoreset, catch=BaseException)
-        worker.answer(open_host(host))
+            marker = words[RUNNING : RUNNING + 1] if watched else None
+            host = EnvHost(
+                factories, make.start, autoreset, catch=BaseException, log=logged, marker=marker
+            )
+        worker.answer(open_host(host, make.number))
         try:
             attach = worker.next_message()
             if attach is not None and attach.kind == "attach":
@@ -81,15 +84,6 @@ async def work(end: socket.socket, count: int, position: int, inherited: list[in
         pass  # the caller is gone
     finally:
         channel.close()
-
-
-def _detach(inherited: list[int]) -> None:
-    """Put something harmless in the place of descriptors that Python objects here still hold."""
-    if inherited:
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        for descriptor in inherited:
-            os.dup2(nothing, descriptor, inheritable=False)
-        os.close(nothing)
 
 
 def _map_table(host: Host, attach: Operation, descriptor: int) -> SlotTable:

@@ -29,10 +29,17 @@ class Pending(Coroutine[Any, Any, T], Generic[T]):
     it. Cancelling the await does not cancel the operation. It may be awaited more than once.
     """
 
-    __slots__ = ("_awaits", "_ticket", "_waiter", "_wrap")
+    __slots__ = ("_awaits", "_ticket", "_waiter", "_warn", "_wrap")
 
-    def __init__(self, waiter: AsyncWaiter, ticket: Ticket, wrap: Callable[[Any], T]) -> None:
+    def __init__(
+        self,
+        waiter: AsyncWaiter,
+        ticket: Ticket,
+        wrap: Callable[[Any], T],
+        warn: Callable[[], None],
+    ) -> None:
         """Wait for a ticket and give its result in the caller's form."""
+        self._warn = warn
         self._waiter = waiter
         self._ticket = ticket
         self._wrap = wrap
@@ -42,6 +49,7 @@ class Pending(Coroutine[Any, Any, T], Generic[T]):
     def __await__(self) -> Generator[Any, None, T]:
         """Wait for the result."""
         yield from self._waiter.wait(self._ticket)
+        self._warn()
         return self._wrap(self._ticket.result())
 
     def done(self) -> bool:
@@ -88,6 +96,7 @@ class AsyncEnvs(Face):
         super().__init__(engine, executor, output)
         self._waiter = AsyncWaiter(engine, executor)
         self._opening: Ticket | None = None
+        self._closing = asyncio.Lock()
 
     def __await__(self) -> Generator[Any, None, Self]:
         """Make the environments, without blocking the loop."""
@@ -118,7 +127,7 @@ class AsyncEnvs(Face):
             await self.aclose()
 
     def _pending(self, ticket: Ticket, wrap: Callable[[Any], T]) -> Pending[T]:
-        return Pending(self._waiter, ticket, wrap)
+        return Pending(self._waiter, ticket, wrap, self._warn)
 
     def reset(
         self,
@@ -163,6 +172,7 @@ class AsyncEnvs(Face):
                 batch = self._engine.receive(receiver, max_envs)
             finally:
                 self._engine.leave(receiver)
+                self._warn()
         return self._batch_result(batch)
 
     async def ready(
@@ -208,8 +218,17 @@ class AsyncEnvs(Face):
         ticket = self._begin_ask("set_attr", name, self._each(name, values))
         return self._pending(ticket, lambda _: None)
 
+    def restart(self, env_ids: Sequence[int] | None = None) -> Pending[list[int]]:
+        """Put others in the place of environments; see :meth:`agym.Envs.restart`."""
+        ticket = self._engine.restart(self._global(env_ids))
+        return self._pending(ticket, lambda _: list(ticket.ids))
+
     async def aclose(self) -> None:
         """Close all environments and end all workers, by force if need be. Twice is once."""
+        async with self._closing:  # who comes second waits for the first
+            await self._close()
+
+    async def _close(self) -> None:
         error: BaseException | None = None
         try:
             for ticket, seconds in self._engine.closing():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Sequence
 from itertools import islice
 from typing import Any, Literal, Self, overload
@@ -56,6 +57,7 @@ class Face:
         self.output = output
         self._engine = engine
         self._executor = executor
+        self._notices = engine.notices
         # The ids of a group's environments (see ``split``), ``None`` for all.
         self._ids: list[int] | None = None
         self._ready = Ready()
@@ -140,6 +142,11 @@ class Face:
         options, masked, seed = take_mask(options, self.num_envs, seed)
         env_ids = masked if env_ids is None else env_ids
         return self._engine.reset(seed, options, self._global(env_ids), about=tuple(self._ids))
+
+    def _warn(self) -> None:
+        """Warn the caller, in its own frame, of what was noticed meanwhile."""
+        while self._notices:
+            warnings.warn(self._notices.pop(0), RuntimeWarning, stacklevel=4)
 
     @property
     def env_ids(self) -> list[int]:

@@ -51,7 +51,9 @@ class Envs(Face):
         with Uninterrupted():
             ticket = begin(*arguments)
             self._waiter.wait(ticket)
-            return ticket.result()
+        if self._notices:
+            self._warn()
+        return ticket.result()
 
     def reset(
         self,
@@ -140,6 +142,7 @@ class Envs(Face):
                     batch = self._engine.receive(receiver, max_envs)
                 finally:
                     self._engine.leave(receiver)
+                    self._warn()
         return self._batch_result(batch)
 
     def ready(
@@ -181,6 +184,25 @@ class Envs(Face):
             values: A list or tuple with a value per environment, or one value for all.
         """
         self._do(self._begin_ask, "set_attr", name, self._each(name, values))
+
+    def restart(self, env_ids: Sequence[int] | None = None) -> list[int]:
+        """Put others in the place of environments; these are to be reset then.
+
+        Args:
+            env_ids: Which ones; ``None`` for those whose worker died or that were given up. With
+                one that died come all that died with it.
+
+        Returns:
+            The environments that are back.
+
+        Raises:
+            BusyError: One has something to do.
+            EnvError: A constructor raised.
+            WorkerDied: The worker died again.
+        """
+        ticket = self._engine.restart(self._global(env_ids))
+        self._do(lambda: ticket)
+        return list(ticket.ids)
 
     def parallel(self, function: Callable[..., Any], *iterables: Iterable[Any]) -> list[Any]:
         """Call a function once per environment, concurrently in threads, and list the answers.

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from agym.cli import app
 
 COMMANDS = [
-    [], ["demo"], ["bench"], ["bench", "throughput"], ["bench", "io"], ["bench", "overlap"],
+    [], ["demo"], ["replay"], ["bench"], ["bench", "throughput"], ["bench", "io"], ["bench", "overlap"],
     ["bench", "stragglers"],
 ]  # fmt: skip
 WORDS = {word for command in COMMANDS for word in command}

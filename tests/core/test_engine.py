@@ -11,6 +11,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from agym.core.engine import Engine
+from agym.core.making import Factory
 from agym.core.operations import (
     CLOSE,
     OPEN,
@@ -41,12 +42,16 @@ class FakeExecutor:
     """Remembers what it was given; the test says what comes of it."""
 
     shared = False
+    replaceable = False
+    factories: Sequence[Factory] = ()
 
     def __init__(self, num_envs: int, description: Description | None = None) -> None:
         self.num_envs = num_envs
+        self.ranges = [range(num_envs)]
         self.operations: list[Operation] = []
         self.outcomes: list[Outcome] = []
         self.resorts: list[str] = []
+        self.looks = 0
         self.ended = False
         self.table: SlotTable
         self.description = description or Description(SPACE, spaces.Discrete(3), {}, None, None)
@@ -64,6 +69,14 @@ class FakeExecutor:
     def poll(self) -> Sequence[Outcome]:
         outcomes, self.outcomes = self.outcomes, []
         return outcomes
+
+    def look(self) -> None:
+        self.looks += 1
+
+    def end_worker(self, worker: int, reason: str) -> None:
+        raise NotImplementedError
+
+    replace_worker: Any = end_worker
 
     def close(self) -> None:
         self.resorts.append("close")

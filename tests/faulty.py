@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
+import socket
+import struct
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -144,3 +148,52 @@ class Exits(Tally):
         if action == 9:
             os._exit(self._code)
         return super().step(action)
+
+
+class Hangs(Tally):
+    """Says so on standard output and then hangs, when its action is 9.
+
+    It hangs in Python, or ``in_c``: there it never gives the GIL back, whatever signals come.
+    """
+
+    def __init__(self, in_c: bool = False) -> None:
+        super().__init__(length=10**9)
+        self._in_c = in_c
+
+    def step(self, action: Any) -> Result:
+        if action == 9:
+            self.hang()
+        return super().step(action)
+
+    def hang(self) -> None:
+        os.write(1, b"hangs\n")
+        if self._in_c:
+            reader, self._writer = os.pipe()
+            ctypes.PyDLL(None).read(reader, ctypes.create_string_buffer(1), 1)
+        while True:
+            pass
+
+    def pid(self) -> int:
+        return os.getpid()
+
+
+class Babbles(Tally):
+    """Sends bytes of its own on its worker's channel when its action is 9."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__()
+        self._data = data
+
+    def step(self, action: Any) -> Result:
+        if action == 9:
+            self._babble()
+        return super().step(action)
+
+    def _babble(self) -> None:
+        """Send them on the socket whose other end was made in another process: the channel."""
+        for descriptor in range(3, 1000):
+            with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as channel:
+                peer = channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+                if struct.unpack("3i", peer)[0] != os.getpid():
+                    channel.sendall(self._data)
+                    return

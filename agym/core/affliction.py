@@ -1,0 +1,58 @@
+"""Afflictions: what chaos does to a step, for good, in the place where the environment lives."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import signal
+import time
+from dataclasses import dataclass
+
+# What can be done to any step, and what ends the process that it happens in.
+GENTLE = ("hang", "error", "delay")
+DEADLY = ("kill", "segfault", "exit", "hang_gil")
+
+
+class ChaosError(RuntimeError):
+    """What an environment raises that was told to by :func:`agym.chaos`."""
+
+
+@dataclass(frozen=True)
+class Affliction:
+    """One thing to go wrong.
+
+    Attributes:
+        kind: ``"kill"``, ``"segfault"``, ``"exit"``, ``"hang"``, ``"hang_gil"``, ``"error"`` or
+            ``"delay"``.
+        seconds: How long a hang or a delay takes.
+    """
+
+    kind: str
+    seconds: float = 3600.0
+
+    def strike(self) -> None:
+        """Do it; only a delay, or a hang that was too short, comes back.
+
+        Raises:
+            ChaosError: That is what is to be done.
+        """
+        if self.kind in ("hang", "delay"):
+            time.sleep(self.seconds)
+        elif self.kind == "hang_gil":
+            ctypes.PyDLL(None).sleep(int(self.seconds))
+        elif self.kind == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif self.kind == "segfault":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        elif self.kind == "exit":
+            os._exit(1)
+        else:
+            raise ChaosError("agym.chaos struck")
+
+    async def strike_later(self) -> None:
+        """The same for a coroutine environment, which must not hold its loop up."""
+        if self.kind in ("hang", "delay"):
+            await asyncio.sleep(self.seconds)
+        else:
+            self.strike()

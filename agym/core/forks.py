@@ -1,0 +1,45 @@
+"""Forks: a copy of this process lets go of what belongs to the original.
+
+A forked child has a copy of every descriptor that its parent has. As long as it lives, workers
+would not notice that the parent is gone; and what the child sent would be taken for the parent's.
+So whoever holds such things registers here, and the child's copy of it is told to let go, before
+anything else runs in the child. The parent notices nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from contextlib import suppress
+from typing import Protocol
+
+
+class Owner(Protocol):
+    """Something that belongs to one process."""
+
+    def disown(self) -> None:
+        """Let go of it, in a forked child: of descriptors, without a word to anybody.
+
+        Only the thread that forked exists here, and another one may have held any lock: so none
+        is taken. And the parent's owners are told in any order.
+        """
+
+
+_owners: weakref.WeakSet[Owner] = weakref.WeakSet()
+
+
+def disown_in_forks(owner: Owner) -> None:
+    """Have ``owner.disown()`` called in every child that is forked while it lives."""
+    _owners.add(owner)
+
+
+def _disown_all() -> None:
+    owners = [*_owners]
+    _owners.clear()
+    for owner in owners:
+        with suppress(Exception):  # another thread was in the middle of changing it
+            owner.disown()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_disown_all)

@@ -1,0 +1,433 @@
+"""Recovery: what a fault does to the environments, by the ``on_fault`` option.
+
+It looks at every outcome before the engine accounts for it. Under ``raise`` a fault passes and
+becomes the caller's error. Under ``restart`` and ``replay`` the worker, or the one environment that
+raised, is replaced, and what it owed is sent again, behind a ``remake``::
+
+    death  --> replace(worker) --> remake(its envs) --> the steps and resets it owed, again
+    raised -->                     remake(that env) --> its step or reset, again
+
+A remade environment has nothing but its place: its next step comes back truncated, with the last
+known observation and no reward, and the autoreset mode's rule does the rest. A replayed one is
+where it was, so its step is a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from agym.core.action_log import ActionLog
+from agym.core.arguments import Ids, runs
+from agym.core.budget import Budget, GivenUp
+from agym.core.health import Health
+from agym.core.incidents import Incidents, Witness
+from agym.core.operations import (
+    FAULT,
+    OPEN,
+    ROW_KINDS,
+    Death,
+    Extras,
+    Failure,
+    Loss,
+    Outcome,
+    Revival,
+    name_ids,
+)
+from agym.core.results import Fault
+from agym.core.ticket import Ticket
+
+
+@dataclass(frozen=True)
+class FaultPolicy:
+    """What the caller wants done about faults; see the options of :func:`agym.make`."""
+
+    on_fault: str = "raise"
+    max_restarts: int = 10
+    restart_window: float = 60.0
+    replay_limit: int = 10_000
+    capsule_dir: str | None = None
+
+    @property
+    def tolerant(self) -> bool:
+        """Whether faults are mended without being raised."""
+        return self.on_fault != "raise"
+
+    @property
+    def logged(self) -> bool:
+        """Whether what environments were sent has to be known."""
+        return self.on_fault == "replay" or self.capsule_dir is not None
+
+
+class Repairs(Witness, Protocol):
+    """What recovery needs of the engine."""
+
+    num_envs: int
+
+    @property
+    def opened(self) -> bool:
+        """Whether the environments are made."""
+
+    @property
+    def coroutines(self) -> bool:
+        """Whether they are coroutine environments."""
+
+    @property
+    def ranges(self) -> Sequence[range]:
+        """The environments of each worker."""
+
+    def order(self, kind: str, ids: Ids, each: list[Any] | None = None) -> int:
+        """Begin an operation of our own, ahead of all that waits; gives its number."""
+
+    def replace_worker(self, worker: int, number: int) -> None:
+        """Put another worker in the place of one."""
+
+    def end_worker(self, worker: int, reason: str) -> None:
+        """End a worker by force."""
+
+    def again(self, ticket: Ticket, start: int, stop: int) -> None:
+        """Send a part of a ticket's operation once more."""
+
+    def last_observation(self, slot: int) -> Any:
+        """The last known observation of an environment."""
+
+    def rearm(self) -> None:
+        """Set the deadlines anew that were suspended."""
+
+
+class Recovery:
+    """Mends what can be mended.
+
+    Attributes:
+        policy: What the caller wants.
+        incidents: What is put on record.
+        recovering: The environments that are being replaced.
+        pending: Faults that the caller has not been told.
+        counts: How many faults each environment had.
+        attentive: Also outcomes without anything special are to be looked at.
+        acted: Something was sent while outcomes were looked at.
+    """
+
+    def __init__(self, policy: FaultPolicy, health: Health, repairs: Repairs) -> None:
+        """Begin with nothing wrong."""
+        self.policy = policy
+        self.recovering: set[int] = set()
+        self.pending: dict[int, Fault] = {}
+        self.counts = [0] * repairs.num_envs
+        self.acted = False
+        self._health = health
+        self._repairs = repairs
+        self._budget = Budget(policy.max_restarts, policy.restart_window)
+        self._log = ActionLog(policy.replay_limit) if policy.logged else None
+        self.incidents = Incidents(policy.capsule_dir, self._log, repairs)
+        self._latest: dict[int, Death] = {}
+        self._dead: set[int] = set()
+        # Workers that died because they could not make their environments again.
+        self._unmade: set[int] = set()
+        # Operations of environments that were cancelled: their answers are not waited for.
+        self._cancelled: dict[int, int] = {}
+        self._attend()
+
+    def _attend(self) -> None:
+        self.attentive = bool(self._log is not None or self.pending or self.recovering)
+
+    # ---------------------------------------------------------------- outcomes
+
+    def screen(self, outcome: Outcome, ticket: Ticket | None) -> Iterator[Outcome]:
+        """Look at an outcome; gives what of it the engine is to account for."""
+        number, start, stop, extras = outcome
+        problems = [] if extras is None else extras.problems
+        for problem in problems:
+            if isinstance(problem, Death) and self._latest.get(problem.worker) is not problem:
+                self._latest[problem.worker] = problem
+                self._bury(problem)
+        self._attend()
+        if number == FAULT or ticket is None:
+            return
+        ids: Ids = tuple(i for i in range(start, stop) if self._cancelled.get(i) != number)
+        if ticket.kind == "restart":
+            self._made(problems)
+        elif ticket.kind == "remake":
+            self._remade(ids, extras)
+        elif any(isinstance(problem, Death) for problem in problems):
+            ids = self._lost(ids, ticket, problems)
+        else:
+            self._examine(problems, ticket)
+            if ticket.kind in ROW_KINDS and not ticket.expired:
+                extras = extras or Extras()
+                ids = self._failed(ids, ticket, extras)
+                self._note(ids, ticket, extras)
+        self._attend()
+        for run in runs(ids) if ids else ():
+            yield Outcome(number, run.start, run.stop, extras)
+            extras = None
+
+    def _note(self, ids: Ids, ticket: Ticket, extras: Extras) -> None:
+        """Log what environments were sent, and tell of faults."""
+        for i in ids:
+            if i in self.pending:
+                extras.infos.setdefault(i, {})["fault"] = self.pending.pop(i)
+                if self._log is not None:
+                    self._log.cut(i)
+            elif self._log is not None and ticket.kind == "step" and i not in extras.starts:
+                self._log.add(i, self._repairs.action(i, ticket))
+            if self._log is not None and i in extras.starts:
+                self._log.begin(i, extras.starts[i])
+
+    # ---------------------------------------------------------------- an environment raised
+
+    def _examine(self, problems: list[Any], ticket: Ticket) -> None:
+        """Count failures, and write capsules, which the errors then name."""
+        for k, failure in enumerate(problems):
+            if isinstance(failure, Failure):
+                self.counts[failure.env_id] += 1
+                problems[k] = self.incidents.with_capsule(failure, ticket.operation)
+
+    def _failed(self, ids: Ids, ticket: Ticket, extras: Extras) -> Ids:
+        """Steps or resets have ended, some badly; gives the environments that are through."""
+        if not extras.problems or not self.policy.tolerant:
+            return ids
+        failures = [problem for problem in extras.problems if isinstance(problem, Failure)]
+        extras.problems = []
+        again = []
+        for failure in failures:
+            slot = failure.env_id
+            given_up = self._spend(range(slot, slot + 1), self.incidents.raised(failure))
+            if given_up is not None:
+                extras.problems.append(given_up)
+                continue
+            again.append(slot)
+            self._remake(slot)
+            self._repairs.again(ticket, slot, slot + 1)
+        return tuple(i for i in ids if i not in again)
+
+    def _remake(self, slot: int) -> None:
+        """Put an environment in the place of one."""
+        self.acted = True
+        self.recovering.add(slot)
+        self._repairs.order("remake", (slot,), [self._revival(slot)])
+
+    def _remade(self, ids: Ids, extras: Extras | None) -> None:
+        """Environments were put in the place of others, or could not be."""
+        problems = [] if extras is None else extras.problems
+        if any(isinstance(problem, Death) for problem in problems):
+            return  # there is another remake on the way
+        bad = {problem.env_id: problem for problem in problems if isinstance(problem, Failure)}
+        for i in ids:
+            self._cancelled.pop(i, None)
+            if i in bad and not self.policy.tolerant:
+                self._abandon(range(i, i + 1), bad[i])
+                continue
+            if i in bad:
+                self.counts[i] += 1
+                if self._spend(range(i, i + 1), self.incidents.raised(bad[i])) is None:
+                    self._remake(i)
+                continue
+            self.recovering.discard(i)
+            reason = None if extras is None else extras.values.get(i)
+            if reason == "":
+                self.pending.pop(i, None)
+            elif reason and i in self.pending:
+                self.pending[i] = replace(self.pending[i], replay=reason)
+        self._repairs.rearm()
+
+    def _spend(self, ids: range, fault: Fault) -> GivenUp | None:
+        """A fault is to be mended; gives the verdict if it is one too many."""
+        given_up = self._budget.spend(ids, fault)
+        if given_up is not None:
+            self._abandon(ids, given_up)
+        elif self.policy.tolerant:
+            for i in ids:
+                self.pending.setdefault(i, replace(fault, env_id=i))
+        return given_up
+
+    def _abandon(self, ids: range, loss: Loss) -> None:
+        """Environments are gone, until the caller asks for others."""
+        self._health.lose(ids, loss)
+        self.recovering.difference_update(ids)
+        for i in ids:
+            self.pending.pop(i, None)
+            self._cancelled.pop(i, None)
+        self._repairs.rearm()
+
+    # ---------------------------------------------------------------- a worker died
+
+    def _bury(self, death: Death) -> None:
+        """A worker has ended: put another in its place, if that is wanted."""
+        ids, worker = death.env_ids, death.worker
+        unmade = worker in self._unmade
+        self._unmade.discard(worker)
+        self._dead.add(worker)
+        faults = self.incidents.died(death)
+        suspects = self._suspects(death)
+        for i in ids:
+            self.counts[i] += 1
+        if death.pid is None and not unmade:
+            self.incidents.notices.append(
+                f"worker {worker}, a thread, {death.reason} in environments"
+                f" {name_ids(sorted(suspects))} and was left behind: it goes on until it comes back"
+            )
+        if not self.policy.tolerant and (unmade or not death.late or not self._repairs.opened):
+            self._abandon(ids, death)
+            return
+        if self.policy.tolerant:
+            for i in ids:
+                self.pending.setdefault(i, faults[i])
+        worst = faults[next(iter(suspects), ids[0])]
+        if self._spend(ids, worst) is not None:
+            return
+        try:
+            self._replace(worker, suspects)
+        except Exception as error:  # no memory, no processes left: it cannot be brought back
+            reason = f"{death.reason}, and cannot be replaced: {error}"
+            self._abandon(ids, replace(death, reason=reason))
+
+    def _replace(self, worker: int, suspects: set[int]) -> None:
+        """Put a worker in the place of one, with environments that take over or begin again."""
+        ids = self._repairs.ranges[worker]
+        self.acted = True
+        self._dead.discard(worker)
+        if not self._repairs.opened:
+            self._repairs.replace_worker(worker, OPEN)
+            return
+        self.recovering.update(ids)
+        if not self.policy.tolerant:
+            self._health.mark_unready(ids, "was replaced after a missed deadline")
+        self._repairs.replace_worker(worker, self._repairs.order("restart", ids))
+        revivals = [self._revival(i, anew=False, replay=i not in suspects) for i in ids]
+        self._repairs.order("remake", ids, revivals)
+        for i in self._health.retired.intersection(ids):
+            self._repairs.order("retire", (i,))
+
+    @staticmethod
+    def _suspects(death: Death) -> set[int]:
+        """Who may have caused it: the one that was running, if that is known."""
+        if death.running is not None:
+            return {death.running}
+        return {i for i, kind in death.operations.items() if not kind.startswith("idle")}
+
+    def _lost(self, ids: Ids, ticket: Ticket, problems: list[Any]) -> Ids:
+        """A worker died that owed something: send it again where that may be, else it failed."""
+        gone = any(i in self._health.lost for i in ids)
+        if ticket.number == OPEN and not gone:
+            return ()  # the worker in its place owes it now
+        # Nothing is lost with a reset: where another is in place already, it is done there.
+        mended = self.policy.tolerant or (ticket.kind == "reset" and not gone)
+        if ticket.kind not in ROW_KINDS or not mended or ticket.expired:
+            return ids
+        if gone:
+            problems[:] = {id(loss): loss for loss in map(self._health.lost.get, ids)}.values()
+            return ids
+        for run in runs(ids) if ids else ():
+            self._repairs.again(ticket, run.start, run.stop)
+        return ()
+
+    def _made(self, problems: Iterable[Any]) -> None:
+        """Another worker has made its environments, or failed to."""
+        for failure in problems:
+            if isinstance(failure, Failure):
+                worker = self._worker_of(failure.env_id)
+                self._unmade.add(worker)
+                self._repairs.end_worker(worker, f"could not be made again: {failure.error}")
+                self.acted = True
+
+    def _worker_of(self, slot: int) -> int:
+        return next(k for k, ids in enumerate(self._repairs.ranges) if slot in ids)
+
+    # ---------------------------------------------------------------- a deadline passed
+
+    def late(self, ticket: Ticket) -> list[int]:
+        """The environments that keep a ticket waiting, but for those that are being replaced."""
+        return [i for i in ticket.late() if i not in self.recovering]
+
+    def force(self, late: Iterable[int], ticket: Ticket, reason: str) -> Iterator[Outcome]:
+        """End what does not come back; gives outcomes in the place of those that will not come."""
+        if not self._repairs.coroutines:
+            self.end_workers(late, reason)
+            return
+        for i in late:
+            self.counts[i] += 1
+            self._cancelled[i] = ticket.number
+            fault = self.incidents.late(i, ticket, reason)
+            given_up = self._spend(range(i, i + 1), fault)
+            if given_up is not None:
+                yield Outcome(ticket.number, i, i + 1, Extras(problems=[given_up]))
+                continue
+            if not self.policy.tolerant:
+                self._health.mark_unready((i,), "was replaced after a missed deadline")
+            self._remake(i)
+            if self.policy.tolerant and not ticket.expired:
+                self._repairs.again(ticket, i, i + 1)
+            else:
+                yield Outcome(ticket.number, i, i + 1)
+
+        self._attend()
+
+    def end_workers(self, ids: Iterable[int], reason: str) -> None:
+        """End the workers of some environments."""
+        for worker in sorted({self._worker_of(i) for i in ids}):
+            self.recovering.update(self._repairs.ranges[worker])
+            self._repairs.end_worker(worker, reason)
+        self._attend()
+
+    # ---------------------------------------------------------------- on request
+
+    def restart(self, ids: Ids) -> list[Revival]:
+        """The caller asks for other environments, which are to be reset then."""
+        workers = {self._worker_of(i) for i in ids}
+        dead = workers & self._dead
+        for worker in sorted(dead):
+            span = self._repairs.ranges[worker]
+            self._repairs.replace_worker(worker, self._repairs.order("restart", span))
+        self._dead -= dead
+        for run in runs(ids):
+            self._budget.clear(run)
+        self.recovering.update(ids)
+        self._health.find(ids)
+        self._health.mark_unready(ids, "was restarted")
+        for i in ids:
+            self.pending.pop(i, None)
+        self._attend()
+        return [
+            replace(self._revival(i, anew=self._worker_of(i) not in dead), observation=None)
+            for i in ids
+        ]
+
+    def whole(self, ids: Ids) -> Ids:
+        """Environments, and all that died with them."""
+        dead = [self._repairs.ranges[worker] for worker in self._dead]
+        with_them = {i for span in dead if set(span).intersection(ids) for i in span}
+        return tuple(sorted({*ids, *with_them} - self._health.retired))
+
+    def _revival(self, slot: int, *, anew: bool = True, replay: bool = False) -> Revival:
+        """What an environment is to take over."""
+        seed = self.incidents.seeds.get(slot)
+        revival = Revival(anew, seed, self._reseed(slot, seed), self.incidents.options.get(slot))
+        if not self.policy.tolerant or not self._health.is_ready(slot):
+            return revival
+        observation = self._repairs.last_observation(slot)
+        if observation is None:  # its first reset is still under way
+            return revival
+        revival = replace(revival, observation=observation)
+        fault = self.pending.get(slot)
+        if self.policy.on_fault != "replay" or not replay or fault is None or self._log is None:
+            return revival
+        if fault.culprit == slot or fault.kind == "raised":
+            return revival  # it was cut off before, and the caller is yet to hear of it
+        episode = self._log.episode(slot)
+        if episode.start is None or not episode.complete:
+            unknown = episode.start is None
+            limit = f"its episode is longer than replay_limit={self._log.limit}"
+            why = "how its episode began is not known" if unknown else limit
+            self.pending[slot] = replace(fault, replay=why)
+            return revival
+        return replace(revival, start=episode.start, actions=[*episode.actions])
+
+    def _reseed(self, slot: int, seed: int | None) -> int | None:
+        """A seed for what takes another's place: a function of its seed and number of faults."""
+        if seed is None:
+            return None
+        return int(np.random.SeedSequence([seed, self.counts[slot]]).generate_state(1)[0])
