@@ -2,6 +2,7 @@
 
 from agym.core.async_env import AsyncEnv
 from agym.core.results import Batch, Fault, ResetResult, StepResult
+from agym.core.stats import EnvStats, Stats, WorkerStats
 from agym.errors import (
     AgymError,
     BusyError,
@@ -34,6 +35,7 @@ __all__ = [
     "CrashLoopError",
     "EnvError",
     "EnvHandle",
+    "EnvStats",
     "Envs",
     "Fault",
     "MissingExtraError",
@@ -42,10 +44,12 @@ __all__ = [
     "ResetNeededError",
     "ResetResult",
     "Rollout",
+    "Stats",
     "StepResult",
     "StepTimeout",
     "UsageError",
     "WorkerDied",
+    "WorkerStats",
     "make",
     "make_async",
     "rollout",

@@ -14,7 +14,7 @@ import copy
 import inspect
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any
 
 from gymnasium.vector import AutoresetMode
@@ -22,10 +22,13 @@ from gymnasium.vector import AutoresetMode
 from agym.core.affliction import Affliction
 from agym.core.attributes import assign, look_up, peek
 from agym.core.autoreset import AtEnd
+from agym.core.gauges import clock
 from agym.core.making import Factory, Host
 from agym.core.operations import NAMES, Extras, Failure, Operation, Revival, Start
 from agym.core.owning import own, own_info
 from agym.core.revival import note_start, restore_start, same_observation
+
+_UNLIMITED = nullcontext()
 
 Tell = Callable[[Operation, int, Extras | None], None]
 
@@ -135,10 +138,8 @@ class CoroutineHost(Host):
             while not task.cancelling():  # also if the environment took no notice of that
                 if queue:
                     operation, argument = queue.popleft()
-                    if self._limit is None:
-                        extras = await self._run(i, operation, argument)
-                    else:
-                        async with self._limit:
+                    async with self._limit or _UNLIMITED:
+                        with self._meter.running(self.first + i, operation.kind):
                             extras = await self._run(i, operation, argument)
                     if task is not self._tasks.get(i):
                         return  # it was given up
@@ -195,7 +196,9 @@ class CoroutineHost(Host):
         cut = self._cut.pop(i, None)
         if cut is not None and cut[0] is None:
             raise RuntimeError("it was replaced: reset it first")
+        begun = clock()
         result = cut or await self._envs[i].step(action)
+        self._meter.timed(self.first + i, clock() - begun)
         self._steps[i] += 1
         if not (result[2] or result[3]):
             return self._store(i, plane, result)
@@ -239,6 +242,7 @@ class CoroutineHost(Host):
         self._over[i] = False
         self._cut.pop(i, None)
         self._episodes[i] += 1
+        self._meter.begin_episode(self.first + i)
         self._steps[i] = 0
         self._resetting[i] = True
         if self._log:

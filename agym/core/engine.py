@@ -16,8 +16,9 @@ from agym.core.forks import disown_in_forks
 from agym.core.operations import CLOSE, OPEN, Operation
 from agym.core.ready import Ready
 from agym.core.results import Batch
-from agym.core.runner import GRACE_SECONDS, Runner
+from agym.core.runner import Runner
 from agym.core.sent import Receiver
+from agym.core.stats import Stats
 from agym.core.ticket import Ticket
 from agym.errors import BusyError, ClosedError, UsageError
 
@@ -27,9 +28,20 @@ FORKED = (
     " there alone: make new ones here"
 )
 
+# How long a worker may take to close its environments, then to end, before the next resort; and
+# the same where the whole program is about to end.
+GRACE_SECONDS = (5.0, 1.0, 1.0)
+HURRIED_SECONDS = (1.0, 0.3, 0.3)
+
 
 class Engine(Runner):
-    """Runs ``num_envs`` environments on one executor, for a face."""
+    """Runs ``num_envs`` environments on one executor, for a face.
+
+    Attributes:
+        hurry: Do not wait long for environments when closing.
+    """
+
+    hurry = False
 
     _forked = False
 
@@ -56,7 +68,8 @@ class Engine(Runner):
             ticket.finish(error=ClosedError("the environments were closed meanwhile"))
         self._closing = self._tickets[CLOSE] = Ticket(CLOSE, "close", self._all)
         resorts = (self._executor.close, self._executor.terminate, self._executor.kill)
-        for resort, grace in zip(resorts, GRACE_SECONDS, strict=True):
+        seconds = HURRIED_SECONDS if self.hurry else GRACE_SECONDS
+        for resort, grace in zip(resorts, seconds, strict=True):
             resort()
             self.poll()
             yield self._closing, grace
@@ -240,6 +253,15 @@ class Engine(Runner):
                 Operation(ticket.number, "remake", run.start, run.stop, each=each)
             )
         return ticket
+
+    def stats(self) -> Stats:
+        """Read the statistics; nobody is asked, so this neither waits nor disturbs."""
+        self._check(())
+        self.poll()
+        recovery = self._recovery
+        return self._traffic.read(
+            self.table.gauges, self.ranges, self._executor.pids, recovery.counts, recovery.restarts
+        )
 
     @property
     def notices(self) -> list[str]:

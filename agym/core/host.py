@@ -24,6 +24,7 @@ from gymnasium.vector import AutoresetMode
 from agym.core.affliction import Affliction
 from agym.core.attributes import assign, look_up, peek
 from agym.core.autoreset import AtEnd
+from agym.core.gauges import clock
 from agym.core.making import Factory, Host
 from agym.core.operations import (
     NAMES,
@@ -70,6 +71,7 @@ class EnvHost(Host):
         """
         super().__init__(factories, first, autoreset, catch, log=log)
         self._marker = marker
+        self._timing = False
         self._guard = guard or nullcontext()
         self._steps: list[Callable[[Any], Step]] = []
         # Steps of the whole range so far, and the count at which each episode began.
@@ -115,6 +117,7 @@ class EnvHost(Host):
         self._extras = self._resetting = None
         if kind == "step":
             return Outcome(number, start, stop, self.step(start, stop, plane, each))
+        begun = clock()
         for slot in range(start, stop):
             self._mark(slot)
             argument = None if each is None else each[slot - start]
@@ -123,6 +126,7 @@ class EnvHost(Host):
             except self._catch as error:
                 self._fail(error, slot, NAMES.get(kind, kind))
         self._mark(None)
+        self._meter.add_busy(clock() - begun)
         return Outcome(number, start, stop, self._take_extras())
 
     def _mark(self, slot: int | None) -> None:
@@ -134,11 +138,13 @@ class EnvHost(Host):
         self, start: int, stop: int, plane: int, each: list[list[Any]] | None = None
     ) -> Extras | None:
         """Step the environments ``start:stop``; what does not fit into their rows is returned."""
-        if stop - start == len(self._envs):
+        whole = stop - start == len(self._envs)
+        if whole:
             self._rounds += 1
         else:
             for i in range(start - self.first, stop - self.first):
                 self._begun[i] -= 1
+        self._timing = self._meter.begin(start, stop, whole=whole)
         chunk = self._rows.chunk
         if stop - start <= chunk:
             self._step_chunk(start, stop, plane, each)
@@ -147,6 +153,7 @@ class EnvHost(Host):
                 high = min(low + chunk, stop)
                 part = each and each[low - start : high - start]
                 self._step_chunk(low, high, plane, part)
+        self._meter.end(stop - start, timed=self._timing)
         return self._take_extras()
 
     def _step_chunk(self, start: int, stop: int, plane: int, each: list[list[Any]] | None) -> None:
@@ -156,7 +163,9 @@ class EnvHost(Host):
         actions = self._rows.actions(start, stop, each)
         results: list[Step] = []
         try:
-            if self._marker is None:
+            if self._timing:
+                self._step_timed(steps, actions, start, results)
+            elif self._marker is None:
                 for step, action in zip(steps, actions):  # noqa: B905
                     results.append(step(action))
             else:
@@ -168,6 +177,21 @@ class EnvHost(Host):
             self._store(results, start, stop, plane)
         except self._catch as error:
             self._rescue(error, results, actions, start, stop, plane)
+
+    def _step_timed(
+        self,
+        steps: Sequence[Callable[[Any], Step]],
+        actions: Sequence[Any],
+        start: int,
+        results: list[Step],
+    ) -> None:
+        """Step environments, and time each."""
+        for slot, step, action in zip(count(start), steps, actions):
+            self._mark(slot)
+            begun = clock()
+            results.append(step(action))
+            self._meter.timed(slot, clock() - begun)
+        self._mark(None)
 
     def _store(self, results: Sequence[Step], start: int, stop: int, plane: int) -> None:
         """Store results as whole columns, then see to the episodes that ended."""
@@ -289,6 +313,7 @@ class EnvHost(Host):
         arguments = self._seeded(i, arguments)
         self._steps[i] = env.step
         self._episodes[i] += 1
+        self._meter.begin_episode(self.first + i)
         self._begun[i] = self._rounds
         self._resetting = i
         if self._log:

@@ -11,6 +11,7 @@ from gymnasium.vector import AutoresetMode
 
 from agym.core.async_env import AnySpace
 from agym.core.autoreset import at_end
+from agym.core.gauges import Meter
 from agym.core.layout import Layout
 from agym.core.operations import Description, Failure, Revival
 from agym.core.rows import Rows
@@ -121,6 +122,7 @@ class Host:
         """Take the table whose rows this host fills."""
         self._description = _describe(self._envs[0])
         self._layout = table.observation
+        self._meter = Meter(table.gauges, self.first)
         self._rows = Rows(table, self.first, self.stop)
 
     def _failure(

@@ -107,6 +107,7 @@ class Recovery:
         recovering: The environments that are being replaced.
         pending: Faults that the caller has not been told.
         counts: How many faults each environment had.
+        restarts: How often each worker was replaced.
         attentive: Also outcomes without anything special are to be looked at.
         acted: Something was sent while outcomes were looked at.
     """
@@ -117,6 +118,7 @@ class Recovery:
         self.recovering: set[int] = set()
         self.pending: dict[int, Fault] = {}
         self.counts = [0] * repairs.num_envs
+        self.restarts = [0] * len(repairs.ranges)
         self.acted = False
         self._health = health
         self._repairs = repairs
@@ -289,6 +291,7 @@ class Recovery:
         """Put a worker in the place of one, with environments that take over or begin again."""
         ids = self._repairs.ranges[worker]
         self.acted = True
+        self.restarts[worker] += 1
         self._dead.discard(worker)
         if not self._repairs.opened:
             self._repairs.replace_worker(worker, OPEN)
@@ -381,6 +384,7 @@ class Recovery:
         dead = workers & self._dead
         for worker in sorted(dead):
             span = self._repairs.ranges[worker]
+            self.restarts[worker] += 1
             self._repairs.replace_worker(worker, self._repairs.order("restart", span))
         self._dead -= dead
         for run in runs(ids):

@@ -44,11 +44,9 @@ from agym.core.recovery import FaultPolicy, Recovery
 from agym.core.rows import Rows
 from agym.core.sent import Sent
 from agym.core.slots import SlotTable
+from agym.core.stats import Traffic
 from agym.core.ticket import Ticket
 from agym.errors import AgymError, UsageError
-
-# How long a worker may take to close its environments, then to end, before the next resort.
-GRACE_SECONDS = (5.0, 1.0, 1.0)
 
 # How many deadlines another coroutine environment may take to be made, and how long at least.
 REMAKE_DEADLINES, REMAKE_SECONDS = 10, 10.0
@@ -69,6 +67,8 @@ class Runs(Protocol):
     def attach(self, table: SlotTable) -> None: ...
     def submit(self, operation: Operation) -> None: ...
     def poll(self) -> Sequence[Outcome]: ...
+    @property
+    def pids(self) -> Sequence[int | None]: ...
     def look(self) -> None: ...
     def end_worker(self, worker: int, reason: str) -> None: ...
     def replace_worker(self, worker: int, number: int) -> None: ...
@@ -128,6 +128,7 @@ class Runner:
         self._order = Order(num_envs)
         self._health = Health(num_envs)
         self._sent = Sent()
+        self._traffic = Traffic()
         self._recovery = Recovery(policy or FaultPolicy(), self._health, self)
 
     # ---------------------------------------------------------------- dispatch
@@ -157,6 +158,8 @@ class Runner:
         self._tickets[ticket.number] = ticket
         operation = Operation(ticket.number, kind, ids[0], ids[-1] + 1, ticket.plane, each, shared)
         ticket.operation = operation
+        if kind == "step" and self._order.idle and ready is None:
+            self._traffic.dispatch(ticket)
         if ticket.plane >= SIDE_PLANE and self._recovery.policy.tolerant:
             self._collector.keep(ids, ticket.plane)
         if self._order.take_all(ticket):
@@ -234,6 +237,8 @@ class Runner:
             pass  # dropped, but what it means for the environments is not; or received apart
         elif ticket.kind == "step":
             value = self._collector.step(ticket)
+            if ticket.followed:
+                self._traffic.settle(ticket, self.table.gauges, self.ranges)
         elif ticket.kind == "reset":
             value = self._collector.reset(ticket)
         elif ticket.kind == "make":
@@ -304,6 +309,7 @@ class Runner:
         self._collector = Collector(self.table, copy=self._copy)
         self._rows = Rows(self.table, 0, self.num_envs)
         self._executor.attach(self.table)
+        self._traffic.opened = time.monotonic()
         return None
 
     def expire(self) -> float | None:

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from agym.core.arena import Arena, Field
+from agym.core.gauges import Gauges, gauge_fields
 from agym.core.layout import Layout
 from agym.core.operations import PLANES
 
@@ -65,6 +66,7 @@ class SlotTable:
         action: Layout of one action.
         actions: One array per fixed action leaf.
         planes: The :data:`PLANES` sets of results.
+        gauges: What the hosts count.
         objects: Latest observation's object leaves by slot; these live in the
             engine's process; empty if there are none.
     """
@@ -110,6 +112,7 @@ class SlotTable:
             )
             for p in range(PLANES)
         ]
+        self.gauges = Gauges({name: arrays[name] for name in gauge_fields(num_envs)})
 
     def _fields(self) -> dict[str, Field]:
         n = self.num_envs
@@ -128,6 +131,7 @@ class SlotTable:
                 fields[f"{p}.observation{i}"] = field(self.observation, i)
                 if self.final:
                     fields[f"{p}.final{i}"] = field(self.observation, i)
+        fields.update(gauge_fields(n))
         return fields
 
     def nest(self, arrays: list[Array], objects: Sequence[list[Any]]) -> Any:

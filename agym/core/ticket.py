@@ -30,6 +30,7 @@ class Ticket:
         plane: Which plane of the slot table takes its rows.
         ready: Where its environments go, each when it has ended (a step that was sent).
         operation: What is done, over the range from its first to its last environment.
+        followed: When it was dispatched, if it is followed on its way (``core/stats.py``).
         suspended: Its deadline is held off while environments are being replaced.
     """
 
@@ -44,6 +45,7 @@ class Ticket:
     ended: list[range] = []  # noqa: RUF012 - replaced, where there is a deadline
     ready: Ready | None = None
     operation = Operation(OPEN, "make", 0, 0)
+    followed = 0
     suspended = False
     _callbacks: tuple[Callable[[], None], ...] = ()
 

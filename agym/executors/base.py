@@ -16,6 +16,7 @@ Hold a subclass against ``agym.testing.ExecutorConformance``.
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -92,6 +93,11 @@ class Executor(ABC):
         """
         self.placement = placement
         self.ranges = placement.ranges(1)
+
+    @property
+    def pids(self) -> Sequence[int | None]:
+        """The process of each worker, ``None`` if it is gone."""
+        return [os.getpid()] * len(self.ranges)
 
     @property
     def factories(self) -> Sequence[Factory]:

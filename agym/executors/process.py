@@ -142,6 +142,14 @@ class ProcessExecutor(Executor):
         self._reasons[worker] = reason
         self._processes[worker].kill()
 
+    @property
+    def pids(self) -> Sequence[int | None]:
+        """The worker processes."""
+        return [
+            None if worker in self._dead else process.pid
+            for worker, process in enumerate(self._processes)
+        ]
+
     def submit(self, operation: Operation) -> None:
         """Post to the mailboxes concerned: a plain step in the ring, the rest as messages."""
         if operation.kind == "step" and operation.each is None and not self._dead:
@@ -279,7 +287,7 @@ class ProcessExecutor(Executor):
     def release(self) -> None:
         """End what has not ended, and close channels and processes."""
         self._end()
-        self._mailboxes, self._processes, self._table = [], [], None
+        self._mailboxes, self._processes, self._arenas, self._table = [], [], [], None
 
 
 def _attach(mailbox: Mailbox, table: SlotTable) -> None:

@@ -17,6 +17,7 @@ from agym.core.attributes import Marker
 from agym.core.engine import Engine
 from agym.core.ready import Ready
 from agym.core.results import Batch, ResetResult, StepResult
+from agym.core.stats import Stats
 from agym.core.ticket import Ticket
 from agym.errors import UsageError
 from agym.executors.base import Executor
@@ -142,6 +143,13 @@ class Face:
         options, masked, seed = take_mask(options, self.num_envs, seed)
         env_ids = masked if env_ids is None else env_ids
         return self._engine.reset(seed, options, self._global(env_ids), about=tuple(self._ids))
+
+    def stats(self) -> Stats:
+        """Tell how the run goes: see :class:`agym.Stats`. It waits for nobody.
+
+        In a group of :meth:`split` this is about the whole.
+        """
+        return self._engine.stats()
 
     def _warn(self) -> None:
         """Warn the caller, in its own frame, of what was noticed meanwhile."""

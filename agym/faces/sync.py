@@ -253,6 +253,8 @@ class Envs(Face):
         where: TracebackType | None,
     ) -> None:
         """Close; what that raises does not hide an error of the block."""
+        # Ctrl-C, SystemExit or a cancelled task: the program is about to end.
+        self._engine.hurry = error is not None and not isinstance(error, Exception)
         with contextlib.suppress(*() if error is None else (AgymError, ExceptionGroup)):
             self.close()
 

@@ -43,6 +43,7 @@ class FakeExecutor:
 
     shared = False
     replaceable = False
+    pids: Sequence[int | None] = (None,)
     factories: Sequence[Factory] = ()
 
     def __init__(self, num_envs: int, description: Description | None = None) -> None:

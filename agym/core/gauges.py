@@ -1,0 +1,153 @@
+"""Gauges: what hosts count while they run, in the table, so that anybody can read it at any time.
+
+A caller that asks for statistics disturbs nobody, and also learns of workers that hang or died.
+Times of steps are counted in buckets of a quarter of an octave, so that percentiles are exact to
+an eighth; a whole batch is timed env by env only now and then, more often where steps are slow.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from agym.core.arena import Field
+
+Array = np.ndarray[Any, Any]
+
+# Four for each power of two nanoseconds, up to more than an hour.
+BUCKETS = 4 * 43
+
+# To time one step takes so long, and may cost so much of a step.
+TIMING_SECONDS, TIMING_SHARE = 0.5e-6, 1 / 200
+
+# How many rounds a host of quick environments waits at least, and any at most, for the next timing.
+MOST_ROUNDS = 32
+
+clock = time.perf_counter_ns
+
+
+def gauge_fields(num_envs: int) -> dict[str, Field]:
+    """Memory for the gauges, a row per environment.
+
+    Those of a host (``rounds``, ``busy``, ``began``, ``ended``) are in its first environment's row.
+    """
+    kinds = ("steps", "episodes", "rounds", "busy", "began", "ended")
+    fields: dict[str, Field] = {kind: (np.dtype(np.int64), (num_envs,)) for kind in kinds}
+    fields["times"] = np.dtype(np.uint32), (num_envs, BUCKETS)
+    return fields
+
+
+class Gauges:
+    """All of them.
+
+    Attributes:
+        steps: Steps that were not of a host's whole range, by environment.
+        episodes: Episodes begun.
+        rounds: Steps of the whole range.
+        busy: Nanoseconds in which the host ran something.
+        began: When the host began the latest step, in nanoseconds of the system's clock.
+        ended: When it ended that.
+        times: How many timed steps fell into each bucket.
+    """
+
+    def __init__(self, arrays: dict[str, Array]) -> None:
+        """Use arrays in the table's memory."""
+        self.arrays = arrays
+        views = {name: array.data for name, array in arrays.items()}
+        self.steps, self.episodes = views["steps"], views["episodes"]
+        self.rounds, self.busy = views["rounds"], views["busy"]
+        self.began, self.ended = views["began"], views["ended"]
+        self.times = views["times"]
+
+
+class Meter:
+    """A host's hand on the gauges."""
+
+    def __init__(self, gauges: Gauges, first: int) -> None:
+        """Begin to count on from where the gauges are."""
+        self._gauges = gauges
+        self._first = first
+        self._rounds = 0
+        self._next = 1
+        self._dice = 1
+        self._begun = 0
+        self._running = 0
+
+    def begin(self, start: int, stop: int, *, whole: bool) -> bool:
+        """A step begins; tells whether each environment is to be timed."""
+        gauges, first = self._gauges, self._first
+        if whole:
+            gauges.rounds[first] += 1
+        else:
+            for slot in range(start, stop):
+                gauges.steps[slot] += 1
+        self._begun = gauges.began[first] = clock()
+        self._rounds += 1
+        return self._rounds >= self._next
+
+    def end(self, count: int, *, timed: bool) -> None:
+        """It has ended, of so many environments."""
+        gauges, first = self._gauges, self._first
+        now = gauges.ended[first] = clock()
+        gauges.busy[first] += now - self._begun
+        if timed:
+            self._schedule(now - self._begun, count)
+
+    def timed(self, slot: int, nanoseconds: int) -> None:
+        """An environment took so long for a step."""
+        self._gauges.times[slot, bucket_of(nanoseconds)] += 1
+
+    def _schedule(self, nanoseconds: int, count: int) -> None:
+        """So many environments were timed in a round; decide when to do that again."""
+        quick = TIMING_SECONDS / TIMING_SHARE * 1e9 * count / max(nanoseconds, 1)
+        # Not in step with anything that repeats.
+        self._dice = self._dice * 75 % 65537
+        wait = min(MOST_ROUNDS, int(quick))
+        self._next = self._rounds + 1 + (wait * (self._dice & 1023) >> 9) if wait else self._rounds
+
+    @contextmanager
+    def running(self, slot: int, kind: str) -> Iterator[None]:
+        """One of several environments that run at the same time does something."""
+        gauges, first = self._gauges, self._first
+        if not self._running:
+            self._begun = gauges.began[first] = clock()
+        self._running += 1
+        if kind == "step":
+            gauges.steps[slot] += 1
+        try:
+            yield
+        finally:
+            self._running -= 1
+            if not self._running:
+                now = gauges.ended[first] = clock()
+                gauges.busy[first] += now - self._begun
+
+    def add_busy(self, nanoseconds: int) -> None:
+        """The host ran something that is no step."""
+        self._gauges.busy[self._first] += nanoseconds
+
+    def begin_episode(self, slot: int) -> None:
+        """An episode begins."""
+        self._gauges.episodes[slot] += 1
+
+
+def bucket_of(nanoseconds: int) -> int:
+    """The bucket for a duration."""
+    octave = nanoseconds.bit_length() - 1
+    if octave < 2:
+        return 0
+    return min(octave << 2 | nanoseconds >> octave - 2 & 3, BUCKETS - 1)
+
+
+def percentile(counts: Array, share: float) -> float | None:
+    """The duration below which a share of the timed steps lies, in seconds."""
+    below = np.cumsum(counts, dtype=np.int64)
+    if not below[-1]:
+        return None
+    bucket = int(np.searchsorted(below, share * below[-1]))
+    octave, quarter = bucket >> 2, bucket & 3
+    return float(2**octave * (1 + (quarter + 0.5) / 4)) / 1e9

@@ -1,0 +1,214 @@
+"""Statistics: what ``stats()`` gives, and how it is read off the gauges."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import psutil
+
+from agym.core.gauges import Gauges, clock, percentile
+from agym.core.operations import name_ids
+from agym.core.ticket import Ticket
+
+# An environment is a straggler whose typical step takes so many times as long as its peers'.
+STRAGGLER = 5.0
+
+# One whole step in so many is followed on its way.
+FOLLOWED = 16
+
+
+@dataclass(frozen=True)
+class EnvStats:
+    """One environment.
+
+    Attributes:
+        env_id: Which one.
+        steps: Steps so far, those that reset it and those that found it holding still included.
+        episodes: Episodes begun.
+        p50: Half of its timed steps took less, in seconds; ``None`` before one was timed.
+        p99: All but a hundredth took less.
+        faults: How often it raised, missed a deadline, or lost its worker.
+    """
+
+    env_id: int
+    steps: int
+    episodes: int
+    p50: float | None
+    p99: float | None
+    faults: int
+
+
+@dataclass(frozen=True)
+class WorkerStats:
+    """One worker.
+
+    Attributes:
+        worker: Its index.
+        env_ids: Its environments.
+        pid: Its process; this one, if it is none of its own.
+        busy: Share of the time since the start in which it ran environments.
+        restarts: How often it was replaced.
+        rss: Memory of its process, in bytes; ``None`` if it is gone.
+    """
+
+    worker: int
+    env_ids: range
+    pid: int | None
+    busy: float
+    restarts: int
+    rss: int | None
+
+
+@dataclass(frozen=True)
+class Stats:
+    """What is known of a run.
+
+    Attributes:
+        seconds: Time since the environments were made.
+        envs: Each environment.
+        workers: Each worker.
+        queue: Seconds from a step's dispatch until workers began it, on average.
+        transport: Seconds from the end of a batch's last environment to the caller, on average.
+        work: Seconds in between, on average.
+        caller: Seconds that the caller spent between a batch and its next step, on average.
+        limit: What most of a step's time goes into: ``"environments"``, ``"transport"`` (with
+            ``queue``) or ``"caller"``.
+        stragglers: Environments that take several times as long for a step as their peers.
+    """
+
+    seconds: float
+    envs: tuple[EnvStats, ...]
+    workers: tuple[WorkerStats, ...]
+    queue: float
+    transport: float
+    work: float
+    caller: float
+    limit: str
+    stragglers: tuple[int, ...]
+
+    def __str__(self) -> str:
+        """The whole in a few lines."""
+        steps = sum(env.steps for env in self.envs)
+        parts = {
+            "queue": self.queue,
+            "environments": self.work,
+            "transport": self.transport,
+            "then caller": self.caller,
+        }
+        lines = [
+            f"{len(self.envs)} environments, {steps} steps in {self.seconds:.1f} s",
+            f"  limited by: {self.limit}",
+            "  a step: " + ", ".join(f"{name} {_micro(part)}" for name, part in parts.items()),
+        ]
+        for worker in self.workers:
+            memory = "gone" if worker.rss is None else f"{worker.rss / 1e6:.0f} MB"
+            lines.append(
+                f"  worker {worker.worker} (pid {worker.pid}): {worker.busy:.0%} busy, {memory},"
+                f" {worker.restarts} restarts, environments {name_ids(worker.env_ids)}"
+            )
+        if self.stragglers:
+            lines.append(f"  stragglers: environments {name_ids(self.stragglers)}")
+        return "\n".join(lines)
+
+
+def _micro(seconds: float) -> str:
+    return f"{seconds * 1e6:.0f} µs"
+
+
+class Traffic:
+    """Follows some steps of all environments on their way there and back."""
+
+    def __init__(self) -> None:
+        """Begin with the next step."""
+        self._left = 1
+        self._followed = 0
+        self._queue = self._work = self._transport = self._caller = 0
+        self._returned = 0
+        self.opened = time.monotonic()
+
+    def dispatch(self, ticket: Ticket) -> None:
+        """A step of all environments goes off, with none on its way."""
+        if self._returned:
+            self._caller += clock() - self._returned
+            self._returned = 0
+        self._left -= 1
+        if not self._left:
+            self._left = FOLLOWED
+            ticket.followed = clock()
+
+    def settle(self, ticket: Ticket, gauges: Gauges, ranges: Sequence[range]) -> None:
+        """A step that was followed has come back."""
+        firsts = [ids.start for ids in ranges]
+        began = [gauges.began[first] for first in firsts]
+        ended = [gauges.ended[first] for first in firsts]
+        if min(began) < ticket.followed:
+            return  # a worker was replaced meanwhile
+        now = self._returned = clock()
+        self._followed += 1
+        self._queue += sum(began) // len(began) - ticket.followed
+        self._work += max(end - begin for begin, end in zip(began, ended, strict=True))
+        self._transport += max(0, now - max(ended))
+
+    def read(
+        self,
+        gauges: Gauges,
+        ranges: Sequence[range],
+        pids: Sequence[int | None],
+        faults: Sequence[int],
+        restarts: Sequence[int],
+    ) -> Stats:
+        """Read everything off."""
+        seconds = time.monotonic() - self.opened
+        workers = tuple(
+            WorkerStats(
+                worker,
+                ids,
+                pid,
+                gauges.busy[ids.start] / 1e9 / seconds,
+                restarts[worker],
+                _rss(pid),
+            )
+            for worker, (ids, pid) in enumerate(zip(ranges, pids, strict=True))
+        )
+        arrays = gauges.arrays
+        envs = tuple(
+            EnvStats(
+                i,
+                int(arrays["steps"][i] + arrays["rounds"][ids.start]),
+                int(arrays["episodes"][i]),
+                percentile(arrays["times"][i], 0.5),
+                percentile(arrays["times"][i], 0.99),
+                faults[i],
+            )
+            for ids in ranges
+            for i in ids
+        )
+        scale = 1e9 * max(1, self._followed)
+        queue, transport = self._queue / scale, self._transport / scale
+        work, caller = self._work / scale, self._caller / scale
+        limit = self._limit(queue + transport, work, caller, max(w.busy for w in workers))
+        return Stats(
+            seconds, envs, workers, queue, transport, work, caller, limit, _stragglers(envs)
+        )
+
+    def _limit(self, transport: float, work: float, caller: float, busiest: float) -> str:
+        if not self._followed:  # steps were sent one by one
+            return "environments" if busiest > 0.5 else "caller"
+        shares = {"environments": work, "transport": transport, "caller": caller}
+        return max(shares, key=lambda name: shares[name])
+
+
+def _stragglers(envs: Sequence[EnvStats]) -> tuple[int, ...]:
+    known = [env.p50 for env in envs if env.p50 is not None]
+    usual = median(known) if known else 0.0
+    return tuple(env.env_id for env in envs if env.p50 is not None and env.p50 > STRAGGLER * usual)
+
+
+def _rss(pid: int | None) -> int | None:
+    try:
+        return None if pid is None else int(psutil.Process(pid).memory_info().rss)
+    except psutil.Error:
+        return None
