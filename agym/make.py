@@ -24,6 +24,7 @@ from agym.core.autoreset import parse_mode
 from agym.core.engine import Engine
 from agym.core.making import Factory, is_coroutine_env
 from agym.core.recovery import FaultPolicy
+from agym.core.recycling import RecyclePolicy
 from agym.errors import UsageError
 from agym.executors.base import Executor, Placement
 from agym.executors.coroutine import AsyncioExecutor
@@ -69,6 +70,8 @@ def make(
     restart_window: float = 60.0,
     replay_limit: int = 10_000,
     capsule_dir: str | os.PathLike[str] | None = None,
+    recycle_episodes: int | None = None,
+    recycle_rss_mb: float | None = None,
     start_method: str = "spawn",
     max_concurrency: int | None = None,
     **env_kwargs: Any,
@@ -102,6 +105,9 @@ def make(
         replay_limit: How many actions of an episode are kept for a replay, per environment.
         capsule_dir: A folder for a small file per fault, from which ``agym replay FILE`` does
             it again.
+        recycle_episodes: Replace a worker process, at ends of episodes and without a stall, once
+            one of its environments has had so many.
+        recycle_rss_mb: Likewise once it takes so many megabytes of memory.
         start_method: How worker processes start: ``"spawn"``, ``"forkserver"`` or ``"fork"``.
         max_concurrency: How many coroutine environments of one loop may be busy at once.
         **env_kwargs: For the environment, as in ``gymnasium.make``.
@@ -138,6 +144,8 @@ def make_async(
     restart_window: float = 60.0,
     replay_limit: int = 10_000,
     capsule_dir: str | os.PathLike[str] | None = None,
+    recycle_episodes: int | None = None,
+    recycle_rss_mb: float | None = None,
     start_method: str = "spawn",
     max_concurrency: int | None = None,
     **env_kwargs: Any,
@@ -176,8 +184,11 @@ def _make(
     start_method: str,
     max_concurrency: int | None,
     env_kwargs: dict[str, Any],
+    recycle_episodes: int | None,
+    recycle_rss_mb: float | None,
     **fault_options: Any,
 ) -> AnyFace:
+    recycle = _recycle_policy(recycle_episodes, recycle_rss_mb)
     policy = _fault_policy(**fault_options)
     mode = parse_mode(autoreset)
     if output not in ("list", "array"):
@@ -208,12 +219,18 @@ def _make(
     executor = executor_class(
         Placement(
             factories, mode, workers, start_method, max_concurrency, blocking, watched,
-            policy.logged,
+            policy.logged or recycle is not None,
         )
     )  # fmt: skip
+    if recycle is not None and not executor.recyclable:
+        raise UsageError(
+            f"recycle_episodes and recycle_rss_mb replace worker processes, and backend={backend!r}"
+            " has none: take backend='process'"
+        )
     engine = Engine(
-        executor, len(factories), autoreset=mode, timeout=timeout, copy=copy, policy=policy
-    )
+        executor, len(factories), autoreset=mode, timeout=timeout, copy=copy, policy=policy,
+        recycle=recycle,
+    )  # fmt: skip
     return face(engine, executor, output)
 
 
@@ -244,6 +261,16 @@ def _fault_policy(
         if Path(capsule_dir).exists() and not Path(capsule_dir).is_dir():
             raise UsageError(f"capsule_dir={capsule_dir!r} is no folder")
     return FaultPolicy(on_fault, max_restarts, restart_window, replay_limit, capsule_dir)
+
+
+def _recycle_policy(episodes: int | None, rss_mb: float | None) -> RecyclePolicy | None:
+    if episodes is None and rss_mb is None:
+        return None
+    if episodes is not None:
+        episodes = _check_count("recycle_episodes", episodes)
+    if rss_mb is not None and not (isinstance(rss_mb, int | float) and rss_mb > 0):
+        raise UsageError(f"recycle_rss_mb={rss_mb!r} must be a positive number of megabytes")
+    return RecyclePolicy(episodes, rss_mb)
 
 
 def _check_seconds(name: str, value: Any) -> None:

@@ -24,6 +24,7 @@ from agym.core.attributes import assign, look_up, peek
 from agym.core.autoreset import AtEnd
 from agym.core.gauges import clock
 from agym.core.making import Factory, Host
+from agym.core.marking import Marker, marked
 from agym.core.operations import NAMES, Extras, Failure, Operation, Revival, Start
 from agym.core.owning import own, own_info
 from agym.core.revival import note_start, restore_start, same_observation
@@ -48,6 +49,7 @@ class CoroutineHost(Host):
         fatal: tuple[type[BaseException], ...] = (),
         *,
         log: bool = False,
+        marker: Marker | None = None,
     ) -> None:
         """Remember what to make.
 
@@ -59,7 +61,9 @@ class CoroutineHost(Host):
             max_concurrency: How many may be busy at once.
             fatal: What ends the loop if an environment raises it; by default all is its failure.
             log: Tell how each episode begins.
+            marker: Its first entry is kept at the id of the environment that runs, plus one.
         """
+        self._marker = marker
         super().__init__(factories, first, autoreset, catch=BaseException, log=log)
         self._tell = tell
         self._concurrency = max_concurrency
@@ -140,7 +144,10 @@ class CoroutineHost(Host):
                     operation, argument = queue.popleft()
                     async with self._limit or _UNLIMITED:
                         with self._meter.running(self.first + i, operation.kind):
-                            extras = await self._run(i, operation, argument)
+                            running = self._run(i, operation, argument)
+                            if self._marker is not None:
+                                running = marked(running, self._marker, self.first + i)
+                            extras = await running
                     if task is not self._tasks.get(i):
                         return  # it was given up
                     self._tell(operation, self.first + i, extras)

@@ -26,6 +26,7 @@ from agym.core.attributes import assign, look_up, peek
 from agym.core.autoreset import AtEnd
 from agym.core.gauges import clock
 from agym.core.making import Factory, Host
+from agym.core.marking import Marker
 from agym.core.operations import (
     NAMES,
     PLANES,
@@ -55,7 +56,7 @@ class EnvHost(Host):
         catch: type[BaseException] = Exception,
         *,
         log: bool = False,
-        marker: memoryview | list[int] | None = None,
+        marker: Marker | None = None,
         guard: AbstractContextManager[None] | None = None,
     ) -> None:
         """Remember what to make; see :class:`~agym.core.making.Host` for the rest.
@@ -81,6 +82,8 @@ class EnvHost(Host):
         self._flagged = [True] * PLANES
         self._extras: Extras | None = None
         self._retired: set[int] = set()
+        # How the latest episodes began, where these are logged.
+        self._starts: dict[int, Start] = {}
         # The environment that is resetting, which no step needs to tell.
         self._resetting: int | None = None
 
@@ -317,7 +320,7 @@ class EnvHost(Host):
         self._begun[i] = self._rounds
         self._resetting = i
         if self._log:
-            self._extra.starts[self.first + i] = note_start(env, arguments)
+            self._starts[i] = self._extra.starts[self.first + i] = note_start(env, arguments)
         observation, info = env.reset(**arguments)
         self._resetting = None
         return observation, info
@@ -350,6 +353,8 @@ class EnvHost(Host):
             assign(env, operation.shared, argument)
         elif kind == "afflict":
             self._steps[i] = partial(self._afflicted, i, argument, self._steps[i])
+        elif kind == "depart":
+            value = self._depart(i)
         else:
             value = self._remake(i, argument)
         self._extra.values[slot] = value
@@ -378,12 +383,27 @@ class EnvHost(Host):
         self._take_over(i, revival)
         self._steps[i] = self._envs[i].step
         reason = None
+        if revival.start is not None and revival.over is not None:
+            restore_start(self._envs[i], revival.start)
+            self._arrange(i, (revival.observation, 0.0, *revival.over, {}))
+            return ""
         if revival.start is not None:
             reason = self._replay(i, revival, revival.start)
             if not reason:
                 return reason
         self._steps[i] = partial(self._cut_off, i, revival.observation)
         return reason
+
+    def _depart(self, i: int) -> Start:
+        """Say where another environment is to go on, and end this one, if its episode is over."""
+        if self._at_end is AtEnd.RESET_NOW:
+            return self._starts[i]
+        env = self._envs[i]
+        start = note_start(env, {"options": self._options[i]})
+        self._retired.add(self.first + i)
+        with suppress(self._catch):
+            env.close()
+        return start
 
     def _replay(self, i: int, revival: Revival, start: Start) -> str:
         """Play an episode again; gives why it did not come to the same place, if it did not."""

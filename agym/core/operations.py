@@ -37,7 +37,8 @@ class Operation(NamedTuple):
         number: The ticket that it belongs to; an outcome carries the same number.
         kind: ``"step"``, ``"reset"``, ``"render"``, ``"call"``, ``"get_attr"``, ``"set_attr"``;
             ``"retire"``, which closes an environment for good; ``"remake"``, which puts another
-            in its place; ``"afflict"``, which makes its next step go wrong.
+            in its place, as ``"takeover"`` does, for which ``"depart"`` tells where the old one is;
+            ``"afflict"``, which makes its next step go wrong.
         start: First environment.
         stop: One past the last environment.
         plane: Which plane of the slot table takes the rows (steps and resets).
@@ -235,6 +236,7 @@ class Revival:
         observation: The last known one, ``None`` if there is none: it was not reset.
         start: How the episode to replay began, ``None`` if none is to be.
         actions: The actions since then.
+        over: How the episode ended that is over, and ``start`` is where random numbers go on.
     """
 
     anew: bool = True
@@ -245,6 +247,7 @@ class Revival:
     observation: Any = None
     start: Start | None = None
     actions: Sequence[Any] = ()
+    over: tuple[bool, bool] | None = None
 
 
 @dataclass

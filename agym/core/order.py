@@ -44,6 +44,14 @@ class Order:
         """The ticket whose step or reset an environment is doing."""
         return self._owners[slot]
 
+    def seize(self, slot: int, ticket: Ticket) -> bool:
+        """Take the row of an environment that has nothing to do."""
+        if self._owners[slot] is not None or slot in self._held:
+            return False
+        self._own(slot, ticket)
+        self.idle = False
+        return True
+
     def take_all(self, ticket: Ticket) -> bool:
         """Take every row for a ticket for all environments, if none is owned and nothing waits."""
         if not self.idle or len(ticket.ids) < len(self._owners):

@@ -400,6 +400,25 @@ class Recovery:
             for i in ids
         ]
 
+    def takeover(self, slot: int) -> Revival:
+        """What an environment takes over from one that is well."""
+        incidents = self.incidents
+        return Revival(
+            seed=incidents.seeds.get(slot),
+            options=incidents.options.get(slot),
+            observation=self._repairs.last_observation(slot),
+        )
+
+    def mend(self, failure: Failure) -> None:
+        """An environment failed that nobody was waiting for."""
+        slot = failure.env_id
+        self.counts[slot] += 1
+        if not self.policy.tolerant:
+            self._health.mark_unready((slot,), f"raised in {failure.operation}")
+        elif self._spend(range(slot, slot + 1), self.incidents.raised(failure)) is None:
+            self._remake(slot)
+        self._attend()
+
     def whole(self, ids: Ids) -> Ids:
         """Environments, and all that died with them."""
         dead = [self._repairs.ranges[worker] for worker in self._dead]

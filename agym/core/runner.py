@@ -36,11 +36,14 @@ from agym.core.operations import (
     Failure,
     Operation,
     Outcome,
+    Revival,
 )
 from agym.core.order import Order
 from agym.core.owning import own
 from agym.core.ready import Ready
 from agym.core.recovery import FaultPolicy, Recovery
+from agym.core.recycling import KINDS as RECYCLING_KINDS
+from agym.core.recycling import RecyclePolicy, Recycling
 from agym.core.rows import Rows
 from agym.core.sent import Sent
 from agym.core.slots import SlotTable
@@ -72,6 +75,9 @@ class Runs(Protocol):
     def look(self) -> None: ...
     def end_worker(self, worker: int, reason: str) -> None: ...
     def replace_worker(self, worker: int, number: int) -> None: ...
+    def prepare(self, worker: int, number: int) -> None: ...
+    def move(self, worker: int, slot: int, *, back: bool = False) -> None: ...
+    def finish(self, worker: int) -> None: ...
     def close(self) -> None: ...
     def terminate(self) -> None: ...
     def kill(self) -> None: ...
@@ -103,6 +109,7 @@ class Runner:
         timeout: float | None = None,
         copy: bool = True,
         policy: FaultPolicy | None = None,
+        recycle: RecyclePolicy | None = None,
     ) -> None:
         """Nothing starts before :meth:`open`.
 
@@ -113,6 +120,7 @@ class Runner:
             timeout: Deadline of one operation, in seconds.
             copy: Give batches away; else views of a plane.
             policy: What is done about faults.
+            recycle: When workers are replaced that did nothing wrong.
         """
         self.num_envs = num_envs
         self.autoreset = name_of(autoreset)
@@ -129,6 +137,7 @@ class Runner:
         self._health = Health(num_envs)
         self._sent = Sent()
         self._traffic = Traffic()
+        self._recycling = None if recycle is None else Recycling(recycle, self)
         self._recovery = Recovery(policy or FaultPolicy(), self._health, self)
 
     # ---------------------------------------------------------------- dispatch
@@ -246,7 +255,15 @@ class Runner:
         elif ticket.extras is not None:
             value = [ticket.extras.values.get(i) for i in ticket.ids]
         ticket.finish(value, error)
-        self._drop(ticket)
+        if ticket.kind in RECYCLING_KINDS:
+            del self._tickets[ticket.number]  # its row is let go when the move is over
+        else:
+            self._drop(ticket)
+        if self._recycling is not None and self._closing is None:
+            if ticket.kind in RECYCLING_KINDS:
+                self._recycling.advance(ticket)
+            elif ticket.kind == "step" and ticket.ready is None and not ticket.expired:
+                self._recycling.settled(ticket.ids, ticket.plane)
 
     def _drop(self, ticket: Ticket) -> None:
         """Forget a ticket; what waited for its rows goes on."""
@@ -285,6 +302,9 @@ class Runner:
             extras.problems.clear()
             extras.take(failed)
         self._free(ticket, ids, extras)
+        if self._recycling is not None:
+            well = tuple(i for i in ids if i not in failed)
+            self._recycling.settled(well, ticket.plane)
         self._sent.arrive([i for i in ids if i not in failed], ready, extras)
         self._sent.drop(failed.intersection(ids), ready, error)
 
@@ -298,6 +318,11 @@ class Runner:
                 return UsageError(f"environment {start} does not fit: {mismatch}")
         if error is not None:
             return error
+        if self._recycling is not None and by_start[0][1].coroutines:
+            return UsageError(
+                "recycle_episodes and recycle_rss_mb move environments between worker processes,"
+                " which coroutine environments cannot do: leave these options out"
+            )
         self.description = description = by_start[0][1]
         self.table = SlotTable(
             Layout(description.observation_space),
@@ -397,12 +422,14 @@ class Runner:
         if kind == "remake" and self._timeout is not None and self.coroutines:
             limit = max(REMAKE_SECONDS, REMAKE_DEADLINES * self._timeout)
             ticket.deadline, ticket.ended = time.monotonic() + limit, []
-        if kind != "restart":  # that comes with the worker itself
+        if kind not in ("restart", "spare"):  # these come with the worker itself
             self._executor.submit(ticket.operation)
         return ticket.number
 
     def replace_worker(self, worker: int, number: int) -> None:
         """Put another worker in the place of one."""
+        if self._recycling is not None:
+            self._recycling.forget(worker)
         self._executor.replace_worker(worker, number)
 
     def end_worker(self, worker: int, reason: str) -> None:
@@ -438,3 +465,52 @@ class Runner:
         each = ticket.operation.each
         part = each and [each[ticket.ids.index(slot)]]
         return own(self._rows.actions(slot, slot + 1, part)[0])
+
+    # ---------------------------------------------------------------- recycling
+
+    @property
+    def pids(self) -> Sequence[int | None]:
+        """The process of each worker."""
+        return self._executor.pids
+
+    def ended_with(self, slot: int, plane: int) -> tuple[bool, bool]:
+        """The flags of an environment's row."""
+        row = self.table.planes[plane]
+        return bool(row.terminated[slot]), bool(row.truncated[slot])
+
+    def seize(self, slot: int, number: int) -> bool:
+        """Hold back what an environment is to do next, unless it has begun."""
+        if slot in self._recovery.recovering or slot in self._recovery.pending:
+            return False
+        return self._order.seize(slot, self._tickets[number])
+
+    def let_go(self, slot: int, number: int) -> None:
+        """Let it go on."""
+        holder = self._order.owner(slot)
+        if holder is not None and holder.number == number:
+            self._release(holder, (slot,))
+
+    def prepare(self, worker: int, number: int) -> None:
+        """Start a spare for a worker."""
+        self._executor.prepare(worker, number)
+
+    def move(self, worker: int, slot: int, *, back: bool = False) -> None:
+        """What is sent to an environment from now on goes to the spare."""
+        self._executor.move(worker, slot, back=back)
+
+    def finish(self, worker: int) -> None:
+        """The spare is the worker now."""
+        self._recovery.restarts[worker] += 1
+        self._executor.finish(worker)
+
+    def takeover(self, slot: int) -> Revival:
+        """What the new environment takes over, whatever comes next."""
+        return self._recovery.takeover(slot)
+
+    def not_taken_over(self, failure: Failure) -> None:
+        """The new environment failed; the old one is gone."""
+        self._recovery.mend(failure)
+
+    def warn(self, notice: str) -> None:
+        """Warn the caller."""
+        self._recovery.incidents.notices.append(notice)

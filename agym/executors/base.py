@@ -148,6 +148,21 @@ class Executor(ABC):
         """
         raise NotImplementedError
 
+    # Whether another worker can be made beside one, which takes its environments over.
+    recyclable: ClassVar[bool] = False
+
+    def prepare(self, worker: int, number: int) -> None:
+        """Start a spare for a worker; the outcome has the number given."""
+        raise NotImplementedError
+
+    def move(self, worker: int, slot: int, *, back: bool = False) -> None:
+        """What is submitted for an environment from now on goes to the spare, or back."""
+        raise NotImplementedError
+
+    def finish(self, worker: int) -> None:
+        """All environments of a worker have moved: the spare takes its place."""
+        raise NotImplementedError
+
     def terminate(self) -> None:
         """End what did not end when asked."""
 

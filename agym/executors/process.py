@@ -2,19 +2,21 @@
 
 One slot table in shared memory, a mailbox per worker. This is the caller's side of it; what a
 worker does is in ``executors/worker.py``.
+
+A worker that is recycled has a *spare* beside it for a while, which has made the same environments
+and takes them over one by one. The two count as one worker: if either dies, both are replaced.
 """
 
 from __future__ import annotations
 
-import os
 import select
-import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from multiprocessing.util import Finalize
 from selectors import EVENT_READ, EVENT_WRITE
 
 from agym.core.arena import Arena
+from agym.core.arguments import runs
 from agym.core.machine import available_cores
 from agym.core.operations import (
     CLOSE,
@@ -23,17 +25,17 @@ from agym.core.operations import (
     SENT_PLANE,
     Death,
     Extras,
+    Failure,
     Operation,
     Outcome,
     describe_exit,
 )
 from agym.core.slots import SlotTable
 from agym.executors.base import Executor, Placement
-from agym.executors.channel import Channel
-from agym.executors.mailbox import Mailbox, mailbox_fields
+from agym.executors.link import Link, pack_make, start_link
+from agym.executors.mailbox import Mailbox
 from agym.executors.supervisor import WorkerProcess, check_platform
-from agym.executors.wire import Buffer, pack_by_value
-from agym.executors.worker import work
+from agym.executors.wire import pack_by_value
 
 # Between the end of a dead worker's channel and its exit code there is next to nothing.
 LAST_BREATH_SECONDS = 0.05
@@ -44,21 +46,26 @@ class ProcessExecutor(Executor):
 
     shared = True
     replaceable = True
+    recyclable = True
 
     def __init__(self, placement: Placement) -> None:
         """Remember what to make."""
         check_platform()
         super().__init__(placement)
         self.ranges = placement.ranges(placement.workers or available_cores())
-        # Of each worker, by its index; those of one that died stay until it is replaced.
+        # Of each worker, by its index; one that died stays until it is replaced.
+        self._links: list[Link] = []
+        self._spares: dict[int, Link] = {}
+        # The environments of a worker that its spare has taken over.
+        self._moved: dict[int, set[int]] = {}
+        # Where steps go while nobody moves; and all.
+        self._leading: list[Mailbox] = []
         self._mailboxes: list[Mailbox] = []
-        self._processes: list[WorkerProcess] = []
+        # Replaced, and closed when nobody sleeps on them any more.
+        self._old: list[Link] = []
         self._dead: dict[int, Death] = {}
         # Why a worker was ended by force.
         self._reasons: dict[int, str] = {}
-        # Closed when nobody sleeps on them any more.
-        self._old: list[tuple[Mailbox, WorkerProcess]] = []
-        self._unwatched = 0
         self._arenas: list[Arena] = []
         self._ends = select.poll()
         self._outcomes: list[Outcome] = []
@@ -66,95 +73,107 @@ class ProcessExecutor(Executor):
         self._parked = False
         self._closing = False
         # Runs when the executor is released, or forgotten, or at exit; whichever comes first.
-        held = (self._mailboxes, self._processes, self._old, self._arenas)
+        held = (self._links, self._spares, self._old, self._arenas)
         self._end = Finalize(self, _end, held, exitpriority=10)
+
+    # ---------------------------------------------------------------- life
 
     def start(self) -> None:
         """Start the workers; they all start at the same time."""
         # What cannot be packed is refused before anything has started.
-        messages = [self._pack_make(worker, OPEN) for worker in range(len(self.ranges))]
-        for worker, (make, message) in enumerate(messages):
-            mailbox, process = self._start(worker, make, message)
-            self._mailboxes.append(mailbox)
-            self._processes.append(process)
-
-    def _pack_make(self, worker: int, number: int) -> tuple[Operation, list[Buffer]]:
-        ids, placement = self.ranges[worker], self.placement
-        factories = placement.factories[ids.start : ids.stop]
-        shared = (
-            factories,
-            placement.autoreset,
-            placement.max_concurrency,
-            placement.watched,
-            placement.logged,
-        )
-        make = Operation(number, "make", ids.start, ids.stop, shared=shared)
-        return make, pack_by_value(make)
-
-    def _start(
-        self, worker: int, make: Operation, message: list[Buffer]
-    ) -> tuple[Mailbox, WorkerProcess]:
-        ids = range(make.start, make.stop)
-        ours, theirs = socket.socketpair()
-        channel = Channel(ours)  # before the process starts, since a fork must let go of it
-        try:
-            process = WorkerProcess(
-                work,
-                (theirs, len(ids), os.getpid() + worker),
-                name=f"agym-{worker}",
-                start_method=self.placement.start_method,
-            )
-            process.start()
-        except BaseException:
-            channel.close()
-            raise
-        finally:
-            theirs.close()
-        fields = mailbox_fields(len(ids))
-        arena = Arena(Arena.size_of(fields), shared=True)
-        mailbox = Mailbox(arena.carve(fields)["words"].data, channel, ids)
-        self._ends.register(process.ended, select.POLLIN)
-        mailbox.post(make, message, arena.descriptor)
-        arena.close()
-        return mailbox, process
+        makes = [pack_make(self.placement, ids, OPEN) for ids in self.ranges]
+        for worker, (make, message) in enumerate(makes):
+            link = start_link(make, message, worker, self.placement.start_method)
+            self._links.append(link)
+            self._ends.register(link.process.ended, select.POLLIN)
+        self._survey()
 
     def attach(self, table: SlotTable) -> None:
         """Send the table's descriptor; the workers lay it out from their own spaces."""
         self._table = table
         self._arenas.append(table.arena)
-        for mailbox in self._mailboxes:
-            _attach(mailbox, table)
+        for link in self._links:
+            link.attach(table)
 
     def replace_worker(self, worker: int, number: int) -> None:
         """Start another process; it maps the same table."""
-        make, message = self._pack_make(worker, number)
-        mailbox, process = self._start(worker, make, message)
-        self._old.append((self._mailboxes[worker], self._processes[worker]))
-        self._mailboxes[worker], self._processes[worker] = mailbox, process
+        link = self._another(worker, number)
+        self._old.append(self._links[worker])
+        self._links[worker] = link
         self._dead.pop(worker, None)
+        self._survey()
+
+    def _another(self, worker: int, number: int) -> Link:
+        make, message = pack_make(self.placement, self.ranges[worker], number)
+        link = start_link(make, message, worker, self.placement.start_method)
+        self._ends.register(link.process.ended, select.POLLIN)
         if self._table is not None:
-            _attach(mailbox, self._table)
+            link.attach(self._table)
         if self._parked:
-            mailbox.bell.park()
+            link.mailbox.bell.park()
+        return link
+
+    def _survey(self) -> None:
+        """List the mailboxes anew."""
+        self._leading = [link.mailbox for link in self._links]
+        self._mailboxes = [*self._leading, *(spare.mailbox for spare in self._spares.values())]
 
     def end_worker(self, worker: int, reason: str) -> None:
         """Kill a worker; its death is noticed as any other."""
         self._reasons[worker] = reason
-        self._processes[worker].kill()
+        self._links[worker].process.kill()
 
     @property
     def pids(self) -> Sequence[int | None]:
         """The worker processes."""
         return [
-            None if worker in self._dead else process.pid
-            for worker, process in enumerate(self._processes)
+            None if worker in self._dead else link.process.pid
+            for worker, link in enumerate(self._links)
         ]
+
+    # ---------------------------------------------------------------- recycling
+
+    def prepare(self, worker: int, number: int) -> None:
+        """Start a spare for a worker; the outcome has the number given."""
+        self._spares[worker] = self._another(worker, number)
+        self._survey()
+
+    def move(self, worker: int, slot: int, *, back: bool = False) -> None:
+        """What is submitted for an environment from now on goes to the spare."""
+        moved = self._moved.setdefault(worker, set())
+        if back:
+            moved.discard(slot)
+        else:
+            moved.add(slot)
+
+    def finish(self, worker: int) -> None:
+        """All environments of a worker have moved: its spare is the worker now."""
+        del self._moved[worker]
+        old, self._links[worker] = self._links[worker], self._spares.pop(worker)
+        self._ends.unregister(old.process.ended)
+        self._old.append(old)
+        self._survey()
+
+    def _discard_spare(self, worker: int) -> list[Mailbox]:
+        """End a spare; gives the mailboxes that are to be settled with its worker's."""
+        spare = self._spares.pop(worker, None)
+        self._moved.pop(worker, None)
+        if spare is None:
+            return []
+        spare.process.kill()
+        self._ends.unregister(spare.process.ended)
+        self._old.append(spare)
+        self._survey()
+        return [spare.mailbox]
+
+    # ---------------------------------------------------------------- operations
 
     def submit(self, operation: Operation) -> None:
         """Post to the mailboxes concerned: a plain step in the ring, the rest as messages."""
-        if operation.kind == "step" and operation.each is None and not self._dead:
+        plain = operation.kind == "step" and operation.each is None
+        if plain and not self._dead and not self._moved:
             number, _, start, stop, plane, _, _ = operation
-            for mailbox in self._mailboxes:
+            for mailbox in self._leading:
                 ids = mailbox.ids
                 if start < ids.stop and ids.start < stop:
                     low, high = max(start, ids.start), min(stop, ids.stop)
@@ -167,16 +186,28 @@ class ProcessExecutor(Executor):
     def _submit_messages(self, operation: Operation) -> None:
         """Pack all parts before one is sent: what cannot be packed leaves nothing half done."""
         messages = [
-            (worker, part, pack_by_value(part))
-            for worker, mailbox in enumerate(self._mailboxes)
-            for part in operation.pieces(mailbox.ids)
+            (worker, mailbox, part, pack_by_value(part))
+            for worker, mailbox, ids in self._routes()
+            for part in operation.pieces(ids)
         ]
-        for worker, part, message in messages:
+        for worker, mailbox, part, message in messages:
             if worker in self._dead:
                 extras = Extras(problems=[self._dead[worker]])
                 self._outcomes.append(Outcome(*part.span, extras))
             else:
-                self._mailboxes[worker].post(part, message)
+                mailbox.post(part, message)
+
+    def _routes(self) -> Iterator[tuple[int, Mailbox, range]]:
+        """Which mailbox leads to which environments."""
+        for worker, link in enumerate(self._links):
+            moved = self._moved.get(worker)
+            if moved is None:
+                yield worker, link.mailbox, self.ranges[worker]
+                continue
+            for run in runs(tuple(sorted(moved))):
+                yield worker, self._spares[worker].mailbox, run
+            for run in runs(tuple(i for i in self.ranges[worker] if i not in moved)):
+                yield worker, link.mailbox, run
 
     def poll(self) -> Sequence[Outcome]:
         """Collect from all mailboxes."""
@@ -185,17 +216,24 @@ class ProcessExecutor(Executor):
             outcomes += mailbox.collect()
         return outcomes
 
+    # ---------------------------------------------------------------- waiting
+
     def waitables(self) -> Mapping[int, int]:
         """The channels, and what tells the end of each process."""
-        self._unwatched = len(self._old)
+        for old in self._old:
+            old.watched = False
         waitables = {}
-        for worker, mailbox in enumerate(self._mailboxes):
-            if worker not in self._dead:
-                events = EVENT_READ | (EVENT_WRITE if mailbox.channel.backlog else 0)
-                waitables[mailbox.channel.fileno()] = events
-            if worker not in self._dead or self._closing:
-                waitables[self._processes[worker].ended] = EVENT_READ
+        for link in self._living():
+            channel = link.mailbox.channel
+            waitables[channel.fileno()] = EVENT_READ | (EVENT_WRITE if channel.backlog else 0)
+            waitables[link.process.ended] = EVENT_READ
+        if self._closing:
+            waitables.update((link.process.ended, EVENT_READ) for link in self._links)
         return waitables
+
+    def _living(self) -> list[Link]:
+        living = [link for worker, link in enumerate(self._links) if worker not in self._dead]
+        return [*living, *self._spares.values()]
 
     def park(self) -> None:
         """From now on workers send a bell."""
@@ -206,38 +244,55 @@ class ProcessExecutor(Executor):
     def unpark(self) -> None:
         """Read what woke the caller, and see who is gone."""
         self._parked = False
-        if self._unwatched:
+        if self._old:
             self._let_go()
         for mailbox in self._mailboxes:
             mailbox.bell.unpark()
         self.look()
 
+    def _let_go(self) -> None:
+        """Close what belonged to workers that were replaced, once nobody sleeps on it."""
+        for old in [*self._old]:
+            if not old.watched and old.close():
+                self._old.remove(old)
+
     def look(self) -> None:
         """Read what has come, and see who is gone."""
         gone = {descriptor for descriptor, _ in self._ends.poll(0)}
-        for worker, mailbox in enumerate(self._mailboxes):
-            if worker not in self._dead:
-                mailbox.receive()
-                if mailbox.channel.ended or self._processes[worker].ended in gone:
+        for worker, link in enumerate(self._links):
+            if worker not in self._dead and _has_ended(link, gone):
+                self._bury(worker)
+        for worker, spare in [*self._spares.items()]:
+            if _has_ended(spare, gone):
+                if worker in self._moved:
+                    self._links[worker].process.kill()
                     self._bury(worker)
+                else:
+                    self._lose_spare(worker, spare)
 
-    def _let_go(self) -> None:
-        """Close what belonged to workers that were replaced, once nobody sleeps on it."""
-        for mailbox, process in self._old[: self._unwatched]:
-            mailbox.channel.close()
-            process.close()
-        del self._old[: self._unwatched]
-        self._unwatched = 0
+    def _lose_spare(self, worker: int, spare: Link) -> None:
+        """A spare has ended before it took anything over: it could not be made."""
+        reason = describe_exit(spare.process.reap(LAST_BREATH_SECONDS))
+        self._outcomes += spare.mailbox.collect()
+        self._discard_spare(worker)
+        ids = self.ranges[worker]
+        death = Death(worker, spare.process.pid, None, ids, reason)
+        for number, start, stop, _ in spare.mailbox.abandon(death):
+            failure = Failure(start, "make", f"its new worker died, {reason}", "")
+            self._outcomes.append(Outcome(number, start, stop, Extras(problems=[failure])))
 
     def _bury(self, worker: int) -> None:
         """A worker has ended: that is told, and all that it owes comes back as its death."""
-        process, mailbox = self._processes[worker], self._mailboxes[worker]
+        link = self._links[worker]
+        process, mailbox = link.process, link.mailbox
         exitcode = process.reap(timeout=0.0 if self._closing else LAST_BREATH_SECONDS)
         if exitcode is None and not self._closing:
             process.kill()  # it has cut its own channel, and nobody can reach it any more
             exitcode = process.reap(timeout=1.0)
         self._ends.unregister(process.ended)
-        self._outcomes += mailbox.collect()
+        mailboxes = [mailbox, *self._discard_spare(worker)]
+        for each in mailboxes:
+            self._outcomes += each.collect()
         forced = self._reasons.pop(worker, None)
         death = Death(
             worker,
@@ -253,66 +308,69 @@ class ProcessExecutor(Executor):
         told = Extras(problems=[death])
         if not self._closing:
             self._outcomes.append(Outcome(FAULT, mailbox.ids.start, mailbox.ids.stop, told))
-        self._outcomes += mailbox.abandon(death)
+        for each in mailboxes:
+            self._outcomes += each.abandon(death)
+
+    # ---------------------------------------------------------------- leaving
 
     def close(self) -> None:
         """Ask the workers to end once they have done what was posted."""
         self._closing = True
-        for worker, mailbox in enumerate(self._mailboxes):
+        for worker in [*self._spares]:
+            self._discard_spare(worker)
+        for worker, link in enumerate(self._links):
             if worker not in self._dead:
-                close = Operation(CLOSE, "close", mailbox.ids.start, mailbox.ids.stop)
-                mailbox.post(close, pack_by_value(close))
+                ids = self.ranges[worker]
+                close = Operation(CLOSE, "close", ids.start, ids.stop)
+                link.mailbox.post(close, pack_by_value(close))
 
     def terminate(self) -> None:
         """Send SIGTERM to the workers that are left."""
-        for process in self._processes:
-            process.terminate()
+        for link in self._links:
+            link.process.terminate()
 
     def kill(self) -> None:
         """Send SIGKILL to the workers that are left."""
-        for process in self._processes:
-            process.kill()
+        for link in self._links:
+            link.process.kill()
 
     @property
     def ended(self) -> bool:
         """Whether every worker process has ended."""
-        return not any(process.is_alive() for process in self._processes)
+        return not any(link.process.is_alive() for link in self._links)
 
     def disown(self) -> bool:
         """Forget the workers, in a forked child; channels and processes let go by themselves."""
-        self._mailboxes, self._processes, self._old = [], [], []
-        self._dead = {}
+        self._links, self._spares, self._old, self._dead = [], {}, [], {}
+        self._survey()
         return True
 
     def release(self) -> None:
         """End what has not ended, and close channels and processes."""
         self._end()
-        self._mailboxes, self._processes, self._arenas, self._table = [], [], [], None
+        self._links, self._spares, self._arenas, self._table = [], {}, [], None
+        self._survey()
 
 
-def _attach(mailbox: Mailbox, table: SlotTable) -> None:
-    attach = Operation(OPEN, "attach", 0, table.num_envs, shared=table.final)
-    mailbox.send(attach, pack_by_value(attach), table.arena.descriptor)
+def _has_ended(link: Link, gone: set[int]) -> bool:
+    link.mailbox.receive()
+    return link.mailbox.channel.ended or link.process.ended in gone
 
 
-def _end(
-    mailboxes: list[Mailbox],
-    processes: list[WorkerProcess],
-    old: list[tuple[Mailbox, WorkerProcess]],
-    arenas: list[Arena],
-) -> None:
+def _end(links: list[Link], spares: dict[int, Link], old: list[Link], arenas: list[Arena]) -> None:
     """End workers: by the end of their channels, else by force."""
     for arena in arenas:
         arena.close()
-    for mailbox in [*mailboxes, *(mailbox for mailbox, _ in old)]:
-        mailbox.channel.close()
-    left = processes = [*processes, *(process for _, process in old)]
+    every = [*links, *spares.values(), *old]
+    for link in every:
+        link.mailbox.channel.close()
+    left = [link.process for link in every]
     for force in (None, WorkerProcess.terminate, WorkerProcess.kill):
         if force is not None:
             for process in left:
                 force(process)
         end = time.monotonic() + 1.0
         left = [p for p in left if p.reap(max(0.0, end - time.monotonic())) is None]
-    for process in processes:
-        if process not in left:
-            process.close()
+    for link in every:
+        if link.process not in left:
+            link.process.close()

@@ -53,19 +53,24 @@ async def work(end: socket.socket, count: int, position: int) -> None:
         factories, autoreset, max_concurrency, watched, logged = make.shared
         coroutines, factories = look_at_first(factories)
         host: EnvHost | CoroutineHost
+        marker = words[RUNNING : RUNNING + 1] if watched else None
         if coroutines:
             host = CoroutineHost(
-                factories, make.start, autoreset, worker.tell, max_concurrency, log=logged
-            )
+                factories, make.start, autoreset, worker.tell, max_concurrency, log=logged,
+                marker=marker,
+            )  # fmt: skip
         else:
-            marker = words[RUNNING : RUNNING + 1] if watched else None
             host = EnvHost(
                 factories, make.start, autoreset, catch=BaseException, log=logged, marker=marker
             )
-        worker.answer(open_host(host, make.number))
+        opened = open_host(host, make.number)
+        worker.answer(opened)
         try:
             attach = worker.next_message()
-            if attach is not None and attach.kind == "attach":
+            if opened.extras is not None and opened.extras.problems:
+                while attach is None or attach.kind != "close":  # what else comes is in vain
+                    attach = worker.next_message()
+            elif attach is not None and attach.kind == "attach":
                 host.attach(_map_table(host, attach, channel.next_descriptor()))
                 # What exists now stays: the collector need not look through it ever again.
                 gc.collect()

@@ -78,6 +78,9 @@ class FakeExecutor:
         raise NotImplementedError
 
     replace_worker: Any = end_worker
+    prepare: Any = end_worker
+    move: Any = end_worker
+    finish: Any = end_worker
 
     def close(self) -> None:
         self.resorts.append("close")

@@ -1,0 +1,38 @@
+"""Marking: which coroutine environment runs, for who finds out that it did not come back.
+
+Many of them are under way at once on one loop, so what runs is marked at every turn::
+
+    marker[0] = id + 1;  run until the next await;  marker[0] = 0
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Awaitable, Generator
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+Marker = memoryview | list[int]
+
+
+@types.coroutine
+def marked(awaitable: Awaitable[T], marker: Marker, slot: int) -> Generator[Any, Any, T]:
+    """Await something, with an environment's mark on every turn of it."""
+    turns = awaitable.__await__()
+    answer: Any = None
+    thrown: BaseException | None = None
+    while True:
+        marker[0] = slot + 1
+        try:
+            asked = turns.send(answer) if thrown is None else turns.throw(thrown)
+        except StopIteration as end:
+            value: T = end.value
+            return value
+        finally:
+            marker[0] = 0
+        answer = thrown = None
+        try:
+            answer = yield asked
+        except BaseException as error:  # cancelled, for one
+            thrown = error

@@ -1,0 +1,92 @@
+"""Link: one worker process, and the mailbox that reaches it."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass
+
+from agym.core.arena import Arena
+from agym.core.operations import OPEN, Operation
+from agym.core.slots import SlotTable
+from agym.executors.base import Placement
+from agym.executors.channel import Channel
+from agym.executors.mailbox import Mailbox, mailbox_fields
+from agym.executors.supervisor import WorkerProcess
+from agym.executors.wire import Buffer, pack_by_value
+from agym.executors.worker import work
+
+
+@dataclass(eq=False)
+class Link:
+    """A worker process, and the mailbox to it.
+
+    Attributes:
+        mailbox: The caller's end.
+        process: The process.
+        watched: Somebody may sleep on its descriptors.
+    """
+
+    mailbox: Mailbox
+    process: WorkerProcess
+    watched: bool = True
+
+    def attach(self, table: SlotTable) -> None:
+        """Send the table's descriptor; the worker lays it out from its own spaces."""
+        attach = Operation(OPEN, "attach", 0, table.num_envs, shared=table.final)
+        self.mailbox.send(attach, pack_by_value(attach), table.arena.descriptor)
+
+    def close(self) -> bool:
+        """Close the channel, by which a worker that still lives learns that it may end.
+
+        Returns:
+            Whether it has ended, so that nothing is left of it.
+        """
+        self.mailbox.channel.close()
+        ended = self.process.reap(timeout=0.0) is not None
+        if ended:
+            self.process.close()
+        return ended
+
+
+def pack_make(placement: Placement, ids: range, number: int) -> tuple[Operation, list[Buffer]]:
+    """Say what a worker is to make, and pack it.
+
+    Raises:
+        UsageError: A factory cannot be packed.
+    """
+    shared = (
+        placement.factories[ids.start : ids.stop],
+        placement.autoreset,
+        placement.max_concurrency,
+        placement.watched,
+        placement.logged,
+    )
+    make = Operation(number, "make", ids.start, ids.stop, shared=shared)
+    return make, pack_by_value(make)
+
+
+def start_link(make: Operation, message: list[Buffer], worker: int, start_method: str) -> Link:
+    """Start a worker, and have it make its environments."""
+    ids = range(make.start, make.stop)
+    ours, theirs = socket.socketpair()
+    channel = Channel(ours)  # before the process starts, since a fork must let go of it
+    try:
+        process = WorkerProcess(
+            work,
+            (theirs, len(ids), os.getpid() + worker),
+            name=f"agym-{worker}",
+            start_method=start_method,
+        )
+        process.start()
+    except BaseException:
+        channel.close()
+        raise
+    finally:
+        theirs.close()
+    fields = mailbox_fields(len(ids))
+    arena = Arena(Arena.size_of(fields), shared=True)
+    mailbox = Mailbox(arena.carve(fields)["words"].data, channel, ids)
+    mailbox.post(make, message, arena.descriptor)
+    arena.close()
+    return Link(mailbox, process)
