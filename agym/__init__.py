@@ -1,5 +1,6 @@
 """agym: many Gymnasium environments concurrently, behind an asyncio face."""
 
+from agym.chaos import Chaos, chaos
 from agym.core.async_env import AsyncEnv
 from agym.core.results import Batch, Fault, ResetResult, StepResult
 from agym.core.stats import EnvStats, Stats, WorkerStats
@@ -31,6 +32,7 @@ __all__ = [
     "AsyncEnvs",
     "Batch",
     "BusyError",
+    "Chaos",
     "ClosedError",
     "CrashLoopError",
     "EnvError",
@@ -50,6 +52,7 @@ __all__ = [
     "UsageError",
     "WorkerDied",
     "WorkerStats",
+    "chaos",
     "make",
     "make_async",
     "rollout",

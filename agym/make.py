@@ -94,7 +94,8 @@ def make(
         copy: ``False`` for views that stay valid until the next but one full batch.
         timeout: Deadline of one operation, in seconds. What misses it is ended: a worker process is
             killed and replaced, a thread left behind and replaced, a coroutine cancelled and its
-            environment made anew. A ``"serial"`` step cannot be ended.
+            environment made anew. A ``"serial"`` step cannot be ended. The first construction
+            has no deadline; a later one has ten, and ten seconds at least.
         on_fault: ``"raise"`` what goes wrong; ``"restart"`` what died, hangs or raised in a step or
             reset, and go on: its row comes back truncated, with reward 0 and a
             :class:`~agym.Fault` as ``info["fault"]``; or ``"replay"``, the same, but

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from agym.bench import io, overlap, stragglers, throughput
+from agym.bench import io, overlap, soak, stragglers, throughput
 
 EXAMPLES = """Examples:
 
@@ -15,6 +15,8 @@ agym bench io
 agym bench overlap
 
 agym bench stragglers
+
+agym bench soak
 """
 
 app = typer.Typer(help="Measure agym, side by side.", no_args_is_help=True, epilog=EXAMPLES)
@@ -22,6 +24,7 @@ app.command(epilog=throughput.EXAMPLES)(throughput.throughput)
 app.command(epilog=io.EXAMPLES)(io.io)
 app.command(epilog=overlap.EXAMPLES)(overlap.overlap)
 app.command(epilog=stragglers.EXAMPLES)(stragglers.stragglers)
+app.command(epilog=soak.EXAMPLES)(soak.soak)
 
 
 @app.callback()

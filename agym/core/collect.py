@@ -121,9 +121,14 @@ class Collector:
         table = self._table
         rows = self._kept.get(slot)
         if rows is None:
-            plane = table.planes[self._strays.get(slot, self._latest)]
-            rows = [array[slot : slot + 1] for array in plane.observations]
+            return self.row(slot, self._strays.get(slot, self._latest))
         return self._one(rows, table.objects[slot] if table.objects else [])
+
+    def row(self, slot: int, at: int, objects: list[Any] | None = None) -> Any:
+        """The observation of one environment in a plane; object leaves are the latest or given."""
+        table = self._table
+        rows = [array[slot : slot + 1] for array in table.planes[at].observations]
+        return self._one(rows, objects or (table.objects[slot] if table.objects else []))
 
     def _one(self, rows: list[Array], objects: list[Any]) -> Any:
         layout = self._table.observation

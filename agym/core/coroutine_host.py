@@ -14,7 +14,7 @@ import copy
 import inspect
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from typing import Any
 
 from gymnasium.vector import AutoresetMode
@@ -28,8 +28,6 @@ from agym.core.marking import Marker, marked
 from agym.core.operations import NAMES, Extras, Failure, Operation, Revival, Start
 from agym.core.owning import own, own_info
 from agym.core.revival import note_start, restore_start, same_observation
-
-_UNLIMITED = nullcontext()
 
 Tell = Callable[[Operation, int, Extras | None], None]
 
@@ -83,6 +81,7 @@ class CoroutineHost(Host):
         # What the next step of an environment gives that is not where it was.
         self._cut: dict[int, tuple[Any, ...]] = {}
         self._afflictions: dict[int, Affliction] = {}
+        self._turns: dict[int, _Turn] = {}
         # Tasks of environments that were given up, and of their closing.
         self._leftovers: set[asyncio.Task[None]] = set()
         self._over = [False] * n
@@ -117,6 +116,8 @@ class CoroutineHost(Host):
         """Cancel what an environment does; nothing that its task still does counts."""
         task = self._tasks.pop(i, None)
         self._idle[i] = None
+        if i in self._turns:
+            self._turns.pop(i).end()  # it may take no notice
         if task is not None:
             task.cancel()
             self._leave(task)
@@ -142,7 +143,8 @@ class CoroutineHost(Host):
             while not task.cancelling():  # also if the environment took no notice of that
                 if queue:
                     operation, argument = queue.popleft()
-                    async with self._limit or _UNLIMITED:
+                    self._turns[i] = turn = _Turn(self._limit)
+                    async with turn:
                         with self._meter.running(self.first + i, operation.kind):
                             running = self._run(i, operation, argument)
                             if self._marker is not None:
@@ -189,7 +191,8 @@ class CoroutineHost(Host):
         kind = NAMES.get(kind, kind)
         if self._resetting[i]:
             kind, self._resetting[i] = "reset", False
-        return Extras(problems=[self._failure(problem, slot, kind, self._steps[i], action)])
+        step = self._steps[i] + (kind == "step")  # the one that failed was not counted
+        return Extras(problems=[self._failure(problem, slot, kind, step, action)])
 
     async def _step(self, i: int, plane: int, action: Any) -> Extras | None:
         held = self._held[i]
@@ -357,6 +360,27 @@ class CoroutineHost(Host):
             for i, error in sorted(errors.items())
             if error is not None
         ]
+
+
+class _Turn:
+    """One of those that may be busy at once; its end can be brought about by others."""
+
+    def __init__(self, limit: asyncio.Semaphore | None) -> None:
+        self._limit = limit
+        self._held = False
+
+    async def __aenter__(self) -> None:
+        if self._limit is not None:
+            await self._limit.acquire()
+            self._held = True
+
+    async def __aexit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        if self._limit is not None and self._held:
+            self._held = False
+            self._limit.release()
 
 
 async def _close(env: Any) -> None:

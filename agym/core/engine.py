@@ -246,6 +246,7 @@ class Engine(Runner):
                     "restart",
                 )
         self._tickets[ticket.number] = ticket
+        self._be_patient(ticket)
         revivals = dict(zip(ids, self._recovery.restart(ids), strict=True))
         for run in runs(ids):
             each = [revivals[i] for i in run]

@@ -177,9 +177,11 @@ class Death:
         doing = "".join(f"; {what}: {ids}" for what, ids in self._doing())
         running = "" if self.running is None else f"; environment {self.running} was running"
         who = f"worker {self.worker}" + (f" (pid {self.pid})" if self.pid else "")
+        remedy = " All others stay usable; restart() brings these back"
+        if set(self.operations.values()) == {"make"}:
+            remedy = ""
         return WorkerDied(
-            f"{who} died, {self.reason}; it held {held}{doing}{running}."
-            " All others stay usable; restart() brings these back",
+            f"{who} died, {self.reason}; it held {held}{doing}{running}.{remedy}",
             worker=self.worker,
             pid=self.pid,
             exitcode=self.exitcode,

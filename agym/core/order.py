@@ -34,7 +34,7 @@ class Order:
             owner = self._owners[i]
             if owner is not None and owner.kind == "step":
                 found = i
-                if not any(i in ended for ended in owner.ended):
+                if not owner.has_ended(i):
                     return i
             elif any(operation.kind == "step" for operation in self._held.get(i, ())):
                 return i

@@ -131,6 +131,9 @@ class Recovery:
         self._unmade: set[int] = set()
         # Operations of environments that were cancelled: their answers are not waited for.
         self._cancelled: dict[int, int] = {}
+        # What is sent again to an environment once it is remade; and what never will be.
+        self._owed: dict[int, Ticket] = {}
+        self._forfeited: list[Outcome] = []
         self._attend()
 
     def _attend(self) -> None:
@@ -148,6 +151,7 @@ class Recovery:
                 self._bury(problem)
         self._attend()
         if number == FAULT or ticket is None:
+            yield from self._forfeit()
             return
         ids: Ids = tuple(i for i in range(start, stop) if self._cancelled.get(i) != number)
         if ticket.kind == "restart":
@@ -166,6 +170,12 @@ class Recovery:
         for run in runs(ids) if ids else ():
             yield Outcome(number, run.start, run.stop, extras)
             extras = None
+        yield from self._forfeit()
+
+    def _forfeit(self) -> list[Outcome]:
+        """Outcomes in the place of those that will not come."""
+        forfeited, self._forfeited = self._forfeited, []
+        return forfeited
 
     def _note(self, ids: Ids, ticket: Ticket, extras: Extras) -> None:
         """Log what environments were sent, and tell of faults."""
@@ -202,8 +212,8 @@ class Recovery:
                 extras.problems.append(given_up)
                 continue
             again.append(slot)
+            self._owed[slot] = ticket
             self._remake(slot)
-            self._repairs.again(ticket, slot, slot + 1)
         return tuple(i for i in ids if i not in again)
 
     def _remake(self, slot: int) -> None:
@@ -229,6 +239,9 @@ class Recovery:
                     self._remake(i)
                 continue
             self.recovering.discard(i)
+            if i in self._owed:
+                self._repairs.again(self._owed.pop(i), i, i + 1)
+                self.acted = True
             reason = None if extras is None else extras.values.get(i)
             if reason == "":
                 self.pending.pop(i, None)
@@ -253,6 +266,10 @@ class Recovery:
         for i in ids:
             self.pending.pop(i, None)
             self._cancelled.pop(i, None)
+            owed = self._owed.pop(i, None)
+            if owed is not None:
+                extras = Extras(problems=[loss])
+                self._forfeited.append(Outcome(owed.number, i, i + 1, extras))
         self._repairs.rearm()
 
     # ---------------------------------------------------------------- a worker died
@@ -355,19 +372,27 @@ class Recovery:
             self.counts[i] += 1
             self._cancelled[i] = ticket.number
             fault = self.incidents.late(i, ticket, reason)
-            given_up = self._spend(range(i, i + 1), fault)
-            if given_up is not None:
-                yield Outcome(ticket.number, i, i + 1, Extras(problems=[given_up]))
-                continue
-            if not self.policy.tolerant:
-                self._health.mark_unready((i,), "was replaced after a missed deadline")
-            self._remake(i)
-            if self.policy.tolerant and not ticket.expired:
-                self._repairs.again(ticket, i, i + 1)
+            if self.policy.tolerant and not ticket.expired and ticket.kind in ROW_KINDS:
+                self._owed[i] = ticket
             else:
-                yield Outcome(ticket.number, i, i + 1)
-
+                unmade = [Failure(i, "make", reason, "")] if ticket.kind == "remake" else []
+                extras = Extras(problems=[*unmade])
+                self._forfeited.append(Outcome(ticket.number, i, i + 1, extras))
+            if self._spend(range(i, i + 1), fault) is None:
+                if not self.policy.tolerant:
+                    self._health.mark_unready((i,), "was replaced after a missed deadline")
+                self._remake(i)
         self._attend()
+        yield from self._forfeit()
+
+    def overdue(self, ticket: Ticket, reason: str, *, replaceable: bool) -> Iterator[Outcome]:
+        """Not even what is to take another's place comes up."""
+        late = ticket.late()
+        if replaceable:
+            self._unmade.update(map(self._worker_of, late))
+            self.end_workers(late, reason)
+        else:
+            yield from self.force(late, ticket, reason)
 
     def end_workers(self, ids: Iterable[int], reason: str) -> None:
         """End the workers of some environments."""

@@ -51,7 +51,7 @@ from agym.core.stats import Traffic
 from agym.core.ticket import Ticket
 from agym.errors import AgymError, UsageError
 
-# How many deadlines another coroutine environment may take to be made, and how long at least.
+# How many deadlines may pass until what takes another's place is made, and how long at least.
 REMAKE_DEADLINES, REMAKE_SECONDS = 10, 10.0
 
 
@@ -153,6 +153,7 @@ class Runner:
         ticket = Ticket(next(self._numbers), kind, ids)
         if self._timeout is not None:
             ticket.deadline = time.monotonic() + self._timeout
+        if self._timeout is not None or self._recovery.policy.tolerant:
             ticket.ended = []
         if kind == "step" and self.before_step is not None:
             self.before_step(ids)
@@ -232,7 +233,7 @@ class Runner:
             self._arrive(ticket, range(start, stop), extras)
         if ticket.remaining == 0 and ticket is not self._closing:
             self._end(ticket)
-        elif ticket.deadline is not None or ticket.suspended:
+        elif ticket.ended is not None:
             ticket.ended.append(range(start, stop))
 
     def _end(self, ticket: Ticket) -> None:
@@ -361,10 +362,13 @@ class Runner:
         """A deadline has passed: the call fails, or what keeps it waiting is replaced, or both."""
         recovery = self._recovery
         late = recovery.late(ticket)
-        if ticket.kind == "remake":  # not even another one comes up in its place
+        if ticket.kind in ("remake", "restart"):
             ticket.deadline = None
-            if self._executor.replaceable:
-                recovery.end_workers(ticket.ids, "does not react")
+            reason = f"did not come up within {self._patience:g} s"
+            replaceable = self._executor.replaceable
+            for outcome in recovery.overdue(ticket, reason, replaceable=replaceable):
+                self._account(outcome)
+            self.poll()
             return
         if not late:  # it waits for what is being replaced
             ticket.suspend()
@@ -384,7 +388,7 @@ class Runner:
     def _give_up(self, ticket: Ticket) -> None:
         """A deadline has passed: those that were in time go on, and nobody waits for the others."""
         if ticket.ready is None:
-            for ids in ticket.ended:
+            for ids in ticket.ended or ():
                 self._free(ticket, ids, ticket.extras)
         else:
             self._sent.drop(ticket.late(), ticket.ready, ticket.error)
@@ -419,12 +423,20 @@ class Runner:
         ticket = Ticket(next(self._numbers), kind, ids)
         self._tickets[ticket.number] = ticket
         ticket.operation = Operation(ticket.number, kind, ids[0], ids[-1] + 1, each=each)
-        if kind == "remake" and self._timeout is not None and self.coroutines:
-            limit = max(REMAKE_SECONDS, REMAKE_DEADLINES * self._timeout)
-            ticket.deadline, ticket.ended = time.monotonic() + limit, []
+        if kind in ("remake", "restart"):
+            self._be_patient(ticket)
         if kind not in ("restart", "spare"):  # these come with the worker itself
             self._executor.submit(ticket.operation)
         return ticket.number
+
+    def _be_patient(self, ticket: Ticket) -> None:
+        """Give what takes another's place a deadline too: to be made takes longer than a step."""
+        if self._timeout is not None:
+            ticket.deadline, ticket.ended = time.monotonic() + self._patience, []
+
+    @property
+    def _patience(self) -> float:
+        return max(REMAKE_SECONDS, REMAKE_DEADLINES * (self._timeout or 0.0))
 
     def replace_worker(self, worker: int, number: int) -> None:
         """Put another worker in the place of one."""
@@ -454,7 +466,11 @@ class Runner:
 
     def last_observation(self, slot: int) -> Any:
         """The last known observation of an environment."""
-        return self._collector.last(slot)
+        ticket = self._order.owner(slot)
+        if ticket is None or ticket.ready is not None or not ticket.has_ended(slot):
+            return self._collector.last(slot)
+        objects = {} if ticket.extras is None else ticket.extras.objects
+        return self._collector.row(slot, ticket.plane, objects.get(slot))
 
     def in_flight(self, slot: int) -> Ticket | None:
         """The step or reset that an environment is doing."""

@@ -24,7 +24,7 @@ class Ticket:
         done: The result or the error is there.
         error: What to raise instead of giving a result.
         expired: It is done because its deadline has passed.
-        ended: Which environments have ended, if there is a deadline.
+        ended: Which environments have ended, where it may matter who is late.
         deadline: ``time.monotonic()`` at which the call times out, ``None`` for never.
         about: Whose observations its result has (of a reset).
         plane: Which plane of the slot table takes its rows.
@@ -42,7 +42,7 @@ class Ticket:
     about: Ids = ()
     plane = 0
     deadline: float | None = None
-    ended: list[range] = []  # noqa: RUF012 - replaced, where there is a deadline
+    ended: list[range] | None = None
     ready: Ready | None = None
     operation = Operation(OPEN, "make", 0, 0)
     followed = 0
@@ -91,7 +91,11 @@ class Ticket:
         self.deadline = None
         self.suspended = True
 
+    def has_ended(self, env_id: int) -> bool:
+        """Whether an environment has ended, as far as that is kept."""
+        return any(env_id in ids for ids in self.ended or ())
+
     def late(self) -> list[int]:
         """The environments that have not ended; known only if there is a deadline."""
-        ended = {i for ids in self.ended for i in ids}
+        ended = {i for ids in self.ended or () for i in ids}
         return [i for i in self.ids if i not in ended]

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import copy
+import os
 import threading
+import time
 from typing import Any
 
 import gymnasium
 from gymnasium import Space
+
+from agym.core.affliction import Affliction
 
 
 class RandomEnv(gymnasium.Env[Any, Any]):
@@ -115,3 +119,140 @@ class FaultyEnv(gymnasium.Env[Any, Any]):
     def _do(self, operation: str) -> None:
         if operation == self.fail_in:
             raise RuntimeError(f"told to fail in {operation}")
+
+
+class CounterEnv(gymnasium.Env[Any, Any]):
+    """Observes its own step count, so that a transition that is lost or told twice is seen.
+
+    The reward is the count, too. Episodes end after 2 to ``2 * length`` steps, as it is drawn at
+    their reset: terminated if that number is even, else truncated.
+    """
+
+    observation_space = gymnasium.spaces.Discrete(2**31)
+    action_space = gymnasium.spaces.Discrete(2)
+    metadata = {"render_modes": ["ansi"]}  # noqa: RUF012
+
+    def __init__(
+        self,
+        *,
+        length: int = 50,
+        seconds: float = 0.0,
+        informs: bool = False,
+        leaks: int = 0,
+        render_mode: str | None = "ansi",
+    ) -> None:
+        """Say how to be.
+
+        Args:
+            length: How many steps an episode has on average.
+            seconds: How long a step sleeps.
+            informs: Whether every info tells the count and the action.
+            leaks: How many bytes each episode leaves behind.
+            render_mode: ``"ansi"`` or ``None``.
+        """
+        self.render_mode = render_mode
+        self.steps = 0
+        self._length = length
+        self._seconds = seconds
+        self._informs = informs
+        self._leaks = leaks
+        self._leaked: list[bytes] = []
+        self._end = 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[int, dict[str, Any]]:
+        """Begin again at 0."""
+        super().reset(seed=seed)
+        self.steps = 0
+        self._end = int(self.np_random.integers(2, 2 * self._length + 1))
+        self._leak(self._leaks)
+        return 0, {"count": 0} if self._informs else {}
+
+    def step(self, action: Any) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        """Count."""
+        if self._seconds:
+            time.sleep(self._seconds)
+        self.steps += 1
+        done = self.steps == self._end
+        info = {"count": self.steps, "action": int(action)} if self._informs else {}
+        odd = self._end % 2 == 1
+        return self.steps, float(self.steps), done and not odd, done and odd, info
+
+    def render(self) -> str:
+        """Tell the count."""
+        return f"step {self.steps}"
+
+    def _leak(self, size: int) -> None:
+        self._leaked.append(b"\1" * size)
+
+
+class ChaoticEnv(CounterEnv):
+    """Counts, and crashes its process, hangs, raises or leaks at random.
+
+    All is drawn from its own random stream, so it is a function of its seed and number of steps.
+    With a ``diary`` it writes down what it is about to do, a line ``name deed`` each, for whoever
+    has to find out afterwards.
+    """
+
+    def __init__(
+        self,
+        *,
+        crash: float = 0.0,
+        hang: float = 0.0,
+        error: float = 0.0,
+        leak: float = 0.0,
+        size: int = 1_000_000,
+        name: str = "",
+        diary: str | None = None,
+        **how: Any,
+    ) -> None:
+        """Say what happens how often.
+
+        Args:
+            crash: Probability per step that the process ends: exits or segfaults, in turn.
+            hang: That the step does not come back for an hour.
+            error: That it raises.
+            leak: That it leaves ``size`` bytes behind.
+            size: See ``leak``.
+            name: What the diary calls it.
+            diary: A file, which several may share.
+            **how: See :class:`CounterEnv`.
+        """
+        super().__init__(**how)
+        self._chances = {"crash": crash, "hang": hang, "error": error, "leak": leak}
+        self._size = size
+        self._name = name
+        self._diary = diary
+
+    def step(self, action: Any) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        """Count, or do something else.
+
+        Raises:
+            ChaosError: At random.
+        """
+        draw = self.np_random.random()
+        for deed, chance in self._chances.items():
+            if draw < chance:
+                self._do(deed)
+                break
+            draw -= chance
+        return super().step(action)
+
+    def _do(self, deed: str) -> None:
+        self._note(deed)
+        if deed == "leak":
+            self._leak(self._size)
+        elif deed == "crash":
+            Affliction("exit" if self.steps % 2 else "segfault").strike()
+        else:
+            Affliction(deed).strike()
+
+    def _note(self, deed: str) -> None:
+        if self._diary is not None:
+            # In one write, since others write there too and this may be the last.
+            file = os.open(self._diary, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            try:
+                os.write(file, f"{self._name} {deed}\n".encode())
+            finally:
+                os.close(file)
