@@ -195,14 +195,14 @@ class CoroutineHost(Host):
         return Extras(problems=[self._failure(problem, slot, kind, step, action)])
 
     async def _step(self, i: int, plane: int, action: Any) -> Extras | None:
+        if i in self._afflictions:
+            await self._afflictions.pop(i).strike_later()
         held = self._held[i]
         if held is not None:
             return self._store(i, plane, held)
         if self._over[i]:
             observation, info = await self._begin_again(i)
             return self._store(i, plane, (observation, 0.0, False, False, info))
-        if i in self._afflictions:
-            await self._afflictions.pop(i).strike_later()
         cut = self._cut.pop(i, None)
         if cut is not None and cut[0] is None:
             raise RuntimeError("it was replaced: reset it first")
@@ -298,6 +298,7 @@ class CoroutineHost(Host):
         self._held[i], self._over[i], self._resetting[i] = None, False, False
         self._steps[i] = 0
         self._cut.pop(i, None)
+        self._afflictions.pop(i, None)
         reason = None
         if revival.start is not None:
             reason = await self._replay(i, revival, revival.start)

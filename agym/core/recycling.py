@@ -70,6 +70,9 @@ class Movers(Protocol):
     def prepare(self, worker: int, number: int) -> None:
         """Start a spare for a worker."""
 
+    def discard(self, worker: int) -> None:
+        """End a spare that took nothing over."""
+
     def move(self, worker: int, slot: int, *, back: bool = False) -> None:
         """What is sent to an environment from now on goes to the spare."""
 
@@ -158,6 +161,7 @@ class Recycling:
     def _prepared(self, worker: int, problems: Sequence[Any]) -> None:
         for problem in problems:
             self.forget(worker)
+            self._movers.discard(worker)
             if isinstance(problem, Failure):
                 self._movers.warn(f"worker {worker} cannot be recycled: {problem.error}")
             return

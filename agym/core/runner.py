@@ -76,6 +76,7 @@ class Runs(Protocol):
     def end_worker(self, worker: int, reason: str) -> None: ...
     def replace_worker(self, worker: int, number: int) -> None: ...
     def prepare(self, worker: int, number: int) -> None: ...
+    def discard(self, worker: int) -> None: ...
     def move(self, worker: int, slot: int, *, back: bool = False) -> None: ...
     def finish(self, worker: int) -> None: ...
     def close(self) -> None: ...
@@ -349,8 +350,8 @@ class Runner:
         now = time.monotonic()
         waiting = [t for t in self._all_tickets() if t.deadline is not None and not t.done]
         for ticket in waiting:
-            assert ticket.deadline is not None
-            if ticket.deadline > now or ticket.done:
+            # One that was missed may have ended or suspended another.
+            if ticket.deadline is None or ticket.deadline > now or ticket.done:
                 continue
             if ticket.kind == "recv":
                 ticket.finish()
@@ -509,6 +510,10 @@ class Runner:
     def prepare(self, worker: int, number: int) -> None:
         """Start a spare for a worker."""
         self._executor.prepare(worker, number)
+
+    def discard(self, worker: int) -> None:
+        """End a spare that took nothing over."""
+        self._executor.discard(worker)
 
     def move(self, worker: int, slot: int, *, back: bool = False) -> None:
         """What is sent to an environment from now on goes to the spare."""

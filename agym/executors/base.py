@@ -155,6 +155,10 @@ class Executor(ABC):
         """Start a spare for a worker; the outcome has the number given."""
         raise NotImplementedError
 
+    def discard(self, worker: int) -> None:
+        """End a spare that took nothing over."""
+        raise NotImplementedError
+
     def move(self, worker: int, slot: int, *, back: bool = False) -> None:
         """What is submitted for an environment from now on goes to the spare, or back."""
         raise NotImplementedError

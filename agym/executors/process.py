@@ -141,6 +141,10 @@ class ProcessExecutor(Executor):
         self._spares[worker] = self._another(worker, number)
         self._survey()
 
+    def discard(self, worker: int) -> None:
+        """End a spare that took nothing over."""
+        self._discard_spare(worker)
+
     def move(self, worker: int, slot: int, *, back: bool = False) -> None:
         """What is submitted for an environment from now on goes to the spare."""
         moved = self._moved.setdefault(worker, set())

@@ -79,6 +79,7 @@ class FakeExecutor:
 
     replace_worker: Any = end_worker
     prepare: Any = end_worker
+    discard: Any = end_worker
     move: Any = end_worker
     finish: Any = end_worker
 
