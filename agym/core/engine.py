@@ -13,10 +13,10 @@ from typing import Any
 from agym.core.actions import write_actions
 from agym.core.arguments import Ids, parse_env_ids, parse_seeds, runs, take_mask
 from agym.core.forks import disown_in_forks
+from agym.core.mending import Mending
 from agym.core.operations import CLOSE, OPEN, Operation
 from agym.core.ready import Ready
 from agym.core.results import Batch
-from agym.core.runner import Runner
 from agym.core.sent import Receiver
 from agym.core.stats import Stats
 from agym.core.ticket import Ticket
@@ -34,7 +34,7 @@ GRACE_SECONDS = (5.0, 1.0, 1.0)
 HURRIED_SECONDS = (1.0, 0.3, 0.3)
 
 
-class Engine(Runner):
+class Engine(Mending):
     """Runs ``num_envs`` environments on one executor, for a face.
 
     Attributes:
@@ -261,7 +261,11 @@ class Engine(Runner):
         self.poll()
         recovery = self._recovery
         return self._traffic.read(
-            self.table.gauges, self.ranges, self._executor.pids, recovery.counts, recovery.restarts
+            self.table.gauges,
+            self._executor.ranges,
+            self._executor.pids,
+            recovery.counts,
+            recovery.restarts,
         )
 
     @property

@@ -44,6 +44,14 @@ class Order:
         """The ticket whose step or reset an environment is doing."""
         return self._owners[slot]
 
+    def held(self, ticket: Ticket) -> set[int]:
+        """The environments whose part of a ticket still waits for a row."""
+        return {
+            i
+            for i in ticket.ids
+            if any(operation.number == ticket.number for operation in self._held.get(i, ()))
+        }
+
     def seize(self, slot: int, ticket: Ticket) -> bool:
         """Take the row of an environment that has nothing to do."""
         if self._owners[slot] is not None or slot in self._held:

@@ -14,7 +14,7 @@ where it was, so its step is a step.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -62,6 +62,17 @@ class FaultPolicy:
         return self.on_fault == "replay" or self.capsule_dir is not None
 
 
+class Workers(Protocol):
+    """What recovery needs of an executor; see :class:`agym.executors.base.Executor`."""
+
+    @property
+    def ranges(self) -> Sequence[range]: ...
+    @property
+    def replaceable(self) -> bool: ...
+    def end_worker(self, worker: int, reason: str) -> None: ...
+    def replace_worker(self, worker: int, number: int) -> None: ...
+
+
 class Repairs(Witness, Protocol):
     """What recovery needs of the engine."""
 
@@ -75,18 +86,8 @@ class Repairs(Witness, Protocol):
     def coroutines(self) -> bool:
         """Whether they are coroutine environments."""
 
-    @property
-    def ranges(self) -> Sequence[range]:
-        """The environments of each worker."""
-
     def order(self, kind: str, ids: Ids, each: list[Any] | None = None) -> int:
         """Begin an operation of our own, ahead of all that waits; gives its number."""
-
-    def replace_worker(self, worker: int, number: int) -> None:
-        """Put another worker in the place of one."""
-
-    def end_worker(self, worker: int, reason: str) -> None:
-        """End a worker by force."""
 
     def again(self, ticket: Ticket, start: int, stop: int) -> None:
         """Send a part of a ticket's operation once more."""
@@ -110,18 +111,23 @@ class Recovery:
         restarts: How often each worker was replaced.
         attentive: Also outcomes without anything special are to be looked at.
         acted: Something was sent while outcomes were looked at.
+        on_replace: Called with the index of a worker that is about to be replaced.
     """
 
-    def __init__(self, policy: FaultPolicy, health: Health, repairs: Repairs) -> None:
+    def __init__(
+        self, policy: FaultPolicy, health: Health, repairs: Repairs, workers: Workers
+    ) -> None:
         """Begin with nothing wrong."""
         self.policy = policy
         self.recovering: set[int] = set()
         self.pending: dict[int, Fault] = {}
         self.counts = [0] * repairs.num_envs
-        self.restarts = [0] * len(repairs.ranges)
+        self.restarts = [0] * len(workers.ranges)
         self.acted = False
+        self.on_replace: Callable[[int], object] = int
         self._health = health
         self._repairs = repairs
+        self._workers = workers
         self._budget = Budget(policy.max_restarts, policy.restart_window)
         self._log = ActionLog(policy.replay_limit) if policy.logged else None
         self.incidents = Incidents(policy.capsule_dir, self._log, repairs)
@@ -306,17 +312,18 @@ class Recovery:
 
     def _replace(self, worker: int, suspects: set[int]) -> None:
         """Put a worker in the place of one, with environments that take over or begin again."""
-        ids = self._repairs.ranges[worker]
+        ids = self._workers.ranges[worker]
         self.acted = True
         self.restarts[worker] += 1
         self._dead.discard(worker)
+        self.on_replace(worker)
         if not self._repairs.opened:
-            self._repairs.replace_worker(worker, OPEN)
+            self._workers.replace_worker(worker, OPEN)
             return
         self.recovering.update(ids)
         if not self.policy.tolerant:
             self._health.mark_unready(ids, "was replaced after a missed deadline")
-        self._repairs.replace_worker(worker, self._repairs.order("restart", ids))
+        self._workers.replace_worker(worker, self._repairs.order("restart", ids))
         revivals = [self._revival(i, anew=False, replay=i not in suspects) for i in ids]
         self._repairs.order("remake", ids, revivals)
         for i in self._health.retired.intersection(ids):
@@ -351,17 +358,13 @@ class Recovery:
             if isinstance(failure, Failure):
                 worker = self._worker_of(failure.env_id)
                 self._unmade.add(worker)
-                self._repairs.end_worker(worker, f"could not be made again: {failure.error}")
+                self._workers.end_worker(worker, f"could not be made again: {failure.error}")
                 self.acted = True
 
     def _worker_of(self, slot: int) -> int:
-        return next(k for k, ids in enumerate(self._repairs.ranges) if slot in ids)
+        return next(k for k, ids in enumerate(self._workers.ranges) if slot in ids)
 
     # ---------------------------------------------------------------- a deadline passed
-
-    def late(self, ticket: Ticket) -> list[int]:
-        """The environments that keep a ticket waiting, but for those that are being replaced."""
-        return [i for i in ticket.late() if i not in self.recovering]
 
     def force(self, late: Iterable[int], ticket: Ticket, reason: str) -> Iterator[Outcome]:
         """End what does not come back; gives outcomes in the place of those that will not come."""
@@ -385,10 +388,10 @@ class Recovery:
         self._attend()
         yield from self._forfeit()
 
-    def overdue(self, ticket: Ticket, reason: str, *, replaceable: bool) -> Iterator[Outcome]:
+    def overdue(self, ticket: Ticket, reason: str) -> Iterator[Outcome]:
         """Not even what is to take another's place comes up."""
         late = ticket.late()
-        if replaceable:
+        if self._workers.replaceable:
             self._unmade.update(map(self._worker_of, late))
             self.end_workers(late, reason)
         else:
@@ -397,8 +400,8 @@ class Recovery:
     def end_workers(self, ids: Iterable[int], reason: str) -> None:
         """End the workers of some environments."""
         for worker in sorted({self._worker_of(i) for i in ids}):
-            self.recovering.update(self._repairs.ranges[worker])
-            self._repairs.end_worker(worker, reason)
+            self.recovering.update(self._workers.ranges[worker])
+            self._workers.end_worker(worker, reason)
         self._attend()
 
     # ---------------------------------------------------------------- on request
@@ -408,9 +411,10 @@ class Recovery:
         workers = {self._worker_of(i) for i in ids}
         dead = workers & self._dead
         for worker in sorted(dead):
-            span = self._repairs.ranges[worker]
+            span = self._workers.ranges[worker]
             self.restarts[worker] += 1
-            self._repairs.replace_worker(worker, self._repairs.order("restart", span))
+            self.on_replace(worker)
+            self._workers.replace_worker(worker, self._repairs.order("restart", span))
         self._dead -= dead
         for run in runs(ids):
             self._budget.clear(run)
@@ -446,7 +450,7 @@ class Recovery:
 
     def whole(self, ids: Ids) -> Ids:
         """Environments, and all that died with them."""
-        dead = [self._repairs.ranges[worker] for worker in self._dead]
+        dead = [self._workers.ranges[worker] for worker in self._dead]
         with_them = {i for span in dead if set(span).intersection(ids) for i in span}
         return tuple(sorted({*ids, *with_them} - self._health.retired))
 

@@ -24,6 +24,7 @@ import psutil
 
 from agym.core.arguments import Ids
 from agym.core.operations import Failure, Revival
+from agym.core.recovery import Recovery
 from agym.core.ticket import Ticket
 
 # Memory is not looked at more often than this.
@@ -40,20 +41,25 @@ class RecyclePolicy:
     rss_mb: float | None = None
 
 
+class Spares(Protocol):
+    """What recycling needs of an executor; see :class:`agym.executors.base.Executor`."""
+
+    @property
+    def ranges(self) -> Sequence[range]: ...
+    @property
+    def pids(self) -> Sequence[int | None]: ...
+    def prepare(self, worker: int, number: int) -> None: ...
+    def discard(self, worker: int) -> None: ...
+    def move(self, worker: int, slot: int, *, back: bool = False) -> None: ...
+    def finish(self, worker: int) -> None: ...
+
+
 class Movers(Protocol):
     """What recycling needs of the engine."""
 
     @property
     def autoreset(self) -> str:
         """What follows an episode's end."""
-
-    @property
-    def ranges(self) -> Sequence[range]:
-        """The environments of each worker."""
-
-    @property
-    def pids(self) -> Sequence[int | None]:
-        """The process of each worker."""
 
     def order(self, kind: str, ids: Ids, each: list[Any] | None = None) -> int:
         """Begin an operation of our own, ahead of all that waits; gives its number."""
@@ -67,35 +73,18 @@ class Movers(Protocol):
     def let_go(self, slot: int, number: int) -> None:
         """Let it go on."""
 
-    def prepare(self, worker: int, number: int) -> None:
-        """Start a spare for a worker."""
-
-    def discard(self, worker: int) -> None:
-        """End a spare that took nothing over."""
-
-    def move(self, worker: int, slot: int, *, back: bool = False) -> None:
-        """What is sent to an environment from now on goes to the spare."""
-
-    def finish(self, worker: int) -> None:
-        """The spare is the worker now."""
-
-    def takeover(self, slot: int) -> Revival:
-        """What the new environment takes over, whatever comes next."""
-
-    def not_taken_over(self, failure: Failure) -> None:
-        """The new environment failed; the old one is gone."""
-
-    def warn(self, notice: str) -> None:
-        """Warn the caller."""
-
 
 class Recycling:
     """Moves environments from workers to their spares."""
 
-    def __init__(self, policy: RecyclePolicy, movers: Movers) -> None:
+    def __init__(
+        self, policy: RecyclePolicy, movers: Movers, spares: Spares, recovery: Recovery
+    ) -> None:
         """Begin with workers that are new."""
         self._policy = policy
         self._movers = movers
+        self._spares = spares
+        self._recovery = recovery
         self._episodes: dict[int, int] = {}
         # The workers with a spare: whether that is ready.
         self._ready: dict[int, bool] = {}
@@ -117,9 +106,11 @@ class Recycling:
             if self._due(worker, slot):
                 self._ready[worker] = False
                 self._moved[worker] = set()
-                ids = self._movers.ranges[worker]
-                self._movers.prepare(worker, self._movers.order("spare", ids))
+                ids = self._spares.ranges[worker]
+                self._spares.prepare(worker, self._movers.order("spare", ids))
         elif self._ready[worker] and slot not in self._moved[worker]:
+            if slot in self._recovery.recovering or slot in self._recovery.pending:
+                return
             number = self._movers.order("depart", (slot,))
             if self._movers.seize(slot, number):
                 self._holders[slot] = number, plane
@@ -134,7 +125,7 @@ class Recycling:
         self._looked[worker] = now
         try:
             return bool(
-                psutil.Process(self._movers.pids[worker]).memory_info().rss > policy.rss_mb * 1e6
+                psutil.Process(self._spares.pids[worker]).memory_info().rss > policy.rss_mb * 1e6
             )
         except psutil.Error:  # it is gone, which is noticed elsewhere
             return False
@@ -161,19 +152,21 @@ class Recycling:
     def _prepared(self, worker: int, problems: Sequence[Any]) -> None:
         for problem in problems:
             self.forget(worker)
-            self._movers.discard(worker)
+            self._spares.discard(worker)
             if isinstance(problem, Failure):
-                self._movers.warn(f"worker {worker} cannot be recycled: {problem.error}")
+                self._recovery.incidents.notices.append(
+                    f"worker {worker} cannot be recycled: {problem.error}"
+                )
             return
         self._ready[worker] = True
 
     def _hand_over(self, worker: int, slot: int, start: Any) -> None:
         """The old environment has said where it is."""
-        revival = self._movers.takeover(slot)
+        revival = self._recovery.takeover(slot)
         over = None
         if self._movers.autoreset != "same_step":
             over = self._movers.ended_with(slot, self._holders[slot][1])
-        self._movers.move(worker, slot)
+        self._spares.move(worker, slot)
         each = [Revival(False, revival.seed, None, revival.options, revival.episode,
                         revival.observation, start, (), over)]  # fmt: skip
         self._movers.order("takeover", (slot,), each)
@@ -182,21 +175,22 @@ class Recycling:
         """The new environment is in place, or is not."""
         for problem in problems:
             if isinstance(problem, Failure):
-                self._movers.not_taken_over(problem)
+                self._recovery.mend(problem)
         if reason:
-            self._movers.move(worker, slot, back=True)
+            self._spares.move(worker, slot, back=True)
         else:
             self._moved[worker].add(slot)
         self._let_go(slot)
-        if len(self._moved[worker]) == len(self._movers.ranges[worker]):
-            self._movers.finish(worker)
+        if len(self._moved[worker]) == len(self._spares.ranges[worker]):
+            self._spares.finish(worker)
+            self._recovery.restarts[worker] += 1
             self.forget(worker)
 
     def forget(self, worker: int) -> None:
         """A worker is a new one."""
         self._ready.pop(worker, None)
         self._moved.pop(worker, None)
-        for slot in self._movers.ranges[worker]:
+        for slot in self._spares.ranges[worker]:
             self._episodes.pop(slot, None)
 
     def _let_go(self, slot: int) -> None:
@@ -205,4 +199,4 @@ class Recycling:
             self._movers.let_go(slot, held[0])
 
     def _worker_of(self, slot: int) -> int:
-        return next(k for k, ids in enumerate(self._movers.ranges) if slot in ids)
+        return next(k for k, ids in enumerate(self._spares.ranges) if slot in ids)

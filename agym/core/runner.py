@@ -36,23 +36,18 @@ from agym.core.operations import (
     Failure,
     Operation,
     Outcome,
-    Revival,
 )
 from agym.core.order import Order
-from agym.core.owning import own
 from agym.core.ready import Ready
-from agym.core.recovery import FaultPolicy, Recovery
+from agym.core.recovery import Recovery
 from agym.core.recycling import KINDS as RECYCLING_KINDS
-from agym.core.recycling import RecyclePolicy, Recycling
+from agym.core.recycling import Recycling
 from agym.core.rows import Rows
 from agym.core.sent import Sent
 from agym.core.slots import SlotTable
 from agym.core.stats import Traffic
 from agym.core.ticket import Ticket
 from agym.errors import AgymError, UsageError
-
-# How many deadlines may pass until what takes another's place is made, and how long at least.
-REMAKE_DEADLINES, REMAKE_SECONDS = 10, 10.0
 
 
 class Runs(Protocol):
@@ -99,6 +94,8 @@ class Runner:
 
     description: Description
     table: SlotTable
+    _recovery: Recovery
+    _recycling: Recycling | None = None
     before_step: Callable[[Ids], None] | None = None
 
     def __init__(
@@ -109,8 +106,6 @@ class Runner:
         autoreset: AutoresetMode,
         timeout: float | None = None,
         copy: bool = True,
-        policy: FaultPolicy | None = None,
-        recycle: RecyclePolicy | None = None,
     ) -> None:
         """Nothing starts before :meth:`open`.
 
@@ -120,8 +115,6 @@ class Runner:
             autoreset: What follows an episode's end.
             timeout: Deadline of one operation, in seconds.
             copy: Give batches away; else views of a plane.
-            policy: What is done about faults.
-            recycle: When workers are replaced that did nothing wrong.
         """
         self.num_envs = num_envs
         self.autoreset = name_of(autoreset)
@@ -138,8 +131,6 @@ class Runner:
         self._health = Health(num_envs)
         self._sent = Sent()
         self._traffic = Traffic()
-        self._recycling = None if recycle is None else Recycling(recycle, self)
-        self._recovery = Recovery(policy or FaultPolicy(), self._health, self)
 
     # ---------------------------------------------------------------- dispatch
 
@@ -249,7 +240,7 @@ class Runner:
         elif ticket.kind == "step":
             value = self._collector.step(ticket)
             if ticket.followed:
-                self._traffic.settle(ticket, self.table.gauges, self.ranges)
+                self._traffic.settle(ticket, self.table.gauges, self._executor.ranges)
         elif ticket.kind == "reset":
             value = self._collector.reset(ticket)
         elif ticket.kind == "make":
@@ -277,8 +268,15 @@ class Runner:
         for part in self._order.release(ticket, ids, self._tickets):
             waiting = self._tickets.get(part.number)
             if waiting is not None:
+                self._resume(waiting)
                 with suppress(Exception):  # it is the error of the ticket that waited
                     self._submit(part, waiting)
+
+    def _resume(self, ticket: Ticket) -> None:
+        """Set a deadline anew that was suspended."""
+        if ticket.suspended and self._timeout is not None:
+            ticket.suspended = False
+            ticket.deadline = time.monotonic() + self._timeout
 
     def _free(self, ticket: Ticket, ids: Ids, extras: Extras | None) -> None:
         """Environments that have ended need not wait for the others of their ticket."""
@@ -339,199 +337,5 @@ class Runner:
         self._traffic.opened = time.monotonic()
         return None
 
-    def expire(self) -> float | None:
-        """Let tickets whose deadline has passed time out.
-
-        Returns:
-            Seconds until the next deadline, ``None`` if there is none.
-        """
-        if self._timeout is None and not self._sent.receivers:
-            return None
-        now = time.monotonic()
-        waiting = [t for t in self._all_tickets() if t.deadline is not None and not t.done]
-        for ticket in waiting:
-            # One that was missed may have ended or suspended another.
-            if ticket.deadline is None or ticket.deadline > now or ticket.done:
-                continue
-            if ticket.kind == "recv":
-                ticket.finish()
-            else:
-                self._miss(ticket)
-        return min((t.deadline - now for t in waiting if t.deadline and not t.done), default=None)
-
-    def _miss(self, ticket: Ticket) -> None:
-        """A deadline has passed: the call fails, or what keeps it waiting is replaced, or both."""
-        recovery = self._recovery
-        late = recovery.late(ticket)
-        if ticket.kind in ("remake", "restart"):
-            ticket.deadline = None
-            reason = f"did not come up within {self._patience:g} s"
-            replaceable = self._executor.replaceable
-            for outcome in recovery.overdue(ticket, reason, replaceable=replaceable):
-                self._account(outcome)
-            self.poll()
-            return
-        if not late:  # it waits for what is being replaced
-            ticket.suspend()
-            return
-        forceable = self._executor.replaceable or self.coroutines
-        if forceable and recovery.policy.tolerant and ticket.kind in ROW_KINDS:
-            ticket.suspend()
-        else:
-            ticket.expire()
-            self._give_up(ticket)
-        if forceable:
-            reason = f"missed the deadline of {ticket.kind} ({self._timeout:g} s)"
-            for outcome in recovery.force(late, ticket, reason):
-                self._account(outcome)
-            self.poll()
-
-    def _give_up(self, ticket: Ticket) -> None:
-        """A deadline has passed: those that were in time go on, and nobody waits for the others."""
-        if ticket.ready is None:
-            for ids in ticket.ended or ():
-                self._free(ticket, ids, ticket.extras)
-        else:
-            self._sent.drop(ticket.late(), ticket.ready, ticket.error)
-
     def _all_tickets(self) -> list[Ticket]:
         return [*self._tickets.values(), *(receiver.ticket for receiver in self._sent.receivers)]
-
-    # ---------------------------------------------------------------- repairs
-
-    @property
-    def opened(self) -> bool:
-        """Whether the environments are made."""
-        return hasattr(self, "table")
-
-    @property
-    def coroutines(self) -> bool:
-        """Whether they are coroutine environments."""
-        return self.description.coroutines
-
-    @property
-    def ranges(self) -> Sequence[range]:
-        """The environments of each worker."""
-        return self._executor.ranges
-
-    @property
-    def factories(self) -> Sequence[Factory]:
-        """What makes each environment."""
-        return self._executor.factories
-
-    def order(self, kind: str, ids: Ids, each: list[Any] | None = None) -> int:
-        """Begin an operation of our own on neighbours, ahead of all that waits."""
-        ticket = Ticket(next(self._numbers), kind, ids)
-        self._tickets[ticket.number] = ticket
-        ticket.operation = Operation(ticket.number, kind, ids[0], ids[-1] + 1, each=each)
-        if kind in ("remake", "restart"):
-            self._be_patient(ticket)
-        if kind not in ("restart", "spare"):  # these come with the worker itself
-            self._executor.submit(ticket.operation)
-        return ticket.number
-
-    def _be_patient(self, ticket: Ticket) -> None:
-        """Give what takes another's place a deadline too: to be made takes longer than a step."""
-        if self._timeout is not None:
-            ticket.deadline, ticket.ended = time.monotonic() + self._patience, []
-
-    @property
-    def _patience(self) -> float:
-        return max(REMAKE_SECONDS, REMAKE_DEADLINES * (self._timeout or 0.0))
-
-    def replace_worker(self, worker: int, number: int) -> None:
-        """Put another worker in the place of one."""
-        if self._recycling is not None:
-            self._recycling.forget(worker)
-        self._executor.replace_worker(worker, number)
-
-    def end_worker(self, worker: int, reason: str) -> None:
-        """End a worker by force."""
-        self._executor.end_worker(worker, reason)
-
-    def again(self, ticket: Ticket, start: int, stop: int) -> None:
-        """Send a part of a ticket's operation once more."""
-        each = ticket.operation.each
-        if each is not None:
-            each = [each[ticket.ids.index(i)] for i in range(start, stop)]
-        if ticket.deadline is not None:
-            ticket.suspend()
-        self._submit(ticket.operation._replace(start=start, stop=stop, each=each), ticket)
-
-    def rearm(self) -> None:
-        """Set the deadlines anew that were suspended."""
-        for ticket in self._tickets.values():
-            if ticket.suspended and self._timeout is not None:
-                ticket.suspended = False
-                ticket.deadline = time.monotonic() + self._timeout
-
-    def last_observation(self, slot: int) -> Any:
-        """The last known observation of an environment."""
-        ticket = self._order.owner(slot)
-        if ticket is None or ticket.ready is not None or not ticket.has_ended(slot):
-            return self._collector.last(slot)
-        objects = {} if ticket.extras is None else ticket.extras.objects
-        return self._collector.row(slot, ticket.plane, objects.get(slot))
-
-    def in_flight(self, slot: int) -> Ticket | None:
-        """The step or reset that an environment is doing."""
-        return self._order.owner(slot)
-
-    def action(self, slot: int, ticket: Ticket) -> Any:
-        """The action of an environment in a step, in the form that it takes."""
-        each = ticket.operation.each
-        part = each and [each[ticket.ids.index(slot)]]
-        return own(self._rows.actions(slot, slot + 1, part)[0])
-
-    # ---------------------------------------------------------------- recycling
-
-    @property
-    def pids(self) -> Sequence[int | None]:
-        """The process of each worker."""
-        return self._executor.pids
-
-    def ended_with(self, slot: int, plane: int) -> tuple[bool, bool]:
-        """The flags of an environment's row."""
-        row = self.table.planes[plane]
-        return bool(row.terminated[slot]), bool(row.truncated[slot])
-
-    def seize(self, slot: int, number: int) -> bool:
-        """Hold back what an environment is to do next, unless it has begun."""
-        if slot in self._recovery.recovering or slot in self._recovery.pending:
-            return False
-        return self._order.seize(slot, self._tickets[number])
-
-    def let_go(self, slot: int, number: int) -> None:
-        """Let it go on."""
-        holder = self._order.owner(slot)
-        if holder is not None and holder.number == number:
-            self._release(holder, (slot,))
-
-    def prepare(self, worker: int, number: int) -> None:
-        """Start a spare for a worker."""
-        self._executor.prepare(worker, number)
-
-    def discard(self, worker: int) -> None:
-        """End a spare that took nothing over."""
-        self._executor.discard(worker)
-
-    def move(self, worker: int, slot: int, *, back: bool = False) -> None:
-        """What is sent to an environment from now on goes to the spare."""
-        self._executor.move(worker, slot, back=back)
-
-    def finish(self, worker: int) -> None:
-        """The spare is the worker now."""
-        self._recovery.restarts[worker] += 1
-        self._executor.finish(worker)
-
-    def takeover(self, slot: int) -> Revival:
-        """What the new environment takes over, whatever comes next."""
-        return self._recovery.takeover(slot)
-
-    def not_taken_over(self, failure: Failure) -> None:
-        """The new environment failed; the old one is gone."""
-        self._recovery.mend(failure)
-
-    def warn(self, notice: str) -> None:
-        """Warn the caller."""
-        self._recovery.incidents.notices.append(notice)
