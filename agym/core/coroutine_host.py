@@ -300,6 +300,9 @@ class CoroutineHost(Host):
         self._cut.pop(i, None)
         self._afflictions.pop(i, None)
         reason = None
+        if revival.over is not None:
+            self._arrange(i, (revival.observation, 0.0, *revival.over, {}))
+            return ""
         if revival.start is not None:
             reason = await self._replay(i, revival, revival.start)
             if not reason:

@@ -35,6 +35,7 @@ from agym.core.operations import (
     Loss,
     Outcome,
     Revival,
+    Start,
     name_ids,
 )
 from agym.core.results import Fault
@@ -469,6 +470,8 @@ class Recovery:
             return revival
         if fault.culprit == slot or fault.kind == "raised":
             return revival  # it was cut off before, and the caller is yet to hear of it
+        if self._log.is_cut(slot):  # it was about to begin another
+            return replace(revival, start=Start(), over=(False, True))
         episode = self._log.episode(slot)
         if episode.start is None or not episode.complete:
             unknown = episode.start is None
