@@ -277,7 +277,7 @@ class Extras:
     def take(self, ids: Iterable[int]) -> Extras:
         """Take out what is about some environments; problems stay."""
         taken = Extras()
-        for name in ("infos", "final_infos", "objects", "final_objects"):
+        for name in ("infos", "final_infos", "objects", "final_objects", "values", "starts"):
             mine, theirs = getattr(self, name), getattr(taken, name)
             if mine:
                 theirs.update((i, mine.pop(i)) for i in ids if i in mine)

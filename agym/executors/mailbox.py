@@ -178,10 +178,11 @@ class Mailbox:
             extras = Extras(problems=[Failure.of(error, low, kind)])
         if extras is not None and not isinstance(extras, Extras):
             raise ValueError(f"an answer of type {type(extras).__name__}")
-        for start, low, high in spans:
+        for k, (start, low, high) in enumerate(spans, 1):
             self._settle((number, start), low, high)
-            self._outcomes.append(Outcome(number, low, high, extras))
-            extras = None
+            last = k == len(spans)  # it has the rest, and the problems
+            part = extras if last or extras is None else extras.take(range(low, high))
+            self._outcomes.append(Outcome(number, low, high, part))
 
     def _find(self, key: tuple[int, int], low: int, high: int) -> tuple[int, str, bool]:
         """Look up what was posted, some environments of which are said to have ended."""
