@@ -292,7 +292,7 @@ class CoroutineHost(Host):
     async def _remake(self, i: int, revival: Revival) -> str | None:
         """Put an environment in the place of another; see :meth:`EnvHost._remake`."""
         if revival.anew:
-            self._leave(self._running_loop().create_task(_close_quietly(self._envs[i])))
+            self._leave(self._running_loop().create_task(self._close_quietly(self._envs[i])))
             self._envs[i] = self._make_again(i)
         self._take_over(i, revival)
         self._held[i], self._over[i], self._resetting[i] = None, False, False
@@ -309,6 +309,15 @@ class CoroutineHost(Host):
                 return reason
         self._cut[i] = (revival.observation, 0.0, False, True, {})
         return reason
+
+    async def _close_quietly(self, env: Any) -> None:
+        """Close an environment that was given up: what it raises is of no interest any more."""
+        try:
+            await _close(env)
+        except (asyncio.CancelledError, *self._fatal):
+            raise
+        except BaseException:
+            return
 
     async def _replay(self, i: int, revival: Revival, start: Start) -> str:
         """Play an episode again; see :meth:`EnvHost._replay`."""
@@ -393,9 +402,3 @@ async def _close(env: Any) -> None:
         done = close()
         if inspect.isawaitable(done):
             await done
-
-
-async def _close_quietly(env: Any) -> None:
-    """Close an environment that was given up: what it raises is of no interest any more."""
-    with suppress(Exception):
-        await _close(env)

@@ -27,7 +27,7 @@ ROW_KINDS = frozenset({"step", "reset"})
 
 
 # What an operation is called in an error, where that is not its kind.
-NAMES = {"retire": "close"}
+NAMES = {"retire": "close", "remake": "make", "takeover": "make", "depart": "close"}
 
 
 class Operation(NamedTuple):
