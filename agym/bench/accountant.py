@@ -27,7 +27,8 @@ class Accountant:
         lost: Transitions that never came.
         duplicated: Transitions that came twice, or where they do not belong.
         faults: Faults that were told, by kind.
-        bystanders: Those among them told of environments that merely shared the culprit's worker.
+        bystanders: Those among them that cut an episode of an environment off which merely shared
+            the culprit's worker.
         survived: Injected faults after which the environment has stepped on.
     """
 
@@ -67,9 +68,9 @@ class Accountant:
         for i in env_ids:
             if observations[i] != 0:
                 self.duplicated += 1
+            self._see(i, infos[i].get("fault"))
             self._counts[i] = 0
             self._flags[:, i] = False
-            self._see(i, infos[i].get("fault"))
 
     def send(self, env_ids: Array, actions: Array) -> None:
         """Steps are sent; each must come back, once."""
@@ -133,4 +134,5 @@ class Accountant:
     def _see(self, i: int, fault: Fault | None) -> None:
         if fault is not None:
             self.faults[fault.kind] += 1
-            self.bystanders += fault.culprit not in (None, i)
+            over = self._flags[:, i].any()
+            self.bystanders += fault.culprit not in (None, i) and not over

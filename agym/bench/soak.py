@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Group, RenderableType
+from rich.markup import escape
 from rich.table import Table
 
 from agym.bench.comparison import MIN_WIDTH
@@ -114,6 +115,7 @@ def judge_soak(plan: Plan, result: Soaked) -> tuple[Requirement, ...]:
             "descriptors open at the end, as before", result.descriptors[0], result.descriptors[-1]
         ),
         Requirement("processes left", 0, result.left),
+        Requirement("errors in callbacks of the event loop", 0, len(result.errors)),
     ]
     if plan.on_fault == "replay":
         requirements.append(Requirement("bystanders that were not replayed", 0, result.bystanders))
@@ -138,6 +140,8 @@ def show_soak(
     )
     table.add_column("what", no_wrap=True)
     table.add_column("measured", justify="right")
+    if result.errors:
+        table.caption = f"{table.caption}\n\n{escape(result.errors[0])}"
     for row in _rows(result):
         table.add_row(*row)
     verdicts = Table(title="What must hold")

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import traceback
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -102,12 +103,13 @@ class Soaked:
         survived: Those after which the environment has stepped on.
         lost: Transitions that never came.
         duplicated: Transitions that came twice.
-        bystanders: Faults told of environments that only shared the culprit's worker.
+        bystanders: Faults that cut environments off which only shared the culprit's worker.
         restarts: Workers that were replaced.
         refused: Renders that failed since the worker died or hung.
         descriptors: Open file descriptors of this process: before, opened, at the end of the run,
             after closing.
         left: Processes that are left after closing.
+        errors: What was raised in callbacks of the event loop.
         memory: Growth of this process, in bytes per second.
         worker_memory: Growth of all workers together.
     """
@@ -127,6 +129,7 @@ class Soaked:
     refused: int = 0
     descriptors: list[int] = field(default_factory=list)
     left: int = 0
+    errors: list[str] = field(default_factory=list)
     memory: float = 0.0
     worker_memory: float = 0.0
 
@@ -141,6 +144,7 @@ async def soak_envs(plan: Plan, tell: Tell) -> Soaked:
         await envs.reset()  # what stays open for good is open now
     result = Soaked(descriptors=[_descriptors()])
     before = _processes()
+    asyncio.get_running_loop().set_exception_handler(partial(_note_error, result))
     with TemporaryDirectory(prefix="agym-soak-") as folder:
         diary = Path(folder, "diary")
         async with make_async(
@@ -169,6 +173,12 @@ def _factory(i: int, diary: str) -> Callable[[], CounterEnv]:
         partial(CounterEnv, length=1000),
     )
     return kinds[i % len(kinds)]
+
+
+def _note_error(result: Soaked, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    error = context.get("exception")
+    told = [] if error is None else traceback.format_exception(error)
+    result.errors.append("".join([f"{context['message']}\n", *told]))
 
 
 def _descriptors() -> int:

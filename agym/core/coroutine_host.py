@@ -101,8 +101,10 @@ class CoroutineHost(Host):
         for slot, argument in zip(range(start, stop), arguments, strict=True):
             i = slot - self.first
             if operation.kind == "remake" and argument.anew:
+                # One that waits for its turn was late only because of others: it is as it was.
+                waits = i in self._turns and self._turns[i].waiting
                 self._give_up(i)
-                self._queues[i].appendleft((operation, argument))
+                self._queues[i].appendleft((operation, None if waits else argument))
             else:
                 self._queues[i].append((operation, argument))
             idle = self._idle[i]
@@ -280,7 +282,7 @@ class CoroutineHost(Host):
             self._afflictions[i] = argument
             return None
         if kind == "remake":
-            return await self._remake(i, argument)
+            return "" if argument is None else await self._remake(i, argument)
         name, arguments, keywords = ("render", (), {}) if kind == "render" else shared
         value = look_up(env, name)
         if callable(value):
@@ -314,7 +316,9 @@ class CoroutineHost(Host):
         """Close an environment that was given up: what it raises is of no interest any more."""
         try:
             await _close(env)
-        except (asyncio.CancelledError, *self._fatal):
+        except asyncio.CancelledError:
+            raise
+        except self._fatal:
             raise
         except BaseException:
             return
@@ -381,11 +385,12 @@ class _Turn:
     def __init__(self, limit: asyncio.Semaphore | None) -> None:
         self._limit = limit
         self._held = False
+        self.waiting = limit is not None
 
     async def __aenter__(self) -> None:
         if self._limit is not None:
             await self._limit.acquire()
-            self._held = True
+            self._held, self.waiting = True, False
 
     async def __aexit__(self, *_: object) -> None:
         self.end()

@@ -164,7 +164,7 @@ class Recovery:
         if ticket.kind == "restart":
             self._made(problems)
         elif ticket.kind == "remake":
-            self._remade(ids, extras)
+            self._remade(ids, extras, ticket)
         elif any(isinstance(problem, Death) for problem in problems):
             ids = self._lost(ids, ticket, problems)
         else:
@@ -229,7 +229,7 @@ class Recovery:
         self.recovering.add(slot)
         self._repairs.order("remake", (slot,), [self._revival(slot)])
 
-    def _remade(self, ids: Ids, extras: Extras | None) -> None:
+    def _remade(self, ids: Ids, extras: Extras | None, ticket: Ticket) -> None:
         """Environments were put in the place of others, or could not be."""
         problems = [] if extras is None else extras.problems
         if any(isinstance(problem, Death) for problem in problems):
@@ -237,7 +237,7 @@ class Recovery:
         bad = {problem.env_id: problem for problem in problems if isinstance(problem, Failure)}
         for i in ids:
             self._cancelled.pop(i, None)
-            if i in bad and not self.policy.tolerant:
+            if i in bad and (ticket.asked or not self.policy.tolerant):
                 self._abandon(range(i, i + 1), bad[i])
                 continue
             if i in bad:
@@ -342,12 +342,12 @@ class Recovery:
         gone = any(i in self._health.lost for i in ids)
         if ticket.number == OPEN and not gone:
             return ()  # the worker in its place owes it now
+        if gone and self.policy.tolerant:
+            problems[:] = {id(loss): loss for loss in map(self._health.lost.get, ids)}.values()
+            return ids
         # Nothing is lost with a reset: where another is in place already, it is done there.
         mended = self.policy.tolerant or (ticket.kind == "reset" and not gone)
         if ticket.kind not in ROW_KINDS or not mended or ticket.expired:
-            return ids
-        if gone:
-            problems[:] = {id(loss): loss for loss in map(self._health.lost.get, ids)}.values()
             return ids
         for run in runs(ids) if ids else ():
             self._repairs.again(ticket, run.start, run.stop)
