@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agym.bench.extras import require
+import psutil
 
 
 def tree_memory() -> int:
@@ -28,7 +28,7 @@ def descendants_time() -> float:
 def others_time() -> float:
     """Seconds that all but this process and its living descendants have spent on cores so far."""
     ours = sum(_busy(process.cpu_times()) for process in _tree())
-    return _busy(require("psutil", "bench").cpu_times()) - ours
+    return _busy(psutil.cpu_times()) - ours
 
 
 def _busy(times: Any) -> float:
@@ -37,5 +37,5 @@ def _busy(times: Any) -> float:
 
 def _tree() -> list[Any]:
     """This process and all its descendants, the resource tracker among them."""
-    me = require("psutil", "bench").Process()
+    me = psutil.Process()
     return [me, *me.children(recursive=True)]

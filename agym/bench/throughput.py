@@ -56,7 +56,6 @@ def throughput(
     The bare environment is a plain loop over one; times the workers it is the bound.
     All systems get the same actions.
     """
-    require("psutil", "bench")
     if plot is not None:
         require("matplotlib", "bench")
     check_writable(json, plot)

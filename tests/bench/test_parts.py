@@ -21,13 +21,6 @@ from agym.bench.systems import SYSTEMS, Bare, BareAtOnce, GymnasiumSync
 from agym.bench.works import WORKS, Work, parse_work, sample_actions
 from agym.errors import AgymError, MissingExtraError, UsageError
 
-needs_psutil = pytest.mark.usefixtures("psutil")
-
-
-@pytest.fixture
-def psutil() -> None:
-    pytest.importorskip("psutil", reason="the extra bench brings psutil")
-
 
 def test_works_can_be_written_on_the_command_line() -> None:
     for work in WORKS:
@@ -112,7 +105,6 @@ def test_startup_aims_are_judged() -> None:
     assert [(v.measured, v.met) for v in verdicts] == [(1.2, True), (90.0, False)]
 
 
-@needs_psutil
 def test_startup_is_measured_in_a_fresh_process() -> None:
     result = measure_startup(Work("CartPole-v1", 4), workers=2, repeats=2)
     assert len(result.seconds) == len(result.memory) == 2
@@ -121,14 +113,12 @@ def test_startup_is_measured_in_a_fresh_process() -> None:
     assert 10e6 < min(result.memory) <= max(result.memory) < 500e6
 
 
-@needs_psutil
 def test_startup_that_fails_is_one_sentence() -> None:
     with pytest.raises(AgymError, match=r"start-up of Nowhere-v0 ×2 failed: .*Nowhere") as caught:
         measure_startup(Work("Nowhere-v0", 2), workers=2, repeats=1)
     assert "\n" not in str(caught.value)
 
 
-@needs_psutil
 def test_memory_of_the_tree_grows_with_what_is_held() -> None:
     before = tree_memory()
     held = bytearray(os.urandom(50_000_000))
@@ -145,7 +135,6 @@ input()
 """
 
 
-@needs_psutil
 def test_time_on_cores_is_that_of_descendants() -> None:
     before, others = descendants_time(), others_time()
     with subprocess.Popen(
@@ -167,7 +156,6 @@ class Broken(System):
         raise RuntimeError("no such space")
 
 
-@needs_psutil
 def test_system_that_cannot_run_an_environment_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agym.bench.measure.SYSTEMS", (Bare, Broken, GymnasiumSync))
     told: list[str] = []

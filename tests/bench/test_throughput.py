@@ -17,8 +17,6 @@ from agym.bench.systems import SYSTEMS
 from agym.bench.throughput import run
 from agym.bench.works import Work
 
-pytest.importorskip("psutil", reason="the extra bench brings psutil")
-
 PNG = b"\x89PNG\r\n\x1a\n"
 SB3 = ("SB3 Dummy", "SB3 Subproc")
 needs_plots = pytest.mark.skipif(
