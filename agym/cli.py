@@ -3,7 +3,7 @@
 What agym raises on purpose is shown as one sentence, without a traceback::
 
     exit code 0     done
-              1     an environment, a worker or an extra failed
+              1     an environment, a worker or an extra failed, or a soak missed a requirement
               2     the command was given something that cannot work
               3     agym replay: not reproduced
               130   Ctrl-C

@@ -126,7 +126,7 @@ class Accountant:
             self.lost += count
         elif count > last + 1:
             self.lost += count - last - 1
-        elif count == 0 and reward == 0.0 and not over:
+        elif count == 0 and reward == 0.0:
             self.lost += 1  # the end of an episode
         else:
             self.duplicated += 1
@@ -135,4 +135,4 @@ class Accountant:
         if fault is not None:
             self.faults[fault.kind] += 1
             over = self._flags[:, i].any()
-            self.bystanders += fault.culprit not in (None, i) and not over
+            self.bystanders += fault.culprit not in (None, i)

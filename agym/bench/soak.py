@@ -19,7 +19,8 @@ from agym.bench.progress import progress_bar
 from agym.bench.report import MARKS, machine_line
 from agym.bench.results import to_json
 from agym.bench.runner import new_runner
-from agym.bench.soak_run import Plan, Soaked, soak_envs
+from agym.bench.soak_run import soak_envs
+from agym.bench.soaked import Plan, Soaked
 
 EXAMPLES = """Examples:
 

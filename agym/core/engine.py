@@ -235,7 +235,6 @@ class Engine(Mending):
         ids = parse_env_ids(env_ids, self.num_envs) if env_ids is not None else ()
         ids = self._recovery.whole(ids or tuple(sorted(self._health.lost)))
         ticket = Ticket(next(self._numbers), "remake", ids)
-        ticket.asked = True
         if not ids:
             ticket.finish([])
             return ticket

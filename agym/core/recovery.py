@@ -72,6 +72,7 @@ class Workers(Protocol):
     def replaceable(self) -> bool: ...
     def end_worker(self, worker: int, reason: str) -> None: ...
     def replace_worker(self, worker: int, number: int) -> None: ...
+    def running(self, worker: int) -> int | None: ...
 
 
 class Repairs(Witness, Protocol):
@@ -138,6 +139,8 @@ class Recovery:
         self._unmade: set[int] = set()
         # Operations of environments that were cancelled: their answers are not waited for.
         self._cancelled: dict[int, int] = {}
+        # Environments that the caller asked for: if these fail, it is told at once.
+        self._asked: set[int] = set()
         # What is sent again to an environment once it is remade; and what never will be.
         self._owed: dict[int, Ticket] = {}
         self._forfeited: list[Outcome] = []
@@ -164,7 +167,7 @@ class Recovery:
         if ticket.kind == "restart":
             self._made(problems)
         elif ticket.kind == "remake":
-            self._remade(ids, extras, ticket)
+            self._remade(ids, extras)
         elif any(isinstance(problem, Death) for problem in problems):
             ids = self._lost(ids, ticket, problems)
         else:
@@ -229,7 +232,7 @@ class Recovery:
         self.recovering.add(slot)
         self._repairs.order("remake", (slot,), [self._revival(slot)])
 
-    def _remade(self, ids: Ids, extras: Extras | None, ticket: Ticket) -> None:
+    def _remade(self, ids: Ids, extras: Extras | None) -> None:
         """Environments were put in the place of others, or could not be."""
         problems = [] if extras is None else extras.problems
         if any(isinstance(problem, Death) for problem in problems):
@@ -237,7 +240,9 @@ class Recovery:
         bad = {problem.env_id: problem for problem in problems if isinstance(problem, Failure)}
         for i in ids:
             self._cancelled.pop(i, None)
-            if i in bad and (ticket.asked or not self.policy.tolerant):
+            asked = i in self._asked
+            self._asked.discard(i)
+            if i in bad and (asked or not self.policy.tolerant):
                 self._abandon(range(i, i + 1), bad[i])
                 continue
             if i in bad:
@@ -270,6 +275,7 @@ class Recovery:
         """Environments are gone, until the caller asks for others."""
         self._health.lose(ids, loss)
         self.recovering.difference_update(ids)
+        self._asked.difference_update(ids)
         for i in ids:
             self.pending.pop(i, None)
             self._cancelled.pop(i, None)
@@ -296,7 +302,8 @@ class Recovery:
                 f"worker {worker}, a thread, {death.reason} in environments"
                 f" {name_ids(sorted(suspects))} and was left behind: it goes on until it comes back"
             )
-        if not self.policy.tolerant and (unmade or not death.late or not self._repairs.opened):
+        mended = self.policy.tolerant or (death.late and not unmade and self._repairs.opened)
+        if not mended or self._asked.intersection(ids):
             self._abandon(ids, death)
             return
         if self.policy.tolerant:
@@ -369,10 +376,15 @@ class Recovery:
 
     def force(self, late: Iterable[int], ticket: Ticket, reason: str) -> Iterator[Outcome]:
         """End what does not come back; gives outcomes in the place of those that will not come."""
+        late = set(late)
         if not self._repairs.coroutines:
             self.end_workers(late, reason)
             return
-        for i in late:
+        # One that never awaits holds its whole loop up.
+        stuck = {i for i in late if self._workers.running(self._worker_of(i)) in late}
+        if stuck:
+            self.end_workers(stuck, reason)
+        for i in late - stuck:
             self.counts[i] += 1
             self._cancelled[i] = ticket.number
             fault = self.incidents.late(i, ticket, reason)
@@ -420,6 +432,7 @@ class Recovery:
         for run in runs(ids):
             self._budget.clear(run)
         self.recovering.update(ids)
+        self._asked.update(ids)
         self._health.find(ids)
         self._health.mark_unready(ids, "was restarted")
         for i in ids:

@@ -31,7 +31,6 @@ class Ticket:
         ready: Where its environments go, each when it has ended (a step that was sent).
         operation: What is done, over the range from its first to its last environment.
         followed: When it was dispatched, if it is followed on its way (``core/stats.py``).
-        asked: The caller asked for what recovery does by itself otherwise.
         suspended: Its deadline is held off while environments are being replaced.
     """
 
@@ -48,7 +47,6 @@ class Ticket:
     operation = Operation(OPEN, "make", 0, 0)
     followed = 0
     suspended = False
-    asked = False
     _callbacks: tuple[Callable[[], None], ...] = ()
 
     def __init__(self, number: int, kind: str, ids: Ids) -> None:

@@ -148,6 +148,10 @@ class Executor(ABC):
         """
         raise NotImplementedError
 
+    def running(self, worker: int) -> int | None:
+        """The environment of a worker that runs at this moment, if that can be told."""
+        return None
+
     # Whether another worker can be made beside one, which takes its environments over.
     recyclable: ClassVar[bool] = False
 

@@ -52,6 +52,8 @@ class LoopWorker(MailboxWorker):
         ended.append((operation.start, slot))
         if extras is not None:
             merged.merge(extras)
+        if operation.kind == "remake":
+            self._send_ended()  # before what the environment ends next
 
     def _begin_posted(self, host: CoroutineHost) -> None:
         self._receive()

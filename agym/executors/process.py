@@ -126,6 +126,10 @@ class ProcessExecutor(Executor):
         if worker not in self._dead and process.reap(LAST_BREATH_SECONDS) is not None:
             self._bury(worker)  # else that is noticed as any other death
 
+    def running(self, worker: int) -> int | None:
+        """The environment of a worker that runs at this moment."""
+        return self._links[worker].mailbox.running
+
     @property
     def pids(self) -> Sequence[int | None]:
         """The worker processes."""

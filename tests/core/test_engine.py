@@ -78,6 +78,7 @@ class FakeExecutor:
         raise NotImplementedError
 
     replace_worker: Any = end_worker
+    running: Any = end_worker
     prepare: Any = end_worker
     discard: Any = end_worker
     move: Any = end_worker
