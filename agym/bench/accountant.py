@@ -126,7 +126,7 @@ class Accountant:
             self.lost += count
         elif count > last + 1:
             self.lost += count - last - 1
-        elif count == 0 and reward == 0.0:
+        elif count == 0 and reward == 0.0 and not over:
             self.lost += 1  # the end of an episode
         else:
             self.duplicated += 1
@@ -134,5 +134,4 @@ class Accountant:
     def _see(self, i: int, fault: Fault | None) -> None:
         if fault is not None:
             self.faults[fault.kind] += 1
-            over = self._flags[:, i].any()
             self.bystanders += fault.culprit not in (None, i)

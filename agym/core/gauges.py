@@ -65,12 +65,14 @@ class Gauges:
 
 
 class Meter:
-    """A host's hand on the gauges."""
+    """A host's hand on the gauges; what is written at every step is counted here as well."""
 
     def __init__(self, gauges: Gauges, first: int) -> None:
         """Begin to count on from where the gauges are."""
         self._gauges = gauges
         self._first = first
+        self._whole_rounds = gauges.rounds[first]
+        self._busy = gauges.busy[first]
         self._rounds = 0
         self._next = 1
         self._dice = 1
@@ -81,19 +83,20 @@ class Meter:
         """A step begins; tells whether each environment is to be timed."""
         gauges, first = self._gauges, self._first
         if whole:
-            gauges.rounds[first] += 1
+            self._whole_rounds += 1
+            gauges.rounds[first] = self._whole_rounds
         else:
             for slot in range(start, stop):
                 gauges.steps[slot] += 1
-        self._begun = gauges.began[first] = clock()
         self._rounds += 1
+        self._begun = gauges.began[first] = clock()
         return self._rounds >= self._next
 
     def end(self, count: int, *, timed: bool) -> None:
         """It has ended, of so many environments."""
         gauges, first = self._gauges, self._first
         now = gauges.ended[first] = clock()
-        gauges.busy[first] += now - self._begun
+        self.add_busy(now - self._begun)
         if timed:
             self._schedule(now - self._begun, count)
 
@@ -124,11 +127,12 @@ class Meter:
             self._running -= 1
             if not self._running:
                 now = gauges.ended[first] = clock()
-                gauges.busy[first] += now - self._begun
+                self.add_busy(now - self._begun)
 
     def add_busy(self, nanoseconds: int) -> None:
-        """The host ran something that is no step."""
-        self._gauges.busy[self._first] += nanoseconds
+        """The host ran something for so long."""
+        self._busy += nanoseconds
+        self._gauges.busy[self._first] = self._busy
 
     def begin_episode(self, slot: int) -> None:
         """An episode begins."""
