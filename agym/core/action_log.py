@@ -29,11 +29,9 @@ class ActionLog:
         self.limit = limit
         self._starts: dict[int, Start] = {}
         self._actions: dict[int, list[Any] | None] = {}
-        self._cut: set[int] = set()
 
     def begin(self, slot: int, start: Start) -> None:
         """An episode begins."""
-        self._cut.discard(slot)
         self._starts[slot] = start
         self._actions[slot] = []
 
@@ -51,11 +49,6 @@ class ActionLog:
         """An episode ended that cannot be played again."""
         self._starts.pop(slot, None)
         self._actions.pop(slot, None)
-        self._cut.add(slot)
-
-    def is_cut(self, slot: int) -> bool:
-        """Whether the latest episode was cut off, and no other has begun."""
-        return slot in self._cut
 
     def episode(self, slot: int) -> Episode:
         """Tell what is known."""

@@ -12,6 +12,9 @@ from agym.core.results import Batch, ResetResult, StepResult
 from agym.core.slots import Array, SlotTable
 from agym.core.ticket import Ticket
 
+# Terminated, truncated.
+Flags = tuple[bool, bool]
+
 
 class Collector:
     """Builds results, and remembers where the latest observation of each environment lies."""
@@ -35,7 +38,7 @@ class Collector:
         # Environments whose latest row is not in the plane of the latest whole batch.
         self._strays: dict[int, int] = {}
         # Their rows, where these may be overwritten by what is under way.
-        self._kept: dict[int, list[Array]] = {}
+        self._kept: dict[int, tuple[list[Array], Flags]] = {}
 
     def reset(self, ticket: Ticket) -> ResetResult:
         """Latest observations, also of environments that were not reset, as in Gymnasium."""
@@ -114,21 +117,27 @@ class Collector:
         for slot in ids:
             if self._strays.get(slot) == at and slot not in self._kept:
                 rows = self._table.planes[at].observations
-                self._kept[slot] = [array[slot : slot + 1].copy() for array in rows]
+                copies = [array[slot : slot + 1].copy() for array in rows]
+                self._kept[slot] = copies, self._flags(slot, at)
 
-    def last(self, slot: int) -> Any:
-        """The latest observation of one environment, in the form in which it gave it."""
+    def last(self, slot: int) -> tuple[Any, Flags]:
+        """The latest observation of one environment, in the form in which it gave it, and flags."""
         table = self._table
-        rows = self._kept.get(slot)
-        if rows is None:
+        if slot not in self._kept:
             return self.row(slot, self._strays.get(slot, self._latest))
-        return self._one(rows, table.objects[slot] if table.objects else [])
+        rows, flags = self._kept[slot]
+        return self._one(rows, table.objects[slot] if table.objects else []), flags
 
-    def row(self, slot: int, at: int, objects: list[Any] | None = None) -> Any:
-        """The observation of one environment in a plane; object leaves are the latest or given."""
+    def row(self, slot: int, at: int, objects: list[Any] | None = None) -> tuple[Any, Flags]:
+        """The same in a plane; object leaves are the latest, or given."""
         table = self._table
         rows = [array[slot : slot + 1] for array in table.planes[at].observations]
-        return self._one(rows, objects or (table.objects[slot] if table.objects else []))
+        objects = objects or (table.objects[slot] if table.objects else [])
+        return self._one(rows, objects), self._flags(slot, at)
+
+    def _flags(self, slot: int, at: int) -> Flags:
+        plane = self._table.planes[at]
+        return bool(plane.terminated[slot]), bool(plane.truncated[slot])
 
     def _one(self, rows: list[Array], objects: list[Any]) -> Any:
         layout = self._table.observation

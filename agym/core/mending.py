@@ -163,8 +163,8 @@ class Mending(Runner):
         for ticket in self._tickets.values():
             self._resume(ticket)
 
-    def last_observation(self, slot: int) -> Any:
-        """The last known observation of an environment."""
+    def last_row(self, slot: int) -> tuple[Any, tuple[bool, bool]]:
+        """The last known observation and flags of an environment."""
         ticket = self._order.owner(slot)
         if ticket is None or ticket.ready is not None or not ticket.has_ended(slot):
             return self._collector.last(slot)

@@ -94,8 +94,8 @@ class Repairs(Witness, Protocol):
     def again(self, ticket: Ticket, start: int, stop: int) -> None:
         """Send a part of a ticket's operation once more."""
 
-    def last_observation(self, slot: int) -> Any:
-        """The last known observation of an environment."""
+    def last_row(self, slot: int) -> tuple[Any, tuple[bool, bool]]:
+        """The last known observation and flags of an environment."""
 
     def rearm(self) -> None:
         """Set the deadlines anew that were suspended."""
@@ -332,7 +332,7 @@ class Recovery:
         if not self.policy.tolerant:
             self._health.mark_unready(ids, "was replaced after a missed deadline")
         self._workers.replace_worker(worker, self._repairs.order("restart", ids))
-        revivals = [self._revival(i, anew=False, replay=i not in suspects) for i in ids]
+        revivals = [self._revival(i, anew=False, innocent=i not in suspects) for i in ids]
         self._repairs.order("remake", ids, revivals)
         for i in self._health.retired.intersection(ids):
             self._repairs.order("retire", (i,))
@@ -449,7 +449,7 @@ class Recovery:
         return Revival(
             seed=incidents.seeds.get(slot),
             options=incidents.options.get(slot),
-            observation=self._repairs.last_observation(slot),
+            observation=self._repairs.last_row(slot)[0],
         )
 
     def mend(self, failure: Failure) -> None:
@@ -468,31 +468,31 @@ class Recovery:
         with_them = {i for span in dead if set(span).intersection(ids) for i in span}
         return tuple(sorted({*ids, *with_them} - self._health.retired))
 
-    def _revival(self, slot: int, *, anew: bool = True, replay: bool = False) -> Revival:
+    def _revival(self, slot: int, *, anew: bool = True, innocent: bool = False) -> Revival:
         """What an environment is to take over."""
         seed = self.incidents.seeds.get(slot)
         revival = Revival(anew, seed, self._reseed(slot, seed), self.incidents.options.get(slot))
         if not self.policy.tolerant or not self._health.is_ready(slot):
             return revival
-        observation = self._repairs.last_observation(slot)
+        observation, over = self._repairs.last_row(slot)
         if observation is None:  # its first reset is still under way
             return revival
         revival = replace(revival, observation=observation)
         fault = self.pending.get(slot)
-        if self.policy.on_fault != "replay" or not replay or fault is None or self._log is None:
+        if not innocent or fault is None or fault.culprit == slot or fault.kind == "raised":
+            return revival  # also if it was cut off before, and the caller is yet to hear of it
+        if self.policy.on_fault != "replay" or self._log is None:
             return revival
-        if fault.culprit == slot or fault.kind == "raised":
-            return revival  # it was cut off before, and the caller is yet to hear of it
-        if self._log.is_cut(slot):  # it was about to begin another
-            return replace(revival, start=Start(), over=(False, True))
         episode = self._log.episode(slot)
-        if episode.start is None or not episode.complete:
-            unknown = episode.start is None
-            limit = f"its episode is longer than replay_limit={self._log.limit}"
-            why = "how its episode began is not known" if unknown else limit
-            self.pending[slot] = replace(fault, replay=why)
-            return revival
-        return replace(revival, start=episode.start, actions=[*episode.actions])
+        if episode.start is not None and episode.complete:
+            return replace(revival, start=episode.start, actions=[*episode.actions])
+        if any(over) and self._repairs.autoreset != "same_step":  # nothing is left to cut off
+            return replace(revival, start=Start(), over=over)
+        why = f"its episode is longer than replay_limit={self._log.limit}"
+        if episode.start is None:
+            why = "how its episode began is not known"
+        self.pending[slot] = replace(fault, replay=why)
+        return revival
 
     def _reseed(self, slot: int, seed: int | None) -> int | None:
         """A seed for what takes another's place: a function of its seed and number of faults."""
