@@ -282,7 +282,8 @@ async def test_a_reset_behind_a_step_behind_a_call() -> None:
 async def test_what_cannot_be_sent_from_behind_a_reset_spoils_nothing_else() -> None:
     """The step that waits behind the reset fails by itself, when its turn comes."""
     async with agym.make_async(Parrot, 2, **FORKED, workers=1, autoreset="disabled") as envs:
-        (worker,) = envs._executor._processes
+        (worker,) = envs.stats().workers
+        assert worker.pid is not None
         os.kill(worker.pid, signal.SIGSTOP)  # so that the reset is still under way
         try:
             reset = envs.reset()

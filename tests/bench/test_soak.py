@@ -155,8 +155,8 @@ def test_bystanders_are_told_from_culprits() -> None:
     assert audit(cut(rows, 5, fault("died", culprit=0))).bystanders == 0
     spoilt = cut(rows, 5, fault("died", culprit=1))
     assert audit(spoilt).bystanders == 1
-    # Cut off where it was over already: that costs it nothing.
-    assert audit([*spoilt[:6], spoilt[5], *spoilt[6:]]).bystanders == 1
+    # What is over already cannot be cut off once more.
+    assert audit([*spoilt[:6], spoilt[5], *spoilt[6:]]).bystanders == 2
 
 
 def test_survived_is_who_steps_on() -> None:
