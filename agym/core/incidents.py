@@ -11,7 +11,7 @@ from agym.core.arguments import Ids
 from agym.core.capsule import Capsule
 from agym.core.capsule_file import write_capsule
 from agym.core.making import Factory
-from agym.core.operations import Death, Failure, Operation, Start
+from agym.core.operations import Death, Failure, Start
 from agym.core.results import Fault
 from agym.core.ticket import Ticket
 
@@ -74,15 +74,16 @@ class Incidents:
             capsule=failure.capsule,
         )  # fmt: skip
 
-    def with_capsule(self, failure: Failure, operation: Operation) -> Failure:
+    def with_capsule(self, failure: Failure, ticket: Ticket) -> Failure:
         """Write a capsule about an environment that raised; gives the failure that names it."""
+        operation = ticket.operation
         arguments: tuple[Any, ...] = ()
         if operation.kind == "call":
             arguments = operation.shared
         elif operation.kind == "get_attr":
             arguments = (operation.shared,)
         elif operation.kind == "set_attr" and operation.each is not None:
-            arguments = (operation.shared, operation.each[failure.env_id - operation.start])
+            arguments = (operation.shared, operation.each[ticket.ids.index(failure.env_id)])
         path = self._write(self.raised(failure), self._episode(failure.env_id), arguments)
         return replace(failure, capsule=path)
 

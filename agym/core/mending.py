@@ -23,6 +23,9 @@ from agym.core.ticket import Ticket
 # How many deadlines may pass until what takes another's place is made, and how long at least.
 REMAKE_DEADLINES, REMAKE_SECONDS = 10, 10.0
 
+# What they have time for, since an environment is made or closed in it.
+PATIENT = frozenset({"remake", "restart", "depart", "takeover"})
+
 
 class Mending(Runner):
     """A runner whose environments may fail, hang and leak."""
@@ -82,7 +85,7 @@ class Mending(Runner):
         recovery = self._recovery
         held = self._order.held(ticket)
         late = [i for i in ticket.late() if i not in held and i not in recovery.recovering]
-        if ticket.kind in ("remake", "restart"):
+        if ticket.kind in PATIENT:
             ticket.deadline = None
             reason = f"did not come up within {self._patience:g} s"
             for outcome in recovery.overdue(ticket, reason):
@@ -134,7 +137,7 @@ class Mending(Runner):
         ticket = Ticket(next(self._numbers), kind, ids)
         self._tickets[ticket.number] = ticket
         ticket.operation = Operation(ticket.number, kind, ids[0], ids[-1] + 1, each=each)
-        if kind in ("remake", "restart"):
+        if kind in PATIENT:
             self._be_patient(ticket)
         if kind not in ("restart", "spare"):  # these come with the worker itself
             self._executor.submit(ticket.operation)
@@ -188,9 +191,13 @@ class Mending(Runner):
         row = self.table.planes[plane]
         return bool(row.terminated[slot]), bool(row.truncated[slot])
 
-    def seize(self, slot: int, number: int) -> bool:
-        """Hold back what an environment is to do next, unless it has begun."""
-        return self._order.seize(slot, self._tickets[number])
+    def depart(self, slot: int) -> int | None:
+        """Begin to move an environment, and hold back what it is to do next; unless that began."""
+        if not self._order.is_free(slot):
+            return None
+        number = self.order("depart", (slot,))
+        self._order.seize(slot, self._tickets[number])
+        return number
 
     def let_go(self, slot: int, number: int) -> None:
         """Let it go on."""

@@ -24,6 +24,7 @@ class Order:
         self._owners = self._nobody
         self._owned = 0
         self._held: dict[int, deque[Operation]] = {}
+        self._seized: set[int] = set()
         # No row is owned and nothing waits.
         self.idle = True
 
@@ -52,13 +53,15 @@ class Order:
             if any(operation.number == ticket.number for operation in self._held.get(i, ()))
         }
 
-    def seize(self, slot: int, ticket: Ticket) -> bool:
-        """Take the row of an environment that has nothing to do."""
-        if self._owners[slot] is not None or slot in self._held:
-            return False
+    def is_free(self, slot: int) -> bool:
+        """Whether no step or reset of an environment is under way or waits."""
+        return self._owners[slot] is None and slot not in self._held
+
+    def seize(self, slot: int, ticket: Ticket) -> None:
+        """Hold back all that a free environment is asked to do, until this is released."""
         self._own(slot, ticket)
+        self._seized.add(slot)
         self.idle = False
-        return True
 
     def take_all(self, ticket: Ticket) -> bool:
         """Take every row for a ticket for all environments, if none is owned and nothing waits."""
@@ -96,7 +99,11 @@ class Order:
         """
         ids = ticket.ids
         row = operation.kind in ROW_KINDS
-        waiting = {i for i in ids if i in self._held or (row and self._owners[i] is not None)}
+        waiting = {
+            i
+            for i in ids
+            if i in self._held or i in self._seized or (row and self._owners[i] is not None)
+        }
         position = {slot: k for k, slot in enumerate(ids)}
 
         def part(run: range) -> Operation:
@@ -136,6 +143,9 @@ class Order:
             if self._owners[i] is ticket:
                 self._owners[i] = None
                 self._owned -= 1
+                self._seized.discard(i)
+            elif i in self._seized:
+                continue
             queue = self._held.get(i)
             while queue and not (queue[0].kind in ROW_KINDS and self._owners[i] is not None):
                 operation = queue.popleft()

@@ -206,7 +206,7 @@ class Recovery:
         for k, failure in enumerate(problems):
             if isinstance(failure, Failure):
                 self.counts[failure.env_id] += 1
-                problems[k] = self.incidents.with_capsule(failure, ticket.operation)
+                problems[k] = self.incidents.with_capsule(failure, ticket)
 
     def _failed(self, ids: Ids, ticket: Ticket, extras: Extras) -> Ids:
         """Steps or resets have ended, some badly; gives the environments that are through."""

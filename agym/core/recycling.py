@@ -67,8 +67,8 @@ class Movers(Protocol):
     def ended_with(self, slot: int, plane: int) -> tuple[bool, bool]:
         """The flags of an environment's row."""
 
-    def seize(self, slot: int, number: int) -> bool:
-        """Hold back what an environment is to do next, unless it has begun."""
+    def depart(self, slot: int) -> int | None:
+        """Begin to move an environment, and hold back what it is to do next; unless that began."""
 
     def let_go(self, slot: int, number: int) -> None:
         """Let it go on."""
@@ -111,8 +111,8 @@ class Recycling:
         elif self._ready[worker] and slot not in self._moved[worker]:
             if slot in self._recovery.recovering or slot in self._recovery.pending:
                 return
-            number = self._movers.order("depart", (slot,))
-            if self._movers.seize(slot, number):
+            number = self._movers.depart(slot)
+            if number is not None:
                 self._holders[slot] = number, plane
 
     def _due(self, worker: int, slot: int) -> bool:

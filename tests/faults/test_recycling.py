@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -155,3 +156,70 @@ def test_what_it_cannot_do() -> None:
         agym.make("CartPole-v1", 2, backend="process", recycle_episodes=0)
     with pytest.raises(agym.UsageError, match="recycle_rss_mb=-1"):
         agym.make("CartPole-v1", 2, backend="process", recycle_rss_mb=-1)
+
+
+class Fussy(Tally):
+    """Does nothing any more once it is closed."""
+
+    closed = False
+
+    def step(self, action: Any) -> Any:
+        assert not self.closed
+        return super().step(action)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        assert not self.closed
+        return super().reset(seed=seed, options=options)
+
+    def render(self) -> Any:
+        assert not self.closed
+        return super().render()
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.mark.parametrize("autoreset", ["next_step", "disabled"])
+async def test_nothing_reaches_an_environment_that_has_left(autoreset: str) -> None:
+    """Neither a reset sent right behind the last step, nor renders while it moves."""
+    options = {**FORKED, "recycle_episodes": 2, "autoreset": autoreset}
+    async with agym.make_async(
+        partial(Fussy, 2 if autoreset == "next_step" else 1), 4, **options
+    ) as envs:
+        await envs.reset()
+        for round_ in range(400):
+            step = envs.step([1] * 4)
+            reset = envs.reset(env_ids=[round_ % 4, (round_ + 1) % 4])
+            await step
+            frames = [envs.render(), envs.render([round_ % 4])]
+            await reset
+            await asyncio.gather(*frames)
+            await asyncio.gather(envs.render(), envs.get_attr("now"))
+            if autoreset == "disabled":
+                await envs.reset()
+        assert max(worker.restarts for worker in envs.stats().workers) >= 1
+
+
+@pytest.mark.parametrize("on_fault", ["raise", "restart"])
+def test_one_that_does_not_let_go_is_ended(on_fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agym.core.mending.REMAKE_SECONDS", 0.5)
+    monkeypatch.setattr("agym.core.mending.REMAKE_DEADLINES", 1)
+    options = {**FORKED, "recycle_episodes": 2, "autoreset": "next_step", "on_fault": on_fault}
+    with agym.make(partial(Clingy, 2), 2, timeout=0.5, **options) as envs:
+        envs.reset()
+
+        def play() -> None:
+            for _ in range(100_000):
+                result = envs.step([1, 1])
+                if any("fault" in info for info in result.infos):
+                    raise agym.WorkerDied("told", worker=0, pid=0, exitcode=0, env_ids=())
+
+        with pytest.raises((agym.WorkerDied, agym.StepTimeout)):
+            play()
+
+
+class Clingy(Tally):
+    """Cannot be closed."""
+
+    def close(self) -> None:
+        time.sleep(30)
