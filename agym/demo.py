@@ -12,7 +12,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from agym.core.machine import available_cores
-from agym.make import find_spec, make
+from agym.factories import find_spec
+from agym.make import make
 
 # One step of it is dear enough (some 25 µs) that processes help on any machine with two cores.
 DEFAULT_ENV = "Acrobot-v1"

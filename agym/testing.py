@@ -29,7 +29,8 @@ from agym.errors import (
     ResetNeededError,
     UsageError,
 )
-from agym.make import Backend, make, make_async
+from agym.make import make, make_async
+from agym.wiring import Backend
 
 try:
     import pytest

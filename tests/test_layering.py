@@ -48,6 +48,8 @@ LAYERS = [
     ["executors.worker"],
     ["executors.link"],
     ["executors.process"],
+    ["factories"],
+    ["wiring"],
     ["faces.base", "faces.waiting"],
     ["faces.aio", "faces.sync"],
     ["chaos", "make", "rollout", "run"],

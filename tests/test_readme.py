@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import agym
-from agym.make import BACKENDS, OPTIONS
+from agym.wiring import BACKENDS, OPTIONS
 
 from .readme import ROOT, Block, blocks, commands
 

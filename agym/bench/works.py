@@ -14,7 +14,7 @@ from gymnasium.vector.utils import batch_space, iterate
 
 from agym.bench.extras import how_to_get, installed
 from agym.errors import UsageError
-from agym.make import find_spec
+from agym.factories import find_spec
 
 # Batches of actions, sampled beforehand and used over and over.
 ACTION_BATCHES = 64

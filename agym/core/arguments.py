@@ -1,4 +1,4 @@
-"""Which environments, and with which seeds: the arguments of ``reset``, checked."""
+"""Arguments that many calls take, checked: which environments, which seeds, numbers of things."""
 
 from __future__ import annotations
 
@@ -136,3 +136,26 @@ def check_batch_size(least: Any, most: Any, timeout: Any) -> None:
         raise UsageError(f"max_envs={most} is less than min_envs={least}")
     if timeout is not None and not (isinstance(timeout, int | float) and timeout >= 0):
         raise UsageError(f"timeout={timeout!r} must be a number of seconds, or None")
+
+
+def check_seconds(name: str, value: Any) -> None:
+    """Check a length of time.
+
+    Raises:
+        UsageError: It is no positive, finite number.
+    """
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not 0 < value < float("inf"):
+        raise UsageError(f"{name}={value!r} must be a positive number of seconds")
+
+
+def check_count(name: str, value: Any, least: int = 1) -> int:
+    """Check a number of things.
+
+    Raises:
+        UsageError: It is no integer, or smaller than the least.
+    """
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
+        what = "a positive integer" if least else "an integer that is not negative"
+        raise UsageError(f"{name}={value!r} must be {what}")
+    return int(value)

@@ -25,6 +25,16 @@ from agym.executors.base import Executor
 Output = Literal["list", "array"]
 
 
+def check_output(output: str) -> None:
+    """Check the form of results.
+
+    Raises:
+        UsageError: There is no such form.
+    """
+    if output not in ("list", "array"):
+        raise UsageError(f"output={output!r} is unknown: take 'list' or 'array'")
+
+
 class ListSpace(spaces.Tuple[Any]):
     """A space per environment; samples are lists, as agymc's were."""
 

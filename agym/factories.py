@@ -1,0 +1,69 @@
+"""Factories: from what the caller names to one function per environment that makes it."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import gymnasium
+import gymnasium.error
+from gymnasium.envs.registration import EnvSpec
+
+from agym.core.arguments import check_count
+from agym.core.async_env import AsyncEnv
+from agym.core.making import Factory
+from agym.errors import UsageError
+
+AnyEnv = gymnasium.Env[Any, Any] | AsyncEnv[Any, Any]
+EnvLike = str | EnvSpec | Callable[..., AnyEnv] | Sequence[Callable[..., AnyEnv]]
+
+# Packages that register environments when they are imported, by the namespace of these.
+PROVIDERS = {"ALE": "ale_py"}
+
+
+def make_factories(env: EnvLike, num_envs: int | None, env_kwargs: dict[str, Any]) -> list[Factory]:
+    """One function per environment that makes it; nothing is made here.
+
+    Raises:
+        UsageError: ``env`` is none of what it may be, or a list of another length than asked.
+    """
+    if num_envs is not None:
+        num_envs = check_count("num_envs", num_envs)
+    if isinstance(env, Sequence) and not isinstance(env, str):
+        if not env or not all(callable(factory) for factory in env):
+            raise UsageError("a list for env must hold factories: functions that make environments")
+        if num_envs not in (None, len(env)):
+            raise UsageError(f"num_envs={num_envs} contradicts the list of {len(env)} factories")
+        return [partial(factory, **env_kwargs) if env_kwargs else factory for factory in env]
+    n = num_envs or 1
+    if isinstance(env, str | EnvSpec):
+        first = partial(gymnasium.make, find_spec(env), **env_kwargs)
+        # Gymnasium's checker looks at the first steps of one; the others are built alike.
+        other = partial(first, **{"disable_env_checker": True, **env_kwargs})
+        return [first, *[other] * (n - 1)]
+    if not callable(env):
+        raise UsageError(
+            f"env={env!r} must be an id, an EnvSpec, a factory, or a list of factories"
+        )
+    return [partial(env, **env_kwargs) if env_kwargs else env] * n
+
+
+def find_spec(env: str | EnvSpec) -> EnvSpec:
+    """Look an id up here, so that workers need not have what the caller's script registered.
+
+    Raises:
+        UsageError: There is no such environment; the cause is Gymnasium's own error.
+    """
+    if isinstance(env, EnvSpec):
+        return env
+    provider = PROVIDERS.get(env.partition("/")[0])
+    if provider is not None and env not in gymnasium.registry:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(provider)
+    try:
+        return gymnasium.spec(env)
+    except (gymnasium.error.Error, ImportError) as error:
+        raise UsageError(f"env={env!r} cannot be found: {error}") from error

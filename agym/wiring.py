@@ -1,0 +1,160 @@
+"""Wiring: from what the caller asks for to an engine on an executor; a face goes on top."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import multiprocessing
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from gymnasium.vector import AutoresetMode
+
+from agym.core.arguments import check_count, check_seconds
+from agym.core.autoreset import parse_mode
+from agym.core.engine import Engine
+from agym.core.making import is_coroutine_env
+from agym.core.recovery import FaultPolicy
+from agym.core.recycling import RecyclePolicy
+from agym.errors import UsageError
+from agym.executors.base import Executor, Placement
+from agym.executors.coroutine import AsyncioExecutor
+from agym.executors.process import ProcessExecutor
+from agym.executors.serial import SerialExecutor
+from agym.executors.thread import ThreadExecutor
+from agym.factories import EnvLike, make_factories
+
+Backend = str | Callable[[Placement], Executor]
+
+BACKENDS: dict[str, Callable[[Placement], Executor]] = {
+    "auto": SerialExecutor,
+    "serial": SerialExecutor,
+    "thread": ThreadExecutor,
+    "asyncio": AsyncioExecutor,
+    "process": ProcessExecutor,
+}
+
+ON_FAULT = ("raise", "restart", "replay")
+
+
+def wire(
+    env: EnvLike,
+    num_envs: int | None,
+    env_kwargs: dict[str, Any],
+    *,
+    blocking: bool = True,
+    backend: Backend = "auto",
+    workers: int | None = None,
+    autoreset: str | AutoresetMode = "next_step",
+    copy: bool = True,
+    timeout: float | None = None,
+    start_method: str = "spawn",
+    max_concurrency: int | None = None,
+    recycle_episodes: int | None = None,
+    recycle_rss_mb: float | None = None,
+    on_fault: str = "raise",
+    max_restarts: int = 10,
+    restart_window: float = 60.0,
+    replay_limit: int = 10_000,
+    capsule_dir: str | os.PathLike[str] | None = None,
+) -> tuple[Engine, Executor]:
+    """Check the options, which are those of :func:`agym.make`; nothing is made yet.
+
+    ``env_kwargs`` go to the environment. Without ``blocking`` the caller's thread runs an event
+    loop while it waits.
+
+    Raises:
+        UsageError: An option cannot work.
+    """
+    recycle = _recycle_policy(recycle_episodes, recycle_rss_mb)
+    policy = _fault_policy(on_fault, max_restarts, restart_window, replay_limit, capsule_dir)
+    mode = parse_mode(autoreset)
+    if workers is not None:
+        workers = check_count("workers", workers)
+    if max_concurrency is not None:
+        max_concurrency = check_count("max_concurrency", max_concurrency)
+    if start_method not in multiprocessing.get_all_start_methods():
+        methods = ", ".join(multiprocessing.get_all_start_methods())
+        raise UsageError(f"start_method={start_method!r} is unknown here: take one of {methods}")
+    if timeout is not None:
+        check_seconds("timeout", timeout)
+    for name in env_kwargs:
+        for option in difflib.get_close_matches(name, OPTIONS, n=1, cutoff=0.85):
+            raise UsageError(
+                f"unknown option {name!r}: did you mean {option!r}? If it is for the environment,"
+                f" pass a factory: lambda: gymnasium.make(..., {name}=...)"
+            )
+    if backend == "auto" and is_coroutine_env(_class_of(env)):
+        backend = "asyncio"
+    executor_class = BACKENDS.get(backend) if isinstance(backend, str) else backend
+    if not callable(executor_class):
+        raise UsageError(f"backend={backend!r} is unknown: take one of {', '.join(BACKENDS)}")
+    factories = make_factories(env, num_envs, env_kwargs)
+    watched = policy.tolerant or policy.logged or timeout is not None
+    executor = executor_class(
+        Placement(
+            factories, mode, workers, start_method, max_concurrency, blocking, watched,
+            policy.logged or recycle is not None,
+        )
+    )  # fmt: skip
+    if recycle is not None and not executor.recyclable:
+        raise UsageError(
+            f"recycle_episodes and recycle_rss_mb replace worker processes, and backend={backend!r}"
+            " has none: take backend='process'"
+        )
+    engine = Engine(
+        executor, len(factories), autoreset=mode, timeout=timeout, copy=copy, policy=policy,
+        recycle=recycle,
+    )  # fmt: skip
+    return engine, executor
+
+
+# What is no keyword of an environment.
+OPTIONS = (
+    "output",
+    *(
+        name for name, value in inspect.signature(wire).parameters.items()
+        if value.kind is inspect.Parameter.KEYWORD_ONLY and name != "blocking"
+    ),
+)  # fmt: skip
+
+
+def _class_of(env: Any) -> Any:
+    """What a factory calls, as far as it can be told without calling it."""
+    if isinstance(env, list | tuple) and env:
+        env = env[0]
+    while isinstance(env, partial):
+        env = env.func
+    return env
+
+
+def _fault_policy(
+    on_fault: str,
+    max_restarts: int,
+    restart_window: float,
+    replay_limit: int,
+    capsule_dir: str | os.PathLike[str] | None,
+) -> FaultPolicy:
+    if on_fault not in ON_FAULT:
+        raise UsageError(f"on_fault={on_fault!r} is unknown: take one of {', '.join(ON_FAULT)}")
+    max_restarts = check_count("max_restarts", max_restarts, least=0)
+    replay_limit = check_count("replay_limit", replay_limit)
+    check_seconds("restart_window", restart_window)
+    if capsule_dir is not None:
+        capsule_dir = os.fspath(capsule_dir)
+        if Path(capsule_dir).exists() and not Path(capsule_dir).is_dir():
+            raise UsageError(f"capsule_dir={capsule_dir!r} is no folder")
+    return FaultPolicy(on_fault, max_restarts, restart_window, replay_limit, capsule_dir)
+
+
+def _recycle_policy(episodes: int | None, rss_mb: float | None) -> RecyclePolicy | None:
+    if episodes is None and rss_mb is None:
+        return None
+    if episodes is not None:
+        episodes = check_count("recycle_episodes", episodes)
+    if rss_mb is not None and not (isinstance(rss_mb, int | float) and rss_mb > 0):
+        raise UsageError(f"recycle_rss_mb={rss_mb!r} must be a positive number of megabytes")
+    return RecyclePolicy(episodes, rss_mb)
