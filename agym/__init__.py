@@ -1,5 +1,6 @@
 """agym: many Gymnasium environments concurrently, behind an asyncio face."""
 
+from agym import sb3 as sb3
 from agym.chaos import Chaos, chaos
 from agym.core.async_env import AsyncEnv
 from agym.core.results import Batch, Fault, ResetResult, StepResult
@@ -13,13 +14,16 @@ from agym.errors import (
     MissingExtraError,
     NothingSentError,
     ResetNeededError,
+    SpaceMismatchError,
     StepTimeout,
     UsageError,
+    UsageTypeError,
     WorkerDied,
 )
 from agym.faces.aio import AsyncEnvHandle, AsyncEnvs, Pending
 from agym.faces.sync import EnvHandle, Envs
-from agym.make import make, make_async
+from agym.faces.vector import AgymVectorEnv
+from agym.make import make, make_async, make_vec, register
 from agym.rollout import Rollout, rollout
 from agym.run import run
 
@@ -27,6 +31,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AgymError",
+    "AgymVectorEnv",
     "AsyncEnv",
     "AsyncEnvHandle",
     "AsyncEnvs",
@@ -46,15 +51,19 @@ __all__ = [
     "ResetNeededError",
     "ResetResult",
     "Rollout",
+    "SpaceMismatchError",
     "Stats",
     "StepResult",
     "StepTimeout",
     "UsageError",
+    "UsageTypeError",
     "WorkerDied",
     "WorkerStats",
     "chaos",
     "make",
     "make_async",
+    "make_vec",
+    "register",
     "rollout",
     "run",
 ]

@@ -41,6 +41,14 @@ class UsageError(AgymError, ValueError):
     """An argument cannot work: the message names it and says what would."""
 
 
+class UsageTypeError(UsageError, TypeError):
+    """An argument is of a type that cannot work."""
+
+
+class SpaceMismatchError(UsageError, RuntimeError):
+    """Environments of one batch differ in their spaces (Gymnasium's is a ``RuntimeError``)."""
+
+
 class NothingSentError(UsageError):
     """There is nothing to receive: no step was sent, or all were received."""
 
@@ -78,15 +86,20 @@ class EnvError(AgymError):
 
     Attributes:
         env_id: Index of the environment that raised.
+        env_ids: It alone, or all that are one program with it (``backend="native"``), of which
+            nobody can tell which one it was: then ``env_id`` is the first of them, and ``action``
+            the batch of their actions.
         operation: What it was doing: ``"make"``, ``"reset"``, ``"step"``, ``"render"``, ...
         seed: Seed of its last explicit reset, ``None`` if it had none.
         episode: Episodes begun so far, so 0 before the first reset.
         step: Steps taken in this episode, the failing one included.
         action: The last action it was given, ``None`` before the first step.
         capsule: The file written about it (the ``capsule_dir`` option), ``""`` if none was.
+        exception: The environment's own exception, ``None`` if it did not survive the way here.
     """
 
     capsule = ""
+    exception: BaseException | None = None
 
     def __init__(
         self,
@@ -98,10 +111,12 @@ class EnvError(AgymError):
         episode: int = 0,
         step: int = 0,
         action: Any = None,
+        env_ids: Sequence[int] = (),
     ) -> None:
         """Keep the particulars beside the message."""
         super().__init__(message)
         self.env_id = env_id
+        self.env_ids: tuple[int, ...] = tuple(env_ids) or (env_id,)
         self.operation = operation
         self.seed = seed
         self.episode = episode
@@ -122,7 +137,7 @@ class StepTimeout(AgymError, TimeoutError):
         """Keep the particulars beside the message."""
         super().__init__(message)
         self.operation = operation
-        self.env_ids = tuple(env_ids)
+        self.env_ids: tuple[int, ...] = tuple(env_ids)
 
 
 class WorkerDied(AgymError):
@@ -155,8 +170,8 @@ class WorkerDied(AgymError):
         self.worker = worker
         self.pid = pid
         self.exitcode = exitcode
-        self.env_ids = tuple(env_ids)
-        self.operations = dict(operations or {})
+        self.env_ids: tuple[int, ...] = tuple(env_ids)
+        self.operations: dict[int, str] = dict(operations or {})
         self.culprit = culprit
 
     @property
@@ -178,8 +193,8 @@ class CrashLoopError(AgymError):
     def __init__(self, message: str, *, env_ids: Sequence[int], faults: Sequence[Fault]) -> None:
         """Keep the particulars beside the message."""
         super().__init__(message)
-        self.env_ids = tuple(env_ids)
-        self.faults = tuple(faults)
+        self.env_ids: tuple[int, ...] = tuple(env_ids)
+        self.faults: tuple[Fault, ...] = tuple(faults)
 
 
 def signal_name(exitcode: int) -> str | None:

@@ -11,14 +11,23 @@ from typing import Any
 import gymnasium
 import gymnasium.error
 from gymnasium.envs.registration import EnvSpec
+from gymnasium.vector import VectorEnv
 
 from agym.core.arguments import check_count
 from agym.core.async_env import AsyncEnv
 from agym.core.making import Factory
+from agym.core.vector_making import Given, VectorFactory
 from agym.errors import UsageError
 
 AnyEnv = gymnasium.Env[Any, Any] | AsyncEnv[Any, Any]
-EnvLike = str | EnvSpec | Callable[..., AnyEnv] | Sequence[Callable[..., AnyEnv]]
+AnyVectorEnv = VectorEnv[Any, Any, Any]
+EnvLike = (
+    str
+    | EnvSpec
+    | AnyVectorEnv
+    | Callable[..., AnyEnv | AnyVectorEnv]
+    | Sequence[Callable[..., AnyEnv]]
+)
 
 # Packages that register environments when they are imported, by the namespace of these.
 PROVIDERS = {"ALE": "ale_py"}
@@ -49,6 +58,55 @@ def make_factories(env: EnvLike, num_envs: int | None, env_kwargs: dict[str, Any
             f"env={env!r} must be an id, an EnvSpec, a factory, or a list of factories"
         )
     return [partial(env, **env_kwargs) if env_kwargs else env] * n
+
+
+def is_vector(env: Any) -> bool:
+    """Whether something is a vector environment, or a class or ``partial`` that makes them."""
+    while isinstance(env, partial):
+        env = env.func
+    return isinstance(env, VectorEnv) or (isinstance(env, type) and issubclass(env, VectorEnv))
+
+
+def make_vector_factories(
+    env: EnvLike, num_envs: int | None, env_kwargs: dict[str, Any], workers: int | None
+) -> list[Factory]:
+    """The same factory for each environment; it makes as many at once as it is asked for.
+
+    Raises:
+        UsageError: ``env`` is nothing that makes vector environments.
+    """
+    if num_envs is not None:
+        num_envs = check_count("num_envs", num_envs)
+    if isinstance(env, VectorEnv):
+        name = type(env).__name__
+        if env_kwargs or workers not in (None, 1) or num_envs not in (None, env.num_envs):
+            raise UsageError(
+                f"{name} is made already, with num_envs={env.num_envs}: leave num_envs, workers"
+                f" and {', '.join(env_kwargs) or 'other keywords'} out, or pass the class"
+            )
+        return [Given([env])] * env.num_envs
+    n = num_envs or 1
+    if isinstance(env, str | EnvSpec):
+        spec = find_spec(env)
+        if spec.vector_entry_point is None:
+            raise UsageError(
+                f"env={spec.id!r} has no vector_entry_point, which backend='native' makes: take"
+                " backend='process', 'thread' or 'serial'"
+            )
+        return [VectorFactory(spec, env_kwargs)] * n
+    if not callable(env):
+        raise UsageError(
+            f"backend='native' takes an id, an EnvSpec, a VectorEnv, or one factory of those that"
+            f" takes num_envs=, not {type(env).__name__}: take backend='process' for a list of"
+            " factories"
+        )
+    factory = VectorFactory(env, env_kwargs)
+    if not factory.takes("num_envs"):
+        raise UsageError(
+            f"env={env!r} does not take num_envs=, with which backend='native' makes a VectorEnv:"
+            " add that argument, or take backend='process' for single environments"
+        )
+    return [factory] * n
 
 
 def find_spec(env: str | EnvSpec) -> EnvSpec:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
+from copy import deepcopy
+from functools import partial
 from typing import Any
 
+import gymnasium
 from gymnasium.vector import AutoresetMode
 
+from agym.errors import UsageError
 from agym.faces.aio import AsyncEnvs
 from agym.faces.base import Output, check_output
 from agym.faces.sync import Envs
-from agym.factories import EnvLike
-from agym.wiring import Backend, wire
+from agym.faces.vector import AgymVectorEnv
+from agym.factories import EnvLike, find_spec
+from agym.wiring import OPTIONS, Backend, wire
 
 
 def make(
@@ -41,9 +46,10 @@ def make(
         env: An id, an ``EnvSpec``, a factory, or a list of factories.
         num_envs: How many; not needed for a list. 1 by default.
         backend: Where environments live: ``"serial"``, ``"thread"``, ``"process"``,
-            ``"asyncio"`` (coroutine environments), ``"auto"`` (for now the same as
-            ``"serial"``, or ``"asyncio"`` for a class of coroutine environments), or an
-            :class:`~agym.executors.base.Executor` class.
+            ``"asyncio"`` (coroutine environments), ``"native"`` (a ``VectorEnv``), ``"auto"``
+            (for now ``"serial"``; ``"asyncio"`` for a class of coroutine environments,
+            ``"native"`` for a ``VectorEnv``), or an :class:`~agym.executors.base.Executor`
+            class.
         workers: Worker processes or threads; environments are dealt to them in contiguous
             ranges. By default as many processes as there are cores, and a thread for each of
             up to 256 environments.
@@ -126,3 +132,64 @@ def make_async(
     options = dict(locals())
     check_output(options.pop("output"))
     return AsyncEnvs(*wire(**options, blocking=False), output)
+
+
+def make_vec(env: EnvLike, num_envs: int | None = None, **options: Any) -> AgymVectorEnv:
+    """Make environments as a ``gymnasium.vector.VectorEnv``.
+
+    Args:
+        env: As for :func:`make`.
+        num_envs: Likewise.
+        **options: Those of :func:`make` (without ``output``), with Gymnasium's next-step
+            autoreset by default; every other keyword goes to the environment. A list of
+            factories whose spaces differ is for :class:`AgymVectorEnv` itself.
+
+    Returns:
+        The environments, made and ready for ``reset``.
+
+    Raises:
+        UsageError: An argument cannot work.
+        Exception: What a constructor raised.
+
+    Example:
+        >>> import agym
+        >>> envs = agym.make_vec("CartPole-v1", 3)
+        >>> observations, infos = envs.reset(seed=0)
+        >>> observations.shape
+        (3, 4)
+        >>> envs.close()
+    """
+    ours = {name: options.pop(name) for name in OPTIONS if name in options}
+    if ours.pop("output", "array") != "array":
+        raise UsageError("make_vec gives arrays, as Gymnasium does: leave output= out")
+    return AgymVectorEnv.over(wire(env, num_envs, options, **ours))
+
+
+def register(env_id: str, **options: Any) -> str:
+    """Register an environment with Gymnasium, so that ``gymnasium.make_vec`` makes it by agym.
+
+    For libraries that make their environments by an id.
+
+    Args:
+        env_id: An id that Gymnasium knows.
+        **options: For :func:`make_vec`.
+
+    Returns:
+        The new id: ``"agym/CartPole-v1"`` for ``"CartPole-v1"``; with it, ``gymnasium.make`` makes
+        the same environment as before.
+
+    Raises:
+        UsageError: There is no such environment.
+
+    Example:
+        >>> import agym, gymnasium
+        >>> agym.register("CartPole-v1", backend="serial")
+        'agym/CartPole-v1'
+        >>> envs = gymnasium.make_vec("agym/CartPole-v1", 3)
+        >>> envs.close()
+    """
+    spec = deepcopy(find_spec(env_id))
+    spec.vector_entry_point = partial(make_vec, deepcopy(spec), **options)
+    spec.id = f"agym/{env_id.replace('/', '-')}"
+    gymnasium.registry[spec.id] = spec
+    return str(spec.id)

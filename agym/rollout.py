@@ -10,20 +10,25 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, overload
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
+from typing_extensions import TypeVar
 
 from agym.core.layout import Layout
+from agym.core.type_variables import Observations
 from agym.errors import UsageError
 from agym.faces.aio import AsyncEnvs
 
+# Environments take actions, a rollout gives them: hence not the variable of ``Envs``.
+ActionsTaken = TypeVar("ActionsTaken", covariant=True, default=Any)
+
 Array = np.ndarray[Any, Any]
-Policy = Callable[[Any], Any | Awaitable[Any]]
+Policy = Callable[[Observations], ActionsTaken | Awaitable[ActionsTaken]]
 
 
-class Rollout(NamedTuple):
+class Rollout(NamedTuple, Generic[Observations, ActionsTaken]):
     """``T`` steps of ``N`` environments.
 
     Attributes:
@@ -41,20 +46,44 @@ class Rollout(NamedTuple):
         episode_lengths: ``int64[k]``, their steps.
     """
 
-    observations: Any
-    actions: Any
+    observations: Observations
+    actions: ActionsTaken
     rewards: Array
     terminated: Array
     truncated: Array
     valid: Array
-    last_observations: Any
+    last_observations: Observations
     episode_returns: Array
     episode_lengths: Array
 
 
+# A coroutine function comes first: else a checker may take the coroutine itself for the actions.
+@overload
+def rollout(
+    envs: AsyncEnvs[Observations, ActionsTaken],
+    policy: Callable[[Observations], Awaitable[ActionsTaken]],
+    steps: int,
+    *,
+    groups: int = 2,
+    seed: int | None = None,
+) -> AsyncIterator[Rollout[Observations, ActionsTaken]]: ...
+@overload
+def rollout(
+    envs: AsyncEnvs[Observations, ActionsTaken],
+    policy: Policy[Observations, ActionsTaken],
+    steps: int,
+    *,
+    groups: int = 2,
+    seed: int | None = None,
+) -> AsyncIterator[Rollout[Observations, ActionsTaken]]: ...
 async def rollout(
-    envs: AsyncEnvs, policy: Policy, steps: int, *, groups: int = 2, seed: int | None = None
-) -> AsyncIterator[Rollout]:
+    envs: AsyncEnvs[Observations, ActionsTaken],
+    policy: Policy[Observations, ActionsTaken],
+    steps: int,
+    *,
+    groups: int = 2,
+    seed: int | None = None,
+) -> AsyncIterator[Rollout[Observations, ActionsTaken]]:
     """Reset the environments, then step them and give a rollout again and again.
 
     Args:
@@ -106,7 +135,7 @@ class _Part:
     async def reset(self, seed: int | None) -> None:
         self.observations, _ = await self._group.reset(seed=seed)
 
-    async def act(self, policy: Policy, record: _Record, t: int) -> None:
+    async def act(self, policy: Policy[Any, Any], record: _Record, t: int) -> None:
         """Send the group's next step off."""
         actions = policy(self.observations)
         if inspect.isawaitable(actions):

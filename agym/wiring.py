@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gymnasium.vector import AutoresetMode
+from gymnasium.vector import AutoresetMode, VectorEnv
 
 from agym.core.arguments import check_count, check_seconds
 from agym.core.autoreset import parse_mode
@@ -22,10 +22,11 @@ from agym.core.recycling import RecyclePolicy
 from agym.errors import UsageError
 from agym.executors.base import Executor, Placement
 from agym.executors.coroutine import AsyncioExecutor
+from agym.executors.native import NativeExecutor
 from agym.executors.process import ProcessExecutor
 from agym.executors.serial import SerialExecutor
 from agym.executors.thread import ThreadExecutor
-from agym.factories import EnvLike, make_factories
+from agym.factories import EnvLike, is_vector, make_factories, make_vector_factories
 
 Backend = str | Callable[[Placement], Executor]
 
@@ -35,6 +36,7 @@ BACKENDS: dict[str, Callable[[Placement], Executor]] = {
     "thread": ThreadExecutor,
     "asyncio": AsyncioExecutor,
     "process": ProcessExecutor,
+    "native": NativeExecutor,
 }
 
 ON_FAULT = ("raise", "restart", "replay")
@@ -89,10 +91,21 @@ def wire(
             )
     if backend == "auto" and is_coroutine_env(_class_of(env)):
         backend = "asyncio"
+    if is_vector(env) and backend in BACKENDS and backend != "native":
+        if backend != "auto":
+            raise UsageError(
+                f"{_name_of(env)} is a VectorEnv, many environments in one program, which"
+                f" backend={backend!r} cannot run: take backend='native'"
+            )
+        backend = "native"
     executor_class = BACKENDS.get(backend) if isinstance(backend, str) else backend
     if not callable(executor_class):
         raise UsageError(f"backend={backend!r} is unknown: take one of {', '.join(BACKENDS)}")
-    factories = make_factories(env, num_envs, env_kwargs)
+    if executor_class is NativeExecutor:
+        _check_native(env, policy)
+        factories = make_vector_factories(env, num_envs, env_kwargs, workers)
+    else:
+        factories = make_factories(env, num_envs, env_kwargs)
     watched = policy.tolerant or policy.logged or timeout is not None
     executor = executor_class(
         Placement(
@@ -129,6 +142,27 @@ def _class_of(env: Any) -> Any:
     while isinstance(env, partial):
         env = env.func
     return env
+
+
+def _name_of(env: Any) -> str:
+    env = _class_of(env)
+    return env.__name__ if isinstance(env, type) else type(env).__name__
+
+
+def _check_native(env: Any, policy: FaultPolicy) -> None:
+    """Refuse what is about single environments, or about another in the place of this one."""
+    if policy.logged:
+        option = "capsule_dir" if policy.on_fault != "replay" else "on_fault='replay'"
+        raise UsageError(
+            f"{option} plays the episode of one environment again, and those of backend='native'"
+            " are one program: take on_fault='restart' without capsule_dir, or backend='process'"
+        )
+    if policy.tolerant and isinstance(env, VectorEnv):
+        raise UsageError(
+            f"on_fault={policy.on_fault!r} makes another {_name_of(env)} in the place of one that"
+            " fails, and this one is made already: pass the class, or a factory that takes"
+            " num_envs="
+        )
 
 
 def _fault_policy(

@@ -9,17 +9,23 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(
-    r"(?:<!-- needs: (?P<needs>\w+) -->\n)?```(?P<language>\w+)\n(?P<code>.*?)```", re.DOTALL
+    r"(?:<!-- (?P<how>needs|apart): (?P<package>\w+) -->\n)?"
+    r"```(?P<language>\w+)\n(?P<code>.*?)```",
+    re.DOTALL,
 )
 
 
 class Block(NamedTuple):
-    """A code block, its line in the README, and the package that it needs."""
+    """A code block, its line in the README, and the package that it needs.
+
+    What is ``apart`` is run by ``.ci/ecosystem``, in a virtual environment of its own.
+    """
 
     language: str
     code: str
     line: int
     needs: str | None
+    apart: bool
 
 
 def blocks() -> list[Block]:
@@ -27,7 +33,11 @@ def blocks() -> list[Block]:
     text = (ROOT / "README.md").read_text()
     return [
         Block(
-            match["language"], match["code"], text.count("\n", 0, match.start()) + 1, match["needs"]
+            match["language"],
+            match["code"],
+            text.count("\n", 0, match.start()) + 1,
+            match["package"],
+            match["how"] == "apart",
         )
         for match in BLOCK.finditer(text)
     ]
@@ -39,5 +49,13 @@ def commands() -> tuple[str, str]:
     return setup, tests
 
 
+def apart(package: str) -> str:
+    """The block for a package that is run apart."""
+    (code,) = (block.code for block in blocks() if block.apart and block.needs == package)
+    return code
+
+
 if __name__ == "__main__":
-    sys.stdout.write(dict(zip(("setup", "tests"), commands(), strict=True))[sys.argv[1]])
+    what, *rest = sys.argv[1:]
+    found = {"setup": lambda: commands()[0], "tests": lambda: commands()[1], "apart": apart}
+    sys.stdout.write(found[what](*rest))  # type: ignore[operator]

@@ -16,19 +16,25 @@ RUNS = [
     "quickstart.py --num-envs 12 --episodes 1 --verbose --backend process",
     "async_training.py --target 60 --compare 3 --backend process",
     "async_training.py --target 60 --compare 3 --backend thread",
+    "sb3_ppo.py --target 40 --timesteps 16000 --compare 512 --num-envs 4 --workers 2",
     "stragglers.py --seconds 0.5",
     "tool_agents.py --num-envs 40 --rounds 3",
 ]
 
-# Packages of the extra `examples` that an example imports.
-NEEDS = {"async_training.py": "torch", "tool_agents.py": "aiohttp"}
+# Packages that an example imports, and the extra that brings each.
+NEEDS = {
+    "async_training.py": ("torch", "examples"),
+    "sb3_ppo.py": ("stable_baselines3", "sb3"),
+    "tool_agents.py": ("aiohttp", "examples"),
+}
 
 
 def run(command: str) -> None:
     """Run an example; a warning is an error."""
     name, *options = command.split()
     if name in NEEDS:
-        pytest.importorskip(NEEDS[name], reason=f"{name} needs {NEEDS[name]}: the extra `examples`")
+        module, extra = NEEDS[name]
+        pytest.importorskip(module, reason=f"{name} needs {module}: the extra `{extra}`")
     done = subprocess.run(
         [sys.executable, "-W", "error", EXAMPLES / name, *options],
         capture_output=True,

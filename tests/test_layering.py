@@ -13,11 +13,13 @@ PACKAGE = Path(agym.__file__).parent
 
 # Bottom to top. A module may import from its own layer's earlier lines and from layers above it.
 LAYERS = [
-    ["core.forks", "core.results"],
+    ["core.forks", "core.type_variables"],
+    ["core.results"],
     ["errors"],
-    ["core.attributes", "core.autoreset"],
+    ["core.attributes", "core.autoreset", "core.once", "extras"],
     [
         "core.async_env",
+        "core.inside",
         "core.interrupts",
         "core.machine",
         "core.marking",
@@ -28,6 +30,7 @@ LAYERS = [
     ["core.gauges"],
     ["core.ready"],
     ["core.actions", "core.capsule", "core.slots", "core.ticket"],
+    ["core.native_calls", "core.vector_batch", "core.vector_holds", "core.vector_making"],
     ["core.capsule_file", "core.rows", "core.order", "core.collect", "core.health", "core.sent"],
     ["core.stats"],
     ["core.action_log", "core.affliction", "core.budget", "core.revival"],
@@ -37,22 +40,24 @@ LAYERS = [
     ["core.recycling"],
     ["core.runner"],
     ["core.mending"],
-    ["core.replica", "core.host", "core.coroutine_host", "core.engine"],
+    ["core.replica", "core.host", "core.coroutine_host", "core.native_host", "core.engine"],
     ["executors.base", "executors.lifeline", "executors.nameless", "executors.wire"],
     ["executors.channel"],
     ["executors.doorbell", "executors.serial", "executors.supervisor"],
     ["executors.outbox"],
     ["executors.coroutine", "executors.mailbox", "executors.thread"],
-    ["executors.mailbox_worker"],
+    ["executors.mailbox_worker", "executors.native"],
     ["executors.loop_worker"],
     ["executors.worker"],
     ["executors.link"],
     ["executors.process"],
     ["factories"],
     ["wiring"],
-    ["faces.base", "faces.waiting"],
+    ["faces.base", "faces.vector_arguments", "faces.waiting"],
     ["faces.aio", "faces.sync"],
-    ["chaos", "make", "rollout", "run"],
+    ["faces.sb3_light"],
+    ["faces.sb3", "faces.vector"],
+    ["chaos", "make", "rollout", "run", "sb3"],
     ["envs", "rerun"],
     ["bench", "demo", "replay"],
     ["cli", "testing"],
@@ -80,7 +85,9 @@ def rank_of(module: str) -> int | None:
 def imported(tree: ast.AST) -> set[str]:
     names = set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "agym":
+        if isinstance(node, ast.ImportFrom) and node.module == "agym":
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "agym":
             names.add((node.module or "").removeprefix("agym").lstrip("."))
         elif isinstance(node, ast.Import):
             found = [alias.name for alias in node.names if alias.name.split(".")[0] == "agym"]
@@ -105,7 +112,7 @@ def test_imports_point_upward(path: Path) -> None:
 
 
 # The doors of optional dependencies: the one file that uses each may import it late.
-DOORS = {"cli", "demo", "bench", "testing"}
+DOORS = {"cli", "demo", "bench", "sb3", "testing"}
 
 
 @pytest.mark.parametrize("path", modules(), ids=name_of)

@@ -15,7 +15,7 @@ from agym.wiring import BACKENDS, OPTIONS
 
 from .readme import ROOT, Block, blocks, commands
 
-PYTHON = [block for block in blocks() if block.language == "python"]
+PYTHON = [block for block in blocks() if block.language == "python" and not block.apart]
 
 
 @pytest.mark.parametrize("block", PYTHON, ids=lambda block: f"line {block.line}")
@@ -38,6 +38,12 @@ def test_there_are_exactly_two_set_up_commands_and_ci_runs_them() -> None:
     script = (ROOT / ".ci/run").read_text()
     assert "readme.py setup" in script
     assert "readme.py tests" in script
+
+
+def test_blocks_that_run_apart_are_run() -> None:
+    script = (ROOT / ".ci/ecosystem").read_text()
+    packages = {block.needs for block in blocks() if block.apart}
+    assert packages == set(re.findall(r"\[(\w+)\]=\"", script))
 
 
 def test_tables_list_every_backend_and_option() -> None:

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from statistics import median
 
 from agym.bench.results import BOUND, StartupResult, Verdict, WorkResult
+from agym.bench.rollouts import ROLLOUTS, VecEnvProcess, VectorProcess
+from agym.bench.sb3_startup import AGYM as SB3_STARTED
+from agym.bench.sb3_startup import NAME as SB3_STARTUP
 from agym.bench.startup import STARTUP_WORK
 from agym.bench.systems import (
     AgymProcess,
@@ -17,6 +20,8 @@ from agym.bench.systems import (
     AgymSerial,
     GymnasiumAsync,
     GymnasiumSync,
+    SB3Dummy,
+    SB3Subproc,
 )
 
 
@@ -27,13 +32,13 @@ class Aim:
     Attributes:
         work: Name of the work.
         row: The system.
-        against: The other system, or the bound.
+        against: The other system, the better of several, or the bound.
         factor: The ratio to reach.
     """
 
     work: str
     row: str
-    against: str
+    against: str | tuple[str, ...]
     factor: float
 
 
@@ -65,6 +70,16 @@ AIMS = (
     Aim("CartPole-v1 ×8", ASYNC, PROCESS, 0.95),
     Aim("CartPole-v1 ×1024", ASYNC, PROCESS, 0.95),
     Aim("ALE/Pong-v5 ×8", ASYNC, PROCESS, 0.95),
+    *(
+        Aim(work.name, row, against, 1.5)
+        for work in ROLLOUTS
+        for row, against in (
+            (VecEnvProcess.name, (SB3Dummy.name, SB3Subproc.name)),
+            (VectorProcess.name, (GymnasiumSync.name, GymnasiumAsync.name)),
+        )
+        if not (work.network and row == VectorProcess.name)
+    ),
+    Aim(SB3_STARTUP, SB3_STARTED, SB3Subproc.name, 20.0),
 )
 
 STARTUP_AIMS = (StartupAim("seconds", 1.5, "s"), StartupAim("memory", 200.0, "MB"))
@@ -81,8 +96,10 @@ def judge(
     for aim in aims:
         for work in works:
             if work.work == aim.work:
-                ratio = work.ratio(aim.row, aim.against)
-                text = f"{aim.work}: {aim.row} against {aim.against}"
+                others = (aim.against,) if isinstance(aim.against, str) else aim.against
+                ratios = [work.ratio(aim.row, other) for other in others]
+                ratio = min((one for one in ratios if one is not None), default=None)
+                text = f"{aim.work}: {aim.row} against {' and '.join(others)}"
                 verdicts.append(Verdict.on_ratio(text, aim.factor, ratio))
     if startup is not None and startup.work == STARTUP_WORK.name:
         verdicts += _judge_startup(startup, startup_aims)

@@ -9,7 +9,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
-from agym.bench.extras import require
+from agym.extras import require
 
 # A policy network of the usual size: what varies is how many observations go through it.
 WIDTHS = (348, 256, 256, 17)

@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from agym.bench.processes import descendants_time, others_time
 from agym.bench.progress import Tell
 from agym.bench.results import BARE, BOUND, Row, Settings, WorkResult
+from agym.bench.rollouts import RolloutWork
 from agym.bench.system import System
 from agym.bench.systems import SYSTEMS
 from agym.bench.turns import RUN_IN, in_turns
@@ -34,7 +35,7 @@ def measure(work: Work, settings: Settings, tell: Tell) -> WorkResult:
     notes: list[str] = []
     with ExitStack() as stack:
         systems: list[System] = []
-        for kind in SYSTEMS:
+        for kind in work.systems if isinstance(work, RolloutWork) else SYSTEMS:
             tell(f"making {kind.name}")
             system = _make(kind, work, actions, settings.workers, stack, notes)
             if system is not None:
@@ -42,8 +43,9 @@ def measure(work: Work, settings: Settings, tell: Tell) -> WorkResult:
         rates, idle, other = _alternate(systems, settings, tell)
         tell("closing")
     rows = [Row(name, tuple(slices)) for name, slices in rates.items()]
-    bound = Row(BOUND, tuple(rate * settings.workers for rate in rates[BARE]))
-    return WorkResult(work.name, (rows[0], bound, *rows[1:]), tuple(notes), idle, other)
+    if BARE in rates:
+        rows.insert(1, Row(BOUND, tuple(rate * settings.workers for rate in rates[BARE])))
+    return WorkResult(work.name, tuple(rows), tuple(notes), idle, other)
 
 
 def _alternate(
@@ -59,7 +61,7 @@ def _alternate(
     idle, others, begun = 0.0, others_time(), time.monotonic()
     for turn, system in in_turns(systems, settings.repeats):
         tell(f"{turn + 1}/{settings.repeats} {system.name}")
-        system.run(settings.seconds * RUN_IN)
+        system.run_in(settings.seconds * RUN_IN)
         before = descendants_time()
         rates[system.name].append(system.run(settings.seconds))
         if system.name == BARE:

@@ -24,7 +24,6 @@ import typer
 
 from agym.bench.backward import backward_pass
 from agym.bench.comparison import Compared, Comparison, show_comparison
-from agym.bench.extras import how_to_get, installed
 from agym.bench.machine import describe_machine
 from agym.bench.output import JsonFile, check_writable, deliver
 from agym.bench.progress import Tell, progress_bar
@@ -32,6 +31,7 @@ from agym.bench.results import Verdict
 from agym.bench.runner import new_runner
 from agym.bench.turns import in_turns
 from agym.bench.works import Work, parse_work, sample_actions
+from agym.extras import how_to_get, installed
 from agym.faces.aio import AsyncEnvs
 from agym.make import make_async
 

@@ -6,9 +6,9 @@ import math
 from pathlib import Path
 from typing import Any
 
-from agym.bench.extras import require
 from agym.bench.report import machine_line
 from agym.bench.results import AT_ONCE, BARE, BOUND, Report, WorkResult
+from agym.extras import require
 
 COLUMNS = 2
 OURS, OTHERS, LIMIT = "#2563eb", "#9ca3af", "#b91c1c"

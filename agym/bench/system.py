@@ -11,8 +11,8 @@ from abc import ABC, abstractmethod
 from itertools import cycle
 from typing import Any, ClassVar
 
-from agym.bench.extras import how_to_get, installed
 from agym.bench.works import Actions, Work
+from agym.extras import how_to_get, installed
 
 # More processes than this for one system are not worth the wait.
 MAX_PROCESSES = 64
@@ -71,6 +71,10 @@ class System(ABC):
             batches += 1
             elapsed = time.perf_counter() - begun
         return batches * self._num_envs / elapsed
+
+    def run_in(self, seconds: float) -> None:
+        """Step for so long, unmeasured."""
+        self.run(seconds)
 
     def close(self) -> None:
         """Close the environments and end what runs them."""

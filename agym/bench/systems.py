@@ -9,10 +9,10 @@ from typing import Any
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
 from agym.bench.bare import Bare, BareAtOnce
-from agym.bench.extras import installed, require
 from agym.bench.runner import new_runner
 from agym.bench.system import System
 from agym.bench.works import Work
+from agym.extras import installed, require
 from agym.make import make, make_async
 
 

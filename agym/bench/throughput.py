@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from agym.bench.aims import judge
-from agym.bench.extras import require
 from agym.bench.machine import describe_machine
 from agym.bench.measure import measure
 from agym.bench.output import JsonFile, check_writable, deliver
@@ -17,11 +16,14 @@ from agym.bench.plot import save_plot
 from agym.bench.progress import progress_bar
 from agym.bench.report import show
 from agym.bench.results import Report, Settings, StartupResult, WorkResult
+from agym.bench.rollouts import ROLLOUTS, RolloutWork
+from agym.bench.sb3_startup import measure_sb3_startup
 from agym.bench.startup import STARTUP_WORK, measure_startup
 from agym.bench.works import WORKS, Work, parse_work
+from agym.extras import require
 
-# What to write in place of a work for the start-up.
-STARTUP = "start-up"
+# What to write in place of a work for the start-up; the second takes a minute and 10 GB.
+STARTUP, SB3_STARTUP = "start-up", "sb3-start-up"
 
 EXAMPLES = f"""Examples:
 
@@ -30,6 +32,10 @@ agym bench throughput
 agym bench throughput CartPole-v1:8 ALE/Pong-v5:8 --repeats 9
 
 agym bench throughput {STARTUP}
+
+agym bench throughput rollout:CartPole-v1:8 ppo:CartPole-v1:8
+
+agym bench throughput {SB3_STARTUP} --repeats 1
 
 agym bench throughput --json result.json --plot result.png
 """
@@ -40,7 +46,8 @@ def throughput(
         list[str] | None,
         typer.Argument(
             metavar="WORK",
-            help=f"ID:N for N environments, or {STARTUP}; by default all that agym has aims for.",
+            help=f"ID:N for N environments; rollout:ID:N and ppo:ID:N for PPO's rollouts;"
+            f" {STARTUP}; {SB3_STARTUP}. By default all that agym has aims for but the last.",
         ),
     ] = None,
     seconds: Annotated[
@@ -59,23 +66,47 @@ def throughput(
     if plot is not None:
         require("matplotlib", "bench")
     check_writable(json, plot)
-    chosen = [parse_work(text) for text in works if text != STARTUP] if works else WORKS
-    wants_startup = not works or STARTUP in works
-    report = run(chosen, Settings(seconds, repeats, workers), wants_startup=wants_startup)
+    named = works or []
+    chosen = [parse(text) for text in named if text not in (STARTUP, SB3_STARTUP)]
+    settings = Settings(seconds, repeats, workers)
+    report = run(
+        chosen if works else (*WORKS, *ROLLOUTS),
+        settings,
+        wants_startup=not works or STARTUP in named,
+        wants_sb3=SB3_STARTUP in named,
+    )
     deliver(show(report), report.to_json(), json)
     if plot is not None:
         save_plot(report, plot)
 
 
-def run(works: Sequence[Work], settings: Settings, *, wants_startup: bool) -> Report:
+def parse(text: str) -> Work:
+    """Read ``"CartPole-v1:8"``, ``"rollout:CartPole-v1:8"`` or ``"ppo:CartPole-v1:8"``.
+
+    Raises:
+        UsageError: It is of no such form, or there is no such environment.
+    """
+    kind, _, rest = text.partition(":")
+    if kind not in ("rollout", "ppo"):
+        return parse_work(text)
+    work = parse_work(rest)
+    return RolloutWork(work.env_id, work.num_envs, network=kind == "ppo")
+
+
+def run(
+    works: Sequence[Work], settings: Settings, *, wants_startup: bool, wants_sb3: bool = False
+) -> Report:
     """Measure, with progress on stderr that is drawn only between two slices."""
     results: list[WorkResult] = []
     startup: StartupResult | None = None
-    with progress_bar(len(works) + wants_startup) as bar:
+    with progress_bar(len(works) + wants_startup + wants_sb3) as bar:
         if wants_startup:
             with bar.part(STARTUP) as tell:
                 tell(f"{STARTUP_WORK.name}, {settings.workers} workers")
                 startup = measure_startup(STARTUP_WORK, settings.workers, settings.repeats)
+        if wants_sb3:
+            with bar.part(SB3_STARTUP) as tell:
+                results.append(measure_sb3_startup(settings.workers, settings.repeats, tell))
         for work in works:
             with bar.part(work.name) as tell:
                 results.append(measure(work, settings, tell))

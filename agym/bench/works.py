@@ -12,8 +12,8 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector.utils import batch_space, iterate
 
-from agym.bench.extras import how_to_get, installed
 from agym.errors import UsageError
+from agym.extras import how_to_get, installed
 from agym.factories import find_spec
 
 # Batches of actions, sampled beforehand and used over and over.

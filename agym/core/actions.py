@@ -16,7 +16,7 @@ from gymnasium import spaces
 
 from agym.core.arguments import Ids
 from agym.core.layout import Layout, Leaf
-from agym.errors import UsageError
+from agym.errors import UsageError, UsageTypeError
 
 Array = np.ndarray[Any, Any]
 
@@ -87,7 +87,7 @@ def _columns(layout: Layout, actions: Any, env_ids: Ids) -> list[Any]:
 
 def _sequence(actions: Any, env_ids: Ids) -> Sequence[Any]:
     if isinstance(actions, str | bytes | dict) or not hasattr(actions, "__len__"):
-        raise UsageError(
+        raise UsageTypeError(
             f"step takes a sequence of {len(env_ids)} actions, one per environment,"
             f" not {type(actions).__name__}"
         )
@@ -116,7 +116,7 @@ def _column(actions: Any, leaf: Leaf, env_ids: Ids) -> Array:
         raise UsageError(f"actions{leaf.path} cannot become an array: {error}") from error
     if array.shape != shape:
         if array.ndim == 0:
-            raise UsageError(
+            raise UsageTypeError(
                 f"step takes {len(env_ids)} actions, one per environment, not one"
                 f" {type(actions).__name__}"
             )

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from agym.errors import UsageError
+from agym.errors import UsageError, UsageTypeError
 
 Ids = range | tuple[int, ...]
 Seeds = int | Sequence[int | None] | None
@@ -50,20 +50,23 @@ def take_mask(
         seed: Of the reset; of one per environment, those that the mask names are left.
 
     Raises:
-        UsageError: The mask is not a boolean array of shape ``(num_envs,)`` with a true entry.
+        UsageError: The mask is not a boolean array of shape ``(num_envs,)`` with a true entry;
+            a :class:`~agym.errors.UsageTypeError` if it is no array of that kind.
     """
     if options is None or "reset_mask" not in options:
         return options, None, seed
     mask = options["reset_mask"]
-    if (
-        not isinstance(mask, np.ndarray)
-        or mask.dtype != np.bool_
-        or mask.shape != (num_envs,)
-        or not mask.any()
-    ):
+    what = "`options['reset_mask']`"  # the words are Gymnasium's
+    if not isinstance(mask, np.ndarray):
+        raise UsageTypeError(f"{what} must be a numpy array, got {type(mask)}")
+    if mask.shape != (num_envs,):
+        raise UsageError(f"{what} must have shape `({num_envs},)`, got {mask.shape}")
+    if mask.dtype != np.bool_:
+        raise UsageTypeError(f"{what} must have `dtype=np.bool_`, got {mask.dtype}")
+    if not mask.any():
         raise UsageError(
-            f"options['reset_mask'] must be a boolean NumPy array of shape ({num_envs},) with at"
-            f" least one true entry, not {mask!r}"
+            f"{what} must contain a boolean array with at least one True value, got"
+            f" reset_mask={mask}"
         )
     rest = {key: value for key, value in options.items() if key != "reset_mask"}
     masked = [int(i) for i in np.flatnonzero(mask)]

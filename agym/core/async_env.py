@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from gymnasium import Space
 
+from agym.core.type_variables import Action, Observation
 from agym.errors import UsageError
-
-Observation = TypeVar("Observation", covariant=True)
-Action = TypeVar("Action", contravariant=True)
 
 
 @runtime_checkable

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
+from functools import partial
 from typing import Any
 
 
@@ -13,16 +15,19 @@ class Marker(Enum):
     MISSING = "there is no such attribute"
 
 
-def look_up(env: Any, name: str) -> Any:
+def look_up(env: Any, name: str | Callable[..., Any]) -> Any:
     """Find an attribute of the environment or of any wrapper around it.
 
     Args:
         env: The environment.
-        name: ``"gravity"``, or a path such as ``"unwrapped.np_random"``.
+        name: ``"gravity"``, or a path such as ``"unwrapped.np_random"``. A function stands for a
+            method that the environment lacks.
 
     Raises:
         AttributeError: There is none.
     """
+    if callable(name):
+        return partial(name, env)
     first, *rest = name.split(".")
     if hasattr(env, "get_wrapper_attr"):
         value = env.get_wrapper_attr(first)

@@ -25,6 +25,7 @@ from agym.core.autoreset import AtEnd
 from agym.core.gauges import clock
 from agym.core.making import Factory, Host
 from agym.core.marking import Marker, marked
+from agym.core.once import as_keywords, lasting
 from agym.core.operations import NAMES, Extras, Failure, Operation, Revival, Start
 from agym.core.owning import own, own_info
 from agym.core.revival import note_start, restore_start, same_observation
@@ -175,9 +176,9 @@ class CoroutineHost(Host):
             if kind == "reset":
                 if argument is not None:
                     self._seeds[i] = argument
-                self._options[i] = operation.shared
-                options = copy.deepcopy(operation.shared)
-                observation, info = await self._begin_episode(i, seed=argument, options=options)
+                self._options[i] = lasting(operation.shared)
+                options = copy.deepcopy(as_keywords(operation.shared, slot))
+                observation, info = await self._begin_episode(i, seed=argument, **options)
                 return self._store(i, operation.plane, (observation, 0.0, False, False, info))
             return Extras(values={slot: await self._ask(i, operation, argument)})
         except asyncio.CancelledError as error:

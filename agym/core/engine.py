@@ -14,6 +14,7 @@ from agym.core.actions import write_actions
 from agym.core.arguments import Ids, parse_env_ids, parse_seeds, runs, take_mask
 from agym.core.forks import disown_in_forks
 from agym.core.mending import Mending
+from agym.core.once import Once, Options
 from agym.core.operations import CLOSE, OPEN, Operation
 from agym.core.ready import Ready
 from agym.core.results import Batch
@@ -104,7 +105,7 @@ class Engine(Mending):
         """Step every environment, or some of them, each with its action.
 
         Raises:
-            UsageError: Wrong number, shape or dtype of actions.
+            UsageError: Wrong number, shape or dtype of actions, or a part of one program.
             BusyError: An environment has a step in flight.
             ResetNeededError: An environment must be reset first.
         """
@@ -119,12 +120,18 @@ class Engine(Mending):
         if self._closing or not (self._health.fine and self._order.idle):
             self._check(ids)
             self._check_steppable(ids)
+        if len(ids) < self.num_envs:
+            self._check_together("step", ids)
         given = ids if env_ids is None else tuple(int(i) for i in env_ids)
         each = write_actions(self.table.action, self.table.actions, actions, given)
         if each is not None and given != ids:
             by_id = dict(zip(given, each, strict=True))
             each = [by_id[i] for i in ids]
         return ids, each
+
+    def excuse_resets(self) -> None:
+        """Let environments step that were never reset, as Gymnasium's vector environments do."""
+        self._health.mark_ready(self._all)
 
     def send(self, actions: Any, env_ids: Sequence[int] | None, ready: Ready) -> None:
         """Step environments, in any order; each goes to ``ready`` when it has ended.
@@ -178,7 +185,7 @@ class Engine(Mending):
     def reset(
         self,
         seed: int | Sequence[int | None] | None = None,
-        options: dict[str, Any] | None = None,
+        options: Options = None,
         env_ids: Sequence[int] | None = None,
         *,
         about: Ids | None = None,
@@ -187,18 +194,22 @@ class Engine(Mending):
 
         Args:
             seed: See :func:`~agym.core.arguments.parse_seeds`.
-            options: For every environment; a ``reset_mask`` among them names environments.
+            options: For every environment; a ``reset_mask`` among them names environments. Or for
+                single ones and this reset alone.
             env_ids: Which environments, ``None`` for all.
             about: Whose latest observations to give, ``None`` for all.
 
         Raises:
             UsageError: A seed, an id or the mask is not what it should be.
         """
-        options, masked, seed = take_mask(options, self.num_envs, seed)
+        masked = None
+        if not isinstance(options, Once):
+            options, masked, seed = take_mask(options, self.num_envs, seed)
         given = masked if env_ids is None else env_ids
         ids = parse_env_ids(given, self.num_envs)
         seeds = parse_seeds(seed, ids, given)
         self._check(ids)
+        self._check_together("reset", ids, seeds)
         self._recovery.incidents.note_reset(ids, seeds, options)
         ticket = self._dispatch("reset", ids, seeds, options)
         ticket.about = about or self._all
@@ -215,11 +226,13 @@ class Engine(Mending):
         """Render, call, get_attr or set_attr: answered with a list of values."""
         ids = parse_env_ids(env_ids, self.num_envs)
         self._check(ids)
+        self._check_together(kind, ids)
         return self._dispatch(kind, ids, each, shared)
 
     def retire(self, env_id: int) -> Ticket:
         """Close one environment, behind what it has to do; it takes nothing any more."""
         self._check((env_id,))
+        self._check_together("retire", (env_id,))
         ticket = self._dispatch("retire", (env_id,), None)
         self._health.retire(env_id)
         return ticket
@@ -234,6 +247,7 @@ class Engine(Mending):
         self.poll()
         ids = parse_env_ids(env_ids, self.num_envs) if env_ids is not None else ()
         ids = self._recovery.whole(ids or tuple(sorted(self._health.lost)))
+        self._check_together("restart", ids)
         ticket = Ticket(next(self._numbers), "remake", ids)
         if not ids:
             ticket.finish([])
@@ -283,6 +297,14 @@ class Engine(Mending):
                 "the environments are not open yet: use `async with` or `await` first"
             )
         self._health.check(ids)
+
+    def _check_together(
+        self, kind: str, ids: Ids, seeds: Sequence[int | None] | None = None
+    ) -> None:
+        """Refuse what some environments of one program cannot do without the others."""
+        objection = self._executor.objection(kind, ids, seeds)
+        if objection is not None:
+            raise UsageError(objection)
 
     def _check_steppable(self, ids: Ids) -> None:
         if not self._order.idle:

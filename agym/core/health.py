@@ -98,7 +98,7 @@ class Health:
         for problem in problems:
             if isinstance(problem, Failure) and problem.operation in ROW_KINDS:
                 why = f"raised in its last {problem.operation}"
-                self.mark_unready((problem.env_id,), why)
+                self.mark_unready(problem.env_ids, why)
         errors = [problem.to_exception() for problem in problems]
         if len(errors) == 1:
             return errors[0]

@@ -27,6 +27,7 @@ from agym.core.autoreset import AtEnd
 from agym.core.gauges import clock
 from agym.core.making import Factory, Host
 from agym.core.marking import Marker
+from agym.core.once import as_keywords, lasting
 from agym.core.operations import (
     NAMES,
     PLANES,
@@ -294,8 +295,9 @@ class EnvHost(Host):
         i = slot - self.first
         if seed is not None:
             self._seeds[i] = seed
-        self._options[i] = operation.shared
-        beginning = self._begin(i, seed=seed, options=copy.deepcopy(operation.shared))
+        self._options[i] = lasting(operation.shared)
+        options = copy.deepcopy(as_keywords(operation.shared, slot))
+        beginning = self._begin(i, seed=seed, **options)
         row = self._rows.plane(operation.plane, slot, slot + 1)
         self._reset_row(slot, row.observations, *beginning)
         with self._guard:

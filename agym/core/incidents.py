@@ -11,6 +11,7 @@ from agym.core.arguments import Ids
 from agym.core.capsule import Capsule
 from agym.core.capsule_file import write_capsule
 from agym.core.making import Factory
+from agym.core.once import Options, as_keywords, lasting
 from agym.core.operations import Death, Failure, Start
 from agym.core.results import Fault
 from agym.core.ticket import Ticket
@@ -58,13 +59,13 @@ class Incidents:
         self._log = log
         self._witness = witness
 
-    def note_reset(self, ids: Ids, seeds: Sequence[int | None] | None, options: Any) -> None:
+    def note_reset(self, ids: Ids, seeds: Sequence[int | None] | None, options: Options) -> None:
         """Environments are about to be reset by the caller."""
         for k, i in enumerate(ids):
             seed = None if seeds is None else seeds[k]
             if seed is not None:
                 self.seeds[i] = seed
-            self.options[i] = options
+            self.options[i] = lasting(options)
 
     def raised(self, failure: Failure) -> Fault:
         """An environment raised."""
@@ -117,7 +118,7 @@ class Incidents:
         elif ticket is not None and ticket.kind == "reset" and episode is not None:
             operation = ticket.operation
             seed = operation.each[ticket.ids.index(slot)] if operation.each else None
-            start = Start(seed, None, operation.shared)
+            start = Start(seed, None, as_keywords(operation.shared, slot).get("options"))
             episode = Episode(start, [], complete=seed is not None)
         if episode is not None and episode.complete and episode.start is not None:
             fault = replace(fault, step=len(episode.actions) + (fault.operation == "step"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -50,6 +51,7 @@ class Host:
         self.first = first
         self.stop = first + len(factories)
         self._factories = factories
+        self._exact = not getattr(factories[0], "differing", False)
         self._at_end = at_end(autoreset)
         self._catch = catch
         self._log = log
@@ -77,7 +79,7 @@ class Host:
                 description = description or found
                 mismatch = description.mismatch(found)
                 if mismatch is not None:
-                    raise UsageError(mismatch)
+                    raise mismatch
             except self._catch as exception:
                 # The others would only fail alike, and are not needed any more.
                 return description, [Failure.of(exception, env_id, "make")]
@@ -87,14 +89,14 @@ class Host:
         """Say what a new environment is like, if it is of the right kind."""
         if is_coroutine_env(env) is not self.coroutines:
             raise UsageError(_wrong_kind(env))
-        return _describe(env)
+        return replace(_describe(env), exact=self._exact)
 
     def _make_again(self, i: int) -> Any:
         """Make an environment that is to take another's place."""
         env = self._factories[i]()
         mismatch = self._description.mismatch(self._look_at(env))
         if mismatch is not None:
-            raise UsageError(mismatch)
+            raise mismatch
         return env
 
     def _take_over(self, i: int, revival: Revival) -> None:
@@ -120,7 +122,7 @@ class Host:
 
     def attach(self, table: SlotTable) -> None:
         """Take the table whose rows this host fills."""
-        self._description = _describe(self._envs[0])
+        self._description = replace(_describe(self._envs[0]), exact=self._exact)
         self._layout = table.observation
         self._meter = Meter(table.gauges, self.first)
         self._rows = Rows(table, self.first, self.stop)
@@ -160,12 +162,27 @@ def look_at_first(factories: Sequence[Factory]) -> tuple[bool, list[Factory]]:
     return is_coroutine_env(env), [_Given(env, factories[0]), *factories[1:]]
 
 
+class Differing:
+    """A factory whose environments may differ from the others in the bounds of observations."""
+
+    differing = True
+
+    def __init__(self, factory: Factory) -> None:
+        """Make what another factory makes."""
+        self._factory = factory
+
+    def __call__(self) -> Any:
+        """Make it."""
+        return self._factory()
+
+
 class _Given:
     """A factory that gives what was made already, and from then on makes another."""
 
     def __init__(self, env: Any, factory: Factory) -> None:
         self._made = [env]
         self._factory = factory
+        self.differing = getattr(factory, "differing", False)
 
     def __call__(self) -> Any:
         return self._made.pop() if self._made else self._factory()

@@ -6,12 +6,24 @@ contiguous range ``start:stop`` of their ids, so a part of an operation is an op
 
 from __future__ import annotations
 
+import pickle
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
-from agym.errors import AgymError, EnvError, RemoteTraceback, UsageError, WorkerDied, signal_name
+import cloudpickle
+from gymnasium.spaces.utils import is_space_dtype_shape_equiv
+
+from agym.errors import (
+    AgymError,
+    EnvError,
+    RemoteTraceback,
+    SpaceMismatchError,
+    UsageError,
+    WorkerDied,
+    signal_name,
+)
 
 # The numbers of the first ticket, which makes the environments, of the last, and of outcomes that
 # nobody asked for: a worker's death.
@@ -25,6 +37,9 @@ SIDE_PLANE, SENT_PLANE = 2, 3
 # The kinds that write a row of the slot table; all others answer with values.
 ROW_KINDS = frozenset({"step", "reset"})
 
+
+# An exception that carries more bytes than this travels as text alone.
+MAX_PICKLED = 64 * 1024
 
 # What an operation is called in an error, where that is not its kind.
 NAMES = {"retire": "close", "remake": "make", "takeover": "make", "depart": "close"}
@@ -72,16 +87,32 @@ class Operation(NamedTuple):
 
         Of a step that was sent, each environment is to end by itself.
         """
+        for share in self.shares(ids):
+            if self.plane == SENT_PLANE:
+                yield from (share.part(i, i + 1) for i in range(share.start, share.stop))
+            else:
+                yield share
+
+    def shares(self, ids: range) -> Iterator[Operation]:
+        """Cut out what some neighbouring environments do, if it is for any of them."""
         start, stop = max(self.start, ids.start), min(self.stop, ids.stop)
-        if self.plane == SENT_PLANE:
-            yield from (self.part(i, i + 1) for i in range(start, stop))
-        elif start < stop:
+        if start < stop:
             yield self.part(start, stop)
+
+    def join(self, behind: Operation) -> Operation:
+        """Add a part of the same operation for the environments behind these."""
+        each = None if self.each is None else [*self.each, *(behind.each or [])]
+        return self._replace(stop=behind.stop, each=each)
 
 
 @dataclass(frozen=True)
 class Failure:
-    """An environment raised. Travels as text, since not every exception survives a pickle."""
+    """An environment raised, or ``count`` of them from ``env_id`` on that are one program.
+
+    It travels as text, since not every exception survives a pickle.
+
+    An exception that does comes along in ``pickled``; ``misuse`` is the class of an error of ours.
+    """
 
     env_id: int
     operation: str
@@ -92,13 +123,15 @@ class Failure:
     step: int = 0
     action: Any = None
     exception: BaseException | None = None
-    misuse: bool = False
+    pickled: bytes = b""
+    misuse: type[UsageError] | None = None
     capsule: str = ""
+    count: int = 1
 
     @property
     def env_ids(self) -> range:
-        """The environment, as a range."""
-        return range(self.env_id, self.env_id + 1)
+        """The environments, as a range."""
+        return range(self.env_id, self.env_id + self.count)
 
     @classmethod
     def of(cls, exception: BaseException, env_id: int, operation: str, **details: Any) -> Failure:
@@ -108,22 +141,28 @@ class Failure:
         except Exception:
             error = type(exception).__name__
         text = "".join(traceback.format_exception(exception))
-        misuse = operation == "make" and isinstance(exception, UsageError)
+        misuse = None
+        if operation == "make" and isinstance(exception, UsageError):
+            misuse = type(exception)
         return cls(env_id, operation, error, text, exception=exception, misuse=misuse, **details)
 
     def portable(self) -> Failure:
         """Leave out what may not survive the way to another process."""
-        return replace(self, exception=None)
+        return replace(self, exception=None, pickled=_pack(self.exception))
 
     def to_exception(self) -> AgymError:
         """Build the error to raise, with the environment's own as its cause."""
+        who = name_range(self.env_ids)
         if self.misuse:
-            return UsageError(f"environment {self.env_id}: {self.error.partition(': ')[2]}")
+            return self.misuse(f"{who}: {self.error.partition(': ')[2]}")
+        details = f" (seed {self.seed}, episode {self.episode}, step {self.step})"
+        if self.count > 1:
+            details = ""  # each has its own
         capsule = f"; run `agym replay {self.capsule}`" if self.capsule else ""
         failed = EnvError(
-            f"environment {self.env_id} raised in {self.operation}: {self.error}"
-            f" (seed {self.seed}, episode {self.episode}, step {self.step}){capsule}",
+            f"{who} raised in {self.operation}: {self.error}{details}{capsule}",
             env_id=self.env_id,
+            env_ids=self.env_ids,
             operation=self.operation,
             seed=self.seed,
             episode=self.episode,
@@ -131,8 +170,27 @@ class Failure:
             action=self.action,
         )
         failed.capsule = self.capsule
+        failed.exception = self.exception or _unpack(self.pickled)
         failed.__cause__ = self.exception or RemoteTraceback(self.traceback)
         return failed
+
+
+def _pack(exception: BaseException | None) -> bytes:
+    """Pickle an exception if it comes back as it was: constructors may ask for more than args."""
+    try:
+        packed: bytes = cloudpickle.dumps(exception)
+        survives = repr(pickle.loads(packed)) == repr(exception) and len(packed) < MAX_PICKLED
+    except Exception:
+        survives = False
+    return packed if survives else b""
+
+
+def _unpack(packed: bytes) -> BaseException | None:
+    try:
+        exception = pickle.loads(packed)
+    except Exception:  # none came, or what it needs cannot be imported here
+        return None
+    return exception if isinstance(exception, BaseException) else None
 
 
 class Loss(Protocol):
@@ -172,8 +230,7 @@ class Death:
 
     def to_exception(self) -> AgymError:
         """Build the error to raise."""
-        first, last = self.env_ids[0], self.env_ids[-1]
-        held = f"environment {first}" if first == last else f"environments {first} to {last}"
+        held = name_range(self.env_ids)
         doing = "".join(f"; {what}: {ids}" for what, ids in self._doing())
         running = "" if self.running is None else f"; environment {self.running} was running"
         who = f"worker {self.worker}" + (f" (pid {self.pid})" if self.pid else "")
@@ -201,6 +258,13 @@ class Death:
 def name_ids(ids: Sequence[int]) -> str:
     """Some ids for a message, not too many."""
     return ", ".join(map(str, ids[:8])) + (", ..." if len(ids) > 8 else "")
+
+
+def name_range(ids: range) -> str:
+    """Neighbours for a message."""
+    if len(ids) == 1:
+        return f"environment {ids[0]}"
+    return f"environments {ids[0]} to {ids[-1]}"
 
 
 def describe_exit(exitcode: int | None) -> str:
@@ -313,13 +377,18 @@ class Description:
     spec: Any
     render_mode: str | None
     coroutines: bool = False
+    exact: bool = True
 
-    def mismatch(self, other: Description) -> str | None:
-        """Say in what another environment differs so that it cannot share a batch with this one."""
+    def mismatch(self, other: Description) -> SpaceMismatchError | None:
+        """Say in what another environment differs so that it cannot share a batch with this one.
+
+        Unless they are ``exact``, observation spaces need only have the same shapes and dtypes.
+        """
         for name in ("observation_space", "action_space"):
             mine, others = getattr(self, name), getattr(other, name)
-            if mine != others:
-                return (
+            loosely = not self.exact and name == "observation_space"
+            if not (is_space_dtype_shape_equiv(mine, others) if loosely else mine == others):
+                return SpaceMismatchError(
                     f"its {name} is {others}, that of the first environment is {mine};"
                     " environments of one batch need equal spaces"
                 )

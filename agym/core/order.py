@@ -2,13 +2,14 @@
 
 Executors keep the order of what they are given. Held back here is only what would overwrite a
 row of the slot table before it is collected (a reset behind a step still in flight), and,
-behind that, whatever else the same environment is asked to do.
+behind that, whatever else the same environment is asked to do. Environments that are one program
+have their rows all together (who takes one takes all) and wait in one queue.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from agym.core.arguments import Ids, runs
 from agym.core.operations import ROW_KINDS, Operation
@@ -18,8 +19,14 @@ from agym.core.ticket import Ticket
 class Order:
     """The owner of each row, and the operations that wait for it."""
 
-    def __init__(self, num_envs: int) -> None:
-        """Begin with no row owned."""
+    def __init__(self, num_envs: int, programs: Sequence[range] = ()) -> None:
+        """Begin with no row owned.
+
+        Args:
+            num_envs: Number of environments.
+            programs: Environments that are one program each.
+        """
+        self._program = {i: ids for ids in programs for i in ids}
         self._nobody: list[Ticket | None] = [None] * num_envs
         self._owners = self._nobody
         self._owned = 0
@@ -37,7 +44,7 @@ class Order:
                 found = i
                 if not owner.has_ended(i):
                     return i
-            elif any(operation.kind == "step" for operation in self._held.get(i, ())):
+            elif any(operation.kind == "step" for operation in self._queue(i)):
                 return i
         return found
 
@@ -50,12 +57,12 @@ class Order:
         return {
             i
             for i in ticket.ids
-            if any(operation.number == ticket.number for operation in self._held.get(i, ()))
+            if any((part.number, part.start) == (ticket.number, i) for part in self._queue(i))
         }
 
     def is_free(self, slot: int) -> bool:
         """Whether no step or reset of an environment is under way or waits."""
-        return self._owners[slot] is None and slot not in self._held
+        return self._owners[slot] is None and not self._queue(slot)
 
     def seize(self, slot: int, ticket: Ticket) -> None:
         """Hold back all that a free environment is asked to do, until this is released."""
@@ -102,7 +109,7 @@ class Order:
         waiting = {
             i
             for i in ids
-            if i in self._held or i in self._seized or (row and self._owners[i] is not None)
+            if self._queue(i) or i in self._seized or (row and self._owners[i] is not None)
         }
         position = {slot: k for k, slot in enumerate(ids)}
 
@@ -112,7 +119,7 @@ class Order:
 
         for i in ids:
             if i in waiting:
-                self._held.setdefault(i, deque()).append(part(range(i, i + 1)))
+                self._held.setdefault(self._key(i), deque()).append(part(range(i, i + 1)))
             elif row:
                 self._own(i, ticket)
         self.idle = not self._owned and not self._held
@@ -120,39 +127,66 @@ class Order:
         if free:
             yield from map(part, runs(free))
 
+    def _key(self, slot: int) -> int:
+        """Under which an environment's queue is kept."""
+        return self._program[slot].start if self._program else slot
+
+    def _queue(self, slot: int) -> Sequence[Operation]:
+        return self._held.get(self._key(slot), ())
+
     def _own(self, slot: int, ticket: Ticket) -> None:
         if self._owners is self._nobody:
             self._owners = list(self._nobody)
-        self._owners[slot] = ticket
-        self._owned += 1
+        for i in self._program.get(slot, (slot,)):
+            if self._owners[i] is None:
+                self._owners[i] = ticket
+                self._owned += 1
 
     def forget(self, ticket: Ticket) -> None:
         """What still waits of a ticket will not be done."""
         for slot in ticket.ids:
-            queue = self._held.get(slot, ())
+            key, queue = self._key(slot), self._queue(slot)
             left = deque(operation for operation in queue if operation.number != ticket.number)
             if left:
-                self._held[slot] = left
+                self._held[key] = left
             else:
-                self._held.pop(slot, None)
+                self._held.pop(key, None)
 
     def release(self, ticket: Ticket, ids: Ids, tickets: dict[int, Ticket]) -> list[Operation]:
         """Free some rows of a ticket; gives what may be submitted now."""
         freed = []
+        ids = tuple(dict.fromkeys(j for i in ids for j in self._program.get(i, (i,))))
         for i in ids:
             if self._owners[i] is ticket:
                 self._owners[i] = None
                 self._owned -= 1
                 self._seized.discard(i)
-            elif i in self._seized:
+        for i in dict.fromkeys(map(self._key, ids)):
+            if i in self._seized:
                 continue
             queue = self._held.get(i)
-            while queue and not (queue[0].kind in ROW_KINDS and self._owners[i] is not None):
-                operation = queue.popleft()
-                if operation.kind in ROW_KINDS:
-                    self._own(i, tickets[operation.number])
-                freed.append(operation)
+            while queue:
+                part = queue[0]
+                if part.kind in ROW_KINDS:
+                    waiting = tickets[part.number]
+                    if self._owners[part.start] not in (None, waiting):
+                        break
+                    self._own(part.start, waiting)
+                freed.append(queue.popleft())
             if queue is not None and not queue:
                 del self._held[i]
         self.idle = not self._owned and not self._held
-        return freed
+        return [*_joined(freed)] if len(freed) > 1 else freed
+
+
+def _joined(parts: list[Operation]) -> Iterator[Operation]:
+    """Join parts for neighbours again, the oldest first as each environment was asked."""
+    parts.sort(key=lambda part: (part.number, part.start))
+    whole = parts[0]
+    for part in parts[1:]:
+        if part.number == whole.number and part.start == whole.stop:
+            whole = whole.join(part)
+        else:
+            yield whole
+            whole = part
+    yield whole

@@ -205,7 +205,7 @@ class Recovery:
         """Count failures, and write capsules, which the errors then name."""
         for k, failure in enumerate(problems):
             if isinstance(failure, Failure):
-                self.counts[failure.env_id] += 1
+                self._count(failure.env_ids)
                 problems[k] = self.incidents.with_capsule(failure, ticket)
 
     def _failed(self, ids: Ids, ticket: Ticket, extras: Extras) -> Ids:
@@ -214,52 +214,69 @@ class Recovery:
             return ids
         failures = [problem for problem in extras.problems if isinstance(problem, Failure)]
         extras.problems = []
-        again = []
+        again: list[int] = []
         for failure in failures:
-            slot = failure.env_id
-            given_up = self._spend(range(slot, slot + 1), self.incidents.raised(failure))
+            span = failure.env_ids
+            given_up = self._spend(span, self.incidents.raised(failure))
             if given_up is not None:
                 extras.problems.append(given_up)
                 continue
-            again.append(slot)
-            self._owed[slot] = ticket
-            self._remake(slot)
+            again += span
+            self._owed.update((i, ticket) for i in ids if i in span)
+            self._remake(span)
         return tuple(i for i in ids if i not in again)
 
-    def _remake(self, slot: int) -> None:
-        """Put an environment in the place of one."""
+    def _remake(self, span: range) -> None:
+        """Put another in the place of an environment, or of all that are one program."""
         self.acted = True
-        self.recovering.add(slot)
-        self._repairs.order("remake", (slot,), [self._revival(slot)])
+        self.recovering.update(span)
+        self._repairs.order("remake", span, [self._revival(i) for i in span])
+
+    def _count(self, span: range) -> None:
+        for i in span:
+            self.counts[i] += 1
 
     def _remade(self, ids: Ids, extras: Extras | None) -> None:
         """Environments were put in the place of others, or could not be."""
         problems = [] if extras is None else extras.problems
         if any(isinstance(problem, Death) for problem in problems):
             return  # there is another remake on the way
-        bad = {problem.env_id: problem for problem in problems if isinstance(problem, Failure)}
+        bad: set[int] = set()
+        for failure in problems:
+            if isinstance(failure, Failure) and failure.env_id in ids:
+                bad.update(failure.env_ids)
+                self._unremade(failure)
+        well = [i for i in ids if i not in bad]
         for i in ids:
             self._cancelled.pop(i, None)
-            asked = i in self._asked
             self._asked.discard(i)
-            if i in bad and (asked or not self.policy.tolerant):
-                self._abandon(range(i, i + 1), bad[i])
-                continue
-            if i in bad:
-                self.counts[i] += 1
-                if self._spend(range(i, i + 1), self.incidents.raised(bad[i])) is None:
-                    self._remake(i)
-                continue
-            self.recovering.discard(i)
-            if i in self._owed:
-                self._repairs.again(self._owed.pop(i), i, i + 1)
-                self.acted = True
+        self.recovering.difference_update(well)
+        self._repay(well)
+        for i in well:
             reason = None if extras is None else extras.values.get(i)
             if reason == "":
                 self.pending.pop(i, None)
             elif reason and i in self.pending:
                 self.pending[i] = replace(self.pending[i], replay=reason)
         self._repairs.rearm()
+
+    def _unremade(self, failure: Failure) -> None:
+        """What was to take another's place could not be made."""
+        span = failure.env_ids
+        if not self.policy.tolerant or self._asked.intersection(span):
+            self._abandon(span, failure)
+            return
+        self._count(span)
+        if self._spend(span, self.incidents.raised(failure)) is None:
+            self._remake(span)
+
+    def _repay(self, ids: Iterable[int]) -> None:
+        """Send again what environments owe, to neighbours together."""
+        owed = [(self._owed.pop(i), i) for i in ids if i in self._owed]
+        for ticket in dict.fromkeys(ticket for ticket, _ in owed):
+            for run in runs(tuple(i for other, i in owed if other is ticket)):
+                self._repairs.again(ticket, run.start, run.stop)
+                self.acted = True
 
     def _spend(self, ids: range, fault: Fault) -> GivenUp | None:
         """A fault is to be mended; gives the verdict if it is one too many."""
@@ -397,7 +414,7 @@ class Recovery:
             if self._spend(range(i, i + 1), fault) is None:
                 if not self.policy.tolerant:
                     self._health.mark_unready((i,), "was replaced after a missed deadline")
-                self._remake(i)
+                self._remake(range(i, i + 1))
         self._attend()
         yield from self._forfeit()
 
@@ -454,12 +471,12 @@ class Recovery:
 
     def mend(self, failure: Failure) -> None:
         """An environment failed that nobody was waiting for."""
-        slot = failure.env_id
-        self.counts[slot] += 1
+        span = failure.env_ids
+        self._count(span)
         if not self.policy.tolerant:
-            self._health.mark_unready((slot,), f"raised in {failure.operation}")
-        elif self._spend(range(slot, slot + 1), self.incidents.raised(failure)) is None:
-            self._remake(slot)
+            self._health.mark_unready(span, f"raised in {failure.operation}")
+        elif self._spend(span, self.incidents.raised(failure)) is None:
+            self._remake(span)
         self._attend()
 
     def whole(self, ids: Ids) -> Ids:

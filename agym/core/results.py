@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple
+
+from agym.core.type_variables import Observations
 
 
-class ResetResult(NamedTuple):
+class ResetResult(NamedTuple, Generic[Observations]):
     """What ``reset`` gives, unpacked as in Gymnasium: ``observations, infos``.
 
     Attributes:
@@ -15,11 +17,11 @@ class ResetResult(NamedTuple):
         infos: A list of one dict per environment.
     """
 
-    observations: Any
+    observations: Observations
     infos: list[dict[str, Any]]
 
 
-class StepResult(NamedTuple):
+class StepResult(NamedTuple, Generic[Observations]):
     """What ``step`` gives, unpacked as Gymnasium's five-tuple.
 
     Attributes:
@@ -31,14 +33,14 @@ class StepResult(NamedTuple):
             an environment that finished holds ``final_obs`` and ``final_info``.
     """
 
-    observations: Any
+    observations: Observations
     rewards: Any
     terminated: Any
     truncated: Any
     infos: list[dict[str, Any]]
 
 
-class Batch(NamedTuple):
+class Batch(NamedTuple, Generic[Observations]):
     """What ``recv`` gives: the environments whose step ended first, the oldest first.
 
     Attributes:
@@ -51,7 +53,7 @@ class Batch(NamedTuple):
     """
 
     env_ids: Any
-    observations: Any
+    observations: Observations
     rewards: Any
     terminated: Any
     truncated: Any

@@ -47,7 +47,7 @@ from agym.core.sent import Sent
 from agym.core.slots import SlotTable
 from agym.core.stats import Traffic
 from agym.core.ticket import Ticket
-from agym.errors import AgymError, UsageError
+from agym.errors import AgymError, SpaceMismatchError, UsageError
 
 
 class Runs(Protocol):
@@ -57,6 +57,11 @@ class Runs(Protocol):
     def shared(self) -> bool: ...
     @property
     def replaceable(self) -> bool: ...
+    @property
+    def programs(self) -> Sequence[range]: ...
+    def objection(
+        self, kind: str, ids: Ids, seeds: Sequence[int | None] | None = None
+    ) -> str | None: ...
     @property
     def factories(self) -> Sequence[Factory]: ...
     @property
@@ -128,7 +133,7 @@ class Runner:
         self._all = range(num_envs)
         # The plane of the latest full batch; full batches alternate.
         self._plane = 0
-        self._order = Order(num_envs)
+        self._order = Order(num_envs, executor.programs)
         self._health = Health(num_envs)
         self._sent = Sent()
         self._traffic = Traffic()
@@ -316,7 +321,7 @@ class Runner:
         for start, other in by_start:
             mismatch = by_start[0][1].mismatch(other)
             if mismatch is not None:
-                return UsageError(f"environment {start} does not fit: {mismatch}")
+                return SpaceMismatchError(f"environment {start} does not fit: {mismatch}")
         if error is not None:
             return error
         if self._recycling is not None and by_start[0][1].coroutines:

@@ -18,8 +18,8 @@ class RandomEnv(gymnasium.Env[Any, Any]):
     """Samples everything from its spaces, and is a function of its seed and actions alone.
 
     The info of every step echoes the action, rewards are normally distributed, and an episode
-    ends at random after ten steps on average, terminated and truncated in turn. It insists on
-    living in one thread.
+    ends at random after eleven steps on average, never with the first, terminated and truncated
+    in turn. It insists on living in one thread.
     """
 
     metadata = {"render_modes": ["ansi"]}  # noqa: RUF012
@@ -56,7 +56,7 @@ class RandomEnv(gymnasium.Env[Any, Any]):
         if not self.action_space.contains(action):
             raise ValueError(f"{action!r} is not in {self.action_space}")
         self.steps += 1
-        done = bool(self.np_random.random() < 0.1)
+        done = bool(self.np_random.random() < 0.1) and self.steps > 1
         terminated, truncated = done and self.steps % 2 == 0, done and self.steps % 2 == 1
         reward = float(self.np_random.normal())
         return self._observe(), reward, terminated, truncated, {"action": copy.deepcopy(action)}

@@ -21,13 +21,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 from gymnasium.vector import AutoresetMode
 
+from agym.core.arguments import Ids
 from agym.core.host import EnvHost
 from agym.core.making import Factory, Host
-from agym.core.operations import CLOSE, OPEN, Extras, Failure, Operation, Outcome
+from agym.core.operations import CLOSE, OPEN, Description, Extras, Failure, Operation, Outcome
 from agym.core.slots import SlotTable
 
 # All that a third party's executor needs.
@@ -129,6 +130,25 @@ class Executor(ABC):
     def ended(self) -> bool:
         """Whether every host has ended."""
 
+    @property
+    def programs(self) -> Sequence[range]:
+        """Environments that are one program, and so are stepped together; mostly there are none."""
+        return ()
+
+    def objection(
+        self, kind: str, ids: Ids, seeds: Sequence[int | None] | None = None
+    ) -> str | None:
+        """Say why some environments cannot do something without others of their program.
+
+        It is asked before anything is sent, of all but steps of all environments.
+
+        Args:
+            kind: The kind of operation, ``"restart"`` among them.
+            ids: The environments.
+            seeds: The seed of each in a reset.
+        """
+        return None
+
     # Whether a worker can be ended by force, and another put in its place.
     replaceable: ClassVar[bool] = False
 
@@ -201,18 +221,31 @@ class Executor(ABC):
         """Give back what is left, once the hosts have ended."""
 
 
-def open_host(host: Host, number: int = OPEN) -> Outcome:
+class RunningHost(Protocol):
+    """What runs the operations of some environments, one after the other."""
+
+    @property
+    def first(self) -> int: ...
+    @property
+    def stop(self) -> int: ...
+    def make(self) -> tuple[Description | None, list[Failure]]: ...
+    def attach(self, table: SlotTable) -> None: ...
+    def run(self, operation: Operation) -> Outcome: ...
+    def close(self) -> list[Failure]: ...
+
+
+def open_host(host: Host | RunningHost, number: int = OPEN) -> Outcome:
     """Make a host's environments; the outcome tells what they are like or what went wrong."""
     description, failures = host.make()
     values = {} if description is None else {host.first: description}
     return Outcome(number, host.first, host.stop, Extras(values=values, problems=[*failures]))
 
 
-def close_host(host: EnvHost) -> Outcome:
+def close_host(host: RunningHost) -> Outcome:
     """Close a host's environments; the outcome tells what they raised."""
     return closed(host, host.close())
 
 
-def closed(host: Host, failures: Sequence[Failure]) -> Outcome:
+def closed(host: Host | RunningHost, failures: Sequence[Failure]) -> Outcome:
     """Tell that a host's environments are closed, and what they raised."""
     return Outcome(CLOSE, host.first, host.stop, Extras(problems=[*failures]))

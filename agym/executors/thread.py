@@ -14,12 +14,12 @@ import queue
 import threading
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from agym.core.host import EnvHost
 from agym.core.operations import FAULT, OPEN, Death, Extras, Operation, Outcome
 from agym.core.slots import SlotTable
-from agym.executors.base import Placement, close_host, open_host
+from agym.executors.base import Placement, RunningHost, close_host, open_host
 from agym.executors.outbox import Outbox, OutboxExecutor
 
 # Without ``workers``, each environment waits in a thread of its own, up to so many.
@@ -68,22 +68,19 @@ class Worker:
         owed: The operations that it was given and has not ended, in order.
         permit: Its permission to write rows.
         marker: The id of the environment that runs, plus one.
+        host: Its host, which only the thread uses.
         ended: It has closed its environments.
     """
 
-    def __init__(self, ids: range, placement: Placement, outbox: Outbox[Said], number: int) -> None:
-        """Start the thread."""
+    def __init__(self, ids: range, make: MakeHost, outbox: Outbox[Said], number: int) -> None:
+        """Start the thread; ``make`` is not kept."""
         self.ids = ids
         self.inbox: queue.SimpleQueue[Operation | SlotTable | None] = queue.SimpleQueue()
         self.owed: deque[Operation] = deque()
         self.permit = Permit()
         self.marker = [0]
         self.ended = False
-        factories = placement.factories[ids.start : ids.stop]
-        host = EnvHost(
-            factories, ids.start, placement.autoreset, catch=BaseException, log=placement.logged,
-            marker=self.marker if placement.watched else None, guard=self.permit,
-        )  # fmt: skip
+        self.host = host = make(ids, self.permit, self.marker)
         # One that hangs in an environment cannot be killed, and must not keep Python alive.
         self.thread = threading.Thread(
             target=self._work, args=(host, outbox, number), name=f"agym-{ids.start}", daemon=True
@@ -97,7 +94,7 @@ class Worker:
         if operation.kind != "make":
             self.inbox.put(operation)
 
-    def _work(self, host: EnvHost, outbox: Outbox[Said], number: int) -> None:
+    def _work(self, host: RunningHost, outbox: Outbox[Said], number: int) -> None:
         """Be the thread."""
         outbox.put((self, open_host(host, number)))
         while (item := self.inbox.get()) is not None and not self.permit.withdrawn:
@@ -111,6 +108,7 @@ class Worker:
 
 
 Said = tuple[Worker, Outcome]
+MakeHost = Callable[[range, Permit, list[int]], RunningHost]
 
 
 class ThreadExecutor(OutboxExecutor[Said]):
@@ -133,7 +131,7 @@ class ThreadExecutor(OutboxExecutor[Said]):
     def start(self) -> None:
         """Start the threads; they all make their environments at the same time."""
         for ids in self.ranges:
-            self._workers.append(Worker(ids, self.placement, self._outbox, OPEN))
+            self._workers.append(Worker(ids, self._make_host, self._outbox, OPEN))
 
     def attach(self, table: SlotTable) -> None:
         """Give every thread the table."""
@@ -144,12 +142,25 @@ class ThreadExecutor(OutboxExecutor[Said]):
     def submit(self, operation: Operation) -> None:
         """Queue the parts of an operation."""
         for worker in self._workers:
-            for piece in operation.pieces(worker.ids):
+            for piece in self._pieces(operation, worker.ids):
                 if worker.permit.withdrawn:
                     death = self._death(worker, "left behind")
                     self._outcomes.append(Outcome(*piece.span, Extras(problems=[death])))
                 else:
                     worker.give(piece)
+
+    def _make_host(self, ids: range, permit: Permit, marker: list[int]) -> RunningHost:
+        """The host of a thread; nothing is made yet."""
+        placement = self.placement
+        return EnvHost(
+            placement.factories[ids.start : ids.stop], ids.start, placement.autoreset,
+            catch=BaseException, log=placement.logged,
+            marker=marker if placement.watched else None, guard=permit,
+        )  # fmt: skip
+
+    def _pieces(self, operation: Operation, ids: range) -> Iterator[Operation]:
+        """What a thread is given of an operation, each to be run in one go."""
+        return operation.pieces(ids)
 
     def poll(self) -> Sequence[Outcome]:
         """Take what has come, but for what those left behind still say."""
@@ -185,7 +196,7 @@ class ThreadExecutor(OutboxExecutor[Said]):
 
     def replace_worker(self, worker: int, number: int) -> None:
         """Start another thread."""
-        new = Worker(self.ranges[worker], self.placement, self._outbox, number)
+        new = Worker(self.ranges[worker], self._make_host, self._outbox, number)
         self._workers[worker] = new
         if self._table is not None:
             new.inbox.put(self._table)

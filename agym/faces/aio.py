@@ -10,10 +10,13 @@ from operator import itemgetter
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
+from gymnasium import Space
+
 from agym.core.arguments import check_batch_size
 from agym.core.engine import Engine
 from agym.core.results import Batch, ResetResult, StepResult
 from agym.core.ticket import Ticket
+from agym.core.type_variables import Action, Actions, Observation, Observations
 from agym.errors import AgymError, NothingSentError
 from agym.executors.base import Executor
 from agym.faces.base import Face, Output
@@ -82,13 +85,15 @@ class Pending(Coroutine[Any, Any, T], Generic[T]):
         self._awaits.clear()
 
 
-class AsyncEnvs(Face):
+class AsyncEnvs(Face[Observations, Actions]):
     """Many environments for async code; made by :func:`agym.make_async`.
 
     Open them with ``async with agym.make_async(...) as envs:`` or
     ``envs = await agym.make_async(...)``. ``reset``, ``step``, ``render`` and ``call`` are plain
     methods: they check their arguments, send the work off, and return an awaitable. Operations
     on one environment run in the order in which they were dispatched.
+
+    ``AsyncEnvs[Observations, Actions]`` names the types of a batch; see :class:`agym.Envs`.
     """
 
     def __init__(self, engine: Engine, executor: Executor, output: Output) -> None:
@@ -137,11 +142,13 @@ class AsyncEnvs(Face):
         options: dict[str, Any] | None = None,
         *,
         env_ids: Sequence[int] | None = None,
-    ) -> Pending[ResetResult]:
+    ) -> Pending[ResetResult[Observations]]:
         """Reset every environment, or some of them; see :meth:`agym.Envs.reset`."""
         return self._pending(self._begin_reset(seed, options, env_ids), self._reset_result)
 
-    def step(self, actions: Any, *, env_ids: Sequence[int] | None = None) -> Pending[StepResult]:
+    def step(
+        self, actions: Actions, *, env_ids: Sequence[int] | None = None
+    ) -> Pending[StepResult[Observations]]:
         """Step every environment, or some of them; see :meth:`agym.Envs.step`.
 
         Raises:
@@ -152,13 +159,13 @@ class AsyncEnvs(Face):
         ticket = self._engine.step(actions, self._global(env_ids))
         return self._pending(ticket, self._step_result)
 
-    def send(self, actions: Any, env_ids: Sequence[int] | None = None) -> None:
+    def send(self, actions: Actions, env_ids: Sequence[int] | None = None) -> None:
         """Begin a step of every environment, or some of them; see :meth:`agym.Envs.send`."""
         self._engine.send(actions, self._global(env_ids), self._ready)
 
     async def recv(
         self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None
-    ) -> Batch:
+    ) -> Batch[Observations]:
         """Wait until some environments that were sent have ended; see :meth:`agym.Envs.recv`.
 
         Cancelling it takes nothing: the next call gets what this one would have.
@@ -179,7 +186,7 @@ class AsyncEnvs(Face):
 
     async def ready(
         self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None
-    ) -> AsyncIterator[Batch]:
+    ) -> AsyncIterator[Batch[Observations]]:
         """Receive again and again, until nothing is left that was sent; see :meth:`recv`."""
         while self._ready.left or self._ready.errors:
             try:
@@ -247,18 +254,19 @@ class AsyncEnvs(Face):
             raise error
 
 
-class AsyncEnvHandle:
+class AsyncEnvHandle(Generic[Observation, Action]):
     """One environment of many: a coroutine of its own can play it.
 
     Its operations and those of whole batches mix; the environment runs them as dispatched.
+    For its types see :class:`agym.EnvHandle`.
     """
 
     def __init__(self, envs: AsyncEnvs, index: int) -> None:
         """Name the environment."""
         self._envs = envs
         self.index = index
-        self.observation_space = envs.single_observation_space
-        self.action_space = envs.single_action_space
+        self.observation_space: Space[Any] = envs.single_observation_space
+        self.action_space: Space[Any] = envs.single_action_space
 
     @property
     def _ids(self) -> Sequence[int]:
@@ -270,14 +278,16 @@ class AsyncEnvHandle:
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> Pending[tuple[Any, dict[str, Any]]]:
+    ) -> Pending[tuple[Observation, dict[str, Any]]]:
         """Reset it; gives ``observation, info``."""
         ids = self._ids
         seeds = None if seed is None else [seed]
         ticket = self._envs._engine.reset(seeds, options, ids, about=tuple(ids))
         return self._envs._pending(ticket, self._one_reset)
 
-    def step(self, action: Any) -> Pending[tuple[Any, float, bool, bool, dict[str, Any]]]:
+    def step(
+        self, action: Action
+    ) -> Pending[tuple[Observation, float, bool, bool, dict[str, Any]]]:
         """Step it; gives ``observation, reward, terminated, truncated, info``.
 
         Raises:
@@ -301,10 +311,12 @@ class AsyncEnvHandle:
         ticket = self._envs._engine.retire(self._ids[0])
         return self._envs._pending(ticket, itemgetter(0))
 
-    def _one_reset(self, result: ResetResult) -> tuple[Any, dict[str, Any]]:
+    def _one_reset(self, result: ResetResult) -> tuple[Observation, dict[str, Any]]:
         return self._envs._layout.rows(result.observations, 1)[0], result.infos[0]
 
-    def _one_step(self, result: StepResult) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def _one_step(
+        self, result: StepResult
+    ) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         observation = self._envs._layout.rows(result.observations, 1)[0]
         reward, terminated, truncated = (column.tolist()[0] for column in result[1:4])
         return observation, reward, terminated, truncated, result.infos[0]

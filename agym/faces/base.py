@@ -6,10 +6,11 @@ import copy
 import warnings
 from collections.abc import Sequence
 from itertools import islice
-from typing import Any, Literal, Self, overload
+from typing import Any, Generic, Literal, Self, overload
 
 import numpy as np
 from gymnasium import Space, spaces
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector.utils import batch_space
 
 from agym.core.arguments import parse_env_ids, take_mask
@@ -19,6 +20,7 @@ from agym.core.ready import Ready
 from agym.core.results import Batch, ResetResult, StepResult
 from agym.core.stats import Stats
 from agym.core.ticket import Ticket
+from agym.core.type_variables import Actions, Observations
 from agym.errors import UsageError
 from agym.executors.base import Executor
 
@@ -35,7 +37,7 @@ def check_output(output: str) -> None:
         raise UsageError(f"output={output!r} is unknown: take 'list' or 'array'")
 
 
-class ListSpace(spaces.Tuple[Any]):
+class ListSpace(spaces.Tuple):  # type: ignore[type-arg] # no generic class before Gymnasium 1.4
     """A space per environment; samples are lists, as agymc's were."""
 
     def sample(self, *args: Any, **kwargs: Any) -> Any:
@@ -43,7 +45,7 @@ class ListSpace(spaces.Tuple[Any]):
         return list(super().sample(*args, **kwargs))
 
 
-class Face:
+class Face(Generic[Observations, Actions]):
     """A number of environments, seen from outside.
 
     Attributes:
@@ -59,8 +61,14 @@ class Face:
         render_mode: Their render mode.
     """
 
+    num_envs: int
+    single_observation_space: Space[Any]
+    single_action_space: Space[Any]
     observation_space: Space[Any]
     action_space: Space[Any]
+    metadata: dict[str, Any]
+    spec: EnvSpec | None
+    render_mode: str | None
 
     def __init__(self, engine: Engine, executor: Executor, output: Output) -> None:
         """Join engine and executor; :func:`agym.make` does this."""
@@ -94,25 +102,27 @@ class Face:
         batched: Space[Any] = batch_space(space, self.num_envs)
         return batched
 
-    def _step_result(self, result: StepResult) -> StepResult:
+    def _step_result(self, result: StepResult) -> StepResult[Observations]:
         if self.output == "array":
             return result
         observations, rewards, terminated, truncated, infos = result
+        rows: Any = self._layout.rows(observations, len(infos))
         return StepResult(
-            self._layout.rows(observations, len(infos)),
+            rows,
             rewards.tolist(),
             terminated.tolist(),
             truncated.tolist(),
             infos,
         )
 
-    def _reset_result(self, result: ResetResult) -> ResetResult:
+    def _reset_result(self, result: ResetResult) -> ResetResult[Observations]:
         if self.output == "array":
             return result
         observations, infos = result
-        return ResetResult(self._layout.rows(observations, len(infos)), infos)
+        rows: Any = self._layout.rows(observations, len(infos))
+        return ResetResult(rows, infos)
 
-    def _batch_result(self, batch: Batch) -> Batch:
+    def _batch_result(self, batch: Batch) -> Batch[Observations]:
         env_ids = batch.env_ids
         if self._ids is not None:
             env_ids = np.searchsorted(self._ids, env_ids)

@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Generic, Self
+
+from gymnasium import Space
 
 from agym.core.arguments import check_batch_size
 from agym.core.attributes import Marker
@@ -16,6 +18,7 @@ from agym.core.engine import Engine
 from agym.core.interrupts import Uninterrupted
 from agym.core.results import Batch, ResetResult, StepResult
 from agym.core.ticket import Ticket
+from agym.core.type_variables import Action, Actions, Observation, Observations
 from agym.errors import AgymError, ClosedError, UsageError
 from agym.executors.base import Executor
 from agym.faces.base import Face, Output
@@ -25,12 +28,15 @@ from agym.faces.waiting import SyncWaiter
 PARALLEL_THREADS = 32
 
 
-class Envs(Face):
+class Envs(Face[Observations, Actions]):
     """Many environments with the Gym API in batches; made by :func:`agym.make`.
 
     Whatever attribute or method this class does not have itself is looked up in every
     environment: ``envs.gravity`` is a list of values, ``envs.some_method(1)`` a list of answers.
     ``for env in envs`` and ``envs[i]`` give single environments.
+
+    For type checkers, ``Envs[Observations, Actions]`` names the types of a batch as ``reset`` and
+    ``step`` give and take it, such as ``Envs[np.ndarray, np.ndarray]``; ``Envs`` alone takes any.
     """
 
     def __init__(self, engine: Engine, executor: Executor, output: Output) -> None:
@@ -55,13 +61,30 @@ class Envs(Face):
             self._warn()
         return ticket.result()
 
+    def _begin(self, begin: Callable[..., Ticket], *arguments: Any) -> Ticket:
+        """Begin an operation for :meth:`_wait` or :meth:`_end`."""
+        with Uninterrupted():
+            return begin(*arguments)
+
+    def _wait(self, ticket: Ticket, seconds: float | None = None) -> None:
+        """Wait for the end of an operation, or for so many seconds; then it goes on."""
+        with Uninterrupted():
+            self._waiter.wait(ticket, seconds)
+        if self._notices:
+            self._warn()
+
+    def _end(self, ticket: Ticket) -> Any:
+        """Wait for the result of an operation."""
+        self._wait(ticket)
+        return ticket.result()
+
     def reset(
         self,
         seed: int | Sequence[int | None] | None = None,
         options: dict[str, Any] | None = None,
         *,
         env_ids: Sequence[int] | None = None,
-    ) -> ResetResult:
+    ) -> ResetResult[Observations]:
         """Reset every environment, or some of them.
 
         Args:
@@ -82,7 +105,9 @@ class Envs(Face):
         """
         return self._reset_result(self._do(self._begin_reset, seed, options, env_ids))
 
-    def step(self, actions: Any, *, env_ids: Sequence[int] | None = None) -> StepResult:
+    def step(
+        self, actions: Actions, *, env_ids: Sequence[int] | None = None
+    ) -> StepResult[Observations]:
         """Step every environment, or some of them.
 
         Args:
@@ -99,7 +124,7 @@ class Envs(Face):
         """
         return self._step_result(self._do(self._engine.step, actions, self._global(env_ids)))
 
-    def send(self, actions: Any, env_ids: Sequence[int] | None = None) -> None:
+    def send(self, actions: Actions, env_ids: Sequence[int] | None = None) -> None:
         """Begin a step of every environment, or some of them; :meth:`recv` gives the results.
 
         Args:
@@ -116,7 +141,7 @@ class Envs(Face):
 
     def recv(
         self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None
-    ) -> Batch:
+    ) -> Batch[Observations]:
         """Wait until some environments that were sent have ended their step, and take them.
 
         Args:
@@ -147,7 +172,7 @@ class Envs(Face):
 
     def ready(
         self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None
-    ) -> Iterator[Batch]:
+    ) -> Iterator[Batch[Observations]]:
         """Receive again and again, until nothing is left that was sent; see :meth:`recv`."""
         while self._ready.left or self._ready.errors:
             yield self.recv(min_envs, max_envs, timeout)
@@ -302,19 +327,23 @@ class Broadcast:
         return f"Broadcast({self._envs!r}, {self._path!r})"
 
 
-class EnvHandle:
-    """One environment of many, with Gymnasium's API of a single one."""
+class EnvHandle(Generic[Observation, Action]):
+    """One environment of many, with Gymnasium's API of a single one.
+
+    The types of one observation and one action cannot be told from those of a batch, so name them:
+    ``env: agym.EnvHandle[np.ndarray, int] = envs[0]``.
+    """
 
     def __init__(self, envs: Envs, index: int) -> None:
         """Name the environment."""
         self._envs = envs
         self.index = index
-        self.observation_space = envs.single_observation_space
-        self.action_space = envs.single_action_space
+        self.observation_space: Space[Any] = envs.single_observation_space
+        self.action_space: Space[Any] = envs.single_action_space
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    ) -> tuple[Observation, dict[str, Any]]:
         """Reset it; gives ``observation, info``."""
         envs = self._envs
         seeds = None if seed is None else [seed]
@@ -323,7 +352,7 @@ class EnvHandle:
         observations, infos = envs._do(reset, seeds, options, ids)
         return envs._layout.rows(observations, 1)[0], infos[0]
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Action) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Step it; gives ``observation, reward, terminated, truncated, info``."""
         envs = self._envs
         result = envs._do(envs._engine.step, [action], envs._global([self.index]))

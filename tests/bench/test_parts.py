@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from agym.bench.aims import AIMS, Aim, StartupAim, judge
-from agym.bench.extras import require
+from agym.extras import require
 from agym.bench.measure import measure
 from agym.bench.processes import descendants_time, others_time, tree_memory
 from agym.bench.results import BOUND, Row, Settings, StartupResult, WorkResult

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from agym.bench.extras import installed
+from agym.extras import installed
 from agym.bench.plot import save_plot
 from agym.bench.report import show
 from agym.bench.results import BARE, BOUND, Report, Row, Settings, Verdict, WorkResult

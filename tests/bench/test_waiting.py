@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from agym.bench.comparison import Compared
-from agym.bench.extras import installed
+from agym.extras import installed
 from agym.bench.overlap import KINDS, WORK
 from agym.bench.results import Verdict
 from agym.bench.tail import RUNS, Tail

@@ -43,6 +43,7 @@ class FakeExecutor:
 
     shared = False
     replaceable = False
+    programs: Sequence[range] = ()
     pids: Sequence[int | None] = (None,)
     factories: Sequence[Factory] = ()
 
@@ -56,6 +57,9 @@ class FakeExecutor:
         self.ended = False
         self.table: SlotTable
         self.description = description or Description(SPACE, spaces.Discrete(3), {}, None, None)
+
+    def objection(self, *_: Any) -> str | None:
+        return None
 
     def start(self) -> None:
         extras = Extras(values={0: self.description})
@@ -208,9 +212,8 @@ def test_a_step_may_be_sent_right_behind_a_reset() -> None:
     assert [o.kind for o in executor.operations] == ["reset"]
     executor.end()
     engine.poll()
-    assert [(o.kind, o.start) for o in executor.operations] == [("step", i) for i in range(4)]
-    for _ in range(4):
-        executor.end(fill=1)
+    assert [(o.kind, o.start, o.stop) for o in executor.operations] == [("step", 0, 4)]
+    executor.end(fill=1)
     assert value_of(engine, step).rewards.tolist() == [1] * 4
 
 

@@ -1,0 +1,18 @@
+"""The type variables of agym: plural for a batch as the caller sees it, singular for one of it.
+
+All default to ``Any``, so a plain ``agym.Envs`` is a complete annotation, as in Gymnasium. What
+only comes out is covariant and what only goes in is contravariant: environments that take any
+sequence of actions are also environments that take lists.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from typing_extensions import TypeVar  # typing's own has defaults from Python 3.13 on
+
+Observations = TypeVar("Observations", covariant=True, default=Any)
+Actions = TypeVar("Actions", contravariant=True, default=Any)
+
+Observation = TypeVar("Observation", covariant=True, default=Any)
+Action = TypeVar("Action", contravariant=True, default=Any)

@@ -1,0 +1,368 @@
+"""The Gymnasium face: a ``gymnasium.vector.VectorEnv`` that can stand where AsyncVectorEnv stands.
+
+What Gymnasium says about vector environments holds here too, and so do its error classes. Where it
+leaves things broken, this goes on: after ``step_wait(timeout)`` has timed out the late step is
+waited for and dropped before the next one begins, and what raised may be reset and used again.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn, Self
+
+import numpy as np
+from gymnasium import Env, logger
+from gymnasium.error import (
+    AlreadyPendingCallError,
+    ClosedEnvironmentError,
+    CustomSpaceError,
+    NoAsyncCallError,
+)
+from gymnasium.spaces.utils import is_space_dtype_shape_equiv
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_differing_spaces
+
+from agym.core.engine import Engine
+from agym.core.making import Differing
+from agym.core.results import ResetResult, StepResult
+from agym.core.ticket import Ticket
+from agym.errors import EnvError, RemoteTraceback, SpaceMismatchError, UsageError
+from agym.executors.base import Executor
+from agym.faces.sync import Envs
+from agym.faces.vector_arguments import (
+    ObservationMode,
+    bounded,
+    check_mode,
+    check_worker,
+    has_custom,
+)
+from agym.wiring import Backend, wire
+
+Array = np.ndarray[Any, Any]
+Infos = dict[str, Any]
+Steps = tuple[Any, Array, Array, Array, Infos]
+Wired = tuple[Engine, Executor]
+
+HOW_TO_DIFFER = (
+    "Here the sub-environments observation spaces are not equivalent. If this is intentional,"
+    " use `observation_mode='different'` instead."
+)
+
+
+class AgymVectorEnv(VectorEnv[Any, Any, Any]):
+    """Environments on any backend of agym, as Gymnasium's vector environment.
+
+    Attributes:
+        runner: The :class:`agym.Envs` underneath: ``runner.stats()``, ``runner.restart()``.
+        autoreset_mode: What follows an episode's end.
+    """
+
+    runner: Envs
+
+    def __init__(
+        self,
+        env_fns: Sequence[Callable[[], Env[Any, Any]]],
+        shared_memory: bool = True,
+        copy: bool = True,
+        context: str | None = None,
+        daemon: bool = True,
+        worker: Callable[..., None] | None = None,
+        observation_mode: ObservationMode = "same",
+        autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
+        max_concurrency: int | None = None,
+        *,
+        backend: Backend = "process",
+        **options: Any,
+    ) -> None:
+        """Make the environments; the arguments are AsyncVectorEnv's, and agym's options.
+
+        Args:
+            env_fns: Functions that make the environments.
+            shared_memory: ``True`` refuses custom spaces, as Gymnasium does; what has a fixed
+                size travels through shared memory in any case.
+            copy: ``False`` for observations that stay as they are until the next but one step.
+            context: How worker processes start: ``"spawn"`` (also for ``None``), ``"forkserver"``
+                or ``"fork"``.
+            daemon: Worker processes end with this one in any case, and may have children.
+            worker: Must be ``None``: workers run many environments each.
+            observation_mode: ``"same"``, ``"different"`` (spaces that differ in their bounds), or
+                the batch's space and that of one environment.
+            autoreset_mode: What follows an episode's end.
+            max_concurrency: How many environments may be at work at once: the number of workers.
+            backend: Where environments live; see :func:`agym.make`.
+            **options: The other options of :func:`agym.make`.
+
+        Raises:
+            SpaceMismatchError: Spaces of environments differ (a ``RuntimeError``).
+            ValueError: An argument cannot work.
+            Exception: What a constructor raised.
+        """
+        check_worker(worker)
+        check_mode(observation_mode)
+        options |= bounded(backend, options.get("workers"), max_concurrency)
+        if context is not None:
+            options["start_method"] = context
+        factories = [*env_fns]
+        if observation_mode != "same":
+            factories = [Differing(factory) for factory in factories]
+        self._hold(
+            wire(
+                factories, None, {}, backend=backend, copy=copy,
+                autoreset=AutoresetMode(autoreset_mode), **options,
+            ),
+            observation_mode,
+            custom=not shared_memory,
+        )  # fmt: skip
+
+    @classmethod
+    def over(cls, wired: Wired) -> Self:
+        """Make what was wired; :func:`agym.make_vec` does this."""
+        self = cls.__new__(cls)
+        self._hold(wired)
+        self.spec = self.runner.spec
+        return self
+
+    def _hold(
+        self, wired: Wired, observation_mode: ObservationMode = "same", *, custom: bool = True
+    ) -> None:
+        # The operation that was begun and not waited for, and one that was given up.
+        self._pending: Ticket | None = None
+        self._late: Ticket | None = None
+        try:
+            self.runner = Envs(*wired, "array")
+        except EnvError as error:
+            _raise_own(error)
+        except SpaceMismatchError as error:
+            if observation_mode != "same" or "observation_space" not in str(error):
+                raise
+            raise SpaceMismatchError(f"{error}. {HOW_TO_DIFFER}") from None
+        self._engine = self.runner._engine
+        self._engine.excuse_resets()
+        try:
+            self._describe(observation_mode)
+            if not custom and has_custom(self.single_observation_space):
+                raise UsageError(
+                    f"{self.single_observation_space} is a custom space: pass shared_memory=False"
+                ) from CustomSpaceError("custom spaces have no place in shared memory")
+        except BaseException:
+            self.runner.close()
+            raise
+
+    def _describe(self, observation_mode: ObservationMode) -> None:
+        runner = self.runner
+        self.num_envs = runner.num_envs
+        self.metadata = runner.metadata
+        self.autoreset_mode = runner.metadata["autoreset_mode"]
+        self.render_mode = runner.render_mode
+        self.single_action_space = runner.single_action_space
+        self.action_space = runner.action_space
+        self.single_observation_space = found = runner.single_observation_space
+        self.observation_space = runner.observation_space
+        if observation_mode == "different":
+            each = runner.get_attr("observation_space")
+            self.observation_space = batch_differing_spaces(each)
+        elif isinstance(observation_mode, tuple):
+            batch, single = observation_mode
+            if not is_space_dtype_shape_equiv(single, found):
+                raise SpaceMismatchError(
+                    f"the observation spaces {single}, given as observation_mode, and {found}, of"
+                    " the environments, do not share a common shape and dtype"
+                )
+            self.observation_space, self.single_observation_space = batch, single
+
+    # ---------------------------------------------------------------- reset and step
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: Infos | None = None
+    ) -> tuple[Any, Infos]:
+        """Reset all environments, or those that ``options["reset_mask"]`` names.
+
+        Returns:
+            The latest observations of all, and infos as a dict of arrays with masks.
+        """
+        self.reset_async(seed, options)
+        return self.reset_wait()
+
+    def reset_async(
+        self, seed: int | Sequence[int | None] | None = None, options: Infos | None = None
+    ) -> None:
+        """Begin a reset for :meth:`reset_wait`.
+
+        Raises:
+            ClosedEnvironmentError: The environments are closed.
+            AlreadyPendingCallError: Another call was begun and not waited for.
+            TypeError: The mask is no boolean array.
+            ValueError: The seeds or the mask are not one per environment.
+        """
+        self._check_idle("reset_async")
+        self._pending = self.runner._begin(self._engine.reset, seed, options)
+
+    def reset_wait(self, timeout: float | None = None) -> tuple[Any, Infos]:
+        """Wait for the reset that was begun.
+
+        Raises:
+            ClosedEnvironmentError: The environments are closed.
+            NoAsyncCallError: None was begun.
+            multiprocessing.TimeoutError: So many seconds have passed; its result is dropped.
+        """
+        result: ResetResult[Any] = self._wait("reset", timeout)
+        return result.observations, self._batch_infos(result.infos)
+
+    def step(self, actions: Any) -> Steps:
+        """Step all environments.
+
+        Args:
+            actions: A batch, element of ``action_space``.
+
+        Returns:
+            Observations, rewards ``float64[n]``, terminations and truncations ``bool[n]``, infos.
+        """
+        self._check_idle("step_async")
+        try:
+            result = self.runner._do(self._engine.step, actions)
+        except (EnvError, ExceptionGroup) as error:
+            _raise_own(error)
+        return (*result[:4], self._batch_infos(result.infos))
+
+    def step_async(self, actions: Any) -> None:
+        """Begin a step for :meth:`step_wait`.
+
+        Raises:
+            ClosedEnvironmentError: The environments are closed.
+            AlreadyPendingCallError: Another call was begun and not waited for.
+            ValueError: Wrong number, shape or dtype of actions; nothing was sent.
+        """
+        self._check_idle("step_async")
+        self._pending = self.runner._begin(self._engine.step, actions)
+
+    def step_wait(self, timeout: float | None = None) -> Steps:
+        """Wait for the step that was begun; see :meth:`step` and :meth:`reset_wait`."""
+        result: StepResult[Any] = self._wait("step", timeout)
+        return (*result[:4], self._batch_infos(result.infos))
+
+    # ---------------------------------------------------------------- calls
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """Call a method of every environment, or read an attribute; an answer each."""
+        self.call_async(name, *args, **kwargs)
+        return self.call_wait()
+
+    def call_async(self, name: str, /, *args: Any, **kwargs: Any) -> None:
+        """Begin a call for :meth:`call_wait`; see :meth:`reset_async` for what it raises."""
+        self._check_idle("call_async")
+        if name in ("reset", "step", "close"):
+            raise UsageError(f"call({name!r}) would go past the runner: use {name}()")
+        self._pending = self.runner._begin(self._engine.ask, "call", (name, args, kwargs))
+
+    def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
+        """Wait for the call that was begun; see :meth:`reset_wait`."""
+        return tuple(self._wait("call", timeout))
+
+    def render(self) -> tuple[Any, ...]:
+        """Render every environment: a frame each."""
+        return self.call("render")
+
+    def get_attr(self, name: str) -> tuple[Any, ...]:
+        """Read an attribute of every environment; a method is called, as in Gymnasium."""
+        return self.call(name)
+
+    def set_attr(self, name: str, values: Any) -> None:
+        """Set an attribute: a list or tuple has a value for each environment."""
+        self._check_idle("set_attr")
+        try:
+            self.runner.set_attr(name, values)
+        except (EnvError, ExceptionGroup) as error:
+            _raise_own(error)
+
+    @property  # type: ignore[misc]
+    def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]
+        """Copies of the environments' random number generators."""
+        return self.get_attr("np_random")
+
+    @property
+    def np_random_seed(self) -> tuple[int, ...]:  # type: ignore[override]
+        """The seeds of these."""
+        return self.get_attr("np_random_seed")
+
+    def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
+        """Close the environments; with ``terminate`` without waiting for what they do."""
+        if self._pending is not None:
+            logger.warn(
+                f"Calling `close` while waiting for a pending call to `{self._pending.kind}`"
+                " to complete."
+            )
+            self.runner._wait(self._pending, 0.0 if terminate else timeout)
+            terminate = terminate or not self._pending.done
+        self._engine.hurry = terminate
+        self.runner.close()
+
+    # ---------------------------------------------------------------- inside
+
+    def _check_idle(self, method: str) -> None:
+        """Refuse a call while another is pending, and let one that was given up end."""
+        if self.closed:
+            raise ClosedEnvironmentError(
+                f"Trying to operate on `{type(self).__name__}`, after a call to `close()`."
+            )
+        if self._pending is not None:
+            kind = self._pending.kind
+            raise AlreadyPendingCallError(
+                f"Calling `{method}` while waiting for a pending call to `{kind}` to complete.",
+                kind,
+            )
+        if self._late is not None:
+            self.runner._wait(self._late)
+            self._late = None
+
+    def _wait(self, kind: str, timeout: float | None) -> Any:
+        if self.closed:
+            self._check_idle(f"{kind}_wait")
+        ticket = self._pending
+        if ticket is None or ticket.kind != kind:
+            raise NoAsyncCallError(
+                f"Calling `{kind}_wait` without any prior call to `{kind}_async`.", kind
+            )
+        self.runner._wait(ticket, timeout)
+        self._pending = None
+        if not ticket.done:
+            self._late = ticket
+            raise multiprocessing.TimeoutError(
+                f"The call to `{kind}_wait` has timed out after {timeout} second(s)."
+            )
+        try:
+            return ticket.result()
+        except (EnvError, ExceptionGroup) as error:
+            _raise_own(error)
+
+    def _batch_infos(self, infos: list[Infos]) -> Infos:
+        batch: Infos = {}
+        for i, info in enumerate(infos):
+            if info:
+                batch = self._add_info(batch, info, i)
+        return batch
+
+
+def _raise_own(error: BaseException) -> NoReturn:
+    """Raise what the environment raised, with Gymnasium's warnings (in its words) before it.
+
+    The environment is not shut down: it can be used again after a reset.
+    """
+    errors = error.exceptions if isinstance(error, ExceptionGroup) else [error]
+    raised = [one for one in errors if isinstance(one, EnvError)]
+    if not raised:
+        raise error
+    for one in raised:
+        logger.error(f"Received the following error from Worker-{one.env_id} - Shutting it down")
+        logger.error("%s", _traceback(one))
+    logger.error("Raising the last exception back to the main process.")
+    own = raised[-1].exception
+    raise (own if isinstance(own, Exception) else raised[-1]) from error
+
+
+def _traceback(error: EnvError) -> str:
+    cause = error.__cause__
+    if cause is None or isinstance(cause, RemoteTraceback):
+        return str(cause).lstrip()
+    return "".join(traceback.format_exception(cause))

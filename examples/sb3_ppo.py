@@ -1,0 +1,123 @@
+"""Stable-Baselines3's PPO learns CartPole over agym, and over SB3's own two for comparison.
+
+python examples/sb3_ppo.py
+
+``agym.sb3.make_vec_env`` takes SB3's arguments, and puts many environments in each worker where
+``SubprocVecEnv`` starts a process for each. For steps as cheap as CartPole's a plain loop
+(``DummyVecEnv``) is hard to beat; --step-ms makes them dearer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import gymnasium
+import torch
+from rich.console import Console
+from rich.table import Table
+from stable_baselines3 import PPO
+from stable_baselines3.common.callbacks import EvalCallback, StopTrainingOnRewardThreshold
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.vec_env import SubprocVecEnv, VecEnv
+
+import agym
+
+ENV_ID = "CartPole-v1"
+EPISODES = 20  # of an evaluation
+
+
+class Slower(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """An environment that computes a while in each step."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any], seconds: float) -> None:
+        super().__init__(env)
+        self.seconds = seconds
+
+    def step(self, action: Any) -> Any:
+        end = time.perf_counter() + self.seconds
+        while time.perf_counter() < end:
+            pass
+        return self.env.step(action)
+
+
+def new_model(vec_env: VecEnv, seed: int) -> PPO:
+    """PPO as RL Zoo tunes it for CartPole; what it changes at once shrinks with time."""
+    return PPO(
+        "MlpPolicy", vec_env, n_steps=32, batch_size=32 * vec_env.num_envs, n_epochs=20,
+        gae_lambda=0.8, gamma=0.98, learning_rate=lambda left: 1e-3 * left,
+        clip_range=lambda left: 0.2 * left, seed=seed, device="cpu",
+    )  # fmt: skip
+
+
+def train(options: argparse.Namespace) -> float:
+    """Learn until the target is reached; gives the mean return of an evaluation afterwards."""
+    make = partial(agym.sb3.make_vec_env, ENV_ID, workers=options.workers)
+    vec_env = make(options.num_envs, seed=options.seed)
+    evaluated = make(EPISODES, seed=options.seed + 1000)
+    # A little more than the target, since the mean of a few episodes may be luck.
+    stop = StopTrainingOnRewardThreshold(options.target + 15)
+    callback = EvalCallback(
+        evaluated, stop, n_eval_episodes=EPISODES, eval_freq=8000 // options.num_envs
+    )
+    model = new_model(vec_env, options.seed)
+    begun = time.perf_counter()
+    model.learn(options.timesteps, callback)
+    seconds = time.perf_counter() - begun
+    mean, _ = evaluate_policy(model, evaluated, n_eval_episodes=5 * EPISODES)
+    print(f"{model.num_timesteps:,} steps in {seconds:.1f} s, mean return {mean:.1f}")
+    vec_env.close()
+    evaluated.close()
+    return float(mean)
+
+
+def compare(options: argparse.Namespace) -> dict[str, tuple[float, float]]:
+    """Learn the same over each kind; gives the seconds to start it, and to learn."""
+    kinds: dict[str, Callable[..., VecEnv]] = {
+        "SB3 DummyVecEnv": make_vec_env,
+        "SB3 SubprocVecEnv": partial(make_vec_env, vec_env_cls=SubprocVecEnv),
+        "agym": partial(agym.sb3.make_vec_env, workers=options.workers),
+        "agym, serial": partial(agym.sb3.make_vec_env, backend="serial"),
+    }
+    slower = {"wrapper_class": Slower, "wrapper_kwargs": {"seconds": options.step_ms / 1000}}
+    seconds = {}
+    for name, make in kinds.items():
+        begun = time.perf_counter()
+        vec_env = make(ENV_ID, options.num_envs, seed=options.seed, **slower)
+        model = new_model(vec_env, options.seed)
+        started = time.perf_counter()
+        model.learn(options.compare)
+        seconds[name] = started - begun, time.perf_counter() - started
+        vec_env.close()
+    return seconds
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--num-envs", type=int, default=8)
+    parser.add_argument("--workers", type=int, help="worker processes; one per core by default")
+    parser.add_argument("--timesteps", type=int, default=150_000, help="to learn from at most")
+    parser.add_argument("--target", type=float, default=475, help="mean return to be reached")
+    parser.add_argument("--compare", type=int, default=10_240, help="steps of the comparison")
+    parser.add_argument("--step-ms", type=float, default=1.0, help="work added to its steps")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+
+    torch.set_num_threads(1)  # the other cores are for the environments
+    mean = train(options)
+    table = Table(title=f"{options.compare:,} steps, {options.step_ms:g} ms slower, in seconds")
+    table.add_column()
+    for heading in ("to start", "to learn", "together"):
+        table.add_column(heading, justify="right")
+    for name, (start, learn) in compare(options).items():
+        table.add_row(name, f"{start:.1f}", f"{learn:.1f}", f"{start + learn:.1f}")
+    Console().print(table)
+    assert mean >= options.target
+
+
+if __name__ == "__main__":
+    main()
