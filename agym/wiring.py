@@ -19,7 +19,7 @@ from agym.core.engine import Engine
 from agym.core.making import is_coroutine_env
 from agym.core.recovery import FaultPolicy
 from agym.core.recycling import RecyclePolicy
-from agym.errors import UsageError
+from agym.errors import UsageError, UsageTypeError
 from agym.executors.base import Executor, Placement
 from agym.executors.coroutine import AsyncioExecutor
 from agym.executors.native import NativeExecutor
@@ -62,6 +62,7 @@ def wire(
     restart_window: float = 60.0,
     replay_limit: int = 10_000,
     capsule_dir: str | os.PathLike[str] | None = None,
+    **unknown: Any,
 ) -> tuple[Engine, Executor]:
     """Check the options, which are those of :func:`agym.make`; nothing is made yet.
 
@@ -71,6 +72,10 @@ def wire(
     Raises:
         UsageError: An option cannot work.
     """
+    for name in unknown:
+        likely = difflib.get_close_matches(name, OPTIONS, n=1)
+        hint = f"did you mean {likely[0]!r}?" if likely else f"take some of {', '.join(OPTIONS)}"
+        raise UsageTypeError(f"unknown option {name!r}: {hint}")
     recycle = _recycle_policy(recycle_episodes, recycle_rss_mb)
     policy = _fault_policy(on_fault, max_restarts, restart_window, replay_limit, capsule_dir)
     mode = parse_mode(autoreset)

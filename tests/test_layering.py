@@ -41,6 +41,7 @@ LAYERS = [
     ["core.runner"],
     ["core.mending"],
     ["core.replica", "core.host", "core.coroutine_host", "core.native_host", "core.engine"],
+    ["core.native_pool"],
     ["executors.base", "executors.lifeline", "executors.nameless", "executors.wire"],
     ["executors.channel"],
     ["executors.doorbell", "executors.serial", "executors.supervisor"],

@@ -99,7 +99,9 @@ class Health:
             if isinstance(problem, Failure) and problem.operation in ROW_KINDS:
                 why = f"raised in its last {problem.operation}"
                 self.mark_unready(problem.env_ids, why)
-        errors = [problem.to_exception() for problem in problems]
+        # An echo is for those who were not told.
+        first = [p for p in problems if not (isinstance(p, Failure) and p.echo)]
+        errors = [problem.to_exception() for problem in first or problems[:1]]
         if len(errors) == 1:
             return errors[0]
         if kind == "make":

@@ -216,9 +216,19 @@ class NativeHost(Host):
                 self._meter.timed(slot, (clock() - begun) // self._count)
         self._meter.end(self._count, timed=timed)
 
-    def _batch(self, each: list[list[Any]] | None) -> Any:
-        """The actions as the program takes them, and a copy, since it may keep them."""
-        blocks = [block.copy() for block in self._actions]
+    def _batch(
+        self, each: list[list[Any]] | None, chosen: slice = slice(None), given: Any = slice(None)
+    ) -> Any:
+        """The actions as the program takes them, and a copy, since it may keep them.
+
+        Args:
+            each: The parts without a fixed size, of the environments chosen.
+            chosen: Whose actions.
+            given: Which of these.
+        """
+        blocks = [block[chosen][given].copy() for block in self._actions]
+        if each and not isinstance(given, slice):
+            each = [each[k] for k in given]
         return self._action_layout.join(blocks, list(zip(*each or (), strict=True)))
 
     def _step_env(

@@ -112,6 +112,7 @@ class Failure:
     It travels as text, since not every exception survives a pickle.
 
     An exception that does comes along in ``pickled``; ``misuse`` is the class of an error of ours.
+    Where several operations end with the same failure, all but the first are told its ``echo``.
     """
 
     env_id: int
@@ -127,6 +128,7 @@ class Failure:
     misuse: type[UsageError] | None = None
     capsule: str = ""
     count: int = 1
+    echo: bool = False
 
     @property
     def env_ids(self) -> range:

@@ -204,7 +204,7 @@ class Recovery:
     def _examine(self, problems: list[Any], ticket: Ticket) -> None:
         """Count failures, and write capsules, which the errors then name."""
         for k, failure in enumerate(problems):
-            if isinstance(failure, Failure):
+            if isinstance(failure, Failure) and not failure.echo:
                 self._count(failure.env_ids)
                 problems[k] = self.incidents.with_capsule(failure, ticket)
 
@@ -217,13 +217,16 @@ class Recovery:
         again: list[int] = []
         for failure in failures:
             span = failure.env_ids
-            given_up = self._spend(span, self.incidents.raised(failure))
+            given_up = self._health.lost.get(failure.env_id)
+            if not failure.echo:
+                given_up = self._spend(span, self.incidents.raised(failure))
             if given_up is not None:
                 extras.problems.append(given_up)
                 continue
             again += span
             self._owed.update((i, ticket) for i in ids if i in span)
-            self._remake(span)
+            if not failure.echo:
+                self._remake(span)
         return tuple(i for i in ids if i not in again)
 
     def _remake(self, span: range) -> None:

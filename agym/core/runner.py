@@ -58,7 +58,7 @@ class Runs(Protocol):
     @property
     def replaceable(self) -> bool: ...
     @property
-    def programs(self) -> Sequence[range]: ...
+    def together(self) -> Sequence[range]: ...
     def objection(
         self, kind: str, ids: Ids, seeds: Sequence[int | None] | None = None
     ) -> str | None: ...
@@ -133,7 +133,7 @@ class Runner:
         self._all = range(num_envs)
         # The plane of the latest full batch; full batches alternate.
         self._plane = 0
-        self._order = Order(num_envs, executor.programs)
+        self._order = Order(num_envs)
         self._health = Health(num_envs)
         self._sent = Sent()
         self._traffic = Traffic()
@@ -305,6 +305,8 @@ class Runner:
             if not isinstance(problem, Failure):
                 error = None if problem in ready.losses else error
                 ready.losses.append(problem)
+            elif problem.echo:
+                error = None
             extras.problems.clear()
             extras.take(failed)
         self._free(ticket, ids, extras)
@@ -338,6 +340,7 @@ class Runner:
             shared=self._executor.shared,
         )
         self._collector = Collector(self.table, copy=self._copy)
+        self._order = Order(self.num_envs, self._executor.together)
         self._rows = Rows(self.table, 0, self.num_envs)
         self._executor.attach(self.table)
         self._traffic.opened = time.monotonic()

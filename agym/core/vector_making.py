@@ -112,12 +112,14 @@ class Traits:
             environment, as Gymnasium's own), ``"array"`` (one per environment that is reset, as
             ALE's), ``"none"`` if it only takes an integer.
         renders_ids: ``render`` takes ``env_ids``, and gives one frame without (EnvPool).
+        batch_size: It gives results of so many environments at a time; 0 for all together.
     """
 
     mode: AutoresetMode
     reset_mask: bool
     seeds: str
     renders_ids: bool
+    batch_size: int = 0
 
     @classmethod
     def of(cls, env: Any) -> Traits:
@@ -143,6 +145,7 @@ class Traits:
             masks or bool(env.metadata.get("reset_mask")),
             "array" if ales else "list" if gymnasiums else env.metadata.get("reset_seeds", "none"),
             pools,
+            _batch_size(env),
         )
 
     def mode_objection(self, asked: AutoresetMode, name: str) -> str | None:
@@ -185,6 +188,15 @@ class Traits:
             return None
         return f"{SEEDS}: reset all of them with one integer, which gives environment i seed + i"
 
+    def batch_objection(self, count: int) -> str | None:
+        """Say why so many environments of one program cannot be sent, if they cannot."""
+        if count % self.batch_size == 0:
+            return None
+        return (
+            f"come {self.batch_size} at a time, and would be waited for in vain if {count} of them"
+            f" were sent: name a multiple of {self.batch_size} of them"
+        )
+
 
 SEEDS = "are one program, which takes an integer as seed of all of them"
 
@@ -212,13 +224,41 @@ def check_vector(env: Any, num_envs: int) -> None:
             f"{name} has num_envs={env.num_envs}, and num_envs={num_envs} was asked of its"
             " constructor: use that number"
         )
-    batch_size = getattr(env, "batch_size", None) or getattr(env, "config", {}).get("batch_size")
-    if batch_size not in (None, 0, num_envs):
+    batch_size = _batch_size(env)
+    if batch_size and not all(hasattr(env, method) for method in POOL):
         raise UsageError(
-            f"{name} has batch_size={batch_size}, and its {num_envs} environments are stepped"
-            " together here: leave batch_size out, and take workers= and send/recv to receive some"
-            " before others"
+            f"{name} has batch_size={batch_size}, and cannot be sent actions before others are"
+            f" received: leave batch_size out and take workers={num_envs // batch_size} with"
+            f" recv(min_envs={batch_size}), which gives the {batch_size} that are done first"
         )
+    if batch_size and num_envs % batch_size:
+        raise UsageError(
+            f"{name} has batch_size={batch_size}, of which its num_envs={num_envs} is no multiple:"
+            " some would never come"
+        )
+
+
+# What a program has whose environments are sent and received apart, as EnvPool's.
+POOL = ("async_reset", "_reset", "send", "recv")
+
+
+def pool_objection(env: Any, asked: AutoresetMode, traits: Traits) -> str | None:
+    """Say why such a program cannot do what follows an episode's end, if it cannot."""
+    if asked is traits.mode is AutoresetMode.NEXT_STEP:
+        return None
+    return (
+        f"{type(env).__name__} has batch_size={traits.batch_size}, with which it takes no"
+        f" autoreset={name_of(asked)!r}: pass autoreset='next_step', or leave batch_size out"
+    )
+
+
+def _batch_size(env: Any) -> int:
+    """How many results a program gives at a time, 0 if those of all its environments."""
+    for layer in (env, env.unwrapped):
+        size = getattr(layer, "batch_size", None) or getattr(layer, "config", {}).get("batch_size")
+        if size and size != env.num_envs:
+            return int(size)
+    return 0
 
 
 def describe_vector(env: Any) -> Description:

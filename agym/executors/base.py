@@ -132,8 +132,13 @@ class Executor(ABC):
 
     @property
     def programs(self) -> Sequence[range]:
-        """Environments that are one program, and so are stepped together; mostly there are none."""
+        """Environments that are one program, and so fail together; mostly there are none."""
         return ()
+
+    @property
+    def together(self) -> Sequence[range]:
+        """Environments that are stepped together, once they are made."""
+        return self.programs
 
     def objection(
         self, kind: str, ids: Ids, seeds: Sequence[int | None] | None = None

@@ -4,7 +4,8 @@ The program runs on a thread, so that the caller's loop stays free while it step
 batching mostly releases the GIL. It is made, used and closed there, unless the caller made it.
 Otherwise this is the thread executor, which also says what becomes of a program that hangs.
 
-The environments of a worker do everything together; what cannot be, is refused before it is sent.
+The environments of a worker do everything together, or step so many at a time if the program has a
+``batch_size`` (EnvPool; ``core/native_pool.py``); what cannot be, is refused before it is sent.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from agym.core.arguments import Ids
-from agym.core.native_host import NativeHost
-from agym.core.operations import Operation, name_range
+from agym.core.native_pool import PoolHost
+from agym.core.operations import ROW_KINDS, Operation, Outcome, name_range
 from agym.core.vector_making import Traits
 from agym.executors.base import Placement, RunningHost
-from agym.executors.thread import Permit, ThreadExecutor
+from agym.executors.outbox import Outbox
+from agym.executors.thread import Permit, Said, ThreadExecutor, Worker
 
 # What can be asked about some environments of a program: it is done for all, and some are told.
 ASKED_OF_SOME = frozenset({"render", "call", "get_attr"})
@@ -24,8 +26,29 @@ ASKED_OF_SOME = frozenset({"render", "call", "get_attr"})
 NAMES = {"retire": "close"}
 
 
+class NativeWorker(Worker):
+    """A thread with a program, whose environments may end an operation one after the other."""
+
+    def _run(self, host: RunningHost, operation: Operation, outbox: Outbox[Said]) -> None:
+        assert isinstance(host, PoolHost)
+        host.serve(operation, lambda said: outbox.put((self, said)))
+
+    def settle(self, outcome: Outcome) -> None:
+        """An operation has ended, or a part of it."""
+        number, start, stop, _ = outcome
+        for k, owed in enumerate(self.owed):
+            if owed.number == number and owed.start <= start < owed.stop:
+                del self.owed[k]
+                left = [(owed.start, start), (stop, owed.stop)]
+                for low, high in reversed([span for span in left if span[0] < span[1]]):
+                    self.owed.insert(k, owed.part(low, high))
+                return
+
+
 class NativeExecutor(ThreadExecutor):
     """Runs one vector environment per thread."""
+
+    worker_type = NativeWorker
 
     def __init__(self, placement: Placement) -> None:
         """Remember what to make: one program, unless more workers are asked for."""
@@ -38,6 +61,22 @@ class NativeExecutor(ThreadExecutor):
         """Each worker's environments."""
         return self.ranges
 
+    @property
+    def together(self) -> Sequence[range]:
+        """The same, but for those that come as they are done."""
+        pools = [self._traits_of(worker).batch_size for worker in self._workers]
+        return [
+            ids
+            for worker, pool in zip(self._workers, pools, strict=True)
+            for ids in ([range(i, i + 1) for i in worker.ids] if pool else [worker.ids])
+        ]
+
+    def _traits_of(self, worker: Worker) -> Traits:
+        # One that was just put in another's place need not be made yet.
+        self._traits = getattr(worker.host, "traits", self._traits)
+        assert self._traits is not None
+        return self._traits
+
     def objection(
         self, kind: str, ids: Ids, seeds: Sequence[int | None] | None = None
     ) -> str | None:
@@ -49,11 +88,12 @@ class NativeExecutor(ThreadExecutor):
             mine = [wanted[i] for i in worker.ids if i in wanted]
             whole = len(mine) == len(worker.ids)
             why = None
+            traits = self._traits_of(worker)
             if mine and kind == "reset":
-                # One that was just put in another's place need not be made yet.
-                self._traits = getattr(worker.host, "traits", self._traits)
-                why = self._traits and self._traits.reset_objection(whole, mine)
-            elif mine and not whole:
+                why = traits.reset_objection(whole, mine)
+            if mine and why is None and kind in ROW_KINDS and traits.batch_size:
+                why = traits.batch_objection(len(mine))
+            elif mine and not whole and kind != "reset":
                 why = "are one program: name all of them"
             if why is not None:
                 return (
@@ -65,7 +105,7 @@ class NativeExecutor(ThreadExecutor):
     def _make_host(self, ids: range, permit: Permit, marker: list[int]) -> RunningHost:
         placement = self.placement
         factories = placement.factories[ids.start : ids.stop]
-        return NativeHost(
+        return PoolHost(
             factories, ids.start, placement.autoreset, catch=BaseException, guard=permit
         )
 

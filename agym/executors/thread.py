@@ -15,6 +15,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from typing import ClassVar
 
 from agym.core.host import EnvHost
 from agym.core.operations import FAULT, OPEN, Death, Extras, Operation, Outcome
@@ -96,18 +97,27 @@ class Worker:
 
     def _work(self, host: RunningHost, outbox: Outbox[Said], number: int) -> None:
         """Be the thread."""
-        outbox.put((self, open_host(host, number)))
+        outbox.put((self, (open_host(host, number),)))
         while (item := self.inbox.get()) is not None and not self.permit.withdrawn:
             if isinstance(item, SlotTable):
                 host.attach(item)
             else:
-                outbox.put((self, host.run(item)))
-        outbox.put((self, close_host(host)))
+                self._run(host, item, outbox)
+        outbox.put((self, (close_host(host),)))
         self.ended = True
         outbox.ring()
 
+    def _run(self, host: RunningHost, operation: Operation, outbox: Outbox[Said]) -> None:
+        outbox.put((self, (host.run(operation),)))
 
-Said = tuple[Worker, Outcome]
+    def settle(self, outcome: Outcome) -> None:
+        """An operation has ended."""
+        if self.owed:
+            self.owed.popleft()
+
+
+# What comes together is taken together.
+Said = tuple[Worker, Sequence[Outcome]]
 MakeHost = Callable[[range, Permit, list[int]], RunningHost]
 
 
@@ -115,6 +125,7 @@ class ThreadExecutor(OutboxExecutor[Said]):
     """Deals environments to threads."""
 
     replaceable = True
+    worker_type: ClassVar[type[Worker]] = Worker
 
     def __init__(self, placement: Placement) -> None:
         """Remember what to make."""
@@ -131,7 +142,7 @@ class ThreadExecutor(OutboxExecutor[Said]):
     def start(self) -> None:
         """Start the threads; they all make their environments at the same time."""
         for ids in self.ranges:
-            self._workers.append(Worker(ids, self._make_host, self._outbox, OPEN))
+            self._workers.append(self.worker_type(ids, self._make_host, self._outbox, OPEN))
 
     def attach(self, table: SlotTable) -> None:
         """Give every thread the table."""
@@ -165,11 +176,11 @@ class ThreadExecutor(OutboxExecutor[Said]):
     def poll(self) -> Sequence[Outcome]:
         """Take what has come, but for what those left behind still say."""
         outcomes, self._outcomes = self._outcomes, []
-        for worker, outcome in self._outbox.take():
+        for worker, said in self._outbox.take():
             if not worker.permit.withdrawn:
-                if worker.owed:
-                    worker.owed.popleft()
-                outcomes.append(outcome)
+                for outcome in said:
+                    worker.settle(outcome)
+                outcomes += said
         return outcomes
 
     def end_worker(self, worker: int, reason: str) -> None:
@@ -196,7 +207,7 @@ class ThreadExecutor(OutboxExecutor[Said]):
 
     def replace_worker(self, worker: int, number: int) -> None:
         """Start another thread."""
-        new = Worker(self.ranges[worker], self._make_host, self._outbox, number)
+        new = self.worker_type(self.ranges[worker], self._make_host, self._outbox, number)
         self._workers[worker] = new
         if self._table is not None:
             new.inbox.put(self._table)

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from agym.bench.aims import AIMS, Aim, StartupAim, judge
-from agym.extras import require
 from agym.bench.measure import measure
 from agym.bench.processes import descendants_time, others_time, tree_memory
 from agym.bench.results import BOUND, Row, Settings, StartupResult, WorkResult
@@ -20,6 +19,7 @@ from agym.bench.system import MAX_PROCESSES, System
 from agym.bench.systems import SYSTEMS, Bare, BareAtOnce, GymnasiumSync
 from agym.bench.works import WORKS, Work, parse_work, sample_actions
 from agym.errors import AgymError, MissingExtraError, UsageError
+from agym.extras import require
 
 
 def test_works_can_be_written_on_the_command_line() -> None:

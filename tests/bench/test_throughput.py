@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from agym.extras import installed
 from agym.bench.plot import save_plot
 from agym.bench.report import show
 from agym.bench.results import BARE, BOUND, Report, Row, Settings, Verdict, WorkResult
 from agym.bench.systems import SYSTEMS
 from agym.bench.throughput import run
 from agym.bench.works import Work
+from agym.extras import installed
 
 PNG = b"\x89PNG\r\n\x1a\n"
 SB3 = ("SB3 Dummy", "SB3 Subproc")

@@ -14,13 +14,13 @@ import pytest
 from typer.testing import CliRunner
 
 from agym.bench.comparison import Compared
-from agym.extras import installed
 from agym.bench.overlap import KINDS, WORK
 from agym.bench.results import Verdict
 from agym.bench.tail import RUNS, Tail
 from agym.bench.turns import in_turns
 from agym.bench.waiting_envs import SleepingEnv, StragglingEnv, WaitingEnv
 from agym.cli import app
+from agym.extras import installed
 
 needs_torch = pytest.mark.skipif(not installed("torch"), reason="the extra sb3 brings torch")
 

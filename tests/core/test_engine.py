@@ -43,7 +43,7 @@ class FakeExecutor:
 
     shared = False
     replaceable = False
-    programs: Sequence[range] = ()
+    together: Sequence[range] = ()
     pids: Sequence[int | None] = (None,)
     factories: Sequence[Factory] = ()
 
