@@ -10,10 +10,13 @@ import sys
 import numpy as np
 import pytest
 
+from agym.bench import sb3_startup
 from agym.bench.aims import AIMS, Aim, StartupAim, judge
 from agym.bench.measure import measure
 from agym.bench.processes import descendants_time, others_time, tree_memory
 from agym.bench.results import BOUND, Row, Settings, StartupResult, WorkResult
+from agym.bench.rollouts import ROLLOUTS
+from agym.bench.sb3_startup import NAME as SB3_STARTUP
 from agym.bench.startup import STARTUP_WORK, measure_startup
 from agym.bench.system import MAX_PROCESSES, System
 from agym.bench.systems import SYSTEMS, Bare, BareAtOnce, GymnasiumSync
@@ -84,10 +87,12 @@ def test_ratio_is_taken_within_each_repetition() -> None:
 
 
 def test_aims_name_systems_and_works_that_exist() -> None:
-    names = {kind.name for kind in SYSTEMS} | {BOUND}
+    systems = {work.name: {kind.name for kind in SYSTEMS} | {BOUND} for work in WORKS}
+    systems |= {work.name: {kind.name for kind in work.systems} for work in ROLLOUTS}
+    systems[SB3_STARTUP] = {sb3_startup.AGYM, sb3_startup.SUBPROC}
     for aim in AIMS:
-        assert {aim.row, aim.against} <= names
-        assert aim.work in {work.name for work in WORKS}
+        others = [aim.against] if isinstance(aim.against, str) else aim.against
+        assert {aim.row, *others} <= systems[aim.work]
 
 
 def test_aims_are_judged() -> None:

@@ -54,6 +54,6 @@ def chaos(envs: agym.Envs, aenvs: agym.AsyncEnvs) -> None:
 
 
 def mistakes(error: agym.EnvError, fault: agym.Fault) -> None:
-    error.env_ids  # type: ignore[attr-defined]
+    error.pid  # type: ignore[attr-defined]
     fault.kind = "died"  # type: ignore[misc]
     agym.chaos("CartPole-v1")  # type: ignore[arg-type]
