@@ -260,9 +260,11 @@ class EnvHost(Host):
                 row = self._rows.plane(plane, slot, slot + 1)
                 with self._guard:
                     objects = self._rows.write(row.final, [result[0]], slot)
-                self._extra.final_objects.update(objects or {})
-                if self._extra.infos.pop(slot, None):
-                    self._extra.final_infos[slot] = own_info(result[4])
+                if objects:
+                    self._extra.final_objects.update(objects)
+                # Without anything to tell no message is sent, which takes longer than the step.
+                if self._extras is not None and self._extras.infos.pop(slot, {}):
+                    self._extras.final_infos[slot] = own_info(result[4])
                 self._mark(slot)
                 beginning = self._begin_again(i)
                 self._mark(None)

@@ -36,7 +36,7 @@ from agym.core.inside import (
     set_attribute,
 )
 from agym.core.once import Once
-from agym.core.results import Fault
+from agym.core.results import Fault, StepResult
 from agym.core.ticket import Ticket
 from agym.errors import BusyError, NothingSentError, UsageError
 from agym.executors.base import Executor
@@ -143,9 +143,17 @@ class AgymVecEnv(VecEnv):
             UsageError: Wrong number, shape or dtype of actions; nothing was sent.
             BusyError: A step is pending.
         """
-        if self._pending is not None:
-            raise BusyError("a step is pending: call step_wait() before the next step_async()")
+        self._check_idle()
         self._pending = self.runner._begin(self.runner._engine.step, self._whole(actions))
+
+    def step(self, actions: Any) -> VecEnvStepReturn:
+        """Step every environment: :meth:`step_async` and :meth:`step_wait` in one go."""
+        self._check_idle()
+        return self._results(self.runner._do(self.runner._engine.step, self._whole(actions)))
+
+    def _check_idle(self) -> None:
+        if self._pending is not None:
+            raise BusyError("a step is pending: call step_wait() before the next step")
 
     def step_wait(self) -> VecEnvStepReturn:
         """Wait for the step.
@@ -159,13 +167,18 @@ class AgymVecEnv(VecEnv):
         ticket, self._pending = self._pending, None
         if ticket is None:
             raise NothingSentError("there is no step to wait for: call step_async() first")
-        result = self.runner._end(ticket)
+        return self._results(self.runner._end(ticket))
+
+    def _results(self, result: StepResult) -> VecEnvStepReturn:
         observations, rewards, terminated, truncated, infos = result
         dones = terminated | truncated
-        for i in np.flatnonzero(dones).tolist():
-            infos[i] = self._finished(i, infos[i])
-        for info, cut in zip(infos, (truncated & ~terminated).tolist(), strict=True):
-            info["TimeLimit.truncated"] = cut
+        for info in infos:
+            info["TimeLimit.truncated"] = False
+        if dones.any():
+            for i in np.flatnonzero(dones).tolist():
+                del infos[i]["TimeLimit.truncated"]  # it is the info of the reset
+                infos[i] = self._finished(i, infos[i])
+                infos[i]["TimeLimit.truncated"] = bool(truncated[i] and not terminated[i])
         return observations, rewards.astype(np.float32), dones, infos
 
     def _finished(self, i: int, info: Info) -> Info:
