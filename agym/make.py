@@ -8,9 +8,10 @@ from functools import partial
 from typing import Any
 
 import gymnasium
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode
 
-from agym.errors import UsageError
+from agym.errors import UsageError, UsageTypeError
 from agym.faces.aio import AsyncEnvs
 from agym.faces.base import Output, check_output
 from agym.faces.sync import Envs
@@ -134,15 +135,25 @@ def make_async(
     return AsyncEnvs(*wire(**options, blocking=False), output)
 
 
+# What ``gymnasium.make_vec`` takes that is called otherwise here.
+GYMNASIUMS = {
+    "autoreset_mode": "it is autoreset",
+    "vectorization_mode": "backend decides that",
+    "vector_kwargs": "give agym's options by themselves",
+    "wrappers": "pass a factory, lambda: Wrapper(gymnasium.make(...))",
+}
+
+
 def make_vec(env: EnvLike, num_envs: int | None = None, **options: Any) -> AgymVectorEnv:
     """Make environments as a ``gymnasium.vector.VectorEnv``.
 
     Args:
         env: As for :func:`make`.
-        num_envs: Likewise.
+        num_envs: How many; not needed for a list. 1 by default.
         **options: Those of :func:`make` (without ``output``), with Gymnasium's next-step
-            autoreset by default; every other keyword goes to the environment. A list of
-            factories whose spaces differ is for :class:`AgymVectorEnv` itself.
+            autoreset by default, and like there ``backend="auto"``, which is serial for now;
+            every other keyword goes to the environment. For factories whose spaces differ take
+            :class:`AgymVectorEnv` with ``observation_mode="different"``.
 
     Returns:
         The environments, made and ready for ``reset``.
@@ -159,19 +170,23 @@ def make_vec(env: EnvLike, num_envs: int | None = None, **options: Any) -> AgymV
         (3, 4)
         >>> envs.close()
     """
+    for name, instead in GYMNASIUMS.items():
+        if name in options:
+            raise UsageTypeError(f"{name} is no option of agym.make_vec: {instead}")
     ours = {name: options.pop(name) for name in OPTIONS if name in options}
     if ours.pop("output", "array") != "array":
         raise UsageError("make_vec gives arrays, as Gymnasium does: leave output= out")
     return AgymVectorEnv.over(wire(env, num_envs, options, **ours))
 
 
-def register(env_id: str, **options: Any) -> str:
+def register(env_id: str | EnvSpec, **options: Any) -> str:
     """Register an environment with Gymnasium, so that ``gymnasium.make_vec`` makes it by agym.
 
-    For libraries that make their environments by an id.
+    For libraries that call ``gymnasium.make_vec`` with an id. Registering an id again replaces its
+    options for everybody.
 
     Args:
-        env_id: An id that Gymnasium knows.
+        env_id: An id that Gymnasium knows, or an ``EnvSpec``.
         **options: For :func:`make_vec`.
 
     Returns:
@@ -190,6 +205,6 @@ def register(env_id: str, **options: Any) -> str:
     """
     spec = deepcopy(find_spec(env_id))
     spec.vector_entry_point = partial(make_vec, deepcopy(spec), **options)
-    spec.id = f"agym/{env_id.replace('/', '-')}"
+    spec.id = f"agym/{spec.id.replace('/', '-')}"
     gymnasium.registry[spec.id] = spec
     return str(spec.id)

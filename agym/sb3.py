@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
+from agym.core.arguments import check_count
 from agym.errors import UsageError
 from agym.extras import require
 from agym.factories import find_spec
@@ -66,6 +67,7 @@ def make_vec_env(
         MissingExtraError: SB3 is not installed.
     """
     given = dict(locals())
+    check_count("n_envs", n_envs)
     if {**(vec_env_kwargs or {}), **options}.get("backend") == "native":
         return _make_native(**given)
     return _make("make_vec_env", **given)
@@ -107,8 +109,7 @@ def _make_native(
     envs = _vec_env_class().native(
         env_id, n_envs, env_kwargs or {}, **{**(vec_env_kwargs or {}), **options}
     )
-    if seed is not None:  # SB3's random ones are larger than some programs take
-        envs.seed(seed + start_index)
+    envs.seed(None if seed is None else seed + start_index)
     return envs
 
 

@@ -73,8 +73,8 @@ def wire(
         UsageError: An option cannot work.
     """
     for name in unknown:
-        likely = difflib.get_close_matches(name, OPTIONS, n=1)
-        hint = f"did you mean {likely[0]!r}?" if likely else f"take some of {', '.join(OPTIONS)}"
+        likely = difflib.get_close_matches(name, OPTIONS[1:], n=1)
+        hint = f"did you mean {likely[0]!r}?" if likely else f"take {', '.join(OPTIONS[1:])}"
         raise UsageTypeError(f"unknown option {name!r}: {hint}")
     recycle = _recycle_policy(recycle_episodes, recycle_rss_mb)
     policy = _fault_policy(on_fault, max_restarts, restart_window, replay_limit, capsule_dir)

@@ -22,7 +22,7 @@ from agym.bench.startup import STARTUP_WORK, measure_startup
 from agym.bench.works import WORKS, Work, parse_work
 from agym.extras import require
 
-# What to write in place of a work for the start-up; the second takes a minute and 10 GB.
+# What to write in place of a work for the start-up.
 STARTUP, SB3_STARTUP = "start-up", "sb3-start-up"
 
 EXAMPLES = f"""Examples:
@@ -46,8 +46,9 @@ def throughput(
         list[str] | None,
         typer.Argument(
             metavar="WORK",
-            help=f"ID:N for N environments; rollout:ID:N and ppo:ID:N for PPO's rollouts;"
-            f" {STARTUP}; {SB3_STARTUP}. By default all that agym has aims for but the last.",
+            help=f"ENV:N for N environments; rollout:ENV:N and ppo:ENV:N for PPO's rollouts;"
+            f" {STARTUP}; {SB3_STARTUP}. By default everything but {SB3_STARTUP}, which takes a"
+            " minute and 10 GB.",
         ),
     ] = None,
     seconds: Annotated[
@@ -60,7 +61,7 @@ def throughput(
 ) -> None:
     """Measure steps per second of agym and of other runners, in turns within one run.
 
-    The bare environment is a plain loop over one; times the workers it is the bound.
+    The bare environment is a plain loop over one; its speed times the workers is the bound.
     All systems get the same actions.
     """
     if plot is not None:

@@ -45,13 +45,14 @@ def name_of(mode: AutoresetMode) -> str:
 
 
 def parse_mode(mode: str | AutoresetMode) -> AutoresetMode:
-    """Read an ``autoreset`` option: one of agym's names, or Gymnasium's enumeration.
+    """Read an ``autoreset`` option: a name of agym's, or Gymnasium's enumeration or its value.
 
     Raises:
         UsageError: It is neither.
     """
     if isinstance(mode, AutoresetMode):
         return mode
-    if not isinstance(mode, str) or mode not in MODES:
-        raise UsageError(f"autoreset={mode!r} is unknown: take one of {', '.join(MODES)}")
-    return MODES[mode]
+    for name, known in MODES.items():
+        if isinstance(mode, str) and mode in (name, known.value):
+            return known
+    raise UsageError(f"autoreset={mode!r} is unknown: take one of {', '.join(MODES)}")

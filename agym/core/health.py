@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from agym.core.arguments import Ids
-from agym.core.operations import ROW_KINDS, Extras, Failure, Loss
+from agym.core.operations import ROW_KINDS, Extras, Failure, Loss, name_ids
 from agym.errors import ClosedError, ResetNeededError
 
 
@@ -50,8 +50,8 @@ class Health:
             unready = [i for i in ids if i in self._unready]
             if unready:
                 raise ResetNeededError(
-                    f"environment {unready[0]} {self._unready[unready[0]]}: call"
-                    f" reset(env_ids={unready[:8]}{'...' if len(unready) > 8 else ''}) first"
+                    f"environment {unready[0]} {self._unready[unready[0]]}: reset environments"
+                    f" {name_ids(unready)} first"
                 )
 
     def is_ready(self, env_id: int) -> bool:

@@ -238,6 +238,8 @@ class EnvHost(Host):
             try:
                 rescued.append(self._steps[slot - self.first](actions[slot - start]))
             except self._catch as another:
+                if another.__context__ is error:  # it came after, not of it
+                    another.__context__ = None
                 self._fail(another, slot, "step", actions[slot - start])
                 rescued.append(None)
         self._mark(None)

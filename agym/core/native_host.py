@@ -438,7 +438,13 @@ class NativeHost(Host):
     def _tell(self, infos: Infos) -> None:
         for slot, info in enumerate(infos, self.first):
             if info:
-                self._extras.infos[slot] = info
+                self._extras.infos[slot] = self._with_our_id(info)
+
+    def _with_our_id(self, info: dict[str, Any]) -> dict[str, Any]:
+        """Count environments as the caller does; a program counts its own from 0."""
+        if self.first and "env_id" in info:
+            info["env_id"] += self.first
+        return info
 
     def _count_episodes(self, mask: Array) -> None:
         for i in np.flatnonzero(mask).tolist():

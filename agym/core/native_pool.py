@@ -231,7 +231,7 @@ class PoolHost(NativeHost):
             if self._layout.objects:
                 extras.objects.setdefault(self.first + i, columns.objects(k))
             if i not in cut and infos:
-                extras.infos[self.first + i] = infos[k]
+                extras.infos[self.first + i] = self._with_our_id(infos[k])
         self._end(ids, began, (scalars[1] | scalars[2])[order], [*cut])
         return [
             Outcome(number, start, stop, extras.take(range(start, stop)))

@@ -58,7 +58,14 @@ class VectorFactory:
         wanted = mode not in (None, AutoresetMode.DISABLED) and MODE_KEYWORD not in keywords
         if wanted and parameter is not None and _mode(parameter.default) is not mode:
             keywords[MODE_KEYWORD] = mode
-        return self._build(**keywords)
+        env = self._build(**keywords)
+        if first and _is_envpools(env) and not isinstance(seed, int):
+            env.close()
+            raise UsageError(
+                f"{type(env).__name__} gets its seed from its constructor alone, so all workers"
+                " would play the same: pass seed=, to which each worker adds its first environment"
+            )
+        return env
 
     @property
     def _build(self) -> Callable[..., Any]:
@@ -156,7 +163,8 @@ class Traits:
             return None
         return (
             f"{name} has autoreset_mode={self.mode.name}, and cannot do what"
-            f" autoreset={name_of(asked)!r} asks for: pass autoreset={name_of(self.mode)!r}"
+            f" autoreset={name_of(asked)!r} wants:"
+            f" take autoreset={name_of(self.mode)!r} or backend='process'"
         )
 
     def seed_argument(self, seeds: Seeds | None, mask: Array) -> Any:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 
 from agym.core.arguments import Ids
 from agym.core.native_pool import PoolHost
-from agym.core.operations import ROW_KINDS, Operation, Outcome, name_range
+from agym.core.operations import NAMES, ROW_KINDS, Operation, Outcome, name_range
 from agym.core.vector_making import Traits
 from agym.executors.base import Placement, RunningHost
 from agym.executors.outbox import Outbox
@@ -22,8 +22,6 @@ from agym.executors.thread import Permit, Said, ThreadExecutor, Worker
 
 # What can be asked about some environments of a program: it is done for all, and some are told.
 ASKED_OF_SOME = frozenset({"render", "call", "get_attr"})
-
-NAMES = {"retire": "close"}
 
 
 class NativeWorker(Worker):

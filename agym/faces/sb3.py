@@ -38,14 +38,25 @@ from agym.core.inside import (
 from agym.core.once import Once
 from agym.core.results import Fault, StepResult
 from agym.core.ticket import Ticket
-from agym.errors import BusyError, NothingSentError, UsageError
+from agym.errors import BusyError, NothingSentError, UsageError, UsageTypeError
 from agym.executors.base import Executor
 from agym.faces.sb3_light import lightly
 from agym.faces.sync import Envs
+from agym.faces.vector_arguments import check_functions
 from agym.factories import EnvLike
 from agym.wiring import Backend, wire
 
 Info = dict[str, Any]
+
+
+# Options of agym's that are none here.
+NOT_HERE = {
+    "autoreset": "Stable-Baselines3 resets in the same step",
+    "num_envs": "there are as many environments as env_fns has functions",
+    "output": "observations are arrays, as Stable-Baselines3 wants them",
+    "vec_env_cls": "it is AgymVecEnv",
+    "render_mode": "it is for the environment, so it goes into env_kwargs",
+}
 
 
 class AgymVecEnv(VecEnv):
@@ -82,7 +93,8 @@ class AgymVecEnv(VecEnv):
         """
         if start_method is not None:
             options["start_method"] = start_method
-        factories = [lightly(function) for function in env_fns]
+        factories = [lightly(function) for function in check_functions(env_fns)]
+        _check_options(options)
         self._hold(wire(factories, None, {}, backend=backend, autoreset="same_step", **options))
 
     @classmethod
@@ -91,6 +103,7 @@ class AgymVecEnv(VecEnv):
     ) -> Self:
         """Make environments that are one program; :func:`agym.sb3.make_vec_env` does this."""
         self = cls.__new__(cls)
+        _check_options(options)
         self._hold(wire(env, num_envs, env_kwargs, autoreset="same_step", **options))
         return self
 
@@ -130,9 +143,11 @@ class AgymVecEnv(VecEnv):
         """
         self._pending = None
         options = Once({i: given for i, given in enumerate(self._options) if given})
-        result = self.runner._do(self.runner._engine.reset, self._seeds, options)
-        self._reset_seeds()
-        self._reset_options()
+        try:
+            result = self.runner._do(self.runner._engine.reset, self._seeds, options)
+        finally:  # they are for this reset, whatever becomes of it
+            self._reset_seeds()
+            self._reset_options()
         observations, self.reset_infos = result
         return observations  # type: ignore[no-any-return]
 
@@ -154,6 +169,7 @@ class AgymVecEnv(VecEnv):
     def _check_idle(self) -> None:
         if self._pending is not None:
             raise BusyError("a step is pending: call step_wait() before the next step")
+        self.runner._wait_for_late()
 
     def step_wait(self) -> VecEnvStepReturn:
         """Wait for the step.
@@ -164,21 +180,23 @@ class AgymVecEnv(VecEnv):
             StepTimeout: The deadline passed.
             WorkerDied: A worker ended.
         """
-        ticket, self._pending = self._pending, None
+        ticket = self._pending
         if ticket is None:
             raise NothingSentError("there is no step to wait for: call step_async() first")
-        return self._results(self.runner._end(ticket))
+        self.runner._wait(ticket)
+        self._pending = None
+        return self._results(ticket.result())
 
     def _results(self, result: StepResult) -> VecEnvStepReturn:
         observations, rewards, terminated, truncated, infos = result
         dones = terminated | truncated
+        ended = np.flatnonzero(dones).tolist()
+        for i in ended:
+            infos[i] = self._finished(i, infos[i])
         for info in infos:
             info["TimeLimit.truncated"] = False
-        if dones.any():
-            for i in np.flatnonzero(dones).tolist():
-                del infos[i]["TimeLimit.truncated"]  # it is the info of the reset
-                infos[i] = self._finished(i, infos[i])
-                infos[i]["TimeLimit.truncated"] = bool(truncated[i] and not terminated[i])
+        for i in ended:
+            infos[i]["TimeLimit.truncated"] = bool(truncated[i] and not terminated[i])
         return observations, rewards.astype(np.float32), dones, infos
 
     def _finished(self, i: int, info: Info) -> Info:
@@ -197,6 +215,12 @@ class AgymVecEnv(VecEnv):
             return actions
         whole = np.asarray(actions).astype(dtype)
         return whole if np.array_equal(whole, actions) else actions
+
+    def seed(self, seed: int | None = None) -> Sequence[int | None]:
+        """Set the seeds of the next reset: ``seed + i``, or random ones."""
+        if seed is None and self.runner._executor.programs:  # some take no larger ones
+            seed = int(np.random.randint(2**30))  # noqa: NPY002 # NumPy's seed governs SB3's too
+        return super().seed(seed)
 
     def set_options(self, options: list[dict[str, Any]] | dict[str, Any] | None = None) -> None:
         """Set options for the next reset, the same for all or a list with some for each.
@@ -283,3 +307,9 @@ class AgymVecEnv(VecEnv):
         if any(answer is Marker.MISSING for answer in answers):
             raise AttributeError(f"the environments have no attribute {name!r}")
         return answers
+
+
+def _check_options(options: dict[str, Any]) -> None:
+    for name, instead in NOT_HERE.items():
+        if name in options:
+            raise UsageTypeError(f"{name} is no option of AgymVecEnv: {instead}")

@@ -43,6 +43,8 @@ class Envs(Face[Observations, Actions]):
         """Make the environments."""
         super().__init__(engine, executor, output)
         self._waiter = SyncWaiter(engine, executor)
+        # The latest operation, which Ctrl-C may have left under way.
+        self._last: Ticket | None = None
         self._pools: list[ThreadPoolExecutor] = []  # one at most; groups share the list
         try:
             self._do(engine.open)
@@ -55,16 +57,22 @@ class Envs(Face[Observations, Actions]):
     def _do(self, begin: Callable[..., Ticket], *arguments: Any) -> Any:
         """Begin an operation and wait for its result."""
         with Uninterrupted():
-            ticket = begin(*arguments)
+            self._last = ticket = begin(*arguments)
             self._waiter.wait(ticket)
         if self._notices:
             self._warn()
         return ticket.result()
 
     def _begin(self, begin: Callable[..., Ticket], *arguments: Any) -> Ticket:
-        """Begin an operation for :meth:`_wait` or :meth:`_end`."""
+        """Begin an operation for :meth:`_wait`."""
         with Uninterrupted():
-            return begin(*arguments)
+            self._last = ticket = begin(*arguments)
+        return ticket
+
+    def _wait_for_late(self) -> None:
+        """Wait for an operation whose caller gave up; its result is dropped."""
+        if self._last is not None and not self._last.done:
+            self._wait(self._last)
 
     def _wait(self, ticket: Ticket, seconds: float | None = None) -> None:
         """Wait for the end of an operation, or for so many seconds; then it goes on."""
@@ -72,11 +80,6 @@ class Envs(Face[Observations, Actions]):
             self._waiter.wait(ticket, seconds)
         if self._notices:
             self._warn()
-
-    def _end(self, ticket: Ticket) -> Any:
-        """Wait for the result of an operation."""
-        self._wait(ticket)
-        return ticket.result()
 
     def reset(
         self,

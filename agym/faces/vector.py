@@ -2,7 +2,8 @@
 
 What Gymnasium says about vector environments holds here too, and so do its error classes. Where it
 leaves things broken, this goes on: after ``step_wait(timeout)`` has timed out the late step is
-waited for and dropped before the next one begins, and what raised may be reset and used again.
+waited for and dropped before the next one begins, what raised may be reset and used again, and
+the options of a reset are given again at automatic ones.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import multiprocessing
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn, Self, TypeVar
 
 import numpy as np
 from gymnasium import Env, logger
@@ -34,12 +35,15 @@ from agym.faces.sync import Envs
 from agym.faces.vector_arguments import (
     ObservationMode,
     bounded,
+    check_functions,
     check_mode,
+    check_options,
     check_worker,
     has_custom,
 )
 from agym.wiring import Backend, wire
 
+T = TypeVar("T")
 Array = np.ndarray[Any, Any]
 Infos = dict[str, Any]
 Steps = tuple[Any, Array, Array, Array, Infos]
@@ -90,7 +94,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
             observation_mode: ``"same"``, ``"different"`` (spaces that differ in their bounds), or
                 the batch's space and that of one environment.
             autoreset_mode: What follows an episode's end.
-            max_concurrency: How many environments may be at work at once: the number of workers.
+            max_concurrency: At most so many environments step at once: it caps ``workers``.
             backend: Where environments live; see :func:`agym.make`.
             **options: The other options of :func:`agym.make`.
 
@@ -99,21 +103,22 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
             ValueError: An argument cannot work.
             Exception: What a constructor raised.
         """
+        factories = check_functions(env_fns)
+        check_options(options)
         check_worker(worker)
         check_mode(observation_mode)
         options |= bounded(backend, options.get("workers"), max_concurrency)
         if context is not None:
             options["start_method"] = context
-        factories = [*env_fns]
         if observation_mode != "same":
             factories = [Differing(factory) for factory in factories]
         self._hold(
             wire(
                 factories, None, {}, backend=backend, copy=copy,
-                autoreset=AutoresetMode(autoreset_mode), **options,
+                autoreset=autoreset_mode, **options,
             ),
             observation_mode,
-            custom=not shared_memory,
+            allow_custom=not shared_memory,
         )  # fmt: skip
 
     @classmethod
@@ -125,11 +130,10 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
         return self
 
     def _hold(
-        self, wired: Wired, observation_mode: ObservationMode = "same", *, custom: bool = True
+        self, wired: Wired, observation_mode: ObservationMode = "same", *, allow_custom: bool = True
     ) -> None:
-        # The operation that was begun and not waited for, and one that was given up.
+        # The operation that was begun and not waited for.
         self._pending: Ticket | None = None
-        self._late: Ticket | None = None
         try:
             self.runner = Envs(*wired, "array")
         except EnvError as error:
@@ -142,7 +146,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
         self._engine.excuse_resets()
         try:
             self._describe(observation_mode)
-            if not custom and has_custom(self.single_observation_space):
+            if not allow_custom and has_custom(self.single_observation_space):
                 raise UsageError(
                     f"{self.single_observation_space} is a custom space: pass shared_memory=False"
                 ) from CustomSpaceError("custom spaces have no place in shared memory")
@@ -183,7 +187,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
             The latest observations of all, and infos as a dict of arrays with masks.
         """
         self.reset_async(seed, options)
-        return self.reset_wait()
+        return self._in_one_go(self.reset_wait)
 
     def reset_async(
         self, seed: int | Sequence[int | None] | None = None, options: Infos | None = None
@@ -196,7 +200,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
             TypeError: The mask is no boolean array.
             ValueError: The seeds or the mask are not one per environment.
         """
-        self._check_idle("reset_async")
+        self._be_idle("reset_async")
         self._pending = self.runner._begin(self._engine.reset, seed, options)
 
     def reset_wait(self, timeout: float | None = None) -> tuple[Any, Infos]:
@@ -219,7 +223,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
         Returns:
             Observations, rewards ``float64[n]``, terminations and truncations ``bool[n]``, infos.
         """
-        self._check_idle("step_async")
+        self._be_idle("step_async")
         try:
             result = self.runner._do(self._engine.step, actions)
         except (EnvError, ExceptionGroup) as error:
@@ -234,11 +238,14 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
             AlreadyPendingCallError: Another call was begun and not waited for.
             ValueError: Wrong number, shape or dtype of actions; nothing was sent.
         """
-        self._check_idle("step_async")
+        self._be_idle("step_async")
         self._pending = self.runner._begin(self._engine.step, actions)
 
     def step_wait(self, timeout: float | None = None) -> Steps:
-        """Wait for the step that was begun; see :meth:`step` and :meth:`reset_wait`."""
+        """Wait for the step that was begun; see :meth:`step` and :meth:`reset_wait`.
+
+        What is dropped after a timeout includes the end of an episode, if there was one.
+        """
         result: StepResult[Any] = self._wait("step", timeout)
         return (*result[:4], self._batch_infos(result.infos))
 
@@ -247,11 +254,11 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Call a method of every environment, or read an attribute; an answer each."""
         self.call_async(name, *args, **kwargs)
-        return self.call_wait()
+        return self._in_one_go(self.call_wait)
 
     def call_async(self, name: str, /, *args: Any, **kwargs: Any) -> None:
         """Begin a call for :meth:`call_wait`; see :meth:`reset_async` for what it raises."""
-        self._check_idle("call_async")
+        self._be_idle("call_async")
         if name in ("reset", "step", "close"):
             raise UsageError(f"call({name!r}) would go past the runner: use {name}()")
         self._pending = self.runner._begin(self._engine.ask, "call", (name, args, kwargs))
@@ -270,7 +277,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
 
     def set_attr(self, name: str, values: Any) -> None:
         """Set an attribute: a list or tuple has a value for each environment."""
-        self._check_idle("set_attr")
+        self._be_idle("set_attr")
         try:
             self.runner.set_attr(name, values)
         except (EnvError, ExceptionGroup) as error:
@@ -287,38 +294,52 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
         return self.get_attr("np_random_seed")
 
     def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
-        """Close the environments; with ``terminate`` without waiting for what they do."""
+        """Close the environments.
+
+        Args:
+            timeout: How long a pending call may take, in seconds; ``None`` for as long as workers
+                are given to close.
+            terminate: Do not wait for what the environments do.
+        """
         if self._pending is not None:
             logger.warn(
                 f"Calling `close` while waiting for a pending call to `{self._pending.kind}`"
                 " to complete."
             )
-            self.runner._wait(self._pending, 0.0 if terminate else timeout)
-            terminate = terminate or not self._pending.done
+            if timeout is not None and not terminate:  # else the workers have their time to close
+                self.runner._wait(self._pending, timeout)
+                terminate = not self._pending.done
         self._engine.hurry = terminate
+        self.closed = True  # whatever the environments raise now
         self.runner.close()
 
     # ---------------------------------------------------------------- inside
 
-    def _check_idle(self, method: str) -> None:
-        """Refuse a call while another is pending, and let one that was given up end."""
+    def _check_open(self) -> None:
         if self.closed:
             raise ClosedEnvironmentError(
                 f"Trying to operate on `{type(self).__name__}`, after a call to `close()`."
             )
+
+    def _be_idle(self, method: str) -> None:
+        """Refuse a call while another is pending, and wait for one that was given up."""
+        self._check_open()
         if self._pending is not None:
             kind = self._pending.kind
             raise AlreadyPendingCallError(
                 f"Calling `{method}` while waiting for a pending call to `{kind}` to complete.",
                 kind,
             )
-        if self._late is not None:
-            self.runner._wait(self._late)
-            self._late = None
+        self.runner._wait_for_late()
+
+    def _in_one_go(self, wait: Callable[[], T]) -> T:
+        try:
+            return wait()
+        finally:
+            self._pending = None  # also after Ctrl-C: nobody will wait for it
 
     def _wait(self, kind: str, timeout: float | None) -> Any:
-        if self.closed:
-            self._check_idle(f"{kind}_wait")
+        self._check_open()
         ticket = self._pending
         if ticket is None or ticket.kind != kind:
             raise NoAsyncCallError(
@@ -327,7 +348,6 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
         self.runner._wait(ticket, timeout)
         self._pending = None
         if not ticket.done:
-            self._late = ticket
             raise multiprocessing.TimeoutError(
                 f"The call to `{kind}_wait` has timed out after {timeout} second(s)."
             )
@@ -350,8 +370,10 @@ def _raise_own(error: BaseException) -> NoReturn:
     The environment is not shut down: it can be used again after a reset.
     """
     errors = error.exceptions if isinstance(error, ExceptionGroup) else [error]
-    raised = [one for one in errors if isinstance(one, EnvError)]
-    if not raised:
+    raised = sorted(
+        (one for one in errors if isinstance(one, EnvError)), key=lambda one: one.env_id
+    )
+    if len(raised) < len(errors):  # a worker died, or a deadline passed
         raise error
     for one in raised:
         logger.error(f"Received the following error from Worker-{one.env_id} - Shutting it down")

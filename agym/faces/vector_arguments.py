@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 from gymnasium import Space, spaces
 
-from agym.errors import UsageError
+from agym.errors import UsageError, UsageTypeError
 from agym.wiring import Backend
 
 ObservationMode = str | tuple[Space[Any], Space[Any]]
+
+# Options of agym's that are none of AgymVectorEnv.
+NOT_HERE = {
+    "autoreset": "it is autoreset_mode, as in Gymnasium",
+    "num_envs": "there are as many environments as env_fns has functions",
+    "output": "observations are arrays, as in Gymnasium",
+}
 
 # Spaces that Gymnasium knows; others are custom ones, which its shared memory does not take.
 KNOWN_SPACES = (
@@ -25,6 +32,35 @@ KNOWN_SPACES = (
     spaces.Sequence,
     spaces.Text,
 )
+
+
+def check_functions(env_fns: Any) -> list[Callable[[], Any]]:
+    """List the functions that make environments.
+
+    Raises:
+        UsageTypeError: It is no list, such as an id.
+        UsageError: It is empty.
+    """
+    if isinstance(env_fns, str) or not isinstance(env_fns, Iterable):
+        raise UsageTypeError(
+            f"env_fns must be a list of functions that make environments, not {env_fns!r}: for an"
+            " id, take agym.make_vec, or agym.sb3.make_vec_env"
+        )
+    functions = [*env_fns]
+    if not functions:
+        raise UsageError("env_fns is empty: give a function for each environment")
+    return functions
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Refuse what has another name here.
+
+    Raises:
+        UsageTypeError: It is given.
+    """
+    for name, instead in NOT_HERE.items():
+        if name in options:
+            raise UsageTypeError(f"{name} is no option of AgymVectorEnv: {instead}")
 
 
 def check_worker(worker: Callable[..., None] | None) -> None:
@@ -69,7 +105,7 @@ def bounded(backend: Backend, workers: int | None, most: Any) -> dict[str, Any]:
     """
     if most is None:
         return {}
-    if not isinstance(most, int | np.integer):
+    if not isinstance(most, int | np.integer) or isinstance(most, bool):
         raise UsageError(f"`max_concurrency` must be an integer or None, got {type(most)}.")
     if most < 1:
         raise UsageError(f"`max_concurrency` must be a positive or None, got {most}.")

@@ -157,6 +157,15 @@ REFUSED: list[Any] = [
     (Same, {"autoreset": "same_step"}, "takes no autoreset='same_step'"),
 ]
 if installed("envpool"):
+
+    def test_workers_do_not_play_the_same() -> None:
+        with pytest.raises(agym.UsageError, match="all workers would play the same: pass seed="):
+            agym.make(envpool, 4, **NATIVE, workers=2)
+        with agym.make(envpool, 4, **NATIVE, workers=2, seed=5, output="array") as envs:
+            observations, infos = envs.reset()
+            assert len({row.tobytes() for row in observations}) == 4
+            assert [info["env_id"] for info in infos] == [0, 1, 2, 3]
+
     REFUSED += [
         (envpool, {"batch_size": 4}, "batch_size=4, of which its num_envs=6 is no multiple"),
         (envpool, {"batch_size": 2, "autoreset": "disabled"}, "pass autoreset='next_step'"),
@@ -285,7 +294,7 @@ def test_all_at_a_time_are_stepped_together() -> None:
 @pytest.mark.parametrize("received", [0, 1])
 @each_pool
 def test_closing_with_things_under_way(make: Any, received: int, face: str) -> None:
-    with played(face, make, 8, **NATIVE, batch_size=2, workers=2) as envs:
+    with played(face, make, 8, **NATIVE, batch_size=2, workers=2, seed=0) as envs:
         envs.reset()
         envs.send([1] * 8)
         for _ in range(received):

@@ -66,7 +66,7 @@ class Differs(Tally):
         (
             partial(sync, autoreset_mode=AutoresetMode.DISABLED),
             {"autoreset": "next_step"},
-            "pass autoreset='disabled'",
+            "take autoreset='disabled'",
         ),
         (Asynchronous, {}, "Asynchronous has batch_size=2.*leave batch_size out"),
         (Differs, {"num_envs": 3, "workers": 2}, "environment 1 does not fit: its action_space"),

@@ -57,6 +57,16 @@ def test_sb3s_monitor_goes_over_it() -> None:
         envs.close()
 
 
+def test_random_seeds_are_small_enough() -> None:
+    envs = agym.sb3.make_vec_env("ALE/Pong-v5", 2, backend="native")
+    try:
+        for _ in range(8):
+            assert max(envs.seed()) < 2**31
+        envs.reset()
+    finally:
+        envs.close()
+
+
 def test_what_is_for_single_environments_is_refused() -> None:
     with pytest.raises(agym.UsageError, match="monitor_dir is for single environments"):
         agym.sb3.make_vec_env("ALE/Pong-v5", 2, monitor_dir="x", backend="native")

@@ -54,6 +54,9 @@ def test_bad_options() -> None:
         agym.make_vec("CartPole-v1", 2, worker=2)
     with pytest.raises(agym.UsageError, match="cannot be found"):
         agym.make_vec("NoSuchEnv-v1", 2)
+    for name in ("autoreset_mode", "vectorization_mode", "vector_kwargs", "wrappers"):
+        with pytest.raises(agym.UsageTypeError, match=f"{name} is no option"):
+            agym.make_vec("CartPole-v1", 2, **{name: None})
 
 
 @pytest.mark.usefixtures("registry")

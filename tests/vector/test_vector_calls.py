@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import multiprocessing
+import signal
+import threading
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -17,6 +19,7 @@ from gymnasium.vector import AutoresetMode
 import agym
 
 from ..envs import Tally
+from ..faulty import Raises
 from ..gates import Gates
 
 ACTIONS = np.array([1, 0, 1])
@@ -216,3 +219,39 @@ def test_close_waits_for_a_pending_call() -> None:
     envs.step_async([0, 0])
     with pytest.warns(UserWarning, match="pending call"):
         envs.close()
+
+
+@pytest.mark.parametrize("method", ["step", "call", "call_wait"])
+def test_after_ctrl_c_the_environments_can_be_used(tmp_path: Path, method: str) -> None:
+    gates = Gates(tmp_path, 1)
+    envs = agym.AgymVectorEnv(gates.factories)
+    calls: dict[str, Any] = {
+        "step": lambda: envs.step(HELD[:1]),
+        "call": lambda: envs.call("wait"),
+        "call_wait": lambda: (envs.call_async("wait"), envs.call_wait()),
+    }
+    try:
+        envs.reset()
+        timer = threading.Timer(0.3, signal.raise_signal, (signal.SIGINT,))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            calls[method]()
+        timer.join()
+        opener = threading.Thread(target=gates.open, args=(0,))
+        opener.start()
+        if method == "call_wait":  # begun by itself, so it may be waited for again
+            envs.call_wait()
+        else:
+            assert envs.call("gravity") == (9.8,)
+        opener.join()
+        envs.step([0])
+    finally:
+        envs.close(terminate=True)
+
+
+def test_closed_whatever_close_raises() -> None:
+    envs = agym.AgymVectorEnv([partial(Raises, "close")], backend="thread")
+    with pytest.raises((agym.EnvError, ValueError)):
+        envs.close()
+    with pytest.raises(ClosedEnvironmentError):
+        envs.step([0])

@@ -209,7 +209,9 @@ BAD: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "worker": ({"worker": lambda a, b: None}, ValueError, "8 arguments"),
     "backend": ({"backend": "odd"}, ValueError, "take one of"),
     "context": ({"context": "odd"}, ValueError, "start_method"),
-    "option": ({"worker_count": 2}, TypeError, "worker_count"),
+    "option": ({"worker_count": 2}, TypeError, "unknown option 'worker_count'"),
+    "another name": ({"autoreset": "same_step"}, TypeError, "it is autoreset_mode"),
+    "another form": ({"output": "list"}, TypeError, "observations are arrays"),
 }
 
 
@@ -218,6 +220,14 @@ def test_bad_arguments(name: str) -> None:
     arguments, error, words = BAD[name]
     with pytest.raises(error, match=re.escape(words)):
         agym.AgymVectorEnv([Tally] * 2, **arguments)
+
+
+def test_what_is_no_list_of_functions() -> None:
+    for wrong in ("CartPole-v1", Tally):
+        with pytest.raises(TypeError, match=r"env_fns must be a list .* agym\.make_vec"):
+            agym.AgymVectorEnv(wrong)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="env_fns is empty"):
+        agym.AgymVectorEnv([])
 
 
 def test_an_eight_argument_worker_is_refused_too() -> None:
