@@ -485,8 +485,8 @@ def test_what_a_thread_raises_in_close_is_not_missed(monkeypatch: pytest.MonkeyP
     put = Outbox.put
 
     def slow_put(self: Outbox[Any], item: Any) -> None:
-        outcome = item if isinstance(item, Outcome) else item[1]
-        if outcome.number == CLOSE:
+        outcomes = [item] if isinstance(item, Outcome) else item[1]
+        if outcomes[0].number == CLOSE:
             time.sleep(0.05)
         put(self, item)
 
