@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from agym.core.arguments import Ids
-from agym.core.operations import ROW_KINDS, Extras, Failure, Loss, name_ids
+from agym.core.operations import ROW_KINDS, Extras, Failure, Loss
 from agym.errors import ClosedError, ResetNeededError
 
 
@@ -51,7 +51,7 @@ class Health:
             if unready:
                 raise ResetNeededError(
                     f"environment {unready[0]} {self._unready[unready[0]]}: reset environments"
-                    f" {name_ids(unready)} first"
+                    f" {unready[:8]}{'...' if len(unready) > 8 else ''} first"
                 )
 
     def is_ready(self, env_id: int) -> bool:
