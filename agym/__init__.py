@@ -3,6 +3,7 @@
 from agym import sb3 as sb3
 from agym.chaos import Chaos, chaos
 from agym.core.async_env import AsyncEnv
+from agym.core.out import RolloutBuffer
 from agym.core.results import Batch, Fault, ResetResult, StepResult
 from agym.core.stats import EnvStats, Stats, WorkerStats
 from agym.errors import (
@@ -51,6 +52,7 @@ __all__ = [
     "ResetNeededError",
     "ResetResult",
     "Rollout",
+    "RolloutBuffer",
     "SpaceMismatchError",
     "Stats",
     "StepResult",

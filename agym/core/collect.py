@@ -8,8 +8,10 @@ import numpy as np
 
 from agym.core.arguments import Ids
 from agym.core.operations import SENT_PLANE, Extras
+from agym.core.out import Out
+from agym.core.planes import Planes
 from agym.core.results import Batch, ResetResult, StepResult
-from agym.core.slots import Array, SlotTable
+from agym.core.slots import Array, Plane, SlotTable
 from agym.core.ticket import Ticket
 
 # Terminated, truncated.
@@ -22,17 +24,18 @@ class Collector:
     def __init__(self, table: SlotTable, *, copy: bool) -> None:
         """Collect from a table.
 
+        Attributes:
+            planes: Where whole batches are written.
+
         Args:
             table: The slot table.
             copy: Give batches away; else whole batches are views of their plane.
         """
         self._table = table
         self._copy = copy
+        self.planes = Planes(table)
         self._latest = 0
-        self._step_columns = [
-            [*plane.observations, plane.rewards, plane.terminated, plane.truncated]
-            for plane in table.planes
-        ]
+        self._step_columns = {p: _columns(plane) for p, plane in table.planes.items()}
         # Batches of observations are the one array that there is.
         self._plain = table.observation.single and not table.observation.objects
         # Environments whose latest row is not in the plane of the latest whole batch.
@@ -44,18 +47,34 @@ class Collector:
         """Latest observations, also of environments that were not reset, as in Gymnasium."""
         self._note(ticket)
         infos = _infos(ticket.about, ticket.extras)
-        return ResetResult(self._latest_observations(ticket.about), infos)
+        out = ticket.out
+        if out is None:
+            return ResetResult(self._latest_observations(ticket.about), infos)
+        if out.plane != ticket.plane:
+            latest = self._latest_observations(ticket.about)
+            out.fill(self._table.observation.flatten(latest))
+        return ResetResult(out.observations, infos)
 
     def step(self, ticket: Ticket) -> StepResult:
         """The rows of the ticket's environments, in ascending order of their ids."""
         ids, extras = ticket.ids, ticket.extras
-        columns = self._step_columns[ticket.plane]
         self._note(ticket)
+        out = ticket.out
+        if out is not None and out.plane == ticket.plane:
+            columns = [*out.leaves, *out.rest]
+        else:
+            columns = self._step_columns[ticket.plane]
         if len(ids) < self._table.num_envs:
             index = list(ids)
             columns = [column[index] for column in columns]
-        elif self._copy:
-            columns = [column.copy() for column in columns]
+        if out is not None:
+            columns = columns if out.plane == ticket.plane else out.fill(columns)
+        elif self._copy and len(ids) == self._table.num_envs:
+            leased = self.planes.lease(ticket.plane)
+            if leased is None:
+                columns = [column.copy() for column in columns]
+            else:
+                columns = [*leased, *(column.copy() for column in columns[-3:])]
         *arrays, rewards, terminated, truncated = columns
         infos = _infos(ids, extras)
         if self._table.final:
@@ -111,6 +130,17 @@ class Collector:
         if extras.objects:
             for slot in extras.objects.keys() & set(ids):
                 self._table.objects[slot] = extras.objects[slot]
+
+    def place(self, out: Out | None) -> int:
+        """Choose the plane for a whole batch, which may be the caller's own memory."""
+        if out is not None:
+            return self.planes.pair() if out.plane is None else out.plane
+        return self.planes.take(self.in_use) if self._copy else self.planes.pair()
+
+    @property
+    def in_use(self) -> set[int]:
+        """The planes with somebody's latest row."""
+        return {self._latest, *self._strays.values()}
 
     def keep(self, ids: Ids, at: int) -> None:
         """Rows of a plane are about to be overwritten: keep the latest observations in it."""
@@ -171,6 +201,11 @@ class Collector:
             rows = [block[slot : slot + 1] for block in plane.final]
             infos[k]["final_obs"] = self._one(rows, extras.final_objects.get(slot, []))
             infos[k]["final_info"] = extras.final_infos.get(slot, {})
+
+
+def _columns(plane: Plane) -> list[Array]:
+    """What a step gives of a plane."""
+    return [*plane.observations, plane.rewards, plane.terminated, plane.truncated]
 
 
 def _infos(ids: Ids, extras: Extras | None) -> list[dict[str, Any]]:

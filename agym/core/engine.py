@@ -16,6 +16,7 @@ from agym.core.forks import disown_in_forks
 from agym.core.mending import Mending
 from agym.core.once import Once, Options
 from agym.core.operations import CLOSE, OPEN, Operation
+from agym.core.out import Out, RolloutBuffer
 from agym.core.ready import Ready
 from agym.core.results import Batch
 from agym.core.sent import Receiver
@@ -80,7 +81,7 @@ class Engine(Mending):
     def release(self) -> None:
         """Let go of the slot table. Views of it that the caller has keep its memory alive."""
         self._tickets.clear()  # what still comes has nowhere to go
-        for name in ("table", "_collector", "_rows"):
+        for name in ("table", "_buffers", "_collector", "_rows"):
             vars(self).pop(name, None)
 
     def disown(self) -> None:
@@ -101,18 +102,20 @@ class Engine(Mending):
 
     # ---------------------------------------------------------------- calls
 
-    def step(self, actions: Any, env_ids: Sequence[int] | None = None) -> Ticket:
+    def step(self, actions: Any, env_ids: Sequence[int] | None = None, out: Any = None) -> Ticket:
         """Step every environment, or some of them, each with its action.
 
         Raises:
-            UsageError: Wrong number, shape or dtype of actions, or a part of one program.
+            UsageError: Wrong number, shape or dtype of actions, a part of one program, or an
+                ``out`` that cannot take the result.
             BusyError: An environment has a step in flight.
             ResetNeededError: An environment must be reset first.
         """
+        place = None if out is None else self._check_out(out, env_ids)
         ids, each = self._write(actions, env_ids)
         if env_ids is not None and [*ids] != [*env_ids]:
             raise UsageError(f"env_ids of a step must ascend, as its results do: {env_ids!r}")
-        return self._dispatch("step", ids, each)
+        return self._dispatch("step", ids, each, out=place)
 
     def _write(self, actions: Any, env_ids: Sequence[int] | None) -> tuple[Ids, list[Any] | None]:
         """Check that environments can step, and write their actions, given in any order."""
@@ -189,6 +192,7 @@ class Engine(Mending):
         env_ids: Sequence[int] | None = None,
         *,
         about: Ids | None = None,
+        out: Any = None,
     ) -> Ticket:
         """Reset every environment, or some of them.
 
@@ -198,10 +202,12 @@ class Engine(Mending):
                 single ones and this reset alone.
             env_ids: Which environments, ``None`` for all.
             about: Whose latest observations to give, ``None`` for all.
+            out: Arrays for these.
 
         Raises:
-            UsageError: A seed, an id or the mask is not what it should be.
+            UsageError: A seed, an id, the mask or ``out`` is not what it should be.
         """
+        place = None if out is None else self._check_out(out, about)
         masked = None
         if not isinstance(options, Once):
             options, masked, seed = take_mask(options, self.num_envs, seed)
@@ -211,10 +217,20 @@ class Engine(Mending):
         self._check(ids)
         self._check_together("reset", ids, seeds)
         self._recovery.incidents.note_reset(ids, seeds, options)
-        ticket = self._dispatch("reset", ids, seeds, options)
+        ticket = self._dispatch("reset", ids, seeds, options, out=place)
         ticket.about = about or self._all
         self._health.mark_ready(ids)  # a step may be sent right behind
         return ticket
+
+    def rollout_buffer(self, steps: int) -> RolloutBuffer:
+        """Make memory for some steps, which hosts write into.
+
+        Raises:
+            UsageError: Observations have no fixed size.
+        """
+        self._check(())
+        flying = {ticket.plane for ticket in self._tickets.values()}
+        return self._buffers.make(steps, self._collector.in_use | flying)
 
     def ask(
         self,
@@ -288,6 +304,10 @@ class Engine(Mending):
         return self._recovery.incidents.notices
 
     # ---------------------------------------------------------------- checks
+
+    def _check_out(self, out: Any, env_ids: Sequence[int] | None) -> Out:
+        self._check(())
+        return self._buffers.check(out, self.num_envs if env_ids is None else len(env_ids))
 
     def _check(self, ids: Ids) -> None:
         if self._closing is not None:

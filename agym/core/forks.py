@@ -3,7 +3,8 @@
 A forked child has a copy of every descriptor that its parent has. As long as it lives, workers
 would not notice that the parent is gone; and what the child sent would be taken for the parent's.
 So whoever holds such things registers here, and the child's copy of it is told to let go, before
-anything else runs in the child. The parent notices nothing.
+anything else runs in the child. The parent notices nothing, but for memory that it has lent and
+the child goes on to see.
 """
 
 from __future__ import annotations
@@ -25,7 +26,15 @@ class Owner(Protocol):
         """
 
 
+class Lender(Protocol):
+    """Something whose memory a forked child shares."""
+
+    def forked(self) -> None:
+        """Take note, in the parent, just before."""
+
+
 _owners: weakref.WeakSet[Owner] = weakref.WeakSet()
+_lenders: weakref.WeakSet[Lender] = weakref.WeakSet()
 
 
 def disown_in_forks(owner: Owner) -> None:
@@ -33,7 +42,18 @@ def disown_in_forks(owner: Owner) -> None:
     _owners.add(owner)
 
 
+def tell_of_forks(lender: Lender) -> None:
+    """Have ``lender.forked()`` called in this process whenever it is about to fork."""
+    _lenders.add(lender)
+
+
+def _tell_all() -> None:
+    for lender in [*_lenders]:
+        lender.forked()
+
+
 def _disown_all() -> None:
+    _lenders.clear()
     owners = [*_owners]
     _owners.clear()
     for owner in owners:
@@ -42,4 +62,4 @@ def _disown_all() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_disown_all)
+    os.register_at_fork(before=_tell_all, after_in_child=_disown_all)

@@ -30,7 +30,6 @@ from agym.core.marking import Marker
 from agym.core.once import as_keywords, lasting
 from agym.core.operations import (
     NAMES,
-    PLANES,
     Description,
     Extras,
     Failure,
@@ -79,8 +78,8 @@ class EnvHost(Host):
         # Steps of the whole range so far, and the count at which each episode began.
         self._rounds = 0
         self._begun = [0] * len(factories)
-        # Planes in which a flag of ours may be set, or one of the host's before us.
-        self._flagged = [True] * PLANES
+        # Planes in which no flag of ours is set; one of the host's before us may be in all others.
+        self._unflagged: set[int] = set()
         self._extras: Extras | None = None
         self._retired: set[int] = set()
         # How the latest episodes began, where these are logged.
@@ -205,11 +204,12 @@ class EnvHost(Host):
         with self._guard:
             self._write(rows.observations, observations, start)
             rows.rewards[:] = rewards
-            if done or self._flagged[plane]:
-                self._flagged[plane] = True  # whatever breaks off the next lines
+            if done or plane not in self._unflagged:
+                self._unflagged.discard(plane)  # whatever breaks off the next lines
                 rows.terminated[:] = terminated
                 rows.truncated[:] = truncated
-                self._flagged[plane] = done or stop - start < len(self._steps)
+                if not done and stop - start == len(self._steps):
+                    self._unflagged.add(plane)
         if any(infos):
             for slot, info in enumerate(infos, start):
                 if info:

@@ -9,6 +9,7 @@ is an *object leaf*: its values travel as Python objects. Dict and Tuple only ne
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -35,6 +36,11 @@ class Leaf:
     dtype: np.dtype[Any] | None
     shape: tuple[int, ...] = ()
     zero_dim: bool = False
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of one value, none of an object leaf."""
+        return 0 if self.dtype is None else self.dtype.itemsize * math.prod(self.shape)
 
     def split(self, batch: Any) -> list[Any]:
         """Cut a batch of this leaf into a value per environment."""

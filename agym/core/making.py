@@ -122,6 +122,7 @@ class Host:
 
     def attach(self, table: SlotTable) -> None:
         """Take the table whose rows this host fills."""
+        self.table = table
         self._description = replace(_describe(self._envs[0]), exact=self._exact)
         self._layout = table.observation
         self._meter = Meter(table.gauges, self.first)

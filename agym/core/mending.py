@@ -53,7 +53,10 @@ class Mending(Runner):
             recycle: When workers are replaced that did nothing wrong.
         """
         super().__init__(executor, num_envs, autoreset=autoreset, timeout=timeout, copy=copy)
-        self._recovery = Recovery(policy or FaultPolicy(), self._health, self, executor)
+        policy = policy or FaultPolicy()
+        self._recovery = Recovery(policy, self._health, self, executor)
+        again = policy.tolerant or policy.logged or recycle is not None
+        self._leases = copy and not again and autoreset is not AutoresetMode.DISABLED
         if recycle is not None:
             self._recycling = Recycling(recycle, self, executor, self._recovery)
             self._recovery.on_replace = self._recycling.forget

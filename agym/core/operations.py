@@ -30,9 +30,11 @@ from agym.errors import (
 OPEN, CLOSE, FAULT = 0, -1, -2
 
 # Planes of the slot table. Whole batches alternate between the first two; then what is about
-# some environments, and steps that were sent and wait to be received.
+# some environments, and steps that were sent and wait to be received. Behind these may be some
+# that the caller may keep: the batch before, the latest, that which is written, and one more.
 PLANES = 4
 SIDE_PLANE, SENT_PLANE = 2, 3
+LEASABLE = 4
 
 # The kinds that write a row of the slot table; all others answer with values.
 ROW_KINDS = frozenset({"step", "reset"})

@@ -26,7 +26,7 @@ class Rows:
         self._table = table
         self._first = first
         self._stop = stop
-        self._whole = [plane.rows(first, stop) for plane in table.planes]
+        self._whole = {p: plane.rows(first, stop) for p, plane in table.planes.items()}
         self._whole_actions = [block[first:stop] for block in table.actions]
         # One array is all there is: what it is iterated into is what environments take.
         self._plain = table.observation.single and not table.observation.objects
@@ -38,7 +38,8 @@ class Rows:
     def plane(self, plane: int, start: int, stop: int) -> Plane:
         """The results of the environments ``start:stop`` in one plane."""
         if start == self._first and stop == self._stop:
-            return self._whole[plane]
+            rows = self._whole.get(plane)
+            return self._table.planes[plane].rows(start, stop) if rows is None else rows
         return self._table.planes[plane].rows(start, stop)
 
     def actions(self, start: int, stop: int, each: list[list[Any]] | None) -> Any:

@@ -38,13 +38,14 @@ from agym.core.operations import (
     Outcome,
 )
 from agym.core.order import Order
+from agym.core.out import Buffers, Out
 from agym.core.ready import Ready
 from agym.core.recovery import Recovery
 from agym.core.recycling import KINDS as RECYCLING_KINDS
 from agym.core.recycling import Recycling
 from agym.core.rows import Rows
 from agym.core.sent import Sent
-from agym.core.slots import SlotTable
+from agym.core.slots import Extension, SlotTable
 from agym.core.stats import Traffic
 from agym.core.ticket import Ticket
 from agym.errors import AgymError, SpaceMismatchError, UsageError
@@ -68,6 +69,10 @@ class Runs(Protocol):
     def ranges(self) -> Sequence[range]: ...
     def start(self) -> None: ...
     def attach(self, table: SlotTable) -> None: ...
+    @property
+    def extensible(self) -> bool: ...
+    def extend(self, extension: Extension) -> None: ...
+    def shrink(self, first: int) -> None: ...
     def submit(self, operation: Operation) -> None: ...
     def poll(self) -> Sequence[Outcome]: ...
     @property
@@ -104,6 +109,9 @@ class Runner:
     _recycling: Recycling | None = None
     before_step: Callable[[Ids], None] | None = None
 
+    # Whether the caller may have the memory that hosts write into: nobody else reads it again.
+    _leases = False
+
     def __init__(
         self,
         executor: Runs,
@@ -131,8 +139,6 @@ class Runner:
         self._tickets: dict[int, Ticket] = {}
         self._closing: Ticket | None = None
         self._all = range(num_envs)
-        # The plane of the latest full batch; full batches alternate.
-        self._plane = 0
         self._order = Order(num_envs)
         self._health = Health(num_envs)
         self._sent = Sent()
@@ -147,6 +153,7 @@ class Runner:
         each: list[Any] | None,
         shared: Any = None,
         ready: Ready | None = None,
+        out: Out | None = None,
     ) -> Ticket:
         ticket = Ticket(next(self._numbers), kind, ids)
         if self._timeout is not None:
@@ -158,9 +165,10 @@ class Runner:
         if ready is not None:
             ticket.plane, ticket.ready = SENT_PLANE, ready
         elif kind in ROW_KINDS:
+            if out is not None:
+                ticket.out = out
             if len(ids) == self.num_envs:
-                self._plane = 1 - self._plane
-                ticket.plane = self._plane
+                ticket.plane = self._collector.place(out)
             else:
                 ticket.plane = SIDE_PLANE
         self._tickets[ticket.number] = ticket
@@ -267,6 +275,8 @@ class Runner:
     def _drop(self, ticket: Ticket) -> None:
         """Forget a ticket; what waited for its rows goes on."""
         del self._tickets[ticket.number]
+        if ticket.plane > SENT_PLANE:
+            self._collector.planes.give_back(ticket.plane)
         if not self._order.free_all(ticket):
             self._release(ticket, ticket.ids)
 
@@ -337,11 +347,13 @@ class Runner:
             Layout(description.action_space),
             self.num_envs,
             final=self.autoreset == "same_step",
+            leases=self._leases,
             shared=self._executor.shared,
         )
         self._collector = Collector(self.table, copy=self._copy)
         self._order = Order(self.num_envs, self._executor.together)
         self._rows = Rows(self.table, 0, self.num_envs)
+        self._buffers = Buffers(self.table, self._executor, direct=self._leases)
         self._executor.attach(self.table)
         self._traffic.opened = time.monotonic()
         return None

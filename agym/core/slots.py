@@ -10,11 +10,17 @@ steps that were sent wait in the fourth until they are received::
     planes[1]   (final       [leaf][n, ...]  only with same-step autoreset)   host writes
     planes[2]
     planes[3]
+    planes[4:8]     large whole batches, each for as long as the caller has it
+    planes[8:]      rollout buffers, a plane for each step
+
+Which plane the caller may keep is said in ``core/planes.py``. A rollout buffer is memory of its
+own that is added while environments run (``core/out.py``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,9 +28,12 @@ import numpy as np
 from agym.core.arena import Arena, Field
 from agym.core.gauges import Gauges, gauge_fields
 from agym.core.layout import Layout
-from agym.core.operations import PLANES
+from agym.core.operations import LEASABLE, PLANES
 
 Array = np.ndarray[Any, Any]
+
+# For smaller batches a lease takes longer than a copy.
+LEASE_BYTES = 64 * 1024
 
 
 class Plane:
@@ -56,6 +65,31 @@ class Plane:
             self.truncated[start:stop],
         )
 
+    def at(self, index: int) -> Plane:
+        """One of the planes that are stacked in this one."""
+        return Plane(
+            [array[index] for array in self.observations],
+            [array[index] for array in self.final],
+            self.rewards[index],
+            self.terminated[index],
+            self.truncated[index],
+        )
+
+
+@dataclass(frozen=True)
+class Extension:
+    """Planes that were added.
+
+    Attributes:
+        planes: Their numbers.
+        stacked: The same as one plane, whose arrays have a row per plane: ``[plane][n, ...]``.
+        arena: Their memory.
+    """
+
+    planes: range
+    stacked: Plane
+    arena: Arena
+
 
 class SlotTable:
     """The memory that engine and hosts share; see the module's drawing.
@@ -65,7 +99,10 @@ class SlotTable:
         observation: Layout of one observation.
         action: Layout of one action.
         actions: One array per fixed action leaf.
-        planes: The :data:`PLANES` sets of results.
+        planes: The sets of results by number: first the :data:`PLANES` that there always are.
+        leasable: The numbers of those that the caller may keep.
+        extensions: Planes that were added, by the number of the first.
+        shared: Other processes have the memory too.
         gauges: What the hosts count.
         objects: Latest observation's object leaves by slot; these live in the
             engine's process; empty if there are none.
@@ -78,6 +115,7 @@ class SlotTable:
         num_envs: int,
         *,
         final: bool,
+        leases: bool = False,
         shared: bool = False,
         descriptor: int | None = None,
     ) -> None:
@@ -88,6 +126,7 @@ class SlotTable:
             action: Layout of one action.
             num_envs: Number of rows.
             final: Keep final observations apart (same-step autoreset).
+            leases: Have planes that the caller may keep, if batches are large.
             shared: Take memory that other processes can map.
             descriptor: Map the memory that the other side took.
         """
@@ -95,44 +134,78 @@ class SlotTable:
         self.observation = observation
         self.action = action
         self.final = final
+        self.shared = shared or descriptor is not None
+        sizes = [num_envs * observation.leaves[i].nbytes for i in observation.fixed]
+        large = max(sizes, default=0) >= LEASE_BYTES
+        self.leasable = range(PLANES, PLANES + (LEASABLE if leases and large else 0))
+        self.extensions: dict[int, Extension] = {}
         self.objects: list[list[Any]] = []
         if observation.objects:
             self.objects = [[None] * len(observation.objects) for _ in range(num_envs)]
-        fields = self._fields()
+        n = num_envs
+        fields = {f"action{i}": _field(action, i, n) for i in action.fixed}
+        for p in range(self.leasable.stop):
+            fields.update({f"{p}.{name}": field for name, field in self._plane_fields(n).items()})
+        fields.update(gauge_fields(n))
         self.arena = Arena(Arena.size_of(fields), shared=shared, descriptor=descriptor)
         arrays = self.arena.carve(fields)
         self.actions = [arrays[f"action{i}"] for i in action.fixed]
-        self.planes = [
-            Plane(
-                [arrays[f"{p}.observation{i}"] for i in observation.fixed],
-                [arrays[f"{p}.final{i}"] for i in observation.fixed] if final else [],
-                arrays[f"{p}.rewards"],
-                arrays[f"{p}.terminated"],
-                arrays[f"{p}.truncated"],
-            )
-            for p in range(PLANES)
-        ]
-        self.gauges = Gauges({name: arrays[name] for name in gauge_fields(num_envs)})
+        self.planes = {p: self._plane(arrays, f"{p}.") for p in range(self.leasable.stop)}
+        self.gauges = Gauges({name: arrays[name] for name in gauge_fields(n)})
 
-    def _fields(self) -> dict[str, Field]:
-        n = self.num_envs
-
-        def field(layout: Layout, i: int) -> Field:
-            leaf = layout.leaves[i]
-            assert leaf.dtype is not None
-            return leaf.dtype, (n, *leaf.shape)
-
-        fields = {f"action{i}": field(self.action, i) for i in self.action.fixed}
-        for p in range(PLANES):
-            fields[f"{p}.rewards"] = (np.dtype(np.float64), (n,))
-            fields[f"{p}.terminated"] = (np.dtype(np.bool_), (n,))
-            fields[f"{p}.truncated"] = (np.dtype(np.bool_), (n,))
-            for i in self.observation.fixed:
-                fields[f"{p}.observation{i}"] = field(self.observation, i)
-                if self.final:
-                    fields[f"{p}.final{i}"] = field(self.observation, i)
-        fields.update(gauge_fields(n))
+    def _plane_fields(self, *rows: int) -> dict[str, Field]:
+        """What a plane consists of."""
+        fields: dict[str, Field] = {"rewards": (np.dtype(np.float64), rows)}
+        fields["terminated"] = fields["truncated"] = np.dtype(np.bool_), rows
+        for i in self.observation.fixed:
+            fields[f"observation{i}"] = _field(self.observation, i, *rows)
+            if self.final:
+                fields[f"final{i}"] = fields[f"observation{i}"]
         return fields
+
+    def _plane(self, arrays: Mapping[str, Array], prefix: str = "") -> Plane:
+        leaves = self.observation.fixed
+        return Plane(
+            [arrays[f"{prefix}observation{i}"] for i in leaves],
+            [arrays[f"{prefix}final{i}"] for i in leaves] if self.final else [],
+            arrays[f"{prefix}rewards"],
+            arrays[f"{prefix}terminated"],
+            arrays[f"{prefix}truncated"],
+        )
+
+    def stack(
+        self, count: int, *, shared: bool = False, descriptor: int | None = None
+    ) -> tuple[Plane, Arena]:
+        """Make planes that are no part of the table yet: one plane with a row for each, and memory.
+
+        Args:
+            count: How many.
+            shared: Take memory that other processes can map.
+            descriptor: Map the memory that the other side took.
+        """
+        fields = self._plane_fields(count, self.num_envs)
+        arena = Arena(Arena.size_of(fields), shared=shared, descriptor=descriptor)
+        return self._plane(arena.carve(fields)), arena
+
+    def extend(self, planes: range, descriptor: int | None = None) -> Extension:
+        """Add planes in memory of their own.
+
+        Args:
+            planes: Their numbers, which are new.
+            descriptor: Map the memory that the other side took.
+        """
+        shared = self.shared and descriptor is None
+        stacked, arena = self.stack(len(planes), shared=shared, descriptor=descriptor)
+        self.planes.update((p, stacked.at(k)) for k, p in enumerate(planes))
+        self.extensions[planes.start] = extension = Extension(planes, stacked, arena)
+        return extension
+
+    def shrink(self, first: int) -> None:
+        """Let go of planes that were added, by the number of the first."""
+        extension = self.extensions.pop(first)
+        for plane in extension.planes:
+            del self.planes[plane]
+        extension.arena.close()
 
     def nest(self, arrays: list[Array], objects: Sequence[list[Any]]) -> Any:
         """Nest a batch of observations.
@@ -145,6 +218,12 @@ class SlotTable:
         if not objects:
             columns = [() for _ in self.observation.objects]
         return self.observation.join(arrays, columns)
+
+
+def _field(layout: Layout, leaf: int, *rows: int) -> Field:
+    dtype, shape = layout.leaves[leaf].dtype, layout.leaves[leaf].shape
+    assert dtype is not None
+    return dtype, (*rows, *shape)
 
 
 def write_rows(block: Array, rows: Sequence[Any]) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from agym.core.arguments import Ids
 from agym.core.operations import OPEN, Extras, Operation, name_ids
+from agym.core.out import Out
 from agym.core.ready import Ready
 from agym.errors import StepTimeout
 
@@ -29,6 +30,7 @@ class Ticket:
         about: Whose observations its result has (of a reset).
         plane: Which plane of the slot table takes its rows.
         ready: Where its environments go, each when it has ended (a step that was sent).
+        out: The caller's own arrays for the result.
         operation: What is done, over the range from its first to its last environment.
         followed: When it was dispatched, if it is followed on its way (``core/stats.py``).
         suspended: Its deadline is held off while environments are being replaced.
@@ -44,6 +46,7 @@ class Ticket:
     deadline: float | None = None
     ended: list[range] | None = None
     ready: Ready | None = None
+    out: Out | None = None
     operation = Operation(OPEN, "make", 0, 0)
     followed = 0
     suspended = False

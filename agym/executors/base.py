@@ -29,7 +29,7 @@ from agym.core.arguments import Ids
 from agym.core.host import EnvHost
 from agym.core.making import Factory, Host
 from agym.core.operations import CLOSE, OPEN, Description, Extras, Failure, Operation, Outcome
-from agym.core.slots import SlotTable
+from agym.core.slots import Extension, SlotTable
 
 # All that a third party's executor needs.
 __all__ = [
@@ -112,6 +112,17 @@ class Executor(ABC):
     @abstractmethod
     def attach(self, table: SlotTable) -> None:
         """Give the hosts the table whose rows they fill, before any operation."""
+
+    @property
+    def extensible(self) -> bool:
+        """Whether hosts can be given planes that are added to the table, as those that have it."""
+        return not self.shared
+
+    def extend(self, extension: Extension) -> None:
+        """Give the hosts planes that were added to the table, before any operation on these."""
+
+    def shrink(self, first: int) -> None:
+        """Tell the hosts that planes were taken off the table, by the number of the first."""
 
     @abstractmethod
     def submit(self, operation: Operation) -> None:

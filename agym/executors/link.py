@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from agym.core.arena import Arena
 from agym.core.operations import OPEN, Operation
-from agym.core.slots import SlotTable
+from agym.core.slots import Extension, SlotTable
 from agym.executors.base import Placement
 from agym.executors.channel import Channel
 from agym.executors.mailbox import Mailbox, mailbox_fields
@@ -33,8 +33,22 @@ class Link:
 
     def attach(self, table: SlotTable) -> None:
         """Send the table's descriptor; the worker lays it out from its own spaces."""
-        attach = Operation(OPEN, "attach", 0, table.num_envs, shared=table.final)
+        form = table.final, bool(table.leasable)
+        attach = Operation(OPEN, "attach", 0, table.num_envs, shared=form)
         self.mailbox.send(attach, pack_by_value(attach), table.arena.descriptor)
+        for extension in table.extensions.values():
+            self.extend(extension)
+
+    def extend(self, extension: Extension) -> None:
+        """Send the descriptor of planes that were added."""
+        planes = extension.planes
+        extend = Operation(OPEN, "extend", planes.start, planes.stop)
+        self.mailbox.send(extend, pack_by_value(extend), extension.arena.descriptor)
+
+    def shrink(self, first: int) -> None:
+        """Have planes let go of, by the number of the first."""
+        shrink = Operation(OPEN, "shrink", first, first + 1)
+        self.mailbox.send(shrink, pack_by_value(shrink))
 
     def close(self) -> bool:
         """Close the channel, by which a worker that still lives learns that it may end.

@@ -66,7 +66,7 @@ class LoopWorker(MailboxWorker):
                     continue
                 if operation.kind == "close":
                     self._end()
-                else:
+                elif not self.reshape(operation, host):
                     host.begin(operation)
             elif self._head < tail:
                 number, start, stop, plane = self.next_entry(host.stop - host.first)

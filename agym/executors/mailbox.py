@@ -32,6 +32,9 @@ TAIL, SENT, CALLER_ASLEEP = 0, 1, 2
 COMPLETED, ANSWERED, WORKER_ASLEEP, RUNNING = 8, 9, 10, 11
 RING = 16
 
+# An entry of the ring: number, start and stop in one word, plane.
+ENTRY = 3
+
 # What stands before a packed message. Down: the ring's tail, number, start, stop. Up: number, and
 # how many spans of environments have ended; these follow, each behind its operation's start.
 DOWN = struct.Struct("<qqqq")
@@ -43,7 +46,7 @@ Span = tuple[int, int, int]
 
 def mailbox_fields(count: int) -> dict[str, Field]:
     """Shared memory for a worker of ``count`` environments, each with one step in flight."""
-    return {"words": (np.dtype(np.int64), (RING + 2 * count,))}
+    return {"words": (np.dtype(np.int64), (RING + ENTRY * count,))}
 
 
 class Mailbox:
@@ -84,9 +87,10 @@ class Mailbox:
         self._note("step", start, stop)
         for low in range(start, stop, size):
             high = low + size
-            entry = RING + 2 * (self._tail % len(self.ids))
+            entry = RING + ENTRY * (self._tail % len(self.ids))
             words[entry] = number
-            words[entry + 1] = low << 33 | high << 2 | plane
+            words[entry + 1] = low << 32 | high
+            words[entry + 2] = plane
             self._owed[number, low] = high, "step", True
             self._steps.append((number, low))
             self._tail += 1

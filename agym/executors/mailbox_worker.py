@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from agym.core.host import EnvHost
+from agym.core.making import Host
 from agym.core.operations import Description, Extras, Failure, Operation, Outcome
 from agym.executors.channel import Channel
 from agym.executors.doorbell import RECHECK_SECONDS, Doorbell, Patience
@@ -19,6 +20,7 @@ from agym.executors.mailbox import (
     CALLER_ASLEEP,
     COMPLETED,
     DOWN,
+    ENTRY,
     RING,
     SENT,
     TAIL,
@@ -69,7 +71,8 @@ class MailboxWorker:
                     continue
                 if operation.kind == "close":
                     break
-                self.answer(host.run(operation))
+                if not self.reshape(operation, host):
+                    self.answer(host.run(operation))
             elif self._head < tail:
                 self._run_entry(host)
             else:
@@ -82,10 +85,10 @@ class MailboxWorker:
     def next_entry(self, ring: int) -> tuple[int, int, int, int]:
         """Take the next step off the ring, which has so many entries."""
         words = self._words
-        entry = RING + 2 * (self._head % ring)
-        number, packed = words[entry], words[entry + 1]
+        entry = RING + ENTRY * (self._head % ring)
+        number, packed, plane = words[entry], words[entry + 1], words[entry + 2]
         self._head += 1
-        return number, packed >> 33, packed >> 2 & 0x7FFFFFFF, packed & 3
+        return number, packed >> 32, packed & 0xFFFFFFFF, plane
 
     def _run_entry(self, host: EnvHost) -> None:
         number, start, stop, plane = self.next_entry(host.stop - host.first)
@@ -128,6 +131,17 @@ class MailboxWorker:
             self.answer(Outcome(number, start, stop, Extras(problems=[problem])))
             return None
         return operation
+
+    def reshape(self, operation: Operation, host: Host) -> bool:
+        """Add planes to the host's table, or take some off, if it is that; nobody is told."""
+        if operation.kind == "extend":
+            planes = range(operation.start, operation.stop)
+            host.table.extend(planes, self._channel.next_descriptor()).arena.close()
+        elif operation.kind == "shrink":
+            host.table.shrink(operation.start)
+        else:
+            return False
+        return True
 
     def _receive_all(self, sent: int) -> None:
         """Read until so many messages have come; their bytes are on the way."""

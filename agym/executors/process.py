@@ -30,7 +30,7 @@ from agym.core.operations import (
     Outcome,
     describe_exit,
 )
-from agym.core.slots import SlotTable
+from agym.core.slots import Extension, SlotTable
 from agym.executors.base import Executor, Placement
 from agym.executors.link import Link, pack_make, start_link
 from agym.executors.mailbox import Mailbox
@@ -94,6 +94,26 @@ class ProcessExecutor(Executor):
         self._arenas.append(table.arena)
         for link in self._links:
             link.attach(table)
+
+    @property
+    def extensible(self) -> bool:
+        """Workers map what is added."""
+        return True
+
+    def extend(self, extension: Extension) -> None:
+        """Send the descriptor of planes that were added."""
+        self._arenas.append(extension.arena)
+        for link in self._all_links():
+            link.extend(extension)
+
+    def shrink(self, first: int) -> None:
+        """Have planes let go of."""
+        for link in self._all_links():
+            link.shrink(first)
+
+    def _all_links(self) -> Iterator[Link]:
+        yield from (link for worker, link in enumerate(self._links) if worker not in self._dead)
+        yield from self._spares.values()
 
     def replace_worker(self, worker: int, number: int) -> None:
         """Start another process; it maps the same table."""

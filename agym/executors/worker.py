@@ -93,6 +93,9 @@ async def work(end: socket.socket, count: int, position: int) -> None:
 
 def _map_table(host: Host, attach: Operation, descriptor: int) -> SlotTable:
     observation, action = host.layouts()
-    table = SlotTable(observation, action, attach.stop, final=attach.shared, descriptor=descriptor)
+    final, leases = attach.shared
+    table = SlotTable(
+        observation, action, attach.stop, final=final, leases=leases, descriptor=descriptor
+    )
     table.arena.close()
     return table

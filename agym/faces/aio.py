@@ -142,12 +142,14 @@ class AsyncEnvs(Face[Observations, Actions]):
         options: dict[str, Any] | None = None,
         *,
         env_ids: Sequence[int] | None = None,
+        out: Any = None,
     ) -> Pending[ResetResult[Observations]]:
         """Reset every environment, or some of them; see :meth:`agym.Envs.reset`."""
-        return self._pending(self._begin_reset(seed, options, env_ids), self._reset_result)
+        ticket = self._begin_reset(seed, options, env_ids, out)
+        return self._pending(ticket, self._reset_result)
 
     def step(
-        self, actions: Actions, *, env_ids: Sequence[int] | None = None
+        self, actions: Actions, *, env_ids: Sequence[int] | None = None, out: Any = None
     ) -> Pending[StepResult[Observations]]:
         """Step every environment, or some of them; see :meth:`agym.Envs.step`.
 
@@ -156,7 +158,7 @@ class AsyncEnvs(Face[Observations, Actions]):
             BusyError: At once: an environment's last step is still in flight.
             ResetNeededError: At once: an environment was not reset, or raised.
         """
-        ticket = self._engine.step(actions, self._global(env_ids))
+        ticket = self._engine.step(actions, self._global(env_ids), out)
         return self._pending(ticket, self._step_result)
 
     def send(self, actions: Actions, env_ids: Sequence[int] | None = None) -> None:

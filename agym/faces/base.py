@@ -13,9 +13,10 @@ from gymnasium import Space, spaces
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector.utils import batch_space
 
-from agym.core.arguments import parse_env_ids, take_mask
+from agym.core.arguments import check_count, parse_env_ids, take_mask
 from agym.core.attributes import Marker
 from agym.core.engine import Engine
+from agym.core.out import RolloutBuffer
 from agym.core.ready import Ready
 from agym.core.results import Batch, ResetResult, StepResult
 from agym.core.stats import Stats
@@ -156,13 +157,41 @@ class Face(Generic[Observations, Actions]):
         seed: int | Sequence[int | None] | None,
         options: dict[str, Any] | None,
         env_ids: Sequence[int] | None,
+        out: Any = None,
     ) -> Ticket:
         """Begin a reset; in a group, the mask and a list of seeds are for its environments."""
         if self._ids is None:
-            return self._engine.reset(seed, options, env_ids)
+            return self._engine.reset(seed, options, env_ids, out=out)
         options, masked, seed = take_mask(options, self.num_envs, seed)
         env_ids = masked if env_ids is None else env_ids
-        return self._engine.reset(seed, options, self._global(env_ids), about=tuple(self._ids))
+        about = tuple(self._ids)
+        return self._engine.reset(seed, options, self._global(env_ids), about=about, out=out)
+
+    def rollout_buffer(self, steps: int) -> RolloutBuffer:
+        """Make memory for some steps of all environments, which they write into directly.
+
+        Where that cannot be (``autoreset="disabled"``, ``on_fault`` other than ``"raise"``,
+        recycling), a batch is copied there.
+
+        Args:
+            steps: How many, ``T``. Observations of a reset take one too.
+
+        Raises:
+            UsageError: Observations have no fixed size, or ``steps`` is no positive number.
+
+        Example:
+            >>> import agym
+            >>> with agym.make("CartPole-v1", 3, autoreset="next_step", output="array") as envs:
+            ...     buffer = envs.rollout_buffer(5)
+            ...     _ = envs.reset(seed=0, out=buffer[0])
+            ...     for t in range(1, 5):
+            ...         _ = envs.step(envs.action_space.sample(), out=buffer[t])
+            ...     buffer.observations.shape
+            (5, 3, 4)
+        """
+        if self._ids is not None:
+            raise UsageError("a rollout buffer is for all environments: take that of the whole")
+        return self._engine.rollout_buffer(check_count("steps", steps))
 
     def stats(self) -> Stats:
         """Tell how the run goes: see :class:`agym.Stats`. It waits for nobody.

@@ -87,6 +87,7 @@ class Envs(Face[Observations, Actions]):
         options: dict[str, Any] | None = None,
         *,
         env_ids: Sequence[int] | None = None,
+        out: Any = None,
     ) -> ResetResult[Observations]:
         """Reset every environment, or some of them.
 
@@ -96,6 +97,7 @@ class Envs(Face[Observations, Actions]):
             options: Passed to every environment, and again at its automatic resets. Gymnasium's
                 ``options={"reset_mask": mask}`` names environments as ``env_ids`` does.
             env_ids: Which environments to reset, ``None`` for all.
+            out: As for :meth:`step`; it takes the observations of all.
 
         Returns:
             The latest observations of all environments, and one info per environment, empty
@@ -106,10 +108,10 @@ class Envs(Face[Observations, Actions]):
             EnvError: An environment raised.
             WorkerDied: A worker ended.
         """
-        return self._reset_result(self._do(self._begin_reset, seed, options, env_ids))
+        return self._reset_result(self._do(self._begin_reset, seed, options, env_ids, out))
 
     def step(
-        self, actions: Actions, *, env_ids: Sequence[int] | None = None
+        self, actions: Actions, *, env_ids: Sequence[int] | None = None, out: Any = None
     ) -> StepResult[Observations]:
         """Step every environment, or some of them.
 
@@ -117,15 +119,19 @@ class Envs(Face[Observations, Actions]):
             actions: One action per environment, as a list or as a batch of arrays.
             env_ids: Which environments to step, in ascending order, ``None`` for all. The result
                 is about these alone.
+            out: Where to put the result: arrays of shape ``(n, *shape)``, nested as observations
+                are, which get the observations; or a step of a :meth:`rollout_buffer`, which gets
+                rewards and flags as well. These arrays are what comes back.
 
         Raises:
-            UsageError: Wrong number, shape or dtype of actions; nothing was sent.
+            UsageError: Wrong number, shape or dtype of actions, or of ``out``; nothing was sent.
             ResetNeededError: An environment was not reset, or raised; nothing was sent.
             EnvError: An environment raised; several at once come as an ``ExceptionGroup``.
             StepTimeout: The deadline passed.
             WorkerDied: A worker ended.
         """
-        return self._step_result(self._do(self._engine.step, actions, self._global(env_ids)))
+        ids = self._global(env_ids)
+        return self._step_result(self._do(self._engine.step, actions, ids, out))
 
     def send(self, actions: Actions, env_ids: Sequence[int] | None = None) -> None:
         """Begin a step of every environment, or some of them; :meth:`recv` gives the results.

@@ -104,7 +104,7 @@ def test_a_table_of_both_sides(final: bool, shared: bool) -> None:
     table = SlotTable(observation, action, 3, final=final, shared=shared)
     assert [block.shape for block in table.actions] == [(3,)]
     assert len(table.planes) == PLANES
-    for plane in table.planes:
+    for plane in table.planes.values():
         assert [block.shape for block in plane.observations] == [(3, 2)]
         assert [block.shape for block in plane.final] == ([(3, 2)] if final else [])
         assert (plane.rewards.dtype, plane.rewards.shape) == (np.float64, (3,))
