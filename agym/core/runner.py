@@ -261,7 +261,7 @@ class Runner:
             error = self._describe(ticket, error)
         elif ticket.extras is not None:
             value = [ticket.extras.values.get(i) for i in ticket.ids]
-        ticket.finish(value, error)
+        ticket.finish(value if error is None else None, error)
         if ticket.kind in RECYCLING_KINDS:
             del self._tickets[ticket.number]  # its row is let go when the move is over
         else:
