@@ -3,6 +3,7 @@
 from agym import sb3 as sb3
 from agym.chaos import Chaos, chaos
 from agym.core.async_env import AsyncEnv
+from agym.core.debugging import debug
 from agym.core.out import RolloutBuffer
 from agym.core.results import Batch, Fault, ResetResult, StepResult
 from agym.core.stats import EnvStats, Stats, WorkerStats
@@ -62,6 +63,7 @@ __all__ = [
     "WorkerDied",
     "WorkerStats",
     "chaos",
+    "debug",
     "make",
     "make_async",
     "make_vec",

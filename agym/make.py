@@ -57,7 +57,12 @@ def make(
         autoreset: ``"disabled"`` (a finished environment holds still until it is reset),
             ``"next_step"`` or ``"same_step"``, as in Gymnasium.
         output: ``"list"`` or ``"array"`` (stacked NumPy arrays). Infos are dicts in both.
-        copy: ``False`` for views that stay valid until the next but one full batch.
+        copy: ``True``: a batch is yours for ever. A large one is not even copied: it is the memory
+            that environments wrote into, which they get back when its last array is gone (not
+            with ``autoreset="disabled"``, another ``on_fault`` than ``"raise"``, or recycling).
+            There, what you write into the latest batch is what a reset of some environments
+            gives for the others. ``False``: views that stay valid until the next but one full
+            batch; :func:`agym.debug` finds out who uses them longer.
         timeout: Deadline of one operation, in seconds. What misses it is ended: a worker process is
             killed and replaced, a thread left behind and replaced, a coroutine cancelled and its
             environment made anew. A ``"serial"`` step cannot be ended. The first construction

@@ -30,7 +30,7 @@ LAYERS = [
     ["core.gauges"],
     ["core.ready"],
     ["core.actions", "core.capsule", "core.slots"],
-    ["core.out", "core.planes"],
+    ["core.debugging", "core.out", "core.planes"],
     ["core.ticket"],
     ["core.native_calls", "core.vector_batch", "core.vector_holds", "core.vector_making"],
     ["core.capsule_file", "core.rows", "core.order", "core.collect", "core.health", "core.sent"],

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from agym.core.arguments import Ids
+from agym.core.debugging import Views, is_debugging
 from agym.core.operations import SENT_PLANE, Extras
 from agym.core.out import Out
 from agym.core.planes import Planes
@@ -33,6 +34,7 @@ class Collector:
         """
         self._table = table
         self._copy = copy
+        self._views = Views() if is_debugging() and not copy else None
         self.planes = Planes(table)
         self._latest = 0
         self._step_columns = {p: _columns(plane) for p, plane in table.planes.items()}
@@ -48,39 +50,49 @@ class Collector:
         self._note(ticket)
         infos = _infos(ticket.about, ticket.extras)
         out = ticket.out
-        if out is None:
-            return ResetResult(self._latest_observations(ticket.about), infos)
-        if out.plane != ticket.plane:
-            latest = self._latest_observations(ticket.about)
+        if out is not None and out.plane == ticket.plane:
+            return ResetResult(out.observations, infos)
+        whole = len(ticket.ids) == self._table.num_envs
+        latest = self._latest_observations(ticket.about, whole=whole)
+        if out is not None:
             out.fill(self._table.observation.flatten(latest))
-        return ResetResult(out.observations, infos)
+            latest = out.observations
+        return ResetResult(latest, infos)
 
     def step(self, ticket: Ticket) -> StepResult:
         """The rows of the ticket's environments, in ascending order of their ids."""
         ids, extras = ticket.ids, ticket.extras
         self._note(ticket)
-        out = ticket.out
-        if out is not None and out.plane == ticket.plane:
-            columns = [*out.leaves, *out.rest]
-        else:
-            columns = self._step_columns[ticket.plane]
-        if len(ids) < self._table.num_envs:
-            index = list(ids)
-            columns = [column[index] for column in columns]
-        if out is not None:
-            columns = columns if out.plane == ticket.plane else out.fill(columns)
-        elif self._copy and len(ids) == self._table.num_envs:
-            leased = self.planes.lease(ticket.plane)
-            if leased is None:
-                columns = [column.copy() for column in columns]
-            else:
-                columns = [*leased, *(column.copy() for column in columns[-3:])]
+        columns = self._columns_of(ticket)
         *arrays, rewards, terminated, truncated = columns
         infos = _infos(ids, extras)
         if self._table.final:
             self._add_final(ids, ticket.plane, extras, infos, terminated | truncated)
         observations = arrays[0] if self._plain else self._observations(ticket, arrays)
         return StepResult(observations, rewards, terminated, truncated, infos)
+
+    def _columns_of(self, ticket: Ticket) -> list[Array]:
+        """The rows of a ticket as columns, in memory that is the caller's or is lent to it."""
+        ids, out = ticket.ids, ticket.out
+        if out is not None and out.plane == ticket.plane:
+            return [*out.leaves, *out.rest]
+        columns = self._step_columns[ticket.plane]
+        whole = len(ids) == self._table.num_envs
+        if not whole:
+            index = list(ids)
+            columns = [column[index] for column in columns]
+        if out is not None:
+            return out.fill(columns)
+        if not whole:
+            return columns
+        if self._views is not None:
+            return self._views.of_batch(columns)
+        if not self._copy:
+            return columns
+        leased = self.planes.lease(ticket.plane)
+        if leased is None:
+            return [column.copy() for column in columns]
+        return [*leased, *(column.copy() for column in columns[len(leased) :])]
 
     def batch(self, ids: list[int], extras: Extras) -> Batch:
         """The rows of environments whose step was sent, in any order.
@@ -91,7 +103,9 @@ class Collector:
         if ids and ids == [*range(ids[0], ids[0] + len(ids))]:
             index = slice(ids[0], ids[0] + len(ids))
         columns = [column[index] for column in self._step_columns[SENT_PLANE]]
-        if self._copy and isinstance(index, slice):
+        if self._views is not None:
+            columns = self._views.of_rows(ids, columns)
+        elif self._copy and isinstance(index, slice):
             columns = [column.copy() for column in columns]
         *arrays, rewards, terminated, truncated = columns
         infos = _infos(tuple(ids), extras)
@@ -135,7 +149,17 @@ class Collector:
         """Choose the plane for a whole batch, which may be the caller's own memory."""
         if out is not None:
             return self.planes.pair() if out.plane is None else out.plane
-        return self.planes.take(self.in_use) if self._copy else self.planes.pair()
+        if self._views is not None:
+            self._views.next_batch()
+        if self._copy and self._table.leasable:
+            return self.planes.take(self.in_use)
+        return self.planes.pair()
+
+    def place_sent(self, ids: Ids) -> int:
+        """Choose the plane for steps that are sent."""
+        if self._views is not None:
+            self._views.next_rows(ids)
+        return SENT_PLANE
 
     @property
     def in_use(self) -> set[int]:
@@ -174,12 +198,14 @@ class Collector:
         pairs = zip(layout.fixed, rows, strict=True)
         return layout.join([layout.leaves[i].split(row.copy())[0] for i, row in pairs], objects)
 
-    def _latest_observations(self, ids: Ids) -> Any:
+    def _latest_observations(self, ids: Ids, *, whole: bool) -> Any:
         table = self._table
         arrays = table.planes[self._latest].observations
         if len(ids) < table.num_envs:
             arrays = [array[list(ids)] for array in arrays]
-        elif self._copy or self._strays:
+        elif self._views is not None and whole:
+            arrays = self._views.of_batch(arrays)
+        elif self._copy or self._strays or self._views is not None:
             arrays = [array.copy() for array in arrays]
         if self._strays:
             for k, slot in enumerate(ids):

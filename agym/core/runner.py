@@ -163,7 +163,7 @@ class Runner:
         if kind == "step" and self.before_step is not None:
             self.before_step(ids)
         if ready is not None:
-            ticket.plane, ticket.ready = SENT_PLANE, ready
+            ticket.plane, ticket.ready = self._collector.place_sent(ids), ready
         elif kind in ROW_KINDS:
             if out is not None:
                 ticket.out = out
