@@ -60,8 +60,8 @@ def make(
         copy: ``True``: a batch is yours for ever. A large one is not even copied: it is the memory
             that environments wrote into, which they get back when its last array is gone (not
             with ``autoreset="disabled"``, another ``on_fault`` than ``"raise"``, or recycling).
-            There, what you write into the latest batch is what a reset of some environments
-            gives for the others. ``False``: views that stay valid until the next but one full
+            What you write into such a batch, as long as it is the latest, is also what a
+            reset of some environments gives for the others. ``False``: views that stay valid until the next but one full
             batch; :func:`agym.debug` finds out who uses them longer.
         timeout: Deadline of one operation, in seconds. What misses it is ended: a worker process is
             killed and replaced, a thread left behind and replaced, a coroutine cancelled and its
