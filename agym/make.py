@@ -61,8 +61,8 @@ def make(
             that environments wrote into, which they get back when its last array is gone (not
             with ``autoreset="disabled"``, another ``on_fault`` than ``"raise"``, or recycling).
             What you write into such a batch, as long as it is the latest, is also what a
-            reset of some environments gives for the others. ``False``: views that stay valid until the next but one full
-            batch; :func:`agym.debug` finds out who uses them longer.
+            reset of some environments gives for the others. ``False``: views that stay valid
+            until the next but one full batch; :func:`agym.debug` finds out who uses them longer.
         timeout: Deadline of one operation, in seconds. What misses it is ended: a worker process is
             killed and replaced, a thread left behind and replaced, a coroutine cancelled and its
             environment made anew. A ``"serial"`` step cannot be ended. The first construction
