@@ -18,7 +18,7 @@ FACES = ("sync", "async")
 # Both places to live, for pytest.mark.parametrize("place", PLACES).
 PLACES = [
     pytest.param({"backend": "serial"}, id="serial"),
-    pytest.param({"backend": "process", "workers": 2}, id="process"),
+    pytest.param({"backend": "process", "workers": 2, "start_method": "fork"}, id="process"),
 ]
 
 

@@ -195,7 +195,7 @@ async def test_steps_that_are_sent_are_struck_too() -> None:
         told: Counter[str] = Counter()
         with agym.chaos(envs, error=0.1, kill=0.02) as chaos:
             envs.send([0] * 4)
-            while sum(chaos.injected.values()) < 12:
+            while sum(chaos.injected.values()) < 12 or not chaos.injected["kill"]:
                 batch = await envs.recv(1)
                 told.update(info["fault"].kind for info in batch.infos if "fault" in info)
                 envs.send([0] * len(batch.env_ids), batch.env_ids)

@@ -243,7 +243,7 @@ def test_several_environments_that_raise_come_as_a_group(place: dict[str, Any]) 
         errors = caught.value.exceptions
         assert {type(error) for error in errors} == {agym.EnvError}
         assert sorted(error.env_id for error in errors) == [0, 2, 3]  # type: ignore[attr-defined]
-        with pytest.raises(agym.ResetNeededError, match=r"env_ids=\[0, 2, 3\]"):
+        with pytest.raises(agym.ResetNeededError, match=r"reset environments \[0, 2, 3\]"):
             envs.step([0, 0, 0, 0])
         envs.reset(env_ids=[0, 2, 3])
         assert [o[1] for o in envs.step([0, 0, 0, 0]).observations] == [1, 2, 1, 1]

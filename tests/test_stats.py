@@ -95,9 +95,9 @@ def test_a_straggler_is_named_within_a_hundred_steps(place: dict[str, Any]) -> N
 
 
 def test_what_limits_it() -> None:
-    with agym.make(partial(Lame, 0.001), 4, **PROCESS) as envs:
+    with agym.make(partial(Lame, 0.01), 4, **PROCESS) as envs:
         envs.reset()
-        for _ in range(40):
+        for _ in range(20):
             envs.step([0] * 4)
         assert envs.stats().limit == "environments"
     with agym.make(Tally, 2, **PROCESS) as envs:

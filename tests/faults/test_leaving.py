@@ -91,13 +91,13 @@ def sync(folder: Path, method: str, does: str, before: str = "", in_c: bool = Fa
     return SYNC.format(folder=folder, method=method, does=does, before=before, in_c=in_c)
 
 
-def assert_nothing_left(process: subprocess.Popen[str], folder: Path) -> str:
+def assert_nothing_left(process: subprocess.Popen[str], folder: Path, *, files: bool = True) -> str:
     """Processes and files are gone in time; gives what was written to standard error."""
     end = time.monotonic() + SECONDS
     while (left := members(process.pid)) and time.monotonic() < end:
         time.sleep(0.01)
     assert not left, f"processes that stay: {left}"
-    assert [*(folder / "tmp").iterdir()] == []
+    assert not files or [*(folder / "tmp").iterdir()] == []
     _, err = process.communicate(timeout=30)
     assert "resource_tracker" not in err
     assert "leaked" not in err
@@ -142,7 +142,8 @@ def test_a_script_killed_while_its_workers_start(method: str, delay: float, tmp_
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(timeout=delay)
         process.kill()
-        assert assert_nothing_left(process, tmp_path) == ""
+        # The fork server's folder lives for a moment, in which nobody but this process knows it.
+        assert assert_nothing_left(process, tmp_path, files=method != "forkserver") == ""
 
 
 @each_method

@@ -151,7 +151,7 @@ INSTEAD = r"leave batch_size out and take workers=3 with recv\(min_envs=2\)"
 REFUSED: list[Any] = [
     (Pairs, {}, f"Pairs has batch_size=2, and cannot be sent .*{INSTEAD}"),
     (Pool, {"num_envs": 5}, "batch_size=2, of which its num_envs=5 is no multiple"),
-    (Pool, {"num_envs": 6, "workers": 2}, "environments 0 to 2: .*num_envs=3 is no multiple"),
+    (Pool, {"num_envs": 6, "workers": 2}, "environments . to .: .*num_envs=3 is no multiple"),
     (Pool, {"autoreset": "disabled"}, "takes no autoreset='disabled': pass autoreset='next_step'"),
     (Pool, {"autoreset": "same_step"}, "autoreset='same_step': pass autoreset='next_step'"),
     (Same, {"autoreset": "same_step"}, "takes no autoreset='same_step'"),

@@ -123,9 +123,9 @@ def test_the_same_environment_twice_is_refused(options: dict[str, Any]) -> None:
 
 
 REFUSED: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
-    "none": ([], {}, ValueError, "factories"),
+    "none": ([], {}, ValueError, "env_fns is empty"),
     "no function": ([3], {}, ValueError, "factories"),
-    "one function": (Tally, {}, TypeError, "iterable"),
+    "one function": (Tally, {}, TypeError, "a list of functions"),
     "start method": ([Tally], {"start_method": "illegal_method"}, ValueError, "start_method"),
     "backend": ([Tally], {"backend": "gpu"}, ValueError, "backend"),
     "workers": ([Tally], {"workers": 0}, ValueError, "workers"),
