@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode
 
 from agym.errors import UsageError, UsageTypeError
 from agym.faces.aio import AsyncEnvs
-from agym.faces.base import Output, check_output
+from agym.faces.output import Output, make_form
 from agym.faces.sync import Envs
 from agym.faces.vector import AgymVectorEnv
 from agym.factories import EnvLike, find_spec
@@ -56,7 +56,10 @@ def make(
             up to 256 environments.
         autoreset: ``"disabled"`` (a finished environment holds still until it is reset),
             ``"next_step"`` or ``"same_step"``, as in Gymnasium.
-        output: ``"list"`` or ``"array"`` (stacked NumPy arrays). Infos are dicts in both.
+        output: ``"list"``, ``"array"`` (stacked NumPy arrays), ``"torch"`` (tensors over the same
+            memory, pinned where there is a GPU) or ``"jax"`` (arrays on JAX's default device, in 32
+            bits unless ``jax_enable_x64`` is set). Infos are dicts of the environments' own values
+            in all. Actions and ids may be lists, arrays or tensors on any device, whatever it is.
         copy: ``False`` for views that stay valid until the next but one full batch.
         timeout: Deadline of one operation, in seconds. What misses it is ended: a worker process is
             killed and replaced, a thread left behind and replaced, a coroutine cancelled and its
@@ -84,6 +87,7 @@ def make(
 
     Raises:
         UsageError: An argument cannot work.
+        MissingExtraError: The library of ``output`` is not installed.
         EnvError: A constructor raised.
 
     Example:
@@ -94,7 +98,7 @@ def make(
         3
     """
     options = dict(locals())
-    check_output(options.pop("output"))
+    make_form(options.pop("output"), copy=copy)  # here only to see that it can be
     return Envs(*wire(**options), output)
 
 
@@ -131,7 +135,7 @@ def make_async(
         UsageError: An argument cannot work.
     """
     options = dict(locals())
-    check_output(options.pop("output"))
+    make_form(options.pop("output"), copy=copy)  # here only to see that it can be
     return AsyncEnvs(*wire(**options, blocking=False), output)
 
 
