@@ -26,6 +26,7 @@ def make(
     *,
     backend: Backend = "auto",
     workers: int | None = None,
+    pin: bool = False,
     autoreset: str | AutoresetMode = "disabled",
     output: Output = "list",
     copy: bool = True,
@@ -52,8 +53,12 @@ def make(
             ``"native"`` for a ``VectorEnv``), or an :class:`~agym.executors.base.Executor`
             class.
         workers: Worker processes or threads; environments are dealt to them in contiguous
-            ranges. By default as many processes as there are cores, and a thread for each of
-            up to 256 environments.
+            ranges. By default as many processes as there are cores that this one may use, by its
+            affinity and its cgroup's CPU quota, and a thread for each of up to 256 environments.
+            In a worker process BLAS, OpenMP and torch run on one thread; if you have set
+            ``OMP_NUM_THREADS`` yourself, on so many, and likewise ``MKL_NUM_THREADS`` and the like.
+        pin: Keep each worker process, and those that replace it, on a core: the first on the first
+            that this process may use, and so on, around and around.
         autoreset: ``"disabled"`` (a finished environment holds still until it is reset),
             ``"next_step"`` or ``"same_step"``, as in Gymnasium.
         output: ``"list"``, ``"array"`` (stacked NumPy arrays), ``"torch"`` (tensors over the same
@@ -108,6 +113,7 @@ def make_async(
     *,
     backend: Backend = "auto",
     workers: int | None = None,
+    pin: bool = False,
     autoreset: str | AutoresetMode = "next_step",
     output: Output = "array",
     copy: bool = True,
