@@ -49,8 +49,7 @@ async def work(end: socket.socket, count: int, position: int, core: int | None) 
         mail = Arena(Arena.size_of(fields), descriptor=channel.next_descriptor())
         mail.close()
         words = mail.carve(fields)["words"].data
-        settle = partial(spread, position) if core is None else None
-        worker = LoopWorker(words, channel, settle)
+        worker = LoopWorker(words, channel, settle=partial(spread, position))
         make = worker.next_message()
         if make is None:
             return  # its factories cannot be read here, and the caller has been told

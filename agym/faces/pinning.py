@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import weakref
+from contextlib import suppress
 from typing import Any
 
 from agym.core.arena import Arena
@@ -29,7 +30,10 @@ def pin(arena: Arena, cuda: Any) -> bool:
     """
     if not cuda.is_available():
         return False
-    runtime = cuda.cudart()
+    try:
+        runtime = cuda.cudart()
+    except RuntimeError:  # this process was forked from one that uses the GPU, or may not use it
+        return False
     memory = arena.memory
     address = memory.ctypes.data
     if int(runtime.cudaHostRegister(address, memory.nbytes, PORTABLE)):
@@ -40,6 +44,8 @@ def pin(arena: Arena, cuda: Any) -> bool:
 
 
 def _unpin(cuda: Any, address: int, pid: int) -> None:
-    if os.getpid() == pid:  # a forked child has a copy of the arena, and no CUDA
+    if os.getpid() != pid:
+        return  # a forked child has a copy of the arena, and no CUDA
+    with suppress(RuntimeError):  # a GPU that failed, which is told where it is used
         cuda.synchronize()  # copies from it that are under way
         cuda.cudart().cudaHostUnregister(address)

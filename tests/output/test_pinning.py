@@ -21,18 +21,23 @@ from ..envs import Tally
 class Cuda:
     """Stands for ``torch.cuda`` on a machine with a GPU, and keeps what it is asked for."""
 
-    def __init__(self, error: int = 0, available: bool = True) -> None:
+    def __init__(self, error: int = 0, available: bool = True, usable: bool = True) -> None:
         self.calls: list[tuple[Any, ...]] = []
         self._error = error
         self._available = available
+        self.usable = usable
 
     def is_available(self) -> bool:
         return self._available
 
     def cudart(self) -> Cuda:
+        if not self.usable:
+            raise RuntimeError("Cannot re-initialize CUDA in forked subprocess")
         return self
 
     def synchronize(self) -> None:
+        if not self.usable:
+            raise RuntimeError("an illegal memory access was encountered")
         self.calls.append(("synchronize",))
 
     def cudaHostRegister(self, address: int, size: int, flags: int) -> int:  # noqa: N802
@@ -76,13 +81,28 @@ def test_pinned_once_until_the_arena_is_gone() -> None:
     array[:] = 1
 
 
-@pytest.mark.parametrize("cuda", [Cuda(available=False), Cuda(error=1)], ids=["no-gpu", "refused"])
+@pytest.mark.parametrize(
+    "cuda",
+    [Cuda(available=False), Cuda(error=1), Cuda(usable=False)],
+    ids=["no-gpu", "refused", "unusable"],
+)
 def test_not_pinned(cuda: Cuda) -> None:
     arena = Arena(5000)
     assert not pin(arena, cuda)
     del arena
     gc.collect()
     assert not [call for call in cuda.calls if call[0] != "register"]
+
+
+def test_a_gpu_that_failed_meanwhile_is_not_told_of(capfd: pytest.CaptureFixture[str]) -> None:
+    cuda = Cuda()
+    arena = Arena(5000)
+    assert pin(arena, cuda)
+    cuda.usable = False
+    del arena
+    gc.collect()
+    assert [call[0] for call in cuda.calls] == ["register"]
+    assert capfd.readouterr() == ("", "")
 
 
 def test_a_forked_child_unpins_nothing() -> None:
