@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode
 
 from agym.errors import UsageError, UsageTypeError
 from agym.faces.aio import AsyncEnvs
-from agym.faces.base import Output, check_output
+from agym.faces.output import Output, make_form
 from agym.faces.sync import Envs
 from agym.faces.vector import AgymVectorEnv
 from agym.factories import EnvLike, find_spec
@@ -26,6 +26,7 @@ def make(
     *,
     backend: Backend = "auto",
     workers: int | None = None,
+    pin: bool = False,
     autoreset: str | AutoresetMode = "disabled",
     output: Output = "list",
     copy: bool = True,
@@ -52,11 +53,18 @@ def make(
             ``"native"`` for a ``VectorEnv``), or an :class:`~agym.executors.base.Executor`
             class.
         workers: Worker processes or threads; environments are dealt to them in contiguous
-            ranges. By default as many processes as there are cores, and a thread for each of
-            up to 256 environments.
+            ranges. By default as many processes as there are cores that this one may use, by its
+            affinity and its cgroup's CPU quota, and a thread for each of up to 256 environments.
+            In a worker process BLAS, OpenMP and torch run on one thread; if you have set
+            ``OMP_NUM_THREADS`` yourself, on so many, and likewise ``MKL_NUM_THREADS`` and the like.
+        pin: Keep each worker process, and those that replace it, on a core: the first on the first
+            that this process may use, and so on, around and around.
         autoreset: ``"disabled"`` (a finished environment holds still until it is reset),
             ``"next_step"`` or ``"same_step"``, as in Gymnasium.
-        output: ``"list"`` or ``"array"`` (stacked NumPy arrays). Infos are dicts in both.
+        output: ``"list"``, ``"array"`` (stacked NumPy arrays), ``"torch"`` (tensors over the same
+            memory, pinned where there is a GPU) or ``"jax"`` (arrays on JAX's default device, in 32
+            bits unless ``jax_enable_x64`` is set). Infos are dicts of the environments' own values
+            in all. Actions and ids may be lists, arrays or tensors on any device, whatever it is.
         copy: ``True``: a batch is yours for ever. A large one is not even copied: it is the memory
             that environments wrote into, which they get back when its last array is gone (not
             with ``autoreset="disabled"``, another ``on_fault`` than ``"raise"``, or recycling).
@@ -89,6 +97,7 @@ def make(
 
     Raises:
         UsageError: An argument cannot work.
+        MissingExtraError: The library of ``output`` is not installed.
         EnvError: A constructor raised.
 
     Example:
@@ -99,7 +108,7 @@ def make(
         3
     """
     options = dict(locals())
-    check_output(options.pop("output"))
+    make_form(options.pop("output"), copy=copy)  # here only to see that it can be
     return Envs(*wire(**options), output)
 
 
@@ -109,6 +118,7 @@ def make_async(
     *,
     backend: Backend = "auto",
     workers: int | None = None,
+    pin: bool = False,
     autoreset: str | AutoresetMode = "next_step",
     output: Output = "array",
     copy: bool = True,
@@ -136,7 +146,7 @@ def make_async(
         UsageError: An argument cannot work.
     """
     options = dict(locals())
-    check_output(options.pop("output"))
+    make_form(options.pop("output"), copy=copy)  # here only to see that it can be
     return AsyncEnvs(*wire(**options, blocking=False), output)
 
 

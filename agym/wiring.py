@@ -50,6 +50,7 @@ def wire(
     blocking: bool = True,
     backend: Backend = "auto",
     workers: int | None = None,
+    pin: bool = False,
     autoreset: str | AutoresetMode = "next_step",
     copy: bool = True,
     timeout: float | None = None,
@@ -115,7 +116,7 @@ def wire(
     executor = executor_class(
         Placement(
             factories, mode, workers, start_method, max_concurrency, blocking, watched,
-            policy.logged or recycle is not None,
+            policy.logged or recycle is not None, pin,
         )
     )  # fmt: skip
     if recycle is not None and not executor.recyclable:
@@ -123,6 +124,8 @@ def wire(
             f"recycle_episodes and recycle_rss_mb replace worker processes, and backend={backend!r}"
             " has none: take backend='process'"
         )
+    if pin:
+        _check_pin(executor, backend)
     engine = Engine(
         executor, len(factories), autoreset=mode, timeout=timeout, copy=copy, policy=policy,
         recycle=recycle,
@@ -167,6 +170,19 @@ def _check_native(env: Any, policy: FaultPolicy) -> None:
             f"on_fault={policy.on_fault!r} makes another {_name_of(env)} in the place of one that"
             " fails, and this one is made already: pass the class, or a factory that takes"
             " num_envs="
+        )
+
+
+def _check_pin(executor: Executor, backend: Backend) -> None:
+    if not executor.pinnable:
+        raise UsageError(
+            f"pin=True keeps worker processes on their cores, and backend={backend!r} has none:"
+            " take backend='process'"
+        )
+    if not hasattr(os, "sched_setaffinity"):
+        raise UsageError(
+            "pin=True needs a system where processes can choose their cores, such as Linux: leave"
+            " it out here"
         )
 
 

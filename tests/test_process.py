@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import agym
+from agym.executors.supervisor import THREAD_VARIABLES
 
 from .envs import Counted, Probe, Tally
 from .faces import FACES, opened
@@ -79,10 +80,14 @@ def test_each_environment_is_constructed_once_and_never_here(face: str, tmp_path
 
 @pytest.mark.usefixtures("fork_server")
 @each_method
-def test_thread_pools_are_capped_in_workers_and_not_here(method: str) -> None:
+def test_thread_pools_are_capped_in_workers_and_not_here(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in THREAD_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
     before = dict(os.environ)
     with agym.make(Probe, 2, backend="process", workers=2, start_method=method) as envs:
-        for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        for name in THREAD_VARIABLES:
             assert envs.environment(name) == ["1", "1"]
         if method != "fork":  # a fork has the libraries loaded already
             assert envs.native_threads() == [1, 1]

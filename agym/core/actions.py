@@ -3,7 +3,7 @@
 Two forms are understood: a *batch* as Gymnasium's vector environments take it (an array
 ``[n, ...]``, a dict or tuple of such arrays as the space nests), and a *list* of n actions,
 one per environment. A list is always one action per environment, a tuple is one only where
-the action space is not a Tuple.
+the action space is not a Tuple. Where an array can stand, a tensor can, on whatever device.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from gymnasium import spaces
 
 from agym.core.arguments import Ids
 from agym.core.layout import Layout, Leaf
+from agym.core.tensors import as_array
 from agym.errors import UsageError, UsageTypeError
 
 Array = np.ndarray[Any, Any]
@@ -109,10 +110,15 @@ def _column(actions: Any, leaf: Leaf, env_ids: Ids) -> Array:
     if type(actions) is np.ndarray and actions.dtype == leaf.dtype and actions.shape == shape:
         return actions
     try:
-        array = np.asarray(actions)
+        if isinstance(actions, list | tuple):
+            if actions and hasattr(actions[0], "__dlpack__"):
+                actions = [as_array(action) for action in actions]
+            array = np.asarray(actions)
+        else:
+            array = np.asarray(as_array(actions))
     except ValueError as error:  # rows of different shapes
         raise _misshapen(_sequence(actions, env_ids), leaf, env_ids) from error
-    except Exception as error:  # a tensor on another device, or one that wants its gradient
+    except Exception as error:  # a tensor that is on no device, or of a dtype that NumPy lacks
         raise UsageError(f"actions{leaf.path} cannot become an array: {error}") from error
     if array.shape != shape:
         if array.ndim == 0:
@@ -143,6 +149,8 @@ def _misshapen(actions: Any, leaf: Leaf, env_ids: Ids) -> UsageError:
 def _cast(array: Array, leaf: Leaf) -> Array:
     """Cast within the kind; integers between widths only if every value survives."""
     assert leaf.dtype is not None
+    if array.dtype == leaf.dtype:
+        return array
     if array.dtype.kind in "iub" and leaf.dtype.kind in "iub":
         cast = array.astype(leaf.dtype)
         if np.array_equal(cast, array):

@@ -43,7 +43,7 @@ class Arena:
             self.descriptor = anonymous_file(self.size)
         self._memory: mmap.mmap | np.ndarray[Any, Any]
         if self.descriptor is None:
-            self._memory = np.zeros(self.size, np.uint8)
+            self._memory = _pages(self.size)
         else:
             self._memory = mmap.mmap(self.descriptor, self.size)
 
@@ -55,6 +55,11 @@ class Arena:
             offset += _room(dtype, shape)
         return arrays
 
+    @property
+    def memory(self) -> np.ndarray[Any, Any]:
+        """All of it as ``uint8[size]``, from the beginning of a page that nobody else uses."""
+        return np.ndarray(self.size, np.uint8, buffer=self._memory)
+
     @staticmethod
     def size_of(fields: Mapping[str, Field]) -> int:
         """Bytes that :meth:`carve` needs for these arrays."""
@@ -65,6 +70,14 @@ class Arena:
         if self.descriptor is not None:
             os.close(self.descriptor)
             self.descriptor = None
+
+
+def _pages(size: int) -> np.ndarray[Any, Any]:
+    """Take whole pages of the heap, as a mapping would; ``uint8`` zeros."""
+    whole = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+    block = np.zeros(whole + mmap.PAGESIZE, np.uint8)
+    start = -block.ctypes.data % mmap.PAGESIZE
+    return block[start : start + whole]
 
 
 def _room(dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:

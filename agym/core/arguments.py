@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from agym.core.tensors import as_array
 from agym.errors import UsageError, UsageTypeError
 
 Ids = range | tuple[int, ...]
@@ -50,12 +51,12 @@ def take_mask(
         seed: Of the reset; of one per environment, those that the mask names are left.
 
     Raises:
-        UsageError: The mask is not a boolean array of shape ``(num_envs,)`` with a true entry;
-            a :class:`~agym.errors.UsageTypeError` if it is no array of that kind.
+        UsageError: The mask is not a boolean array, or tensor, of shape ``(num_envs,)`` with a true
+            entry; a :class:`~agym.errors.UsageTypeError` if it is none of that kind.
     """
     if options is None or "reset_mask" not in options:
         return options, None, seed
-    mask = options["reset_mask"]
+    mask = as_array(options["reset_mask"])
     what = "`options['reset_mask']`"  # the words are Gymnasium's
     if not isinstance(mask, np.ndarray):
         raise UsageTypeError(f"{what} must be a numpy array, got {type(mask)}")

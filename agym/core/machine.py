@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -28,14 +29,38 @@ def spread(position: int) -> None:
         os.sched_setaffinity(0, cores)
 
 
-def _quota(root: Path = Path("/sys/fs/cgroup")) -> float:
-    """CPUs' worth of time per period (cgroup v2, then v1), infinite without a limit."""
+def core_of(worker: int) -> int:
+    """The core of a pinned worker: as the cores of this process come, around and around."""
+    cores = sorted(os.sched_getaffinity(0))
+    return cores[worker % len(cores)]
+
+
+def _quota(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> float:
+    """CPUs' worth of time per period (cgroup v2, or v1), infinite without a limit.
+
+    A process gets no more than its own cgroup and each of those around it grants. In a container
+    the outermost that can be seen is its own.
+    """
+    groups = {root, root / "cpu"}
+    with suppress(OSError):
+        for line in own.read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if controllers == "" or "cpu" in controllers.split(","):
+                top = root / "cpu" if controllers else root
+                group = top / path.lstrip("/")
+                while group != top:
+                    groups.add(group)
+                    group = group.parent
+    return min(map(_quota_of, groups))
+
+
+def _quota_of(group: Path) -> float:
     try:
-        quota, period = (root / "cpu.max").read_text().split()[:2]
+        quota, period = (group / "cpu.max").read_text().split()[:2]
     except (OSError, ValueError):
         try:
-            quota = (root / "cpu/cpu.cfs_quota_us").read_text().strip()
-            period = (root / "cpu/cpu.cfs_period_us").read_text().strip()
+            quota = (group / "cpu.cfs_quota_us").read_text().strip()
+            period = (group / "cpu.cfs_period_us").read_text().strip()
         except OSError:
             return math.inf
     return math.inf if quota in ("max", "-1") else int(quota) / int(period)

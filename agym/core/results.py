@@ -13,7 +13,8 @@ class ResetResult(NamedTuple, Generic[Observations]):
 
     Attributes:
         observations: One per environment: stacked arrays of shape ``(n, *shape)`` in the
-            space's dtype (nested as the space is nested), or a list with ``output="list"``.
+            space's dtype (nested as the space is nested), a list with ``output="list"``, or
+            tensors or JAX's arrays likewise.
         infos: A list of one dict per environment.
     """
 
@@ -30,7 +31,8 @@ class StepResult(NamedTuple, Generic[Observations]):
         terminated: ``bool[n]``, or a list of bools.
         truncated: ``bool[n]``, or a list of bools.
         infos: A list of one dict per environment. Under ``autoreset="same_step"`` the dict of
-            an environment that finished holds ``final_obs`` and ``final_info``.
+            an environment that finished holds ``final_obs``, as the environment gave it, and
+            ``final_info``.
     """
 
     observations: Observations

@@ -57,6 +57,7 @@ class Placement:
         blocking: The caller's thread runs no event loop while it waits.
         watched: Tell which environment runs, for who finds out that it did not come back.
         logged: Tell how each episode begins.
+        pin: Keep each worker process on a core of its own.
     """
 
     factories: Sequence[Factory]
@@ -67,6 +68,7 @@ class Placement:
     blocking: bool = True
     watched: bool = False
     logged: bool = False
+    pin: bool = False
 
     def ranges(self, workers: int) -> list[range]:
         """Deal the environments to workers in contiguous ranges, as evenly as can be."""
@@ -187,6 +189,9 @@ class Executor(ABC):
     def running(self, worker: int) -> int | None:
         """The environment of a worker that runs at this moment, if that can be told."""
         return None
+
+    # Whether workers are processes, which can be kept on a core.
+    pinnable: ClassVar[bool] = False
 
     # Whether another worker can be made beside one, which takes its environments over.
     recyclable: ClassVar[bool] = False

@@ -7,6 +7,7 @@ import socket
 from dataclasses import dataclass
 
 from agym.core.arena import Arena
+from agym.core.machine import core_of
 from agym.core.operations import OPEN, Operation
 from agym.core.slots import Extension, SlotTable
 from agym.executors.base import Placement
@@ -80,7 +81,7 @@ def pack_make(placement: Placement, ids: range, number: int) -> tuple[Operation,
     return make, pack_by_value(make)
 
 
-def start_link(make: Operation, message: list[Buffer], worker: int, start_method: str) -> Link:
+def start_link(make: Operation, message: list[Buffer], worker: int, placement: Placement) -> Link:
     """Start a worker, and have it make its environments."""
     ids = range(make.start, make.stop)
     ours, theirs = socket.socketpair()
@@ -88,9 +89,9 @@ def start_link(make: Operation, message: list[Buffer], worker: int, start_method
     try:
         process = WorkerProcess(
             work,
-            (theirs, len(ids), os.getpid() + worker),
+            (theirs, len(ids), os.getpid() + worker, core_of(worker) if placement.pin else None),
             name=f"agym-{worker}",
-            start_method=start_method,
+            start_method=placement.start_method,
         )
         process.start()
     except BaseException:

@@ -47,6 +47,7 @@ class ProcessExecutor(Executor):
     shared = True
     replaceable = True
     recyclable = True
+    pinnable = True
 
     def __init__(self, placement: Placement) -> None:
         """Remember what to make."""
@@ -83,7 +84,7 @@ class ProcessExecutor(Executor):
         # What cannot be packed is refused before anything has started.
         makes = [pack_make(self.placement, ids, OPEN) for ids in self.ranges]
         for worker, (make, message) in enumerate(makes):
-            link = start_link(make, message, worker, self.placement.start_method)
+            link = start_link(make, message, worker, self.placement)
             self._links.append(link)
             self._ends.register(link.process.ended, select.POLLIN)
         self._survey()
@@ -125,7 +126,7 @@ class ProcessExecutor(Executor):
 
     def _another(self, worker: int, number: int) -> Link:
         make, message = pack_make(self.placement, self.ranges[worker], number)
-        link = start_link(make, message, worker, self.placement.start_method)
+        link = start_link(make, message, worker, self.placement)
         self._ends.register(link.process.ended, select.POLLIN)
         if self._table is not None:
             link.attach(self._table)

@@ -38,17 +38,14 @@ try:
 except ImportError:  # on Windows
     uvloop = None  # type: ignore[assignment]
 
-# One core per worker: the native thread pools of what environments import stay out of the way.
-THREAD_CAPS = dict.fromkeys(
-    (
-        "OMP_NUM_THREADS",
-        "OPENBLAS_NUM_THREADS",
-        "MKL_NUM_THREADS",
-        "VECLIB_MAXIMUM_THREADS",
-        "NUMEXPR_NUM_THREADS",
-        "NUMBA_NUM_THREADS",
-    ),
-    "1",
+# What native thread pools go by: NumPy's, torch's and what else environments import.
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "NUMBA_NUM_THREADS",
 )
 
 _starting = threading.Lock()
@@ -158,8 +155,32 @@ class _Preparation:
 
     def __reduce__(self) -> tuple[Any, ...]:
         source = inspect.getsource(sys.modules[arm.__module__])
-        code = f"{source}\nos.environ.update({THREAD_CAPS!r})\narm(theirs)\n"
+        # The caller's settings, since a fork server has those of its own beginning.
+        code = f"{source}\nos.environ.update({thread_caps()!r})\narm(theirs)\n"
         return exec, (code, {"theirs": self._theirs})
+
+
+def thread_caps() -> dict[str, str]:
+    """Variables by which a worker's thread pools keep to its one core.
+
+    What somebody has set, for this process and so for its children, stays as it is; the first
+    variable is the general one, by which the others go.
+    """
+    general = os.environ.get(THREAD_VARIABLES[0]) or "1"
+    others = general.partition(",")[0]  # OpenMP's may be a list, of what is nested
+    rest = {name: os.environ.get(name) or others for name in THREAD_VARIABLES[1:]}
+    return {THREAD_VARIABLES[0]: general, **rest}
+
+
+def cap_threads() -> None:
+    """Keep this worker's thread pools to one core, as far as their libraries are not loaded yet.
+
+    After a fork they may be. Torch can be told then; others keep the pools that they had.
+    """
+    os.environ.update(thread_caps())
+    set_threads = getattr(sys.modules.get("torch"), "set_num_threads", None)
+    if set_threads is not None and os.environ["OMP_NUM_THREADS"] == "1":
+        set_threads(1)
 
 
 @contextlib.contextmanager

@@ -23,13 +23,13 @@ from agym.executors.base import closed, open_host
 from agym.executors.channel import Channel
 from agym.executors.loop_worker import LoopWorker
 from agym.executors.mailbox import RUNNING, mailbox_fields
-from agym.executors.supervisor import THREAD_CAPS, ignore_interrupts
+from agym.executors.supervisor import cap_threads, ignore_interrupts
 
 # What a step of a coroutine environment keeps until it ends, roughly.
 OBJECTS_OF_A_STEP = 20
 
 
-async def work(end: socket.socket, count: int, position: int) -> None:
+async def work(end: socket.socket, count: int, position: int, core: int | None) -> None:
     """Be a worker: the coroutine that its process runs.
 
     Args:
@@ -37,9 +37,12 @@ async def work(end: socket.socket, count: int, position: int) -> None:
         count: Its number of environments.
         position: Its place among the workers, for a core of its own. Runners count from
             different numbers, so that they do not all begin with the same core.
+        core: The core to stay on, with all threads to come; ``None`` to leave that to the system.
     """
     ignore_interrupts()  # Ctrl-C is the caller's to handle
-    os.environ.update(THREAD_CAPS)  # also after a fork, for what is imported from here on
+    cap_threads()
+    if core is not None:
+        os.sched_setaffinity(0, {core})
     channel = Channel(end)
     try:
         fields = mailbox_fields(count)

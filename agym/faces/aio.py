@@ -19,7 +19,8 @@ from agym.core.ticket import Ticket
 from agym.core.type_variables import Action, Actions, Observation, Observations
 from agym.errors import AgymError, NothingSentError
 from agym.executors.base import Executor
-from agym.faces.base import Face, Output
+from agym.faces.base import Face
+from agym.faces.output import Output
 from agym.faces.waiting import AsyncWaiter
 
 T = TypeVar("T")
@@ -145,8 +146,8 @@ class AsyncEnvs(Face[Observations, Actions]):
         out: Any = None,
     ) -> Pending[ResetResult[Observations]]:
         """Reset every environment, or some of them; see :meth:`agym.Envs.reset`."""
-        ticket = self._begin_reset(seed, options, env_ids, out)
-        return self._pending(ticket, self._reset_result)
+        ticket = self._begin_reset(seed, options, env_ids, self._form.check_out(out))
+        return self._pending(ticket, self._form.reset)
 
     def step(
         self, actions: Actions, *, env_ids: Sequence[int] | None = None, out: Any = None
@@ -158,8 +159,9 @@ class AsyncEnvs(Face[Observations, Actions]):
             BusyError: At once: an environment's last step is still in flight.
             ResetNeededError: At once: an environment was not reset, or raised.
         """
-        ticket = self._engine.step(actions, self._global(env_ids), out)
-        return self._pending(ticket, self._step_result)
+        ids = self._global(env_ids)
+        ticket = self._engine.step(actions, ids, self._form.check_out(out))
+        return self._pending(ticket, self._form.step)
 
     def send(self, actions: Actions, env_ids: Sequence[int] | None = None) -> None:
         """Begin a step of every environment, or some of them; see :meth:`agym.Envs.send`."""
@@ -314,12 +316,12 @@ class AsyncEnvHandle(Generic[Observation, Action]):
         return self._envs._pending(ticket, itemgetter(0))
 
     def _one_reset(self, result: ResetResult) -> tuple[Observation, dict[str, Any]]:
-        return self._envs._layout.rows(result.observations, 1)[0], result.infos[0]
+        return self._envs._form.observation(result.observations), result.infos[0]
 
     def _one_step(
         self, result: StepResult
     ) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        observation = self._envs._layout.rows(result.observations, 1)[0]
+        observation = self._envs._form.observation(result.observations)
         reward, terminated, truncated = (column.tolist()[0] for column in result[1:4])
         return observation, reward, terminated, truncated, result.infos[0]
 

@@ -6,44 +6,24 @@ import copy
 import warnings
 from collections.abc import Sequence
 from itertools import islice
-from typing import Any, Generic, Literal, Self, overload
+from typing import Any, Generic, Self, overload
 
 import numpy as np
-from gymnasium import Space, spaces
+from gymnasium import Space
 from gymnasium.envs.registration import EnvSpec
-from gymnasium.vector.utils import batch_space
 
 from agym.core.arguments import check_count, parse_env_ids, take_mask
 from agym.core.attributes import Marker
 from agym.core.engine import Engine
 from agym.core.out import RolloutBuffer
 from agym.core.ready import Ready
-from agym.core.results import Batch, ResetResult, StepResult
+from agym.core.results import Batch
 from agym.core.stats import Stats
 from agym.core.ticket import Ticket
 from agym.core.type_variables import Actions, Observations
 from agym.errors import UsageError
 from agym.executors.base import Executor
-
-Output = Literal["list", "array"]
-
-
-def check_output(output: str) -> None:
-    """Check the form of results.
-
-    Raises:
-        UsageError: There is no such form.
-    """
-    if output not in ("list", "array"):
-        raise UsageError(f"output={output!r} is unknown: take 'list' or 'array'")
-
-
-class ListSpace(spaces.Tuple):  # type: ignore[type-arg] # no generic class before Gymnasium 1.4
-    """A space per environment; samples are lists, as agymc's were."""
-
-    def sample(self, *args: Any, **kwargs: Any) -> Any:
-        """One sample per environment."""
-        return list(super().sample(*args, **kwargs))
+from agym.faces.output import Output, make_form
 
 
 class Face(Generic[Observations, Actions]):
@@ -51,11 +31,11 @@ class Face(Generic[Observations, Actions]):
 
     Attributes:
         num_envs: Number of environments.
-        output: ``"list"`` or ``"array"``.
+        output: ``"list"``, ``"array"``, ``"torch"`` or ``"jax"``.
         single_observation_space: Space of one observation.
         single_action_space: Space of one action.
         observation_space: Space of a batch: Gymnasium's batched space, or with lists a
-            :class:`ListSpace`.
+            :class:`~agym.faces.output.ListSpace`.
         action_space: Likewise; its ``sample()`` is what ``step`` takes.
         metadata: The environments' metadata, with ``autoreset_mode``.
         spec: Their ``EnvSpec``, ``None`` if they have none.
@@ -75,6 +55,7 @@ class Face(Generic[Observations, Actions]):
         """Join engine and executor; :func:`agym.make` does this."""
         self.num_envs = engine.num_envs
         self.output = output
+        self._form = make_form(output)
         self._engine = engine
         self._executor = executor
         self._notices = engine.notices
@@ -85,11 +66,10 @@ class Face(Generic[Observations, Actions]):
     def _describe(self) -> None:
         """Tell what the environments are like, once they are made."""
         description = self._engine.description
-        self._layout = self._engine.table.observation
+        self._form.attach(self._engine.table)
         self.single_observation_space = description.observation_space
         self.single_action_space = description.action_space
-        self.observation_space = self._batch(description.observation_space)
-        self.action_space = self._batch(description.action_space)
+        self._describe_batch()
         self.metadata = {
             **description.metadata,
             "autoreset_mode": self._executor.placement.autoreset,
@@ -97,39 +77,14 @@ class Face(Generic[Observations, Actions]):
         self.spec = description.spec
         self.render_mode = description.render_mode
 
-    def _batch(self, space: Space[Any]) -> Space[Any]:
-        if self.output == "list":
-            return ListSpace([space] * self.num_envs)
-        batched: Space[Any] = batch_space(space, self.num_envs)
-        return batched
-
-    def _step_result(self, result: StepResult) -> StepResult[Observations]:
-        if self.output == "array":
-            return result
-        observations, rewards, terminated, truncated, infos = result
-        rows: Any = self._layout.rows(observations, len(infos))
-        return StepResult(
-            rows,
-            rewards.tolist(),
-            terminated.tolist(),
-            truncated.tolist(),
-            infos,
-        )
-
-    def _reset_result(self, result: ResetResult) -> ResetResult[Observations]:
-        if self.output == "array":
-            return result
-        observations, infos = result
-        rows: Any = self._layout.rows(observations, len(infos))
-        return ResetResult(rows, infos)
+    def _describe_batch(self) -> None:
+        self.observation_space = self._form.space(self.single_observation_space, self.num_envs)
+        self.action_space = self._form.space(self.single_action_space, self.num_envs)
 
     def _batch_result(self, batch: Batch) -> Batch[Observations]:
-        env_ids = batch.env_ids
         if self._ids is not None:
-            env_ids = np.searchsorted(self._ids, env_ids)
-        if self.output == "array":
-            return batch._replace(env_ids=env_ids)
-        return Batch(env_ids.tolist(), *self._step_result(StepResult(*batch[1:])))
+            batch = batch._replace(env_ids=np.searchsorted(self._ids, batch.env_ids))
+        return self._form.batch(batch)
 
     @overload
     def _global(self, env_ids: None) -> Sequence[int] | None: ...
@@ -137,6 +92,9 @@ class Face(Generic[Observations, Actions]):
     def _global(self, env_ids: Sequence[int]) -> Sequence[int]: ...
     def _global(self, env_ids: Sequence[int] | None) -> Sequence[int] | None:
         """Ids of the engine's for those of a group."""
+        tolist = getattr(env_ids, "tolist", None)
+        if tolist is not None:  # of a tensor it takes long to get one number after the other
+            env_ids = tolist()
         if self._ids is None:
             return env_ids
         local = parse_env_ids(env_ids, self.num_envs)
@@ -232,8 +190,7 @@ class Face(Generic[Observations, Actions]):
         group.num_envs = len(ids)
         group._ids = ids
         group._ready = Ready()
-        group.observation_space = group._batch(self.single_observation_space)
-        group.action_space = group._batch(self.single_action_space)
+        group._describe_batch()
         return group
 
     def _attributes(self, name: str, values: list[Any]) -> list[Any]:

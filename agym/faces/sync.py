@@ -21,7 +21,8 @@ from agym.core.ticket import Ticket
 from agym.core.type_variables import Action, Actions, Observation, Observations
 from agym.errors import AgymError, ClosedError, UsageError
 from agym.executors.base import Executor
-from agym.faces.base import Face, Output
+from agym.faces.base import Face
+from agym.faces.output import Output
 from agym.faces.waiting import SyncWaiter
 
 # Threads that ``parallel`` may use at once.
@@ -108,7 +109,8 @@ class Envs(Face[Observations, Actions]):
             EnvError: An environment raised.
             WorkerDied: A worker ended.
         """
-        return self._reset_result(self._do(self._begin_reset, seed, options, env_ids, out))
+        out = self._form.check_out(out)
+        return self._form.reset(self._do(self._begin_reset, seed, options, env_ids, out))
 
     def step(
         self, actions: Actions, *, env_ids: Sequence[int] | None = None, out: Any = None
@@ -130,8 +132,8 @@ class Envs(Face[Observations, Actions]):
             StepTimeout: The deadline passed.
             WorkerDied: A worker ended.
         """
-        ids = self._global(env_ids)
-        return self._step_result(self._do(self._engine.step, actions, ids, out))
+        ids, out = self._global(env_ids), self._form.check_out(out)
+        return self._form.step(self._do(self._engine.step, actions, ids, out))
 
     def send(self, actions: Actions, env_ids: Sequence[int] | None = None) -> None:
         """Begin a step of every environment, or some of them; :meth:`recv` gives the results.
@@ -339,6 +341,9 @@ class Broadcast:
 class EnvHandle(Generic[Observation, Action]):
     """One environment of many, with Gymnasium's API of a single one.
 
+    With ``output="torch"`` or ``"jax"`` its observations are tensors too; its rewards and flags are
+    always numbers.
+
     The types of one observation and one action cannot be told from those of a batch, so name them:
     ``env: agym.EnvHandle[np.ndarray, int] = envs[0]``.
     """
@@ -359,13 +364,13 @@ class EnvHandle(Generic[Observation, Action]):
         ids = envs._global([self.index])
         reset = partial(envs._engine.reset, about=tuple(ids))
         observations, infos = envs._do(reset, seeds, options, ids)
-        return envs._layout.rows(observations, 1)[0], infos[0]
+        return envs._form.observation(observations), infos[0]
 
     def step(self, action: Action) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Step it; gives ``observation, reward, terminated, truncated, info``."""
         envs = self._envs
         result = envs._do(envs._engine.step, [action], envs._global([self.index]))
-        observation = envs._layout.rows(result.observations, 1)[0]
+        observation = envs._form.observation(result.observations)
         reward, terminated, truncated = (column.tolist()[0] for column in result[1:4])
         return observation, reward, terminated, truncated, result.infos[0]
 

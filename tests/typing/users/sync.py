@@ -74,6 +74,8 @@ def handles(envs: agym.Envs[Floats, Ints]) -> None:
 def without_types(envs: agym.Envs, env: agym.EnvHandle, batch: agym.Batch) -> None:
     """Plain names are complete annotations: everything in a batch is ``Any``."""
     assert_type(agym.make("CartPole-v1"), agym.Envs[Any, Any])
+    assert_type(agym.make("CartPole-v1", output="torch"), agym.Envs[Any, Any])
+    assert_type(agym.make("CartPole-v1", output="jax"), agym.Envs[Any, Any])
     assert_type(envs.reset(), agym.ResetResult[Any])
     assert_type(envs.step([0, 1]).observations, Any)
     assert_type(env.reset(), tuple[Any, dict[str, Any]])
