@@ -141,7 +141,7 @@ def test_a_view_is_a_tensor_over_the_table(place: dict[str, Any]) -> None:
     with agym.make(Nested, 3, output="torch", copy=False, **place) as envs:
         envs.reset(seed=0)
         result = envs.step(envs.action_space.sample())
-        planes = envs._engine.table.planes
+        planes = envs._engine.table.planes.values()
         table = {
             array.ctypes.data
             for plane in planes
