@@ -13,8 +13,6 @@ def as_array(value: Any) -> Any:
     Torch gives no array of a tensor that is on a GPU or has a gradient. Here only its values
     count, so they are fetched.
     """
-    if type(value) is np.ndarray:
+    if type(value) is np.ndarray or not hasattr(value, "__dlpack__"):
         return value
-    if hasattr(value, "detach") and hasattr(value, "cpu"):
-        value = value.detach().cpu()
-    return np.asarray(value) if hasattr(value, "__dlpack__") else value
+    return value.numpy(force=True) if hasattr(value, "detach") else np.asarray(value)
