@@ -155,6 +155,10 @@ class CoroutineHost(Host):
                             extras = await running
                     if task is not self._tasks.get(i):
                         return  # it was given up
+                    new = self._writer.take_new()
+                    if new:
+                        extras = extras or Extras()
+                        extras.schemas = new
                     self._tell(operation, self.first + i, extras)
                 else:
                     self._idle[i] = idle = task.get_loop().create_future()
@@ -221,16 +225,20 @@ class CoroutineHost(Host):
         self._arrange(i, result)
         return extras
 
-    async def _finish_and_reset(self, i: int, plane: int, result: Any) -> Extras:
+    async def _finish_and_reset(self, i: int, plane: int, result: Any) -> Extras | None:
         """Same-step autoreset: keep apart what the episode ended with."""
         slot = self.first + i
         final_observation, final_info = own(result[0]), own_info(result[4])
         observation, info = await self._begin_again(i)
-        extras = self._store(i, plane, (observation, *result[1:4], info)) or Extras()
+        extras = self._store(i, plane, (observation, *result[1:4], info))
         row = self._rows.plane(plane, slot, slot + 1)
         final_objects = self._rows.write(row.final, [final_observation], slot)
+        told = self._writer.put(row.final_infos, slot, final_info)
+        if told and not final_objects:
+            return extras
+        extras = extras or Extras()
         extras.final_objects.update(final_objects or {})
-        if final_info:
+        if not told:
             extras.final_infos[slot] = final_info
         return extras
 
@@ -242,9 +250,10 @@ class CoroutineHost(Host):
         *row, info = result
         objects = self._rows.store(plane, slot, *row)
         start = self._starts.pop(i, None)
-        if not info and objects is None and start is None:
+        told = self._writer.put(self._rows.plane(plane, slot, slot + 1).infos, slot, info)
+        if told and objects is None and start is None:
             return None
-        infos = {slot: own_info(info)} if info else {}
+        infos = {} if told else {slot: own_info(info)}
         starts = {} if start is None else {slot: start}
         return Extras(infos=infos, objects=objects or {}, starts=starts)
 

@@ -41,7 +41,7 @@ from agym.core.operations import (
 )
 from agym.core.owning import own_info
 from agym.core.revival import note_start, restore_start, same_observation
-from agym.core.slots import Array
+from agym.core.slots import Array, Plane
 
 Step = tuple[Any, Any, Any, Any, dict[str, Any]]
 
@@ -81,6 +81,8 @@ class EnvHost(Host):
         self._begun = [0] * len(factories)
         # Planes in which a flag of ours may be set, or one of the host's before us.
         self._flagged = [True] * PLANES
+        # Likewise planes in which an info of ours may stand.
+        self._informed = [True] * PLANES
         self._extras: Extras | None = None
         self._retired: set[int] = set()
         # How the latest episodes began, where these are logged.
@@ -210,10 +212,13 @@ class EnvHost(Host):
                 rows.terminated[:] = terminated
                 rows.truncated[:] = truncated
                 self._flagged[plane] = done or stop - start < len(self._steps)
-        if any(infos):
-            for slot, info in enumerate(infos, start):
-                if info:
-                    self._extra.infos[slot] = own_info(info)
+            informs = any(infos)
+            if informs or self._informed[plane]:
+                self._informed[plane] = True
+                for slot, info in enumerate(infos, start):
+                    if not self._writer.put(rows.infos, slot, info):
+                        self._extra.infos[slot] = own_info(info)
+                self._informed[plane] = informs or stop - start < len(self._steps)
         if done:
             for slot, result in enumerate(results, start):
                 if result[2] or result[3]:
@@ -262,15 +267,17 @@ class EnvHost(Host):
                 row = self._rows.plane(plane, slot, slot + 1)
                 with self._guard:
                     objects = self._rows.write(row.final, [result[0]], slot)
+                    told = self._writer.put(row.final_infos, slot, result[4])
                 if objects:
                     self._extra.final_objects.update(objects)
                 # Without anything to tell no message is sent, which takes longer than the step.
-                if self._extras is not None and self._extras.infos.pop(slot, {}):
-                    self._extras.final_infos[slot] = own_info(result[4])
+                if not told:
+                    self._extra.infos.pop(slot, None)
+                    self._extra.final_infos[slot] = own_info(result[4])
                 self._mark(slot)
                 beginning = self._begin_again(i)
                 self._mark(None)
-                self._reset_row(slot, row.observations, *beginning)
+                self._reset_row(slot, plane, row, *beginning)
         except self._catch as error:
             self._fail(error, slot, "reset")
 
@@ -303,19 +310,20 @@ class EnvHost(Host):
         options = copy.deepcopy(as_keywords(operation.shared, slot))
         beginning = self._begin(i, seed=seed, **options)
         row = self._rows.plane(operation.plane, slot, slot + 1)
-        self._reset_row(slot, row.observations, *beginning)
+        self._reset_row(slot, operation.plane, row, *beginning)
         with self._guard:
             row.rewards[:] = 0.0
             row.terminated[:] = False
             row.truncated[:] = False
 
     def _reset_row(
-        self, slot: int, blocks: list[Array], observation: Any, info: dict[str, Any]
+        self, slot: int, plane: int, row: Plane, observation: Any, info: dict[str, Any]
     ) -> None:
         with self._guard:
-            self._write(blocks, [observation], slot)
-        if info:
-            self._extra.infos[slot] = own_info(info)
+            self._write(row.observations, [observation], slot)
+            self._informed[plane] = True
+            if not self._writer.put(row.infos, slot, info):
+                self._extra.infos[slot] = own_info(info)
 
     def _begin(self, i: int, **arguments: Any) -> tuple[Any, dict[str, Any]]:
         env = self._envs[i]
@@ -446,6 +454,9 @@ class EnvHost(Host):
         return self._extras
 
     def _take_extras(self) -> Extras | None:
+        new = self._writer.take_new()
+        if new:
+            self._extra.schemas = new
         extras, self._extras = self._extras, None
         return extras
 

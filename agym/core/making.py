@@ -13,6 +13,7 @@ from gymnasium.vector import AutoresetMode
 from agym.core.async_env import AnySpace
 from agym.core.autoreset import at_end
 from agym.core.gauges import Meter
+from agym.core.info_table import InfoWriter
 from agym.core.layout import Layout
 from agym.core.operations import Description, Failure, Revival
 from agym.core.rows import Rows
@@ -126,6 +127,7 @@ class Host:
         self._layout = table.observation
         self._meter = Meter(table.gauges, self.first)
         self._rows = Rows(table, self.first, self.stop)
+        self._writer = InfoWriter()
 
     def _failure(
         self, error: BaseException, slot: int, operation: str, step: int, action: Any

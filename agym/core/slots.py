@@ -10,6 +10,8 @@ steps that were sent wait in the fourth until they are received::
     planes[1]   (final       [leaf][n, ...]  only with same-step autoreset)   host writes
     planes[2]
     planes[3]
+
+Infos that are numbers have room in each plane too (``core/info_table.py``).
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import numpy as np
 
 from agym.core.arena import Arena, Field
 from agym.core.gauges import Gauges, gauge_fields
+from agym.core.info_table import InfoArea, info_fields
 from agym.core.layout import Layout
 from agym.core.operations import PLANES
 
@@ -28,9 +31,21 @@ Array = np.ndarray[Any, Any]
 
 
 class Plane:
-    """One set of results; each attribute is an array or a list of arrays, a row per slot."""
+    """One set of results; each attribute is an array or a list of arrays, a row per slot.
 
-    __slots__ = ("final", "observations", "rewards", "terminated", "truncated")
+    Infos have an area, and those of finished episodes another one; rows of either are found by
+    slot, also in what :meth:`rows` gives.
+    """
+
+    __slots__ = (
+        "final",
+        "final_infos",
+        "infos",
+        "observations",
+        "rewards",
+        "terminated",
+        "truncated",
+    )
 
     def __init__(
         self,
@@ -39,12 +54,16 @@ class Plane:
         rewards: Array,
         terminated: Array,
         truncated: Array,
+        infos: InfoArea,
+        final_infos: InfoArea,
     ) -> None:
         self.observations = observations
         self.final = final
         self.rewards = rewards
         self.terminated = terminated
         self.truncated = truncated
+        self.infos = infos
+        self.final_infos = final_infos
 
     def rows(self, start: int, stop: int) -> Plane:
         """Views of the rows ``start:stop``."""
@@ -54,6 +73,8 @@ class Plane:
             self.rewards[start:stop],
             self.terminated[start:stop],
             self.truncated[start:stop],
+            self.infos,
+            self.final_infos,
         )
 
 
@@ -109,6 +130,8 @@ class SlotTable:
                 arrays[f"{p}.rewards"],
                 arrays[f"{p}.terminated"],
                 arrays[f"{p}.truncated"],
+                InfoArea(arrays[f"{p}.infos.words"], arrays[f"{p}.infos.memory"]),
+                InfoArea(arrays[f"{p}.final_infos.words"], arrays[f"{p}.final_infos.memory"]),
             )
             for p in range(PLANES)
         ]
@@ -132,6 +155,9 @@ class SlotTable:
                 if self.final:
                     fields[f"{p}.final{i}"] = field(self.observation, i)
         fields.update(gauge_fields(n))
+        for p in range(PLANES):  # last, since most of it is never touched
+            fields.update(info_fields(f"{p}.infos", n))
+            fields.update(info_fields(f"{p}.final_infos", n if self.final else 1))
         return fields
 
     def nest(self, arrays: list[Array], objects: Sequence[list[Any]]) -> Any:
