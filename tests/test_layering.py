@@ -25,6 +25,7 @@ LAYERS = [
         "core.marking",
         "core.owning",
         "core.deadline",
+        "core.info_policy",
         "core.info_schema",
     ],
     ["core.layout", "core.arguments", "core.arena", "core.operations"],

@@ -23,7 +23,8 @@ from agym.core.affliction import Affliction
 from agym.core.attributes import assign, look_up, peek
 from agym.core.autoreset import AtEnd
 from agym.core.gauges import clock
-from agym.core.making import Factory, Host
+from agym.core.info_policy import InfoPolicy
+from agym.core.making import TELL_ALL, Factory, Host
 from agym.core.marking import Marker, marked
 from agym.core.once import as_keywords, lasting
 from agym.core.operations import NAMES, Extras, Failure, Operation, Revival, Start
@@ -49,6 +50,7 @@ class CoroutineHost(Host):
         *,
         log: bool = False,
         marker: Marker | None = None,
+        infos: InfoPolicy = TELL_ALL,
     ) -> None:
         """Remember what to make.
 
@@ -61,9 +63,10 @@ class CoroutineHost(Host):
             fatal: What ends the loop if an environment raises it; by default all is its failure.
             log: Tell how each episode begins.
             marker: Its first entry is kept at the id of the environment that runs, plus one.
+            infos: What to tell of infos.
         """
         self._marker = marker
-        super().__init__(factories, first, autoreset, catch=BaseException, log=log)
+        super().__init__(factories, first, autoreset, catch=BaseException, log=log, infos=infos)
         self._tell = tell
         self._concurrency = max_concurrency
         self._limit: asyncio.Semaphore | None = None
@@ -217,6 +220,8 @@ class CoroutineHost(Host):
         result = cut or await self._envs[i].step(action)
         self._meter.timed(self.first + i, clock() - begun)
         self._steps[i] += 1
+        if self._filter.active:
+            result = self._select(i, result)
         if not (result[2] or result[3]):
             return self._store(i, plane, result)
         if self._at_end is AtEnd.RESET_NOW:
@@ -224,6 +229,16 @@ class CoroutineHost(Host):
         extras = self._store(i, plane, result)
         self._arrange(i, result)
         return extras
+
+    def _select(self, i: int, result: Any) -> Any:
+        """Choose what is told of the info of a step."""
+        observation, reward, terminated, truncated, info = result
+        if terminated or truncated:
+            info = self._filter.ended(i, info or {}, reward, self._steps[i])
+        else:
+            (info,) = self._filter.running([info])
+        self._filter.add(i, [reward])
+        return observation, reward, terminated, truncated, info
 
     async def _finish_and_reset(self, i: int, plane: int, result: Any) -> Extras | None:
         """Same-step autoreset: keep apart what the episode ended with."""
@@ -271,6 +286,9 @@ class CoroutineHost(Host):
             self._starts[i] = note_start(env, arguments)
         observation, info = await env.reset(**arguments)
         self._resetting[i] = False
+        if self._filter.active:
+            self._filter.begin(i)
+            (info,) = self._filter.running([info])
         return observation, info
 
     async def _begin_again(self, i: int) -> tuple[Any, dict[str, Any]]:
@@ -320,6 +338,7 @@ class CoroutineHost(Host):
             if not reason:
                 return reason
         self._cut[i] = (revival.observation, 0.0, False, True, {})
+        self._filter.cut(i)
         return reason
 
     async def _close_quietly(self, env: Any) -> None:
@@ -339,9 +358,11 @@ class CoroutineHost(Host):
         reseed = self._reseeds.pop(i, None)
         try:
             observation, _ = await env.reset(**copy.deepcopy(restore_start(env, start)))
+            self._filter.begin(i)
             for action in revival.actions:
                 result = await env.step(action)
                 self._steps[i] += 1
+                self._filter.add(i, result[1:2])
                 observation = result[0]
                 if result[2] or result[3]:
                     self._arrange(i, result)

@@ -25,7 +25,8 @@ from agym.core.affliction import Affliction
 from agym.core.attributes import assign, look_up, peek
 from agym.core.autoreset import AtEnd
 from agym.core.gauges import clock
-from agym.core.making import Factory, Host
+from agym.core.info_policy import InfoPolicy
+from agym.core.making import TELL_ALL, Factory, Host
 from agym.core.marking import Marker
 from agym.core.once import as_keywords, lasting
 from agym.core.operations import (
@@ -43,7 +44,8 @@ from agym.core.owning import own_info
 from agym.core.revival import note_start, restore_start, same_observation
 from agym.core.slots import Array, Plane
 
-Step = tuple[Any, Any, Any, Any, dict[str, Any]]
+Info = dict[str, Any]
+Step = tuple[Any, Any, Any, Any, Info]
 
 
 class EnvHost(Host):
@@ -59,6 +61,7 @@ class EnvHost(Host):
         log: bool = False,
         marker: Marker | None = None,
         guard: AbstractContextManager[None] | None = None,
+        infos: InfoPolicy = TELL_ALL,
     ) -> None:
         """Remember what to make; see :class:`~agym.core.making.Host` for the rest.
 
@@ -70,8 +73,9 @@ class EnvHost(Host):
             log: Tell how each episode begins.
             marker: Its first entry is kept at the id of the environment that runs, plus one.
             guard: Held while rows of the table are written.
+            infos: What to tell of infos.
         """
-        super().__init__(factories, first, autoreset, catch, log=log)
+        super().__init__(factories, first, autoreset, catch, log=log, infos=infos)
         self._marker = marker
         self._timing = False
         self._guard = guard or nullcontext()
@@ -202,6 +206,7 @@ class EnvHost(Host):
     def _store(self, results: Sequence[Step], start: int, stop: int, plane: int) -> None:
         """Store results as whole columns, then see to the episodes that ended."""
         rows = self._rows.plane(plane, start, stop)
+        infos: Sequence[Info]
         observations, rewards, terminated, truncated, infos = zip(*results, strict=True)
         done = any(terminated) or any(truncated)
         with self._guard:
@@ -212,17 +217,37 @@ class EnvHost(Host):
                 rows.terminated[:] = terminated
                 rows.truncated[:] = truncated
                 self._flagged[plane] = done or stop - start < len(self._steps)
-            informs = any(infos)
-            if informs or self._informed[plane]:
-                self._informed[plane] = True
+        if self._filter.active:
+            infos = self._select(results, infos, start, done=done)
+        informs = any(infos)
+        if informs or self._informed[plane]:
+            self._informed[plane] = True
+            with self._guard:
                 for slot, info in enumerate(infos, start):
                     if not self._writer.put(rows.infos, slot, info):
                         self._extra.infos[slot] = own_info(info)
-                self._informed[plane] = informs or stop - start < len(self._steps)
+            self._informed[plane] = informs or stop - start < len(self._steps)
+        if self._filter.active:
+            self._filter.add(start - self.first, rewards)
         if done:
-            for slot, result in enumerate(results, start):
+            for slot, result, info in zip(count(start), results, infos):
                 if result[2] or result[3]:
-                    self._finish(slot, result, plane)
+                    self._finish(slot, result, info, plane)
+
+    def _select(
+        self, results: Sequence[Step], infos: Sequence[Info], start: int, *, done: bool
+    ) -> Sequence[Info]:
+        """Choose what is told of the infos of a step."""
+        running = self._filter.running(infos)
+        if not done:
+            return running
+        selected = [*running]
+        for k, (_, reward, terminated, truncated, info) in enumerate(results):
+            i = start - self.first + k
+            if (terminated or truncated) and type(self._steps[i]) is not partial:
+                length = self._rounds - self._begun[i]
+                selected[k] = self._filter.ended(i, info or {}, reward, length)
+        return selected
 
     def _rescue(
         self,
@@ -255,7 +280,7 @@ class EnvHost(Host):
                 except self._catch as misfit:  # not what the space holds
                     self._fail(misfit, slot, "step", actions[slot - start])
 
-    def _finish(self, slot: int, result: Step, plane: int) -> None:
+    def _finish(self, slot: int, result: Step, info: Info, plane: int) -> None:
         """An episode ended with ``result``: do now, or arrange for, what follows."""
         i = slot - self.first
         if type(self._steps[i]) is partial:
@@ -267,13 +292,13 @@ class EnvHost(Host):
                 row = self._rows.plane(plane, slot, slot + 1)
                 with self._guard:
                     objects = self._rows.write(row.final, [result[0]], slot)
-                    told = self._writer.put(row.final_infos, slot, result[4])
+                    told = self._writer.put(row.final_infos, slot, info)
                 if objects:
                     self._extra.final_objects.update(objects)
                 # Without anything to tell no message is sent, which takes longer than the step.
                 if not told:
                     self._extra.infos.pop(slot, None)
-                    self._extra.final_infos[slot] = own_info(result[4])
+                    self._extra.final_infos[slot] = own_info(info)
                 self._mark(slot)
                 beginning = self._begin_again(i)
                 self._mark(None)
@@ -337,6 +362,9 @@ class EnvHost(Host):
             self._starts[i] = self._extra.starts[self.first + i] = note_start(env, arguments)
         observation, info = env.reset(**arguments)
         self._resetting = None
+        if self._filter.active:
+            self._filter.begin(i)
+            (info,) = self._filter.running([info])
         return observation, info
 
     def _begin_again(self, i: int) -> tuple[Any, dict[str, Any]]:
@@ -406,6 +434,7 @@ class EnvHost(Host):
             if not reason:
                 return reason
         self._steps[i] = partial(self._cut_off, i, revival.observation)
+        self._filter.cut(i)
         return reason
 
     def _depart(self, i: int) -> Start:
@@ -429,6 +458,7 @@ class EnvHost(Host):
             for action in revival.actions:
                 self._begun[i] -= 1
                 result = env.step(action)
+                self._filter.add(i, result[1:2])
                 observation = result[0]
                 if result[2] or result[3]:
                     self._arrange(i, result)

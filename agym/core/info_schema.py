@@ -89,9 +89,9 @@ class Schema:
         return Schema, (self.signature,)
 
     def write(self, buffer: memoryview, at: int, info: Info) -> bool:
-        """Write an info at an offset, if it fits."""
-        values: list[Any] = []
-        if not self._level.flatten(info, values):
+        """Write an info with these outermost keys at an offset, if it fits."""
+        values = self._level.flatten(info)
+        if values is None:
             return False
         try:
             self._struct.pack_into(buffer, at, *values)
@@ -191,23 +191,28 @@ class _Level:
             (i, _Level(entry[2], fields)) for i, entry in enumerate(signature) if entry[1] == "dict"
         ]
 
-    def flatten(self, info: Info, values: list[Any]) -> bool:
-        """Add what is in a dict, if it is as it should be."""
+    def flatten(self, info: Info) -> list[Any] | None:
+        """List what is in a dict with the right keys, ``None`` if it is not as it should be."""
         mine = [*info.values()]
-        if [*map(type, mine)] != self._types or (*info,) != self._keys:
-            return False
+        if [*map(type, mine)] != self._types:
+            return None
         for i, dtype, shape in self._arrays:
             array = mine[i]
-            if array.shape != shape or array.dtype != dtype:
-                return False
+            if (array.dtype is not dtype and array.dtype != dtype) or array.shape != shape:
+                return None
             mine[i] = array.tobytes()
         for i in self._raw:
             mine[i] = mine[i].tobytes()
         if not self._nested:
-            values += mine
-            return True
-        values += [mine[i] for i in self._plain]
-        return all(level.flatten(mine[i], values) for i, level in self._nested)
+            return mine
+        values = [mine[i] for i in self._plain]
+        for i, level in self._nested:
+            inner = mine[i]
+            more = level.flatten(inner) if (*inner,) == level._keys else None
+            if more is None:
+                return None
+            values += more
+        return values
 
     def build(self, values: Iterator[list[Any]], count: int) -> list[Info]:
         """Build dicts from columns of values."""
