@@ -108,7 +108,8 @@ def identical(a: Any, b: Any) -> bool:
 def messages(envs: Any) -> Iterator[list[Any]]:
     """List the extras of outcomes that come meanwhile: in a worker, each is a message."""
     executor = envs._executor
-    poll, seen = executor.poll, []
+    poll = executor.poll
+    seen: list[Any] = []
 
     def spy() -> Any:
         outcomes = poll()

@@ -15,8 +15,9 @@ import agym
 
 from .coroutine_envs import AsyncTally
 from .envs import Tally
+from .faces import opened
 from .faulty import Exits, Raises
-from .players import APART, FORKED, SERIAL, Place, each_mode
+from .players import APART, FORKED, SERIAL, Place, each_face, each_mode
 from .same import same
 from .telling import Info, Telling, messages
 
@@ -40,20 +41,22 @@ LONG = 9
 class Rewarding(Tally):
     """Rewards of a kind that do not add up exactly; episodes of different lengths."""
 
-    def __init__(self, kind: str = "float", tells: bool = True) -> None:
+    def __init__(self, kind: str = "float") -> None:
         super().__init__()
         self.kind = kind
-        self.tells = tells
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> Any:
         observation, info = super().reset(seed=seed, options=options)
         self.length = int(self.np_random.integers(1, 7))
-        return observation, info if self.tells else {}
+        return observation, info
 
     def step(self, action: Any) -> Any:
         observation, _, terminated, truncated, info = super().step(action)
         reward = KINDS[self.kind](self.np_random.normal() * 10)
-        return observation, reward, terminated, truncated, info if self.tells else {}
+        return observation, reward, terminated, truncated, info
+
+    def _observe(self, action: Any) -> Any:
+        return np.array([0, self.now, action], np.float64)  # another one may take its place
 
 
 def of(place: Place, make: Any) -> Any:
@@ -243,6 +246,40 @@ def test_an_episode_that_was_replayed_has_the_statistics_of_the_whole(place: Pla
         assert envs.stats().workers[0].restarts == 1
         episode = result.infos[0]["episode"]
         assert (episode["r"], episode["l"]) == (total, length)
+
+
+@each_mode
+def test_statistics_and_infos_stay_as_they_are_when_workers_are_recycled(mode: str) -> None:
+    def play(**options: Any) -> list[list[Info]]:
+        with agym.make([Rewarding] * 4, autoreset=mode, episode_stats=True, **options) as envs:
+            rows = [envs.reset(seed=2)[1]]
+            for _ in range(600):
+                result = envs.step([1] * 4)
+                rows.append(result.infos)
+                if mode == "disabled" and any(result.terminated):
+                    over = [i for i in range(4) if result.terminated[i]]
+                    rows.append(envs.reset(env_ids=over)[1])
+            if "recycle_episodes" in options:
+                assert all(worker.restarts for worker in envs.stats().workers)
+        return [[timeless(info) for info in row] for row in rows]
+
+    recycled = play(recycle_episodes=3, **FORKED, workers=2)
+    draws = [[info.get("draw") for info in row] for row in recycled]
+    expected = play(backend="serial")
+    assert draws == [[info.get("draw") for info in row] for row in expected]
+    ends = [[info.get("final_info", info).get("episode") for info in row] for row in recycled]
+    assert ends == [
+        [info.get("final_info", info).get("episode") for info in row] for row in expected
+    ]
+    assert sum(end is not None for row in ends for end in row) > 100
+
+
+@each_face
+def test_both_faces_take_the_options(face: str) -> None:
+    with opened(face, partial(Tally, length=2), 2, infos="episode", backend="serial") as envs:
+        assert envs.reset(seed=0)[1] == [{}, {}]
+        assert envs.step([0, 0])[4] == [{}, {}]
+        assert [info["episode"]["l"] for info in envs.step([0, 0])[4]] == [2, 2]
 
 
 @pytest.mark.parametrize(
