@@ -38,6 +38,8 @@ def make(
     capsule_dir: str | os.PathLike[str] | None = None,
     recycle_episodes: int | None = None,
     recycle_rss_mb: float | None = None,
+    infos: str = "all",
+    episode_stats: bool = False,
     start_method: str = "spawn",
     max_concurrency: int | None = None,
     **env_kwargs: Any,
@@ -88,6 +90,14 @@ def make(
         recycle_episodes: Replace a worker process, at ends of episodes and without a stall, once
             one of its environments has had so many.
         recycle_rss_mb: Likewise once it takes so many megabytes of memory.
+        infos: ``"all"``; ``"episode"``, nothing but ``info["episode"]`` in the step that ends an
+            episode; or ``"none"``. What is left out is not sent either. ``fault`` and
+            ``final_obs`` are told in any case.
+        episode_stats: Tell return, length and seconds of an episode in the step that ends it:
+            ``info["episode"] == {"r": ..., "l": ..., "t": ...}``, as Gymnasium's
+            ``RecordEpisodeStatistics`` around each environment; under ``"same_step"`` in the
+            ``final_info``. An environment that tells an ``"episode"`` of its own keeps that, and
+            an episode that a fault has cut off has none. With ``infos="episode"`` it is on.
         start_method: How worker processes start: ``"spawn"``, ``"forkserver"`` or ``"fork"``.
         max_concurrency: How many coroutine environments of one loop may be busy at once.
         **env_kwargs: For the environment, as in ``gymnasium.make``.
@@ -130,6 +140,8 @@ def make_async(
     capsule_dir: str | os.PathLike[str] | None = None,
     recycle_episodes: int | None = None,
     recycle_rss_mb: float | None = None,
+    infos: str = "all",
+    episode_stats: bool = False,
     start_method: str = "spawn",
     max_concurrency: int | None = None,
     **env_kwargs: Any,

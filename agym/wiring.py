@@ -16,6 +16,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from agym.core.arguments import check_count, check_seconds
 from agym.core.autoreset import parse_mode
 from agym.core.engine import Engine
+from agym.core.info_policy import INFOS, InfoPolicy
 from agym.core.making import is_coroutine_env
 from agym.core.recovery import FaultPolicy
 from agym.core.recycling import RecyclePolicy
@@ -63,6 +64,8 @@ def wire(
     restart_window: float = 60.0,
     replay_limit: int = 10_000,
     capsule_dir: str | os.PathLike[str] | None = None,
+    infos: str = "all",
+    episode_stats: bool = False,
     **unknown: Any,
 ) -> tuple[Engine, Executor]:
     """Check the options, which are those of :func:`agym.make`; nothing is made yet.
@@ -79,6 +82,7 @@ def wire(
         raise UsageTypeError(f"unknown option {name!r}: {hint}")
     recycle = _recycle_policy(recycle_episodes, recycle_rss_mb)
     policy = _fault_policy(on_fault, max_restarts, restart_window, replay_limit, capsule_dir)
+    telling = _info_policy(infos, episode_stats)
     mode = parse_mode(autoreset)
     if workers is not None:
         workers = check_count("workers", workers)
@@ -108,7 +112,7 @@ def wire(
     if not callable(executor_class):
         raise UsageError(f"backend={backend!r} is unknown: take one of {', '.join(BACKENDS)}")
     if executor_class is NativeExecutor:
-        _check_native(env, policy)
+        _check_native(env, policy, telling)
         factories = make_vector_factories(env, num_envs, env_kwargs, workers)
     else:
         factories = make_factories(env, num_envs, env_kwargs)
@@ -116,7 +120,7 @@ def wire(
     executor = executor_class(
         Placement(
             factories, mode, workers, start_method, max_concurrency, blocking, watched,
-            policy.logged or recycle is not None, pin,
+            policy.logged or recycle is not None, pin, telling,
         )
     )  # fmt: skip
     if recycle is not None and not executor.recyclable:
@@ -157,8 +161,15 @@ def _name_of(env: Any) -> str:
     return env.__name__ if isinstance(env, type) else type(env).__name__
 
 
-def _check_native(env: Any, policy: FaultPolicy) -> None:
+def _check_native(env: Any, policy: FaultPolicy, telling: InfoPolicy) -> None:
     """Refuse what is about single environments, or about another in the place of this one."""
+    if telling.counts:
+        option = "episode_stats" if telling.episode_stats else "infos='episode'"
+        raise UsageError(
+            f"{option} follows single environments, and those of backend='native' are one program:"
+            " put gymnasium.wrappers.vector.RecordEpisodeStatistics over make_vec, or VecMonitor"
+            " over agym.sb3, or take backend='process'"
+        )
     if policy.logged:
         option = "capsule_dir" if policy.on_fault != "replay" else "on_fault='replay'"
         raise UsageError(
@@ -203,6 +214,16 @@ def _fault_policy(
         if Path(capsule_dir).exists() and not Path(capsule_dir).is_dir():
             raise UsageError(f"capsule_dir={capsule_dir!r} is no folder")
     return FaultPolicy(on_fault, max_restarts, restart_window, replay_limit, capsule_dir)
+
+
+def _info_policy(infos: str, episode_stats: bool) -> InfoPolicy:
+    if infos not in INFOS:
+        raise UsageError(f"infos={infos!r} is unknown: take one of {', '.join(INFOS)}")
+    if not isinstance(episode_stats, bool):
+        raise UsageError(f"episode_stats={episode_stats!r} must be True or False")
+    if episode_stats and infos == "none":
+        raise UsageError("episode_stats are told in infos, and infos='none': take infos='episode'")
+    return InfoPolicy(infos, episode_stats)
 
 
 def _recycle_policy(episodes: int | None, rss_mb: float | None) -> RecyclePolicy | None:

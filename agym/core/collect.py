@@ -8,6 +8,8 @@ import numpy as np
 
 from agym.core.arguments import Ids
 from agym.core.debugging import Views, is_debugging
+from agym.core.info_schema import Schema
+from agym.core.info_table import InfoReader, merge_infos
 from agym.core.operations import SENT_PLANE, Extras
 from agym.core.out import Out
 from agym.core.planes import Planes
@@ -44,11 +46,16 @@ class Collector:
         self._strays: dict[int, int] = {}
         # Their rows, where these may be overwritten by what is under way.
         self._kept: dict[int, tuple[list[Array], Flags]] = {}
+        self._reader = InfoReader()
+
+    def learn(self, schemas: dict[int, Schema]) -> None:
+        """Take in by what infos are written from now on."""
+        self._reader.learn(schemas)
 
     def reset(self, ticket: Ticket) -> ResetResult:
         """Latest observations, also of environments that were not reset, as in Gymnasium."""
         self._note(ticket)
-        infos = _infos(ticket.about, ticket.extras)
+        infos = self._reset_infos(ticket)
         out = ticket.out
         if out is not None and out.plane == ticket.plane:
             return ResetResult(out.observations, infos)
@@ -65,7 +72,7 @@ class Collector:
         self._note(ticket)
         columns = self._columns_of(ticket)
         *arrays, rewards, terminated, truncated = columns
-        infos = _infos(ids, extras)
+        infos = self._infos(ids, ticket.plane, extras)
         if self._table.final:
             self._add_final(ids, ticket.plane, extras, infos, terminated | truncated)
         observations = arrays[0] if self._plain else self._observations(ticket, arrays)
@@ -108,7 +115,7 @@ class Collector:
         elif self._copy and isinstance(index, slice):
             columns = [column.copy() for column in columns]
         *arrays, rewards, terminated, truncated = columns
-        infos = _infos(tuple(ids), extras)
+        infos = self._infos(tuple(ids), SENT_PLANE, extras)
         if self._table.final:
             self._add_final(tuple(ids), SENT_PLANE, extras, infos, terminated | truncated)
         observations = self._table.nest(arrays, [extras.objects[i] for i in ids if extras.objects])
@@ -226,20 +233,25 @@ class Collector:
             slot = ids[k]
             rows = [block[slot : slot + 1] for block in plane.final]
             infos[k]["final_obs"] = self._one(rows, extras.final_objects.get(slot, []))
-            infos[k]["final_info"] = extras.final_infos.get(slot, {})
+            told = extras.final_infos.get(slot)
+            infos[k]["final_info"] = told or self._reader.one(plane.final_infos, slot)
+
+    def _infos(self, ids: Ids, at: int, extras: Extras | None) -> list[dict[str, Any]]:
+        """One dict per environment, each its own: from its row, or from a message, or from both."""
+        infos = self._reader.read(self._table.planes[at].infos, ids)
+        if extras is not None and extras.infos:
+            merge_infos(infos, ids, extras.infos)
+        return infos
+
+    def _reset_infos(self, ticket: Ticket) -> list[dict[str, Any]]:
+        """The same of a reset; environments that were not reset have nothing to tell."""
+        infos = self._infos(ticket.ids, ticket.plane, ticket.extras)
+        if ticket.about == ticket.ids:
+            return infos
+        by_id = dict(zip(ticket.ids, infos, strict=True))
+        return [by_id.get(slot, {}) for slot in ticket.about]
 
 
 def _columns(plane: Plane) -> list[Array]:
     """What a step gives of a plane."""
     return [*plane.observations, plane.rewards, plane.terminated, plane.truncated]
-
-
-def _infos(ids: Ids, extras: Extras | None) -> list[dict[str, Any]]:
-    """One dict per environment, each its own."""
-    infos: list[dict[str, Any]] = [{} for _ in ids]
-    if extras is not None and extras.infos:
-        position = {slot: k for k, slot in enumerate(ids)}
-        for slot, info in extras.infos.items():
-            if slot in position:
-                infos[position[slot]] = info
-    return infos

@@ -23,7 +23,8 @@ from agym.core.affliction import Affliction
 from agym.core.attributes import assign, look_up, peek
 from agym.core.autoreset import AtEnd
 from agym.core.gauges import clock
-from agym.core.making import Factory, Host
+from agym.core.info_policy import InfoPolicy
+from agym.core.making import TELL_ALL, Factory, Host
 from agym.core.marking import Marker, marked
 from agym.core.once import as_keywords, lasting
 from agym.core.operations import NAMES, Extras, Failure, Operation, Revival, Start
@@ -49,6 +50,7 @@ class CoroutineHost(Host):
         *,
         log: bool = False,
         marker: Marker | None = None,
+        infos: InfoPolicy = TELL_ALL,
     ) -> None:
         """Remember what to make.
 
@@ -61,9 +63,10 @@ class CoroutineHost(Host):
             fatal: What ends the loop if an environment raises it; by default all is its failure.
             log: Tell how each episode begins.
             marker: Its first entry is kept at the id of the environment that runs, plus one.
+            infos: What to tell of infos.
         """
         self._marker = marker
-        super().__init__(factories, first, autoreset, catch=BaseException, log=log)
+        super().__init__(factories, first, autoreset, catch=BaseException, log=log, infos=infos)
         self._tell = tell
         self._concurrency = max_concurrency
         self._limit: asyncio.Semaphore | None = None
@@ -155,6 +158,10 @@ class CoroutineHost(Host):
                             extras = await running
                     if task is not self._tasks.get(i):
                         return  # it was given up
+                    new = self._writer.take_new()
+                    if new:
+                        extras = extras or Extras()
+                        extras.schemas = new
                     self._tell(operation, self.first + i, extras)
                 else:
                     self._idle[i] = idle = task.get_loop().create_future()
@@ -213,6 +220,8 @@ class CoroutineHost(Host):
         result = cut or await self._envs[i].step(action)
         self._meter.timed(self.first + i, clock() - begun)
         self._steps[i] += 1
+        if self._filter.active:
+            result = self._select(i, result)
         if not (result[2] or result[3]):
             return self._store(i, plane, result)
         if self._at_end is AtEnd.RESET_NOW:
@@ -221,16 +230,30 @@ class CoroutineHost(Host):
         self._arrange(i, result)
         return extras
 
-    async def _finish_and_reset(self, i: int, plane: int, result: Any) -> Extras:
+    def _select(self, i: int, result: Any) -> Any:
+        """Choose what is told of the info of a step."""
+        observation, reward, terminated, truncated, info = result
+        if terminated or truncated:
+            info = self._filter.ended(i, info or {}, reward, self._steps[i])
+        else:
+            (info,) = self._filter.running([info])
+        self._filter.add(i, [reward])
+        return observation, reward, terminated, truncated, info
+
+    async def _finish_and_reset(self, i: int, plane: int, result: Any) -> Extras | None:
         """Same-step autoreset: keep apart what the episode ended with."""
         slot = self.first + i
         final_observation, final_info = own(result[0]), own_info(result[4])
         observation, info = await self._begin_again(i)
-        extras = self._store(i, plane, (observation, *result[1:4], info)) or Extras()
+        extras = self._store(i, plane, (observation, *result[1:4], info))
         row = self._rows.plane(plane, slot, slot + 1)
         final_objects = self._rows.write(row.final, [final_observation], slot)
+        told = self._writer.put(row.final_infos, slot, final_info)
+        if told and not final_objects:
+            return extras
+        extras = extras or Extras()
         extras.final_objects.update(final_objects or {})
-        if final_info:
+        if not told:
             extras.final_infos[slot] = final_info
         return extras
 
@@ -242,9 +265,10 @@ class CoroutineHost(Host):
         *row, info = result
         objects = self._rows.store(plane, slot, *row)
         start = self._starts.pop(i, None)
-        if not info and objects is None and start is None:
+        told = self._writer.put(self._rows.plane(plane, slot, slot + 1).infos, slot, info)
+        if told and objects is None and start is None:
             return None
-        infos = {slot: own_info(info)} if info else {}
+        infos = {} if told else {slot: own_info(info)}
         starts = {} if start is None else {slot: start}
         return Extras(infos=infos, objects=objects or {}, starts=starts)
 
@@ -262,6 +286,9 @@ class CoroutineHost(Host):
             self._starts[i] = note_start(env, arguments)
         observation, info = await env.reset(**arguments)
         self._resetting[i] = False
+        if self._filter.active:
+            self._filter.begin(i)
+            (info,) = self._filter.running([info])
         return observation, info
 
     async def _begin_again(self, i: int) -> tuple[Any, dict[str, Any]]:
@@ -311,6 +338,7 @@ class CoroutineHost(Host):
             if not reason:
                 return reason
         self._cut[i] = (revival.observation, 0.0, False, True, {})
+        self._filter.cut(i)
         return reason
 
     async def _close_quietly(self, env: Any) -> None:
@@ -330,9 +358,11 @@ class CoroutineHost(Host):
         reseed = self._reseeds.pop(i, None)
         try:
             observation, _ = await env.reset(**copy.deepcopy(restore_start(env, start)))
+            self._filter.begin(i)
             for action in revival.actions:
                 result = await env.step(action)
                 self._steps[i] += 1
+                self._filter.add(i, result[1:2])
                 observation = result[0]
                 if result[2] or result[3]:
                     self._arrange(i, result)

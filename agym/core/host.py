@@ -25,7 +25,9 @@ from agym.core.affliction import Affliction
 from agym.core.attributes import assign, look_up, peek
 from agym.core.autoreset import AtEnd
 from agym.core.gauges import clock
-from agym.core.making import Factory, Host
+from agym.core.info_policy import InfoPolicy
+from agym.core.info_table import InfoArea
+from agym.core.making import TELL_ALL, Factory, Host
 from agym.core.marking import Marker
 from agym.core.once import as_keywords, lasting
 from agym.core.operations import (
@@ -40,9 +42,10 @@ from agym.core.operations import (
 )
 from agym.core.owning import own_info
 from agym.core.revival import note_start, restore_start, same_observation
-from agym.core.slots import Array
+from agym.core.slots import Array, Plane
 
-Step = tuple[Any, Any, Any, Any, dict[str, Any]]
+Info = dict[str, Any]
+Step = tuple[Any, Any, Any, Any, Info]
 
 
 class EnvHost(Host):
@@ -58,6 +61,7 @@ class EnvHost(Host):
         log: bool = False,
         marker: Marker | None = None,
         guard: AbstractContextManager[None] | None = None,
+        infos: InfoPolicy = TELL_ALL,
     ) -> None:
         """Remember what to make; see :class:`~agym.core.making.Host` for the rest.
 
@@ -69,8 +73,9 @@ class EnvHost(Host):
             log: Tell how each episode begins.
             marker: Its first entry is kept at the id of the environment that runs, plus one.
             guard: Held while rows of the table are written.
+            infos: What to tell of infos.
         """
-        super().__init__(factories, first, autoreset, catch, log=log)
+        super().__init__(factories, first, autoreset, catch, log=log, infos=infos)
         self._marker = marker
         self._timing = False
         self._guard = guard or nullcontext()
@@ -78,8 +83,10 @@ class EnvHost(Host):
         # Steps of the whole range so far, and the count at which each episode began.
         self._rounds = 0
         self._begun = [0] * len(factories)
-        # Planes in which no flag of ours is set; one of the host's before us may be in all others.
-        self._unflagged: set[int] = set()
+        # Rows of planes in which no flag is set, and of areas in which no info stands; one of the
+        # host's before us may be in all others.
+        self._unflagged: set[tuple[int, int, int]] = set()
+        self._blank: set[tuple[InfoArea, int, int]] = set()
         self._extras: Extras | None = None
         self._retired: set[int] = set()
         # How the latest episodes began, where these are logged.
@@ -199,25 +206,52 @@ class EnvHost(Host):
     def _store(self, results: Sequence[Step], start: int, stop: int, plane: int) -> None:
         """Store results as whole columns, then see to the episodes that ended."""
         rows = self._rows.plane(plane, start, stop)
+        infos: Sequence[Info]
         observations, rewards, terminated, truncated, infos = zip(*results, strict=True)
         done = any(terminated) or any(truncated)
         with self._guard:
             self._write(rows.observations, observations, start)
             rows.rewards[:] = rewards
-            if done or plane not in self._unflagged:
-                self._unflagged.discard(plane)  # whatever breaks off the next lines
+            if done:
+                self._unflagged.clear()  # whatever breaks off the next lines
+            if (plane, start, stop) not in self._unflagged:
                 rows.terminated[:] = terminated
                 rows.truncated[:] = truncated
-                if not done and stop - start == len(self._steps):
-                    self._unflagged.add(plane)
-        if any(infos):
-            for slot, info in enumerate(infos, start):
-                if info:
-                    self._extra.infos[slot] = own_info(info)
+                if not done:
+                    self._unflagged.add((plane, start, stop))
+        if self._filter.active:
+            infos = self._select(results, infos, start, done=done)
+        informs = any(infos)
+        if informs:
+            self._blank.clear()
+        if (rows.infos, start, stop) not in self._blank:
+            with self._guard:
+                for slot, info in enumerate(infos, start):
+                    if not self._writer.put(rows.infos, slot, info):
+                        self._extra.infos[slot] = own_info(info)
+            if not informs:
+                self._blank.add((rows.infos, start, stop))
+        if self._filter.active:
+            self._filter.add(start - self.first, rewards)
         if done:
-            for slot, result in enumerate(results, start):
+            for slot, result, info in zip(count(start), results, infos):
                 if result[2] or result[3]:
-                    self._finish(slot, result, plane)
+                    self._finish(slot, result, info, plane)
+
+    def _select(
+        self, results: Sequence[Step], infos: Sequence[Info], start: int, *, done: bool
+    ) -> Sequence[Info]:
+        """Choose what is told of the infos of a step."""
+        running = self._filter.running(infos)
+        if not done:
+            return running
+        selected = [*running]
+        for k, (_, reward, terminated, truncated, info) in enumerate(results):
+            i = start - self.first + k
+            if (terminated or truncated) and type(self._steps[i]) is not partial:
+                length = self._rounds - self._begun[i]
+                selected[k] = self._filter.ended(i, info or {}, reward, length)
+        return selected
 
     def _rescue(
         self,
@@ -229,6 +263,8 @@ class EnvHost(Host):
         plane: int,
     ) -> None:
         """Something raised: go on one environment at a time, so that one spoils no other."""
+        self._unflagged.clear()  # what becomes of the row of one that raised is not decided here
+        self._blank.clear()
         rescued: list[Step | None] = [*results]
         if len(results) < stop - start:
             self._fail(error, start + len(results), "step", actions[len(results)])
@@ -250,7 +286,7 @@ class EnvHost(Host):
                 except self._catch as misfit:  # not what the space holds
                     self._fail(misfit, slot, "step", actions[slot - start])
 
-    def _finish(self, slot: int, result: Step, plane: int) -> None:
+    def _finish(self, slot: int, result: Step, info: Info, plane: int) -> None:
         """An episode ended with ``result``: do now, or arrange for, what follows."""
         i = slot - self.first
         if type(self._steps[i]) is partial:
@@ -262,15 +298,17 @@ class EnvHost(Host):
                 row = self._rows.plane(plane, slot, slot + 1)
                 with self._guard:
                     objects = self._rows.write(row.final, [result[0]], slot)
+                    told = self._writer.put(row.final_infos, slot, info)
                 if objects:
                     self._extra.final_objects.update(objects)
                 # Without anything to tell no message is sent, which takes longer than the step.
-                if self._extras is not None and self._extras.infos.pop(slot, {}):
-                    self._extras.final_infos[slot] = own_info(result[4])
+                if not told:
+                    self._extra.infos.pop(slot, None)
+                    self._extra.final_infos[slot] = own_info(info)
                 self._mark(slot)
                 beginning = self._begin_again(i)
                 self._mark(None)
-                self._reset_row(slot, row.observations, *beginning)
+                self._reset_row(slot, plane, row, *beginning)
         except self._catch as error:
             self._fail(error, slot, "reset")
 
@@ -303,19 +341,21 @@ class EnvHost(Host):
         options = copy.deepcopy(as_keywords(operation.shared, slot))
         beginning = self._begin(i, seed=seed, **options)
         row = self._rows.plane(operation.plane, slot, slot + 1)
-        self._reset_row(slot, row.observations, *beginning)
+        self._reset_row(slot, operation.plane, row, *beginning)
         with self._guard:
             row.rewards[:] = 0.0
             row.terminated[:] = False
             row.truncated[:] = False
 
     def _reset_row(
-        self, slot: int, blocks: list[Array], observation: Any, info: dict[str, Any]
+        self, slot: int, plane: int, row: Plane, observation: Any, info: dict[str, Any]
     ) -> None:
         with self._guard:
-            self._write(blocks, [observation], slot)
-        if info:
-            self._extra.infos[slot] = own_info(info)
+            self._write(row.observations, [observation], slot)
+            if info:
+                self._blank.clear()
+            if not self._writer.put(row.infos, slot, info):
+                self._extra.infos[slot] = own_info(info)
 
     def _begin(self, i: int, **arguments: Any) -> tuple[Any, dict[str, Any]]:
         env = self._envs[i]
@@ -329,6 +369,9 @@ class EnvHost(Host):
             self._starts[i] = self._extra.starts[self.first + i] = note_start(env, arguments)
         observation, info = env.reset(**arguments)
         self._resetting = None
+        if self._filter.active:
+            self._filter.begin(i)
+            (info,) = self._filter.running([info])
         return observation, info
 
     def _begin_again(self, i: int) -> tuple[Any, dict[str, Any]]:
@@ -398,6 +441,7 @@ class EnvHost(Host):
             if not reason:
                 return reason
         self._steps[i] = partial(self._cut_off, i, revival.observation)
+        self._filter.cut(i)
         return reason
 
     def _depart(self, i: int) -> Start:
@@ -421,6 +465,7 @@ class EnvHost(Host):
             for action in revival.actions:
                 self._begun[i] -= 1
                 result = env.step(action)
+                self._filter.add(i, result[1:2])
                 observation = result[0]
                 if result[2] or result[3]:
                     self._arrange(i, result)
@@ -446,6 +491,9 @@ class EnvHost(Host):
         return self._extras
 
     def _take_extras(self) -> Extras | None:
+        new = self._writer.take_new()
+        if new:
+            self._extra.schemas = new
         extras, self._extras = self._extras, None
         return extras
 

@@ -13,6 +13,8 @@ from gymnasium.vector import AutoresetMode
 from agym.core.async_env import AnySpace
 from agym.core.autoreset import at_end
 from agym.core.gauges import Meter
+from agym.core.info_policy import InfoFilter, InfoPolicy
+from agym.core.info_table import InfoWriter
 from agym.core.layout import Layout
 from agym.core.operations import Description, Failure, Revival
 from agym.core.rows import Rows
@@ -21,6 +23,8 @@ from agym.errors import UsageError
 
 # Makes a ``gymnasium.Env`` or an ``agym.AsyncEnv``.
 Factory = Callable[[], Any]
+
+TELL_ALL = InfoPolicy()
 
 
 class Host:
@@ -37,6 +41,7 @@ class Host:
         catch: type[BaseException] = Exception,
         *,
         log: bool = False,
+        infos: InfoPolicy = TELL_ALL,
     ) -> None:
         """Remember what to make; :meth:`make` makes it.
 
@@ -47,6 +52,7 @@ class Host:
             catch: What an environment may raise without ending the host: ``Exception`` where
                 the caller's own Ctrl-C can arrive inside a step, else ``BaseException``.
             log: Tell how each episode begins.
+            infos: What to tell of infos.
         """
         self.first = first
         self.stop = first + len(factories)
@@ -57,6 +63,7 @@ class Host:
         self._log = log
         self._envs: list[Any] = []
         n = len(factories)
+        self._filter = InfoFilter(infos, n)
         self._seeds: list[int | None] = [None] * n
         self._options: list[dict[str, Any] | None] = [None] * n
         self._episodes = [0] * n
@@ -127,6 +134,7 @@ class Host:
         self._layout = table.observation
         self._meter = Meter(table.gauges, self.first)
         self._rows = Rows(table, self.first, self.stop)
+        self._writer = InfoWriter()
 
     def _failure(
         self, error: BaseException, slot: int, operation: str, step: int, action: Any

@@ -24,7 +24,8 @@ from gymnasium.vector import AutoresetMode
 from agym.core.affliction import Affliction
 from agym.core.autoreset import AtEnd
 from agym.core.gauges import Meter, clock
-from agym.core.making import Factory, Host
+from agym.core.info_policy import InfoPolicy
+from agym.core.making import TELL_ALL, Factory, Host
 from agym.core.native_calls import assign, call, options_of_all, peek, render
 from agym.core.once import lasting
 from agym.core.operations import (
@@ -65,6 +66,7 @@ class NativeHost(Host):
         catch: type[BaseException] = Exception,
         *,
         guard: AbstractContextManager[None] | None = None,
+        infos: InfoPolicy = TELL_ALL,
     ) -> None:
         """Remember what to make; see :class:`~agym.core.making.Host` for the rest.
 
@@ -74,8 +76,9 @@ class NativeHost(Host):
             autoreset: What follows an episode's end.
             catch: What the program may raise without ending the host.
             guard: Held while rows of the table are written.
+            infos: What to tell of infos: all or nothing.
         """
-        super().__init__(factories, first, autoreset, catch)
+        super().__init__(factories, first, autoreset, catch, infos=infos)
         self._autoreset = autoreset
         self._guard = guard or nullcontext()
         self._count = len(factories)
@@ -436,7 +439,9 @@ class NativeHost(Host):
         objects.update(self._rows.write(rows, [observation], slot) or {})
 
     def _tell(self, infos: Infos) -> None:
-        for slot, info in enumerate(infos, self.first):
+        if self._filter.active:
+            self._extras.final_infos.clear()
+        for slot, info in enumerate(self._filter.running(infos), self.first):
             if info:
                 self._extras.infos[slot] = self._with_our_id(info)
 

@@ -230,7 +230,7 @@ class PoolHost(NativeHost):
         for i, k in zip(ids.tolist(), order.tolist(), strict=True):
             if self._layout.objects:
                 extras.objects.setdefault(self.first + i, columns.objects(k))
-            if i not in cut and infos:
+            if i not in cut and infos and not self._filter.active:
                 extras.infos[self.first + i] = self._with_our_id(infos[k])
         self._end(ids, began, (scalars[1] | scalars[2])[order], [*cut])
         return [

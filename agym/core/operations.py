@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import cloudpickle
 from gymnasium.spaces.utils import is_space_dtype_shape_equiv
 
+from agym.core.info_schema import Schema
 from agym.errors import (
     AgymError,
     EnvError,
@@ -332,6 +333,7 @@ class Extras:
         values: Answers of render, call and get_attr, by environment.
         starts: How episodes began, where these are logged, by environment.
         problems: What went wrong.
+        schemas: What a host writes infos by from now on, by id.
     """
 
     infos: dict[int, dict[str, Any]] = field(default_factory=dict)
@@ -341,9 +343,10 @@ class Extras:
     values: dict[int, Any] = field(default_factory=dict)
     starts: dict[int, Start] = field(default_factory=dict)
     problems: list[Failure | Loss] = field(default_factory=list)
+    schemas: dict[int, Schema] = field(default_factory=dict)
 
     def take(self, ids: Iterable[int]) -> Extras:
-        """Take out what is about some environments; problems stay."""
+        """Take out what is about some environments; problems and schemas stay."""
         taken = Extras()
         for name in ("infos", "final_infos", "objects", "final_objects", "values", "starts"):
             mine, theirs = getattr(self, name), getattr(taken, name)
@@ -360,6 +363,7 @@ class Extras:
         self.values.update(other.values)
         self.starts.update(other.starts)
         self.problems.extend(other.problems)
+        self.schemas.update(other.schemas)
 
 
 class Outcome(NamedTuple):

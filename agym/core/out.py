@@ -125,7 +125,7 @@ class Buffers:
         """
         self._table = table
         self._executor = executor
-        self._direct = direct and executor.extensible
+        self._direct = direct
         self._next = PLANES + LEASABLE
         self._live: dict[int, ref[RolloutBuffer]] = {}
 
@@ -143,7 +143,7 @@ class Buffers:
                 del self._live[first]
                 table.shrink(first)
                 self._executor.shrink(first)
-        if not self._direct:
+        if not (self._direct and self._executor.extensible):
             return RolloutBuffer(table.observation, table.stack(steps)[0])
         planes = range(self._next, self._next + steps)
         self._next = planes.stop

@@ -209,6 +209,8 @@ class Runner:
             for outcome in self._executor.poll():
                 extras = outcome.extras
                 wrong = extras is not None and extras.problems
+                if extras is not None and extras.schemas:  # whatever becomes of the rest
+                    self._collector.learn(extras.schemas)
                 if (recovery.attentive or wrong) and self._closing is None:
                     for part in recovery.screen(outcome, self._tickets.get(outcome.number)):
                         self._account(part)

@@ -14,7 +14,9 @@ steps that were sent wait in the fourth until they are received::
     planes[8:]      rollout buffers, a plane for each step
 
 Which plane the caller may keep is said in ``core/planes.py``. A rollout buffer is memory of its
-own that is added while environments run (``core/out.py``).
+own that is added while environments run (``core/out.py``). Infos that are numbers have room in each
+of the first four (``core/info_table.py``); since they are read when a batch is given, the others
+use that of the first.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ import numpy as np
 
 from agym.core.arena import Arena, Field
 from agym.core.gauges import Gauges, gauge_fields
+from agym.core.info_table import InfoArea, info_fields
 from agym.core.layout import Layout
 from agym.core.operations import LEASABLE, PLANES
 
@@ -37,9 +40,21 @@ LEASE_BYTES = 64 * 1024
 
 
 class Plane:
-    """One set of results; each attribute is an array or a list of arrays, a row per slot."""
+    """One set of results; each attribute is an array or a list of arrays, a row per slot.
 
-    __slots__ = ("final", "observations", "rewards", "terminated", "truncated")
+    Infos have an area, and those of finished episodes another one; rows of either are found by
+    slot, also in what :meth:`rows` gives.
+    """
+
+    __slots__ = (
+        "final",
+        "final_infos",
+        "infos",
+        "observations",
+        "rewards",
+        "terminated",
+        "truncated",
+    )
 
     def __init__(
         self,
@@ -48,12 +63,16 @@ class Plane:
         rewards: Array,
         terminated: Array,
         truncated: Array,
+        infos: InfoArea,
+        final_infos: InfoArea,
     ) -> None:
         self.observations = observations
         self.final = final
         self.rewards = rewards
         self.terminated = terminated
         self.truncated = truncated
+        self.infos = infos
+        self.final_infos = final_infos
 
     def rows(self, start: int, stop: int) -> Plane:
         """Views of the rows ``start:stop``."""
@@ -63,6 +82,8 @@ class Plane:
             self.rewards[start:stop],
             self.terminated[start:stop],
             self.truncated[start:stop],
+            self.infos,
+            self.final_infos,
         )
 
     def at(self, index: int) -> Plane:
@@ -73,6 +94,8 @@ class Plane:
             self.rewards[index],
             self.terminated[index],
             self.truncated[index],
+            self.infos,
+            self.final_infos,
         )
 
 
@@ -147,11 +170,23 @@ class SlotTable:
         for p in range(self.leasable.stop):
             fields.update({f"{p}.{name}": field for name, field in self._plane_fields(n).items()})
         fields.update(gauge_fields(n))
+        for p in range(PLANES):  # last, since most of it is never touched
+            fields.update(info_fields(f"{p}.infos", n))
+            fields.update(info_fields(f"{p}.final_infos", n if final else 1))
         self.arena = Arena(Arena.size_of(fields), shared=shared, descriptor=descriptor)
         arrays = self.arena.carve(fields)
         self.actions = [arrays[f"action{i}"] for i in action.fixed]
-        self.planes = {p: self._plane(arrays, f"{p}.") for p in range(self.leasable.stop)}
+        areas = [self._areas(arrays, p) for p in range(PLANES)]
+        self.planes = {
+            p: self._plane(arrays, areas[p if p < PLANES else 0], f"{p}.")
+            for p in range(self.leasable.stop)
+        }
         self.gauges = Gauges({name: arrays[name] for name in gauge_fields(n)})
+
+    def _areas(self, arrays: Mapping[str, Array], p: int) -> tuple[InfoArea, InfoArea]:
+        words, memory = arrays[f"{p}.infos.words"], arrays[f"{p}.infos.memory"]
+        final = arrays[f"{p}.final_infos.words"], arrays[f"{p}.final_infos.memory"]
+        return InfoArea(words, memory), InfoArea(*final)
 
     def _plane_fields(self, *rows: int) -> dict[str, Field]:
         """What a plane consists of."""
@@ -163,7 +198,9 @@ class SlotTable:
                 fields[f"final{i}"] = fields[f"observation{i}"]
         return fields
 
-    def _plane(self, arrays: Mapping[str, Array], prefix: str = "") -> Plane:
+    def _plane(
+        self, arrays: Mapping[str, Array], areas: tuple[InfoArea, InfoArea], prefix: str = ""
+    ) -> Plane:
         leaves = self.observation.fixed
         return Plane(
             [arrays[f"{prefix}observation{i}"] for i in leaves],
@@ -171,6 +208,7 @@ class SlotTable:
             arrays[f"{prefix}rewards"],
             arrays[f"{prefix}terminated"],
             arrays[f"{prefix}truncated"],
+            *areas,
         )
 
     def stack(
@@ -185,7 +223,8 @@ class SlotTable:
         """
         fields = self._plane_fields(count, self.num_envs)
         arena = Arena(Arena.size_of(fields), shared=shared, descriptor=descriptor)
-        return self._plane(arena.carve(fields)), arena
+        areas = self.planes[0].infos, self.planes[0].final_infos
+        return self._plane(arena.carve(fields), areas), arena
 
     def extend(self, planes: range, descriptor: int | None = None) -> Extension:
         """Add planes in memory of their own.

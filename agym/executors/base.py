@@ -27,7 +27,8 @@ from gymnasium.vector import AutoresetMode
 
 from agym.core.arguments import Ids
 from agym.core.host import EnvHost
-from agym.core.making import Factory, Host
+from agym.core.info_policy import InfoPolicy
+from agym.core.making import TELL_ALL, Factory, Host
 from agym.core.operations import CLOSE, OPEN, Description, Extras, Failure, Operation, Outcome
 from agym.core.slots import Extension, SlotTable
 
@@ -58,6 +59,7 @@ class Placement:
         watched: Tell which environment runs, for who finds out that it did not come back.
         logged: Tell how each episode begins.
         pin: Keep each worker process on a core of its own.
+        infos: What to tell of infos; a host is given it.
     """
 
     factories: Sequence[Factory]
@@ -69,6 +71,7 @@ class Placement:
     watched: bool = False
     logged: bool = False
     pin: bool = False
+    infos: InfoPolicy = TELL_ALL
 
     def ranges(self, workers: int) -> list[range]:
         """Deal the environments to workers in contiguous ranges, as evenly as can be."""

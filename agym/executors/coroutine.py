@@ -35,6 +35,7 @@ class AsyncioExecutor(OutboxExecutor[Outcome]):
             placement.max_concurrency,
             fatal=() if placement.blocking else (KeyboardInterrupt, SystemExit),
             log=placement.logged,
+            infos=placement.infos,
         )
         self._private = _LoopThread() if placement.blocking else None
         self.watchable = placement.blocking  # the caller's own loop has to turn

@@ -76,6 +76,7 @@ def pack_make(placement: Placement, ids: range, number: int) -> tuple[Operation,
         placement.max_concurrency,
         placement.watched,
         placement.logged,
+        placement.infos,
     )
     make = Operation(number, "make", ids.start, ids.stop, shared=shared)
     return make, pack_by_value(make)

@@ -52,6 +52,9 @@ class LoopWorker(MailboxWorker):
         ended.append((operation.start, slot))
         if extras is not None:
             merged.merge(extras)
+            if merged.schemas:  # they go ahead of all that may be written by them
+                schemas, merged.schemas = merged.schemas, {}
+                next(iter(self._ended.values()))[1].schemas.update(schemas)
         if operation.kind == "remake":
             self._send_ended()  # before what the environment ends next
 

@@ -104,8 +104,9 @@ class NativeExecutor(ThreadExecutor):
         placement = self.placement
         factories = placement.factories[ids.start : ids.stop]
         return PoolHost(
-            factories, ids.start, placement.autoreset, catch=BaseException, guard=permit
-        )
+            factories, ids.start, placement.autoreset, catch=BaseException, guard=permit,
+            infos=placement.infos,
+        )  # fmt: skip
 
     def _pieces(self, operation: Operation, ids: range) -> Iterator[Operation]:
         """All environments of a program at once, also where they are received one by one."""

@@ -22,7 +22,10 @@ class SerialExecutor(Executor):
     def __init__(self, placement: Placement) -> None:
         """Remember what to make."""
         super().__init__(placement)
-        self._host = EnvHost(placement.factories, 0, placement.autoreset, log=placement.logged)
+        self._host = EnvHost(
+            placement.factories, 0, placement.autoreset, log=placement.logged,
+            infos=placement.infos,
+        )  # fmt: skip
         self._outcomes: list[Outcome] = []
         self._ended = False
 

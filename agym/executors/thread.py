@@ -166,7 +166,7 @@ class ThreadExecutor(OutboxExecutor[Said]):
         return EnvHost(
             placement.factories[ids.start : ids.stop], ids.start, placement.autoreset,
             catch=BaseException, log=placement.logged,
-            marker=marker if placement.watched else None, guard=permit,
+            marker=marker if placement.watched else None, guard=permit, infos=placement.infos,
         )  # fmt: skip
 
     def _pieces(self, operation: Operation, ids: range) -> Iterator[Operation]:

@@ -53,19 +53,20 @@ async def work(end: socket.socket, count: int, position: int, core: int | None) 
         make = worker.next_message()
         if make is None:
             return  # its factories cannot be read here, and the caller has been told
-        factories, autoreset, max_concurrency, watched, logged = make.shared
+        factories, autoreset, max_concurrency, watched, logged, infos = make.shared
         coroutines, factories = look_at_first(factories)
         host: EnvHost | CoroutineHost
         marker = words[RUNNING : RUNNING + 1] if watched else None
         if coroutines:
             host = CoroutineHost(
                 factories, make.start, autoreset, worker.tell, max_concurrency, log=logged,
-                marker=marker,
+                marker=marker, infos=infos,
             )  # fmt: skip
         else:
             host = EnvHost(
-                factories, make.start, autoreset, catch=BaseException, log=logged, marker=marker
-            )
+                factories, make.start, autoreset, catch=BaseException, log=logged, marker=marker,
+                infos=infos,
+            )  # fmt: skip
         opened = open_host(host, make.number)
         worker.answer(opened)
         try:
