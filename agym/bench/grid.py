@@ -18,7 +18,7 @@ from agym.bench.machine import describe_machine
 from agym.bench.measure import measure
 from agym.bench.output import JsonFile, PlotFile, check_plot, check_writable, deliver
 from agym.bench.progress import progress_bar
-from agym.bench.report import MARKS, machine_line
+from agym.bench.report import MARKS, disturbance, machine_line
 from agym.bench.results import Report, Settings, Verdict
 from agym.bench.works import Work, check_work
 from agym.errors import UsageError
@@ -116,7 +116,9 @@ def show_grid(report: Report) -> RenderableType:
     table = Table(
         title=f"agym auto, {settings.workers} workers for fixed choices: median of"
         f" {settings.repeats} × {settings.seconds:g} s in turns",
-        caption="\n".join([machine_line(report.machine), *grouped_notes(report)]),
+        caption="\n".join(
+            [machine_line(report.machine), *grouped_notes(report), *disturbance(report)]
+        ),
         caption_justify="left",
     )
     table.add_column("cell", no_wrap=True)

@@ -26,7 +26,7 @@ from agym.bench.measure import measure
 from agym.bench.output import JsonFile, PlotFile, check_plot, check_writable, deliver
 from agym.bench.overhead_systems import HostAlone, RoundTrip, StepsAlone
 from agym.bench.progress import progress_bar
-from agym.bench.report import aims_table, machine_line
+from agym.bench.report import aims_table, disturbance, machine_line
 from agym.bench.results import BARE, Report, Settings, Verdict, WorkResult
 from agym.bench.system import System
 from agym.bench.systems import AgymProcess, AgymSerial, GymnasiumAsync, GymnasiumSync
@@ -175,7 +175,7 @@ def _efficiency_table(report: Report, works: Sequence[WorkResult]) -> Table:
     table = Table(
         title=f"Efficiency, {settings.workers} workers: median of {settings.repeats} ×"
         f" {settings.seconds:g} s in turns (in brackets: N·t / (N·t + t_os))",
-        caption="\n".join([machine_line(report.machine), *_notes(works)]),
+        caption="\n".join([machine_line(report.machine), *_notes(works), *disturbance(report)]),
         caption_justify="left",
     )
     table.add_column("system", no_wrap=True)

@@ -22,7 +22,7 @@ from agym.bench.machine import describe_machine
 from agym.bench.measure import alternate
 from agym.bench.output import JsonFile, PlotFile, check_plot, check_writable, deliver
 from agym.bench.progress import Tell, progress_bar
-from agym.bench.report import aims_table, machine_line
+from agym.bench.report import aims_table, disturbance, machine_line
 from agym.bench.results import BARE, LOOP, Report, Row, Settings, Verdict, WorkResult
 from agym.bench.system import System
 from agym.bench.systems import AgymAuto
@@ -137,7 +137,7 @@ def show_scale(report: Report) -> RenderableType:
     table = Table(
         title=f"Cost by number of environments: median of {settings.repeats} ×"
         f" {settings.seconds:g} s in turns",
-        caption="\n".join([machine_line(report.machine), *notes]),
+        caption="\n".join([machine_line(report.machine), *notes, *disturbance(report)]),
         caption_justify="left",
     )
     table.add_column("work", no_wrap=True)
