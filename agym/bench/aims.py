@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from agym.bench.results import BOUND, StartupResult, Verdict, WorkResult
+from agym.bench.results import BOUND, LOOP, StartupResult, Verdict, WorkResult
 from agym.bench.rollouts import ROLLOUTS, VecEnvProcess, VectorProcess
 from agym.bench.sb3_startup import AGYM as SB3_STARTED
 from agym.bench.sb3_startup import NAME as SB3_STARTUP
@@ -23,6 +23,7 @@ from agym.bench.systems import (
     SB3Dummy,
     SB3Subproc,
 )
+from agym.bench.variants import COPIES, INFOS, CopiedViews, Kept, Views, WithoutInfos
 
 
 @dataclass(frozen=True)
@@ -63,13 +64,21 @@ AIMS = (
     Aim("CartPole-v1 ×8", PROCESS, GymnasiumSync.name, 1.6),
     Aim("CartPole-v1 ×8", PROCESS, GymnasiumAsync.name, 12.0),
     Aim("CartPole-v1 ×1024", PROCESS, GymnasiumSync.name, 2.0),
-    Aim("CartPole-v1 ×1024", PROCESS, BOUND, 0.82),
+    Aim("CartPole-v1 ×1024", PROCESS, BOUND, 0.88),
+    Aim("Acrobot-v1 ×64", PROCESS, BOUND, 0.94),
+    Aim("ALE/Pong-v5 ×16", PROCESS, BOUND, 0.93),
+    Aim("HumanoidStandup-v5 ×16", PROCESS, BOUND, 0.93),
     Aim("CartPole-v1 ×8", SERIAL, GymnasiumSync.name, 1.15),
+    Aim("CartPole-v1 ×64", SERIAL, LOOP, 0.92),
     Aim("ALE/Pong-v5 ×8", PROCESS, GymnasiumAsync.name, 1.6),
     Aim("ALE/Pong-v5 ×8", PROCESS, BOUND, 0.88),
     Aim("CartPole-v1 ×8", ASYNC, PROCESS, 0.95),
     Aim("CartPole-v1 ×1024", ASYNC, PROCESS, 0.95),
     Aim("ALE/Pong-v5 ×8", ASYNC, PROCESS, 0.95),
+    Aim(INFOS.name, PROCESS, WithoutInfos.name, 0.96),
+    Aim(COPIES.name, Kept.name, Views.name, 0.98),
+    Aim(COPIES.name, Kept.name, CopiedViews.name, 1.0),
+    Aim(COPIES.name, Views.name, CopiedViews.name, 1.0),
     *(
         Aim(work.name, row, against, 1.5)
         for work in ROLLOUTS
@@ -111,4 +120,4 @@ def _judge_startup(startup: StartupResult, aims: Sequence[StartupAim]) -> Iterat
     for aim in aims:
         value = measured[aim.what]
         text = f"{startup.work}, ready to step: {aim.what}"
-        yield Verdict(text, aim.limit, value, value < aim.limit, aim.unit)
+        yield Verdict.on_limit(text, aim.limit, value, aim.unit)

@@ -4,11 +4,28 @@ from __future__ import annotations
 
 import typer
 
-from agym.bench import io, overlap, soak, stragglers, throughput
+from agym.bench import (
+    everything,
+    grid,
+    io,
+    overhead,
+    overlap,
+    scale,
+    soak,
+    starting,
+    stragglers,
+    throughput,
+)
 
 EXAMPLES = """Examples:
 
 agym bench throughput CartPole-v1:8
+
+agym bench grid CartPole-v1 --num-envs 1,8
+
+agym bench overhead
+
+agym bench all --quick
 
 agym bench io
 
@@ -21,6 +38,12 @@ agym bench soak
 
 app = typer.Typer(help="Measure agym, side by side.", no_args_is_help=True, epilog=EXAMPLES)
 app.command(epilog=throughput.EXAMPLES)(throughput.throughput)
+app.command(epilog=grid.EXAMPLES)(grid.grid)
+app.command(epilog=overhead.EXAMPLES)(overhead.overhead)
+app.command(epilog=scale.EXAMPLES)(scale.scale)
+app.command(epilog=starting.STARTUP_EXAMPLES)(starting.startup)
+app.command(epilog=starting.MEMORY_EXAMPLES)(starting.memory)
+app.command("all", epilog=everything.EXAMPLES)(everything.everything)
 app.command(epilog=io.EXAMPLES)(io.io)
 app.command(epilog=overlap.EXAMPLES)(overlap.overlap)
 app.command(epilog=stragglers.EXAMPLES)(stragglers.stragglers)

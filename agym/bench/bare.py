@@ -1,24 +1,25 @@
 """The bounds: environments in a plain loop, with no runner around them.
 
 ``bare environment`` is one core with a single environment, whose memory stays in the cache.
-``bare at once`` is what a runner could reach at best: every worker loops over its share of the
-environments, all at the same time. It is less than the first times the workers where cores
-share an execution unit, a cache or a clock rate, as the two halves of a hyper-threaded core do.
+``bare loop`` is one core with all of them. ``bare at once`` is what a runner could reach at
+best: every worker loops over its share of the environments, all at the same time. It is less
+than the first times the workers where cores share an execution unit, a cache or a clock rate, as
+the two halves of a hyper-threaded core do.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import signal
-import time
 from contextlib import suppress
-from itertools import cycle, pairwise
+from dataclasses import replace
+from itertools import pairwise
 from multiprocessing.connection import Connection
 from typing import Any
 
 import gymnasium
 
-from agym.bench.results import AT_ONCE, BARE
+from agym.bench.results import AT_ONCE, BARE, LOOP
 from agym.bench.system import System
 from agym.bench.works import Actions, Work, sample_actions
 
@@ -45,6 +46,21 @@ class Bare(System):
                 _, _, terminated, truncated, _ = env.step(action)
                 over = terminated or truncated
         self._over = over
+
+
+class BareLoop(System):
+    """A plain loop over all environments: what one core can do with so many."""
+
+    name = LOOP
+
+    def make(self, work: Work, workers: int) -> Loop:
+        return Loop(work)
+
+    def choose(self, actions: Actions) -> list[Any]:
+        return actions.rows
+
+    def reset(self) -> None:
+        self._envs.reset()
 
 
 class BareAtOnce(System):
@@ -87,27 +103,42 @@ class BareAtOnce(System):
             process.close()
 
 
+class Loop:
+    """All environments of a work, one after the other."""
+
+    def __init__(self, work: Work) -> None:
+        self._envs = [work.factory() for _ in range(work.num_envs)]
+        self._over = [False] * work.num_envs
+
+    def reset(self) -> None:
+        """Reset all."""
+        for env in self._envs:
+            env.reset(seed=0)
+
+    def step(self, actions: list[Any]) -> None:
+        """Step every environment once, or reset it if its episode is over."""
+        over = self._over
+        for i, (env, action) in enumerate(zip(self._envs, actions, strict=True)):
+            if over[i]:
+                env.reset()
+                over[i] = False
+            else:
+                _, _, terminated, truncated, _ = env.step(action)
+                over[i] = terminated or truncated
+
+    def close(self) -> None:
+        """Close all."""
+        for env in self._envs:
+            env.close()
+
+
 def _loop(end: Connection, work: Work, count: int) -> None:
     """Be a worker: whenever it is told a time, loop for so long and tell the steps per second."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the caller's to handle
-    actions = cycle(sample_actions(Work(work.env_id, count)).rows)
-    envs = [work.factory() for _ in range(count)]
-    over = [False] * count
-    for env in envs:
-        env.reset(seed=0)
+    work = replace(work, num_envs=count)
+    loop = BareLoop(work, sample_actions(work), 1)
+    loop.reset()
     end.send(count)
     with suppress(EOFError):
         while True:
-            seconds = end.recv()
-            rounds, elapsed, begun = 0, 0.0, time.perf_counter()
-            while elapsed < seconds:
-                for i, (env, action) in enumerate(zip(envs, next(actions), strict=True)):
-                    if over[i]:
-                        env.reset()
-                        over[i] = False
-                    else:
-                        _, _, terminated, truncated, _ = env.step(action)
-                        over[i] = terminated or truncated
-                rounds += 1
-                elapsed = time.perf_counter() - begun
-            end.send(rounds * count / elapsed)
+            end.send(loop.run(end.recv()))

@@ -34,6 +34,11 @@ class Compared:
     ideals: tuple[float, ...] = ()
 
     @property
+    def value(self) -> float:
+        """The median of what was measured."""
+        return median(self.values)
+
+    @property
     def ratio(self) -> float | None:
         """The median over the repetitions of the ratio within each."""
         if not self.ideals:
@@ -83,7 +88,7 @@ def show_comparison(comparison: Comparison) -> RenderableType:
     for row in comparison.rows:
         table.add_row(
             row.name,
-            f"{median(row.values):,.1f}",
+            f"{row.value:,.1f}" if row.value >= 10 else f"{row.value:.2f}",
             f"{spread(row.values):.0%}",
             f"{median(row.ideals):,.1f}" if row.ideals else "–",
             ratio_cell(row.ratio),

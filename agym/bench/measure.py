@@ -4,70 +4,92 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 
 from agym.bench.processes import descendants_time, others_time
 from agym.bench.progress import Tell
 from agym.bench.results import BARE, BOUND, Row, Settings, WorkResult
-from agym.bench.rollouts import RolloutWork
-from agym.bench.system import System
+from agym.bench.system import Contest, System
 from agym.bench.systems import SYSTEMS
 from agym.bench.turns import RUN_IN, in_turns
 from agym.bench.works import Actions, Work, sample_actions
 from agym.errors import AgymError
 
 
-def measure(work: Work, settings: Settings, tell: Tell) -> WorkResult:
-    """Measure all systems on one work, in turns.
+def measure(
+    work: Work, settings: Settings, tell: Tell, systems: Sequence[type[System]] | None = None
+) -> WorkResult:
+    """Measure systems on one work, in turns.
 
     Args:
         work: The environments.
         settings: How long, how often, how many workers.
         tell: Called with a few words before each thing that takes time.
+        systems: Which; by default those of a contest, else all of ``agym bench throughput``.
 
     Raises:
         AgymError: The environment cannot be made, or agym failed.
     """
     if (missing := work.missing()) is not None:
         return WorkResult(work.name, notes=(missing,))
+    if systems is None:
+        systems = work.systems if isinstance(work, Contest) else SYSTEMS
     actions = sample_actions(work)
     notes: list[str] = []
     with ExitStack() as stack:
-        systems: list[System] = []
-        for kind in work.systems if isinstance(work, RolloutWork) else SYSTEMS:
+        made: dict[str, System] = {}
+        for kind in systems:
             tell(f"making {kind.name}")
-            system = _make(kind, work, actions, settings.workers, stack, notes)
+            system = make_system(kind, work, actions, settings.workers, stack, notes)
             if system is not None:
-                systems.append(system)
-        rates, idle, other = _alternate(systems, settings, tell)
+                made[kind.name] = system
+        turns = alternate(made, settings, tell)
         tell("closing")
-    rows = [Row(name, tuple(slices)) for name, slices in rates.items()]
-    if BARE in rates:
-        rows.insert(1, Row(BOUND, tuple(rate * settings.workers for rate in rates[BARE])))
-    return WorkResult(work.name, tuple(rows), tuple(notes), idle, other)
+    rows = turns.rows
+    if BARE in turns.rates:
+        bound = Row(BOUND, tuple(rate * settings.workers for rate in turns.rates[BARE]))
+        rows.insert(1, bound)
+    return WorkResult(work.name, tuple(rows), tuple(notes), turns.idle_cores, turns.other_cores)
 
 
-def _alternate(
-    systems: Sequence[System], settings: Settings, tell: Tell
-) -> tuple[dict[str, list[float]], float, float]:
-    """Give every system its turns.
+@dataclass(frozen=True)
+class Turns:
+    """What came of the turns.
 
-    Returns:
-        The rates of each system; the cores that workers kept busy while the bare environment
-        was stepped, so while none had anything to do; the cores that others kept busy.
+    Attributes:
+        rates: Steps per second of each system, a slice each.
+        idle_cores: Cores that workers kept busy while the bare environment was stepped, so
+            while none had anything to do.
+        other_cores: Cores that others kept busy.
     """
-    rates: dict[str, list[float]] = {system.name: [] for system in systems}
+
+    rates: dict[str, list[float]]
+    idle_cores: float
+    other_cores: float
+
+    @property
+    def rows(self) -> list[Row]:
+        """A row for each system."""
+        return [Row(name, tuple(slices)) for name, slices in self.rates.items()]
+
+
+def alternate(systems: Mapping[str, System], settings: Settings, tell: Tell) -> Turns:
+    """Give every system its turns."""
+    rates: dict[str, list[float]] = {name: [] for name in systems}
     idle, others, begun = 0.0, others_time(), time.monotonic()
-    for turn, system in in_turns(systems, settings.repeats):
-        tell(f"{turn + 1}/{settings.repeats} {system.name}")
+    for turn, name in in_turns([*systems], settings.repeats):
+        system = systems[name]
+        tell(f"{turn + 1}/{settings.repeats} {name}")
         system.run_in(settings.seconds * RUN_IN)
         before = descendants_time()
-        rates[system.name].append(system.run(settings.seconds))
-        if system.name == BARE:
+        rates[name].append(system.run(settings.seconds))
+        if name == BARE:
             idle += descendants_time() - before
     others, elapsed = others_time() - others, time.monotonic() - begun
-    return rates, idle / (settings.repeats * settings.seconds), max(0.0, others) / elapsed
+    idle /= settings.repeats * settings.seconds
+    return Turns(rates, idle, max(0.0, others) / elapsed)
 
 
 @contextmanager
@@ -82,7 +104,7 @@ def _closed_after(system: System) -> Iterator[None]:
     system.close()
 
 
-def _make(
+def make_system(
     kind: type[System],
     work: Work,
     actions: Actions,

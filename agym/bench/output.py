@@ -9,6 +9,7 @@ import typer
 from rich.console import Console, RenderableType
 
 from agym.errors import UsageError
+from agym.extras import require
 
 # Width of tables where the output is no terminal.
 FILE_WIDTH = 120
@@ -16,6 +17,20 @@ FILE_WIDTH = 120
 JsonFile = Annotated[
     Path | None, typer.Option("--json", dir_okay=False, help="File for all that was measured.")
 ]
+
+PlotFile = Annotated[
+    Path | None, typer.Option("--plot", dir_okay=False, help="File for a PNG chart.")
+]
+
+
+def check_plot(plot: Path | None) -> None:
+    """See to it that minutes of measuring do not end without what draws.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+    """
+    if plot is not None:
+        require("matplotlib", "bench")
 
 
 def check_writable(*paths: Path | None) -> None:

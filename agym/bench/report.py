@@ -130,3 +130,16 @@ def notes(report: Report) -> Iterator[str]:
                 f"{work.work}: other programs kept {work.other_cores:.1f} cores busy meanwhile,"
                 " which slows worker processes most."
             )
+
+
+def disturbance(report: Report) -> Iterator[str]:
+    """What other programs, and what waited for its turn, took of the machine at worst."""
+    other = max((work.other_cores for work in report.works), default=0.0)
+    idle = max((work.idle_cores for work in report.works), default=0.0)
+    if idle > BUSY_CORES:
+        yield f"What waited for its turn used up to {idle:.0%} of a core."
+    if other > BUSY_CORES:
+        yield (
+            f"Other programs kept up to {other:.1f} cores busy meanwhile, which slows worker"
+            " processes most."
+        )

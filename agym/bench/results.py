@@ -11,9 +11,9 @@ from typing import Any
 # Grows when the JSON changes in a way that readers must know about.
 FORMAT = 1
 
-# The bounds: a core with one environment, the same in all workers at once, and the first
-# times the workers, which is computed, not measured.
-BARE, AT_ONCE, BOUND = "bare environment", "bare at once", "bare × workers"
+# The bounds: a core with one environment, a core with all, the same in all workers at once, and
+# the first times the workers, which is computed, not measured.
+BARE, LOOP, AT_ONCE, BOUND = "bare environment", "bare loop", "bare at once", "bare × workers"
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,16 @@ class WorkResult:
     notes: tuple[str, ...] = ()
     idle_cores: float = 0.0
     other_cores: float = 0.0
+
+    @property
+    def env_id(self) -> str:
+        """The environment, or what else its name says before the number."""
+        return self.work.rpartition(" ×")[0]
+
+    @property
+    def num_envs(self) -> int:
+        """How many environments, by its name."""
+        return int(self.work.rpartition(" ×")[2])
 
     def row(self, system: str) -> Row | None:
         """The row of a system, if it was measured."""
@@ -134,6 +144,11 @@ class Verdict:
         if measured is not None:
             met = measured <= wanted if at_most else measured >= wanted
         return cls(aim, wanted, measured, met, at_most=at_most)
+
+    @classmethod
+    def on_limit(cls, aim: str, limit: float, measured: float | None, unit: str) -> Verdict:
+        """Hold what was measured against a limit that it is to stay below."""
+        return cls(aim, limit, measured, None if measured is None else measured < limit, unit)
 
     @property
     def sign(self) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from agym.bench.system import System
+from agym.bench.system import Contest, System
 from agym.bench.systems import GymnasiumAsync, GymnasiumSync, SB3Dummy, SB3Subproc
 from agym.bench.works import Work
 from agym.extras import require
@@ -32,7 +32,7 @@ ROOM = 64 * 2**20
 
 
 @dataclass(frozen=True)
-class RolloutWork(Work):
+class RolloutWork(Contest):
     """So many environments of one kind, for rollouts.
 
     Attributes:

@@ -49,9 +49,7 @@ def measure_startup(work: Work, workers: int, repeats: int) -> StartupResult:
 def start(work: Work, workers: int) -> tuple[float, int]:
     """Start environments here; gives seconds, and bytes that all processes hold together."""
     begun = time.perf_counter()
-    with make(
-        work.env_id, work.num_envs, backend="process", workers=workers, output="array"
-    ) as envs:
+    with make(work.spec, work.num_envs, backend="process", workers=workers, output="array") as envs:
         envs.reset(seed=0)
         seconds = time.perf_counter() - begun
         return seconds, tree_memory()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from itertools import cycle
 from typing import Any, ClassVar
 
@@ -24,11 +25,13 @@ class System(ABC):
     Attributes:
         name: Its row in tables.
         process_per_env: Whether each environment costs a process.
+        max_processes: How many of them are worth the wait.
         extra: The extra of agym that brings it, and its module, if it is optional.
     """
 
     name: ClassVar[str]
     process_per_env: ClassVar[bool] = False
+    max_processes: ClassVar[int] = MAX_PROCESSES
     extra: ClassVar[tuple[str, str] | None] = None
 
     def __init__(self, work: Work, actions: Actions, workers: int) -> None:
@@ -42,8 +45,8 @@ class System(ABC):
         """Say why it cannot be measured on some work, ``None`` if it can."""
         if cls.extra is not None and not installed(cls.extra[1]):
             return how_to_get(cls.extra[1], cls.extra[0])
-        if cls.process_per_env and work.num_envs > MAX_PROCESSES:
-            return f"skipped, for it takes a process per environment (over {MAX_PROCESSES})"
+        if cls.process_per_env and work.num_envs > cls.max_processes:
+            return f"skipped, for it takes a process per environment (over {cls.max_processes})"
         return None
 
     @abstractmethod
@@ -79,3 +82,12 @@ class System(ABC):
     def close(self) -> None:
         """Close the environments and end what runs them."""
         self._envs.close()
+
+
+class Contest(Work, ABC):
+    """A work that only some systems take part in."""
+
+    @property
+    @abstractmethod
+    def systems(self) -> Sequence[type[System]]:
+        """What is compared."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import multiprocessing
 import time
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
-from agym.bench.bare import Bare, BareAtOnce
+from agym.bench.bare import Bare, BareAtOnce, BareLoop
 from agym.bench.runner import new_runner
 from agym.bench.system import System
 from agym.bench.works import Work
@@ -32,7 +33,7 @@ class GymnasiumAsync(System):
     process_per_env = True
 
     def make(self, work: Work, workers: int) -> Any:
-        return AsyncVectorEnv([work.factory] * work.num_envs, context=_fork_server())
+        return AsyncVectorEnv([work.factory] * work.num_envs, context=fork_server())
 
 
 class SB3Dummy(System):
@@ -58,27 +59,81 @@ class SB3Subproc(SB3Dummy):
 
     def make(self, work: Work, workers: int) -> Any:
         vec_env = require("stable_baselines3.common.vec_env", "sb3")
-        return vec_env.SubprocVecEnv([work.factory] * work.num_envs, start_method=_fork_server())
+        return vec_env.SubprocVecEnv([work.factory] * work.num_envs, start_method=fork_server())
 
 
-class AgymSerial(System):
-    """agym in the caller's thread, by its sync face."""
+class Agym(System):
+    """agym by its sync face, with arrays.
+
+    Attributes:
+        backend: Where its environments live.
+        options: What else it is asked for.
+    """
+
+    backend: ClassVar[str]
+    options: ClassVar[Mapping[str, Any]] = {}
+
+    def make(self, work: Work, workers: int) -> Any:
+        return make(
+            work.factory, work.num_envs, backend=self.backend, workers=self.count(workers),
+            output="array", autoreset="next_step", **self.options,
+        )  # fmt: skip
+
+    def count(self, workers: int) -> int | None:
+        """How many workers it is asked for."""
+        return workers
+
+
+class AgymAuto(Agym):
+    """agym where it chooses the backend and the workers."""
+
+    name = "agym auto"
+    backend = "auto"
+
+    def count(self, workers: int) -> int | None:
+        return None
+
+
+class AgymSerial(Agym):
+    """agym in the caller's thread."""
 
     name = "agym serial"
     backend = "serial"
 
-    def make(self, work: Work, workers: int) -> Any:
-        return make(
-            work.factory, work.num_envs, backend=self.backend, output="array",
-            autoreset="next_step", workers=None if self.backend == "serial" else workers,
-        )  # fmt: skip
+    def count(self, workers: int) -> int | None:
+        return None
 
 
-class AgymProcess(AgymSerial):
-    """agym's worker processes, by its sync face."""
+class AgymProcess(Agym):
+    """agym's worker processes."""
 
     name = "agym process"
     backend = "process"
+
+
+class AgymOneProcess(AgymProcess):
+    """agym's worker processes, only one of them."""
+
+    name = "agym process, 1 worker"
+
+    def count(self, workers: int) -> int | None:
+        return 1
+
+
+class AgymThread(Agym):
+    """agym's threads."""
+
+    name = "agym thread"
+    backend = "thread"
+
+
+class AgymThreads(AgymThread):
+    """agym's threads, one for each environment."""
+
+    name = "agym thread each"
+
+    def count(self, workers: int) -> int | None:
+        return None
 
 
 class AgymProcessAsync(System):
@@ -117,12 +172,12 @@ class AgymProcessAsync(System):
 
 
 SYSTEMS: tuple[type[System], ...] = (
-    Bare, BareAtOnce, GymnasiumSync, GymnasiumAsync, SB3Dummy, SB3Subproc,
+    Bare, BareLoop, BareAtOnce, GymnasiumSync, GymnasiumAsync, SB3Dummy, SB3Subproc,
     AgymSerial, AgymProcess, AgymProcessAsync,
 )  # fmt: skip
 
 
-def _fork_server() -> str:
+def fork_server() -> str:
     """The start method for processes per environment: what they import is imported once.
 
     It changes how long they take to start, which is not measured, and not how they step.

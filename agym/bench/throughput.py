@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -11,7 +11,7 @@ import typer
 from agym.bench.aims import judge
 from agym.bench.machine import describe_machine
 from agym.bench.measure import measure
-from agym.bench.output import JsonFile, check_writable, deliver
+from agym.bench.output import JsonFile, PlotFile, check_plot, check_writable, deliver
 from agym.bench.plot import save_plot
 from agym.bench.progress import progress_bar
 from agym.bench.report import show
@@ -19,11 +19,19 @@ from agym.bench.results import Report, Settings, StartupResult, WorkResult
 from agym.bench.rollouts import ROLLOUTS, RolloutWork
 from agym.bench.sb3_startup import measure_sb3_startup
 from agym.bench.startup import STARTUP_WORK, measure_startup
+from agym.bench.variants import VARIANTS, CopiesWork, InfosWork
 from agym.bench.works import WORKS, Work, parse_work
-from agym.extras import require
 
 # What to write in place of a work for the start-up.
 STARTUP, SB3_STARTUP = "start-up", "sb3-start-up"
+
+# What a work may begin with: only some systems take part in it then.
+CONTESTS: dict[str, Callable[[str, int], Work]] = {
+    "rollout": RolloutWork,
+    "ppo": partial(RolloutWork, network=True),
+    "infos": InfosWork,
+    "copies": CopiesWork,
+}
 
 EXAMPLES = f"""Examples:
 
@@ -34,6 +42,8 @@ agym bench throughput CartPole-v1:8 ALE/Pong-v5:8 --repeats 9
 agym bench throughput {STARTUP}
 
 agym bench throughput rollout:CartPole-v1:8 ppo:CartPole-v1:8
+
+agym bench throughput infos:HumanoidStandup-v5:16 copies:ALE/Pong-v5:64
 
 agym bench throughput {SB3_STARTUP} --repeats 1
 
@@ -47,8 +57,8 @@ def throughput(
         typer.Argument(
             metavar="WORK",
             help=f"ENV:N for N environments; rollout:ENV:N and ppo:ENV:N for PPO's rollouts;"
-            f" {STARTUP}; {SB3_STARTUP}. By default everything but {SB3_STARTUP}, which takes a"
-            " minute and 10 GB.",
+            f" infos:ENV:N and copies:ENV:N for what these cost; {STARTUP}; {SB3_STARTUP}."
+            f" By default everything but {SB3_STARTUP}, which takes a minute and 10 GB.",
         ),
     ] = None,
     seconds: Annotated[
@@ -57,21 +67,20 @@ def throughput(
     repeats: Annotated[int, typer.Option(min=1, help="Slices of each system.")] = Settings.repeats,
     workers: Annotated[int, typer.Option(min=1, help="Worker processes.")] = Settings.workers,
     json: JsonFile = None,
-    plot: Annotated[Path | None, typer.Option(dir_okay=False, help="File for a PNG chart.")] = None,
+    plot: PlotFile = None,
 ) -> None:
     """Measure steps per second of agym and of other runners, in turns within one run.
 
     The bare environment is a plain loop over one; its speed times the workers is the bound.
     All systems get the same actions.
     """
-    if plot is not None:
-        require("matplotlib", "bench")
+    check_plot(plot)
     check_writable(json, plot)
     named = works or []
     chosen = [parse(text) for text in named if text not in (STARTUP, SB3_STARTUP)]
     settings = Settings(seconds, repeats, workers)
     report = run(
-        chosen if works else (*WORKS, *ROLLOUTS),
+        chosen if works else (*WORKS, *VARIANTS, *ROLLOUTS),
         settings,
         wants_startup=not works or STARTUP in named,
         wants_sb3=SB3_STARTUP in named,
@@ -82,16 +91,16 @@ def throughput(
 
 
 def parse(text: str) -> Work:
-    """Read ``"CartPole-v1:8"``, ``"rollout:CartPole-v1:8"`` or ``"ppo:CartPole-v1:8"``.
+    """Read ``"CartPole-v1:8"``, ``"rollout:CartPole-v1:8"`` or another kind of :data:`CONTESTS`.
 
     Raises:
         UsageError: It is of no such form, or there is no such environment.
     """
     kind, _, rest = text.partition(":")
-    if kind not in ("rollout", "ppo"):
+    if kind not in CONTESTS:
         return parse_work(text)
     work = parse_work(rest)
-    return RolloutWork(work.env_id, work.num_envs, network=kind == "ppo")
+    return CONTESTS[kind](work.env_id, work.num_envs)
 
 
 def run(

@@ -12,6 +12,7 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector.utils import batch_space, iterate
 
+from agym.bench.computing_envs import PROBES, busy_spec, turns_for
 from agym.errors import UsageError
 from agym.extras import how_to_get, installed
 from agym.factories import find_spec
@@ -38,9 +39,14 @@ class Work:
         return f"{self.env_id} ×{self.num_envs}"
 
     @property
+    def spec(self) -> EnvSpec:
+        """Describes one environment."""
+        return PROBES.get(self.env_id) or find_spec(self.env_id)
+
+    @property
     def factory(self) -> Callable[[], gymnasium.Env[Any, Any]]:
         """Makes one environment; the same for every system."""
-        return partial(make_env, find_spec(self.env_id))
+        return partial(make_env, self.spec)
 
     def missing(self) -> str | None:
         """Say which package of the environment is not installed, if any."""
@@ -48,17 +54,51 @@ class Work:
         return None if installed(module) else how_to_get(module, extra)
 
 
+@dataclass(frozen=True)
+class BusyWork(Work):
+    """So many environments whose steps keep a core busy.
+
+    Attributes:
+        microseconds: For about so long.
+        turns: The same in turns of their loop.
+    """
+
+    microseconds: float = 0.0
+    turns: int = 0
+
+    @classmethod
+    def of(cls, microseconds: float, num_envs: int) -> BusyWork:
+        """Find out how many turns that is here."""
+        return cls("Busy-v0", num_envs, microseconds, turns_for(microseconds / 1e6))
+
+    @property
+    def name(self) -> str:
+        """As tables show it."""
+        return f"steps of {self.microseconds:g} µs ×{self.num_envs}"
+
+    @property
+    def spec(self) -> EnvSpec:
+        """Describes one environment."""
+        return busy_spec(self.turns)
+
+
 WORKS = (
     Work("CartPole-v1", 8),
     Work("CartPole-v1", 64),
     Work("CartPole-v1", 1024),
-    Work("Acrobot-v1", 32),
+    Work("Acrobot-v1", 64),
     Work("ALE/Pong-v5", 8),
-    Work("HumanoidStandup-v5", 32),
+    Work("ALE/Pong-v5", 16),
+    Work("HumanoidStandup-v5", 16),
 )
 
-# What the works above need beyond Gymnasium: the module, and agym's extra that brings it.
-PACKAGES = {"ALE/Pong-v5": ("ale_py", "atari"), "HumanoidStandup-v5": ("mujoco", "mujoco")}
+# What is needed beyond Gymnasium: the module, and agym's extra that brings it.
+PACKAGES = {
+    "ALE/Breakout-v5": ("ale_py", "atari"),
+    "ALE/Pong-v5": ("ale_py", "atari"),
+    "HalfCheetah-v5": ("mujoco", "mujoco"),
+    "HumanoidStandup-v5": ("mujoco", "mujoco"),
+}
 
 
 def make_env(spec: EnvSpec) -> gymnasium.Env[Any, Any]:
@@ -78,9 +118,17 @@ def parse_work(text: str) -> Work:
     env_id, colon, count = text.rpartition(":")
     if not colon or not count.isdecimal() or int(count) < 1:
         raise UsageError(f"{text!r} is no work: write ID:N, such as CartPole-v1:8")
-    work = Work(env_id, int(count))
+    return check_work(Work(env_id, int(count)))
+
+
+def check_work(work: Work) -> Work:
+    """Give a work back whose environment exists.
+
+    Raises:
+        UsageError: There is none of that id.
+    """
     if work.missing() is None:
-        find_spec(env_id)
+        _ = work.spec
     return work
 
 

@@ -12,7 +12,9 @@ from agym.cli import app
 
 COMMANDS = [
     [], ["demo"], ["replay"], ["bench"], ["bench", "throughput"], ["bench", "io"],
-    ["bench", "overlap"], ["bench", "stragglers"], ["bench", "soak"],
+    ["bench", "overlap"], ["bench", "stragglers"], ["bench", "soak"], ["bench", "grid"],
+    ["bench", "overhead"], ["bench", "scale"], ["bench", "startup"], ["bench", "memory"],
+    ["bench", "all"],
 ]  # fmt: skip
 WORDS = {word for command in COMMANDS for word in command}
 
@@ -56,6 +58,13 @@ def test_version() -> None:
         (["bench", "overlap", "Nowhere-v0:8"], "Nowhere-v0"),
         (["bench", "overlap", "--json", "no/such/folder/a.json"], "no/such"),
         (["bench", "stragglers", "--json", "no/such/folder/a.json"], "no/such"),
+        (["bench", "grid", "Nowhere-v0"], "Nowhere-v0"),
+        (["bench", "grid", "--num-envs", "few"], "few"),
+        (["bench", "overhead", "--step-times", "0"], "--step-times"),
+        (["bench", "scale", "Nowhere-v0"], "Nowhere-v0"),
+        (["bench", "startup", "CartPole-v1"], "CartPole-v1:8"),
+        (["bench", "memory", "Nowhere-v0:2"], "Nowhere-v0"),
+        (["bench", "all", "--plot", "no/such/folder/charts"], "no/such"),
         (["bench", "soak", "--json", "no/such/folder/a.json"], "no/such"),
     ],
     ids=str,

@@ -20,6 +20,7 @@ from agym.bench.sb3_startup import NAME as SB3_STARTUP
 from agym.bench.startup import STARTUP_WORK, measure_startup
 from agym.bench.system import MAX_PROCESSES, System
 from agym.bench.systems import SYSTEMS, Bare, BareAtOnce, GymnasiumSync
+from agym.bench.variants import VARIANTS
 from agym.bench.works import WORKS, Work, parse_work, sample_actions
 from agym.errors import AgymError, MissingExtraError, UsageError
 from agym.extras import require
@@ -88,7 +89,8 @@ def test_ratio_is_taken_within_each_repetition() -> None:
 
 def test_aims_name_systems_and_works_that_exist() -> None:
     systems = {work.name: {kind.name for kind in SYSTEMS} | {BOUND} for work in WORKS}
-    systems |= {work.name: {kind.name for kind in work.systems} for work in ROLLOUTS}
+    contests = (*ROLLOUTS, *VARIANTS)
+    systems |= {work.name: {kind.name for kind in work.systems} for work in contests}
     systems[SB3_STARTUP] = {sb3_startup.AGYM, sb3_startup.SUBPROC}
     for aim in AIMS:
         others = [aim.against] if isinstance(aim.against, str) else aim.against

@@ -63,12 +63,6 @@ def report() -> Report:
     return Report({"cpu": "A CPU", "cores": "2", "numpy": "2"}, Settings(), works, None, aims)
 
 
-@pytest.fixture(scope="module")
-def fonts(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Have matplotlib open its fonts, which it keeps open."""
-    save_plot(Report({}, Settings()), tmp_path_factory.mktemp("fonts") / "plot")
-
-
 def shown(report: Report) -> str:
     console = Console(width=120, record=True, file=io.StringIO())
     console.print(show(report))

@@ -1,0 +1,44 @@
+"""Runs of commands on next to nothing, in this process: no system here leaves a fork server."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from agym.bench.systems import AgymAuto, AgymProcess, AgymSerial, Bare, GymnasiumSync
+from agym.cli import app
+from agym.extras import installed
+
+PNG = b"\x89PNG\r\n\x1a\n"
+PLOTS = installed("matplotlib")
+
+# Two of agym's, what they are held against, and its own choice.
+FEW = (Bare, AgymAuto, AgymSerial, AgymProcess, GymnasiumSync)
+
+
+def few_systems(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out what takes long to start."""
+    for name in ("grid.SYSTEMS", "measure.SYSTEMS", "overhead.COMPARED"):
+        monkeypatch.setattr(f"agym.bench.{name}", FEW)
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a command printed, and wrote."""
+
+    stdout: str
+    data: Any
+
+
+def run(folder: Path, *arguments: str, plot: str | None = None) -> Done:
+    """Run ``agym bench`` with a JSON file in a folder, and a chart where there is matplotlib."""
+    path = folder / "result.json"
+    charts = ["--plot", str(folder / plot)] if plot is not None and PLOTS else []
+    result = CliRunner().invoke(app, ["bench", *arguments, "--json", str(path), *charts])
+    assert result.exit_code == 0, result.output
+    return Done(result.stdout, json.loads(path.read_text(encoding="utf-8")))
