@@ -24,6 +24,8 @@ from agym.faces.aio import AsyncEnvHandle, AsyncEnvs, Pending
 from agym.faces.sync import EnvHandle, Envs
 from agym.faces.vector import AgymVectorEnv
 from agym.make import make, make_async, make_vec, register
+from agym.plan import plan
+from agym.plans import Plan
 from agym.rollout import Rollout, rollout
 from agym.run import run
 
@@ -48,6 +50,7 @@ __all__ = [
     "MissingExtraError",
     "NothingSentError",
     "Pending",
+    "Plan",
     "ResetNeededError",
     "ResetResult",
     "Rollout",
@@ -63,6 +66,7 @@ __all__ = [
     "make",
     "make_async",
     "make_vec",
+    "plan",
     "register",
     "rollout",
     "run",

@@ -47,13 +47,17 @@ def make(
         env: An id, an ``EnvSpec``, a factory, or a list of factories.
         num_envs: How many; not needed for a list. 1 by default.
         backend: Where environments live: ``"serial"``, ``"thread"``, ``"process"``,
-            ``"asyncio"`` (coroutine environments), ``"native"`` (a ``VectorEnv``), ``"auto"``
-            (for now ``"serial"``; ``"asyncio"`` for a class of coroutine environments,
-            ``"native"`` for a ``VectorEnv``), or an :class:`~agym.executors.base.Executor`
-            class.
+            ``"asyncio"`` (coroutine environments), ``"native"`` (a ``VectorEnv``), an
+            :class:`~agym.executors.base.Executor` class, or ``"auto"``. That makes one
+            environment more, steps it with random actions for some 20 ms and chooses what is
+            predicted to be quickest (:func:`plan` shows that). One that takes over 50 ms to
+            construct is measured once, and is the first of yours if it may stay in this thread.
+            A single environment, and any where ``timeout``, ``on_fault``, ``capsule_dir`` or
+            ``recycle_...`` is given (processes then), is not measured; nor are coroutine
+            environments (``"asyncio"``) or a ``VectorEnv`` (``"native"``).
         workers: Worker processes or threads; environments are dealt to them in contiguous
             ranges. By default as many processes as there are cores, and a thread for each of
-            up to 256 environments.
+            up to 256 environments; ``"auto"`` chooses.
         autoreset: ``"disabled"`` (a finished environment holds still until it is reset),
             ``"next_step"`` or ``"same_step"``, as in Gymnasium.
         output: ``"list"`` or ``"array"`` (stacked NumPy arrays). Infos are dicts in both.
@@ -151,9 +155,9 @@ def make_vec(env: EnvLike, num_envs: int | None = None, **options: Any) -> AgymV
         env: As for :func:`make`.
         num_envs: How many; not needed for a list. 1 by default.
         **options: Those of :func:`make` (without ``output``), with Gymnasium's next-step
-            autoreset by default, and like there ``backend="auto"``, which is serial for now;
-            every other keyword goes to the environment. For factories whose spaces differ take
-            :class:`AgymVectorEnv` with ``observation_mode="different"``.
+            autoreset by default, and like there ``backend="auto"``; every other keyword goes to
+            the environment. For factories whose spaces differ take :class:`AgymVectorEnv` with
+            ``observation_mode="different"``.
 
     Returns:
         The environments, made and ready for ``reset``.
