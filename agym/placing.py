@@ -30,7 +30,7 @@ from agym.planning import (
 )
 from agym.plans import Plan, explain, readable
 from agym.profiling import measure
-from agym.sampling import CHEAP_SECONDS, Sample, is_portable, make_sample, name_of
+from agym.sampling import CHEAP_SECONDS, Sample, make_sample, name_of, obstacle
 from agym.transport import extremes, this_machine, typical
 
 # Within this time of stepping a second construction must pay.
@@ -82,6 +82,9 @@ def _place_sample(sample: Sample, factories: Sequence[Factory], ask: Ask, name: 
         except Exception as error:
             what = type(error).__name__
             plan = _by_rule(name, ask, "serial", f"it raised {what} when it was measured")
+        except BaseException:
+            sample.close()
+            raise
         else:
             if sample.construction > CHEAP_SECONDS:
                 remember_profile(factories[0], profile, sample.env)
@@ -113,8 +116,9 @@ def plan_for(
     transport = this_machine() if exact else _sufficient(profile, ask)
     found = candidates(profile, transport, ask)
     chosen = choose(found)
-    if (exact or (chosen and chosen.backend == "process")) and not is_portable(factories):
-        profile = replace(profile, portable=False)
+    # To pickle is work that is not needed for other places.
+    if (exact or (chosen and chosen.backend == "process")) and (why := obstacle(factories)):
+        ask = replace(ask, obstacle=why)
         found = candidates(profile, transport, ask)
         chosen = choose(found)
     why = ""
@@ -155,9 +159,10 @@ def _pays(chosen: Candidate, found: Sequence[Candidate], sample: Sample) -> bool
 
 def _safe(name: str, factories: Sequence[Factory], ask: Ask) -> Plan:
     """Where faults can be handled; an environment that may hang or crash is not tried here."""
-    if ask.recycled or is_portable(factories):
+    why_not = obstacle(factories)
+    if ask.recycled or not why_not:
         return _by_rule(name, ask, "process", "what fails can be replaced there")
-    return _by_rule(name, ask, "thread", "what hangs can be replaced there; it cannot be pickled")
+    return _by_rule(name, ask, "thread", f"what hangs can be replaced there; process {why_not}")
 
 
 def _by_rule(name: str, ask: Ask, backend: str, why: str) -> Plan:

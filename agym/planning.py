@@ -39,7 +39,6 @@ class Profile:
         observation_bytes: Size of an observation.
         info_bytes: Size of an info, pickled, on average; 0 where they are empty.
         coroutine: It has an ``async def step``.
-        portable: It can be sent to another process.
     """
 
     name: str
@@ -51,7 +50,6 @@ class Profile:
     observation_bytes: int = 0
     info_bytes: int = 0
     coroutine: bool = False
-    portable: bool = True
 
     @property
     def computing(self) -> float:
@@ -108,6 +106,7 @@ class Ask:
         endable: What hangs or breaks has to be ended and replaced by itself.
         recycled: Workers have to be processes that can be replaced.
         max_concurrency: How many coroutine environments of a loop may be busy at once.
+        obstacle: Why no worker processes can run them; empty if they can.
     """
 
     num_envs: int
@@ -116,6 +115,7 @@ class Ask:
     endable: bool = False
     recycled: bool = False
     max_concurrency: int | None = None
+    obstacle: str = ""
 
 
 @dataclass(frozen=True)
@@ -244,8 +244,8 @@ def _objection(backend: str, seconds: float, profile: Profile, ask: Ask) -> str:
         return "has no worker processes to recycle"
     if ask.endable and backend == "serial":
         return "cannot end what hangs"
-    if backend == "process" and not profile.portable:
-        return "cannot be pickled"
+    if backend == "process" and ask.obstacle:
+        return ask.obstacle
     if backend == "serial" and ask.workers is not None:
         return "has no workers"
     if backend == "serial" and not ask.blocking and seconds + profile.reset > BLOCKING_SECONDS:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import multiprocessing
 import random
 import time
 import warnings
@@ -25,6 +26,8 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from agym.core.making import Factory, is_coroutine_env
+from agym.errors import MissingExtraError
+from agym.executors.supervisor import check_platform
 
 # An environment that takes longer to construct is not made once more.
 CHEAP_SECONDS = 0.05
@@ -152,12 +155,18 @@ def random_stream_kept(env: Any) -> Iterator[None]:
                 getattr(core, "__dict__", {}).pop(name, None)
 
 
-def is_portable(factories: Sequence[Factory]) -> bool:
-    """Whether factories can be sent to another process."""
+def obstacle(factories: Sequence[Factory]) -> str:
+    """Say why no worker processes can run what factories make; empty if they can."""
+    if multiprocessing.current_process().daemon:
+        return "cannot be started from a daemon process"
+    try:
+        check_platform()
+    except MissingExtraError:
+        return "needs Linux or macOS"
     distinct = {id(factory): factory for factory in factories}
     try:
         for factory in distinct.values():
             cloudpickle.dumps(factory)
     except Exception:
-        return False
-    return True
+        return "cannot take what cannot be pickled"
+    return ""

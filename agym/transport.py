@@ -22,7 +22,6 @@ from gymnasium.vector import AutoresetMode
 from agym.caching import key_of, recall, remember
 from agym.core.engine import Engine
 from agym.core.machine import available_cores
-from agym.errors import AgymError
 from agym.executors.base import Executor, Placement
 from agym.executors.coroutine import AsyncioExecutor
 from agym.executors.doorbell import SPIN_SECONDS
@@ -35,8 +34,8 @@ from agym.planning import Cost, Transport
 # How long each figure is measured.
 SECONDS = 0.05
 
-# Of so many batches the quicker quarter counts: what else runs here only ever adds.
-MOST_BATCHES, QUANTILE = 400, 0.25
+# Of so many batches the quickest tenth counts: what else runs here only ever adds.
+MOST_BATCHES, QUANTILE = 400, 0.1
 
 # A batch of this many is told from one of a single environment.
 MANY = 64
@@ -124,17 +123,19 @@ class Bench:
         """Close them."""
         self._envs.close()
 
-    def seconds(self, busy: float = 0.0) -> float:
-        """How long a batch takes beside ``busy`` seconds of each environment."""
-        if busy:
-            self._envs.set_attr("seconds", busy)
+    def seconds(self) -> float:
+        """How long a batch takes."""
         times: list[float] = []
         end = time.perf_counter() + SECONDS
         while len(times) < MOST_BATCHES and (time.perf_counter() < end or len(times) < 8):
             begun = time.perf_counter()
             self._envs.step(self._actions)
             times.append(time.perf_counter() - begun)
-        return sorted(times)[int(len(times) * QUANTILE)] - busy
+        return sorted(times)[int(len(times) * QUANTILE)]
+
+    def compute(self, seconds: float) -> None:
+        """From now on a step takes so long."""
+        self._envs.set_attr("seconds", seconds)
 
 
 class _Idle:
@@ -163,7 +164,7 @@ def this_machine() -> Transport:
             return Transport(cores, SPIN_SECONDS, {name: costs[name] for name in TYPICAL})
     try:
         transport = measure_transport(cores)
-    except (AgymError, OSError, RuntimeError):
+    except Exception:
         return Transport(cores, SPIN_SECONDS, TYPICAL)
     remember("transport", key, asdict(transport))
     return transport
@@ -195,10 +196,10 @@ def measure_transport(cores: int) -> Transport:
     loops = Cost(max(0.0, single - task), 0.0, 0.0, task, byte, packing / 4, packed / 4)
 
     workers = max(2, cores)
-    with Bench(ProcessExecutor) as one, Bench(ProcessExecutor, MANY * workers, workers) as all_:
-        single = one.seconds()
-        every = all_.seconds()
-        slept = one.seconds(2 * SPIN_SECONDS)
+    with Bench(ProcessExecutor) as one, Bench(ProcessExecutor, MANY * workers, workers) as many:
+        single, every = one.seconds(), many.seconds()
+        one.compute(2 * SPIN_SECONDS)
+        slept = one.seconds() - 2 * SPIN_SECONDS
     worker = max(0.0, every - single - (MANY - 1) * host) / (workers - 1)
     # What the first worker costs is in the batch.
     processes = Cost(
@@ -206,13 +207,18 @@ def measure_transport(cores: int) -> Transport:
         packing, packed,
     )  # fmt: skip
     measured = {"serial": own, "thread": threads, "asyncio": loops, "process": processes}
-    low, high = extremes(cores)
-    # It is remembered for long, and the machine may have been busy just now.
-    costs = {
-        name: _pointwise(min, _pointwise(max, cost, low.costs[name]), high.costs[name])
-        for name, cost in measured.items()
-    }
-    return Transport(cores, SPIN_SECONDS, costs)
+    return Transport(cores, SPIN_SECONDS, {n: _plausible(n, c) for n, c in measured.items()})
+
+
+def _plausible(backend: str, cost: Cost) -> Cost:
+    """Keep within bounds what is remembered for long: the machine may have been busy just now."""
+    usual = TYPICAL[backend]
+    cost = _pointwise(max, cost, _times(1 / PLAUSIBLE, usual))
+    return _pointwise(min, cost, _times(PLAUSIBLE, usual))
+
+
+def _times(factor: float, cost: Cost) -> Cost:
+    return Cost(*(value * factor for value in asdict(cost).values()))
 
 
 def _pointwise(function: Callable[[float, float], float], one: Cost, other: Cost) -> Cost:
@@ -249,11 +255,8 @@ def extremes(cores: int | None = None) -> tuple[Transport, Transport]:
     What serial costs is in all others too, so that these never cost less than it does usually.
     """
     low, high = dict(TYPICAL), dict(TYPICAL)
-    for name, cost in TYPICAL.items():
-        more = Cost(*(value * PLAUSIBLE for value in asdict(cost).values()))
-        less = Cost(*(value / PLAUSIBLE for value in asdict(cost).values()))
-        if name != "serial":
-            high[name] = more
-            low[name] = _pointwise(max, less, TYPICAL["serial"])
+    for name in ("thread", "asyncio", "process"):
+        high[name] = _times(PLAUSIBLE, TYPICAL[name])
+        low[name] = _pointwise(max, _times(1 / PLAUSIBLE, TYPICAL[name]), TYPICAL["serial"])
     cores = cores or available_cores()
     return Transport(cores, SPIN_SECONDS, low), Transport(cores, SPIN_SECONDS, high)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import threading
 from functools import partial
 from pathlib import Path
@@ -209,4 +210,24 @@ def test_what_cannot_be_pickled_is_said(monkeypatch: pytest.MonkeyPatch) -> None
     assert plan_for(COMPUTES, [Tally] * 8, Ask(8)).backend == "process"
     plan = plan_for(COMPUTES, [lock_in(Tally)] * 8, Ask(8))
     assert plan.backend == "serial"
-    assert "process cannot be pickled" in plan.why
+    assert "process cannot take what cannot be pickled" in plan.why
+
+
+def test_where_no_processes_can_be_started_none_are_chosen(log: Path) -> None:
+    """A daemon process of multiprocessing's, such as a pool's, may have no children."""
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe(duplex=False)
+
+    def work() -> None:
+        with agym.make(partial(Costly, str(log), computes=0.01), 3) as envs:
+            theirs.send(backend(envs))
+
+    process = context.Process(target=work, daemon=True)
+    process.start()
+    theirs.close()
+    try:
+        assert ours.recv() == "serial"
+    finally:
+        process.join()
+        process.close()
+        ours.close()
