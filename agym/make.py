@@ -126,7 +126,8 @@ def make_async(
     """Make many environments for async code.
 
     The arguments are those of :func:`make`; the defaults are arrays and Gymnasium's next-step
-    autoreset.
+    autoreset. ``backend="auto"`` measures at once, before they are opened, and takes
+    ``"serial"`` only for batches of less than a millisecond, since that blocks the event loop.
 
     Returns:
         The environments, to be opened by ``async with`` or ``await``.
