@@ -68,7 +68,7 @@ def plan(
 
     Example:
         >>> import agym
-        >>> agym.plan("CartPole-v1", 2).backend
+        >>> agym.plan("CartPole-v1", 1).backend
         'serial'
     """
     if is_vector(env):

@@ -7,7 +7,6 @@ count; unless it waits by itself, which is told by how often it gave its core aw
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import copy
 import pickle
 import sys
@@ -39,6 +38,9 @@ SLOW_SECONDS = 0.2
 
 # Whether threads help is of interest from this length of a step on.
 LONG_STEP_SECONDS = 100e-6
+
+# Two at once that take so much longer than one do not wait for each other.
+PARALLEL = 1.4
 
 # Waiting that is less than this share of a step is none.
 LEAST_WAITING = 0.1
@@ -213,38 +215,33 @@ def _pickled(value: Any) -> int:
 
 def in_parallel(factory: Factory, space: gymnasium.Space[Any], step: float) -> bool:
     """Step two environments in two threads, and see whether that takes as long as one does."""
-    count = max(2, int(STEPPING_SECONDS / 4 / step))
+    count = max(2, int(STEPPING_SECONDS / 3 / step))
     action = space.sample()
-    barrier = threading.Barrier(3)
-    failures: list[BaseException] = []
+    barrier = threading.Barrier(2)
 
-    def work() -> None:
+    def work() -> tuple[float, float]:
         env = None
         try:
             env = factory()
             env.reset()
-        except Exception as error:
-            failures.append(error)
-        barrier.wait()
-        if env is None or failures:
-            return
-        try:
+            barrier.wait()
+            begun = time.perf_counter()
             for _ in range(count):
                 *_, terminated, truncated, _ = env.step(action)
                 if terminated or truncated:
                     env.reset()
-        except Exception as error:
-            failures.append(error)
+            return begun, time.perf_counter()
+        except BaseException:
+            barrier.abort()
+            raise
         finally:
-            with contextlib.suppress(Exception):
+            if env is not None:
                 env.close()
 
-    threads = [threading.Thread(target=work, name="agym-measure", daemon=True) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    barrier.wait()
-    begun = time.perf_counter()
-    for thread in threads:
-        thread.join()
-    seconds = time.perf_counter() - begun
-    return not failures and seconds < 1.4 * count * step
+    with ThreadPoolExecutor(2, thread_name_prefix="agym-measure") as pool:
+        both = [pool.submit(work) for _ in range(2)]
+    try:
+        begun, ended = zip(*(one.result() for one in both), strict=True)
+    except Exception:  # whatever it is, it does not work in threads
+        return False
+    return bool(max(ended) - min(begun) < PARALLEL * count * step)

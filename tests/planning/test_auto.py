@@ -51,7 +51,7 @@ COMPUTES = Profile("Computes", 1e-3, 1e-5, 2e-2)
 
 
 def test_quick_environments_stay_in_this_thread() -> None:
-    with agym.make("CartPole-v1", 3) as envs:
+    with agym.make(Tally, 2) as envs:
         assert backend(envs) == "serial"
 
 
@@ -75,7 +75,7 @@ def test_what_computes_and_cannot_be_pickled_stays(log: Path) -> None:
 def test_an_event_loop_is_not_blocked(log: Path) -> None:
     with opened("async", partial(Costly, str(log), sleeps=0.01), 1) as envs:
         assert backend(envs.envs) == "thread"
-    with opened("async", "CartPole-v1", 2) as envs:
+    with opened("async", Tally, 2) as envs:
         assert backend(envs.envs) == "serial"
 
 

@@ -19,7 +19,7 @@ from .envs import AsyncCostly, Costly
 
 
 def test_a_plan_of_an_id() -> None:
-    plan = agym.plan("CartPole-v1", 2)
+    plan = agym.plan("CartPole-v1", 1)
     assert plan.backend == "serial"
     assert plan.profile is not None
     assert plan.profile.observation_bytes == 16
@@ -71,7 +71,7 @@ def run(*words: str) -> Any:
 
 
 def test_the_command_shows_a_table() -> None:
-    result = run("CartPole-v1", "2")
+    result = run("CartPole-v1", "1")
     assert result.exit_code == 0, result.output
     assert "predicted" in result.output
     assert "measured" not in result.output.replace("measuring", "")
