@@ -26,6 +26,9 @@ from agym.planning import Profile
 # Of what is written; other versions are not read.
 VERSION = 1
 
+# Factories that hold more bytes than this are not looked up.
+MAX_PICKLED = 64 * 1024
+
 
 def cache_folder() -> Path:
     """The folder for all of agym's: ``$XDG_CACHE_HOME/agym``, or ``~/.cache/agym``.
@@ -98,11 +101,27 @@ def remember_profile(factory: Factory, profile: Profile, env: Any) -> None:
 
 
 def _key(factory: Factory) -> str | None:
-    """A name for what a factory makes, the same in each process where it can be."""
+    """A name for what a factory makes, the same in each process; ``None`` if that is too much."""
+    digest = _Digest()
     try:
-        return key_of(hashlib.sha256(cloudpickle.dumps(factory)).hexdigest())
-    except Exception:
+        cloudpickle.Pickler(digest).dump(factory)
+    except Exception:  # what it holds cannot be pickled, or is large
         return None
+    return key_of(digest.hash.hexdigest())
+
+
+class _Digest:
+    """A file that only keeps the hash of what is written, up to a limit."""
+
+    def __init__(self) -> None:
+        self.hash = hashlib.sha256()
+        self._left = MAX_PICKLED
+
+    def write(self, piece: Any) -> None:
+        self._left -= len(piece)
+        if self._left < 0:
+            raise OverflowError
+        self.hash.update(piece)
 
 
 def _changed(file: str | None) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -118,6 +119,14 @@ def test_a_profile_is_that_of_its_code(folder: Path, monkeypatch: pytest.MonkeyP
     assert changed != text
     file.write_text(changed)
     assert recall_profile(Tally) is None
+
+
+def test_factories_that_hold_much_or_cannot_be_pickled_are_not_looked_up(folder: Path) -> None:
+    data, lock = bytes(1_000_000), threading.Lock()
+    for factory in (lambda: Tally(len(data)), lambda: lock and Tally()):
+        remember_profile(factory, PROFILE, Tally())
+        assert recall_profile(factory) is None
+    assert not folder.exists()
 
 
 def test_a_machine_is_measured_with_all_its_backends() -> None:
