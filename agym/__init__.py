@@ -26,6 +26,8 @@ from agym.faces.aio import AsyncEnvHandle, AsyncEnvs, Pending
 from agym.faces.sync import EnvHandle, Envs
 from agym.faces.vector import AgymVectorEnv
 from agym.make import make, make_async, make_vec, register
+from agym.plan import plan
+from agym.plans import Plan
 from agym.rollout import Rollout, rollout
 from agym.run import run
 
@@ -50,6 +52,7 @@ __all__ = [
     "MissingExtraError",
     "NothingSentError",
     "Pending",
+    "Plan",
     "ResetNeededError",
     "ResetResult",
     "Rollout",
@@ -67,6 +70,7 @@ __all__ = [
     "make",
     "make_async",
     "make_vec",
+    "plan",
     "register",
     "rollout",
     "run",

@@ -23,6 +23,8 @@ from agym.bench.app import app as bench
 from agym.demo import EXAMPLES as DEMO_EXAMPLES
 from agym.demo import demo
 from agym.errors import AgymError, UsageError
+from agym.plan_command import EXAMPLES as PLAN_EXAMPLES
+from agym.plan_command import plan_command
 from agym.replay import EXAMPLES as REPLAY_EXAMPLES
 from agym.replay import replay
 
@@ -31,6 +33,8 @@ EXAMPLES = """Examples:
 agym demo
 
 agym demo CartPole-v1 -n 1024 --workers 4
+
+agym plan ALE/Pong-v5 16
 
 agym bench throughput CartPole-v1:8
 """
@@ -71,6 +75,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command(epilog=DEMO_EXAMPLES)(demo)
+app.command("plan", epilog=PLAN_EXAMPLES)(plan_command)
 app.command(epilog=REPLAY_EXAMPLES)(replay)
 app.add_typer(bench, name="bench")
 

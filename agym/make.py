@@ -50,15 +50,20 @@ def make(
         env: An id, an ``EnvSpec``, a factory, or a list of factories.
         num_envs: How many; not needed for a list. 1 by default.
         backend: Where environments live: ``"serial"``, ``"thread"``, ``"process"``,
-            ``"asyncio"`` (coroutine environments), ``"native"`` (a ``VectorEnv``), ``"auto"``
-            (for now ``"serial"``; ``"asyncio"`` for a class of coroutine environments,
-            ``"native"`` for a ``VectorEnv``), or an :class:`~agym.executors.base.Executor`
-            class.
+            ``"asyncio"`` (coroutine environments), ``"native"`` (a ``VectorEnv``), an
+            :class:`~agym.executors.base.Executor` class, or ``"auto"``. That makes one
+            environment more, steps it with random actions for some 20 ms and chooses what is
+            predicted to be quickest (:func:`plan` shows that). One that takes over 50 ms to
+            construct is measured once, and is the first of yours if it may stay in this thread.
+            A single environment, and any where ``timeout``, ``on_fault``, ``capsule_dir`` or
+            ``recycle_...`` is given (processes then), is not measured; nor are coroutine
+            environments (``"asyncio"``) or a ``VectorEnv`` (``"native"``).
         workers: Worker processes or threads; environments are dealt to them in contiguous
             ranges. By default as many processes as there are cores that this one may use, by its
-            affinity and its cgroup's CPU quota, and a thread for each of up to 256 environments.
-            In a worker process BLAS, OpenMP and torch run on one thread; if you have set
-            ``OMP_NUM_THREADS`` yourself, on so many, and likewise ``MKL_NUM_THREADS`` and the like.
+            affinity and its cgroup's CPU quota, and a thread for each of up to 256 environments;
+            ``"auto"`` chooses. In a worker process BLAS, OpenMP and torch run on one thread; if you
+            have set ``OMP_NUM_THREADS`` yourself, on so many, and likewise ``MKL_NUM_THREADS`` and
+            the like.
         pin: Keep each worker process, and those that replace it, on a core: the first on the first
             that this process may use, and so on, around and around.
         autoreset: ``"disabled"`` (a finished environment holds still until it is reset),
@@ -149,7 +154,8 @@ def make_async(
     """Make many environments for async code.
 
     The arguments are those of :func:`make`; the defaults are arrays and Gymnasium's next-step
-    autoreset.
+    autoreset. ``backend="auto"`` measures at once, before they are opened, and takes
+    ``"serial"`` only for batches of less than a millisecond, since that blocks the event loop.
 
     Returns:
         The environments, to be opened by ``async with`` or ``await``.
@@ -178,9 +184,9 @@ def make_vec(env: EnvLike, num_envs: int | None = None, **options: Any) -> AgymV
         env: As for :func:`make`.
         num_envs: How many; not needed for a list. 1 by default.
         **options: Those of :func:`make` (without ``output``), with Gymnasium's next-step
-            autoreset by default, and like there ``backend="auto"``, which is serial for now;
-            every other keyword goes to the environment. For factories whose spaces differ take
-            :class:`AgymVectorEnv` with ``observation_mode="different"``.
+            autoreset by default, and like there ``backend="auto"``; every other keyword goes to
+            the environment. For factories whose spaces differ take :class:`AgymVectorEnv` with
+            ``observation_mode="different"``.
 
     Returns:
         The environments, made and ready for ``reset``.

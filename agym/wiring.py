@@ -6,7 +6,7 @@ import difflib
 import inspect
 import multiprocessing
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from agym.core.arguments import check_count, check_seconds
 from agym.core.autoreset import parse_mode
 from agym.core.engine import Engine
 from agym.core.info_policy import INFOS, InfoPolicy
-from agym.core.making import is_coroutine_env
+from agym.core.making import Factory, is_coroutine_env
 from agym.core.recovery import FaultPolicy
 from agym.core.recycling import RecyclePolicy
 from agym.errors import UsageError, UsageTypeError
@@ -28,17 +28,21 @@ from agym.executors.process import ProcessExecutor
 from agym.executors.serial import SerialExecutor
 from agym.executors.thread import ThreadExecutor
 from agym.factories import EnvLike, is_vector, make_factories, make_vector_factories
+from agym.placing import place
+from agym.planning import Ask
 
 Backend = str | Callable[[Placement], Executor]
 
 BACKENDS: dict[str, Callable[[Placement], Executor]] = {
-    "auto": SerialExecutor,
     "serial": SerialExecutor,
     "thread": ThreadExecutor,
     "asyncio": AsyncioExecutor,
     "process": ProcessExecutor,
     "native": NativeExecutor,
 }
+
+# What ``backend`` may be called.
+NAMES = ("auto", *BACKENDS)
 
 ON_FAULT = ("raise", "restart", "replay")
 
@@ -101,22 +105,30 @@ def wire(
             )
     if backend == "auto" and is_coroutine_env(_class_of(env)):
         backend = "asyncio"
-    if is_vector(env) and backend in BACKENDS and backend != "native":
+    if is_vector(env) and backend in NAMES and backend != "native":
         if backend != "auto":
             raise UsageError(
                 f"{_name_of(env)} is a VectorEnv, many environments in one program, which"
                 f" backend={backend!r} cannot run: take backend='native'"
             )
         backend = "native"
-    executor_class = BACKENDS.get(backend) if isinstance(backend, str) else backend
-    if not callable(executor_class):
-        raise UsageError(f"backend={backend!r} is unknown: take one of {', '.join(BACKENDS)}")
-    if executor_class is NativeExecutor:
+    if not callable(backend) and backend not in NAMES:
+        raise UsageError(f"backend={backend!r} is unknown: take one of {', '.join(NAMES)}")
+    watched = policy.tolerant or policy.logged or timeout is not None
+    factories: Sequence[Factory]
+    if backend == "native" or backend is NativeExecutor:
         _check_native(env, policy, telling)
         factories = make_vector_factories(env, num_envs, env_kwargs, workers)
     else:
         factories = make_factories(env, num_envs, env_kwargs)
-    watched = policy.tolerant or policy.logged or timeout is not None
+    if backend == "auto":
+        processes = recycle is not None or pin
+        placed = place(
+            factories,
+            Ask(len(factories), workers, blocking, watched, processes, max_concurrency),
+        )
+        factories, backend, workers = placed.factories, placed.plan.backend, placed.plan.workers
+    executor_class = BACKENDS[backend] if isinstance(backend, str) else backend
     executor = executor_class(
         Placement(
             factories, mode, workers, start_method, max_concurrency, blocking, watched,

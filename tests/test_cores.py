@@ -192,7 +192,7 @@ def test_other_faces_pin() -> None:
 
 
 @pytest.mark.parametrize("make", [agym.make, agym.make_async, agym.make_vec])
-@pytest.mark.parametrize("backend", ["auto", "serial", "thread", "asyncio", "native"])
+@pytest.mark.parametrize("backend", ["serial", "thread", "asyncio", "native"])
 def test_what_has_no_worker_processes_cannot_be_pinned(make: Any, backend: str) -> None:
     env: Any = {
         "asyncio": AsyncTally,
@@ -201,6 +201,11 @@ def test_what_has_no_worker_processes_cannot_be_pinned(make: Any, backend: str) 
     message = f"pin=True .* backend='{backend}' has none: take backend='process'"
     with pytest.raises(UsageError, match=message):
         make(env, 2, backend=backend, pin=True)
+
+
+def test_auto_takes_worker_processes_to_pin() -> None:
+    with agym.make(Probe, 2, workers=2, pin=True) as envs:
+        assert cores_of(envs) == around(2)
 
 
 def test_systems_without_affinity(monkeypatch: pytest.MonkeyPatch) -> None:

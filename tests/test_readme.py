@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import agym
-from agym.wiring import BACKENDS, OPTIONS
+from agym.wiring import NAMES, OPTIONS
 
 from .readme import ROOT, Block, blocks, commands
 
@@ -48,7 +48,7 @@ def test_blocks_that_run_apart_are_run() -> None:
 
 def test_tables_list_every_backend_and_option() -> None:
     text = (ROOT / "README.md").read_text()
-    assert set(BACKENDS) <= set(re.findall(r'`"(\w+)"`', text))
+    assert set(NAMES) <= set(re.findall(r'`"(\w+)"`', text))
     assert set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)) >= set(OPTIONS)
 
 

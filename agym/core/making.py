@@ -167,8 +167,8 @@ def look_at_first(factories: Sequence[Factory]) -> tuple[bool, list[Factory]]:
     try:
         env = factories[0]()
     except BaseException as error:
-        return False, [partial(_raise, error), *factories[1:]]
-    return is_coroutine_env(env), [_Given(env, factories[0]), *factories[1:]]
+        return False, [partial(reraise, error), *factories[1:]]
+    return is_coroutine_env(env), [Premade(lambda: env, factories[0]), *factories[1:]]
 
 
 class Differing:
@@ -185,19 +185,22 @@ class Differing:
         return self._factory()
 
 
-class _Given:
-    """A factory that gives what was made already, and from then on makes another."""
+class Premade:
+    """A factory whose first environment is there already; from then on it makes others."""
 
-    def __init__(self, env: Any, factory: Factory) -> None:
-        self._made = [env]
+    def __init__(self, first: Factory, factory: Factory) -> None:
+        """Give what ``first`` gives, or raise what it raises; then make with ``factory``."""
+        self._first = [first]
         self._factory = factory
         self.differing = getattr(factory, "differing", False)
 
     def __call__(self) -> Any:
-        return self._made.pop() if self._made else self._factory()
+        """Give or make one."""
+        return self._first.pop()() if self._first else self._factory()
 
 
-def _raise(error: BaseException) -> Any:
+def reraise(error: BaseException) -> Any:
+    """Raise what a constructor raised."""
     raise error
 
 

@@ -1,0 +1,131 @@
+"""Caching: what was measured on this machine, as small JSON files in the user's cache folder.
+
+What cannot be read is as good as not there, and what cannot be written is measured again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import inspect
+import json
+import os
+import platform
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import gymnasium
+import numpy as np
+
+from agym.core.making import Factory
+from agym.planning import Profile
+
+# Of what is written; other versions are not read.
+VERSION = 1
+
+# Factories that hold more bytes than this are not looked up.
+MAX_PICKLED = 64 * 1024
+
+
+def cache_folder() -> Path:
+    """The folder for all of agym's: ``$XDG_CACHE_HOME/agym``, or ``~/.cache/agym``.
+
+    Raises:
+        RuntimeError: The user has no home.
+    """
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "agym"
+
+
+def key_of(*parts: object) -> str:
+    """A short name for the parts, on this machine and with these libraries."""
+    machine = (
+        VERSION, platform.node(), platform.machine(), platform.processor(), os.cpu_count(),
+        platform.python_version(), gymnasium.__version__, np.__version__,
+    )  # fmt: skip
+    text = repr((machine, parts)).encode()
+    return hashlib.sha256(text).hexdigest()[:32]
+
+
+def recall(kind: str, key: str) -> dict[str, Any] | None:
+    """Read a record, ``None`` if there is none that can be read."""
+    try:
+        found = json.loads(_path(kind, key).read_text())
+    except (OSError, ValueError, RuntimeError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def remember(kind: str, key: str, record: dict[str, Any]) -> None:
+    """Write a record, whole or not at all."""
+    with contextlib.suppress(OSError, RuntimeError):
+        path = _path(kind, key)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
+            try:
+                json.dump(record, file)
+                file.close()
+                Path(file.name).replace(path)
+            except BaseException:
+                Path(file.name).unlink(missing_ok=True)
+                raise
+
+
+def _path(kind: str, key: str) -> Path:
+    return cache_folder() / f"{kind}-{key}.json"
+
+
+def recall_profile(factory: Factory) -> Profile | None:
+    """What was found of an environment that is dear to construct, if its code is the same."""
+    key = _key(factory)
+    found = None if key is None else recall("profile", key)
+    try:
+        if found is None or found.pop("changed") != _changed(found.pop("file")):
+            return None
+        return Profile(**found)
+    except (TypeError, KeyError):
+        return None
+
+
+def remember_profile(factory: Factory, profile: Profile, env: Any) -> None:
+    """Remember what was found of one."""
+    key = _key(factory)
+    if key is not None:
+        file = None
+        with contextlib.suppress(TypeError, OSError):
+            file = inspect.getsourcefile(type(getattr(env, "unwrapped", env)))
+        remember("profile", key, {**asdict(profile), "file": file, "changed": _changed(file)})
+
+
+def _key(factory: Factory) -> str | None:
+    """A name for what a factory makes, the same in each process; ``None`` if that is too much."""
+    digest = _Digest()
+    try:
+        cloudpickle.Pickler(digest).dump(factory)
+    except Exception:  # what it holds cannot be pickled, or is large
+        return None
+    return key_of(digest.hash.hexdigest())
+
+
+class _Digest:
+    """A file that only keeps the hash of what is written, up to a limit."""
+
+    def __init__(self) -> None:
+        self.hash = hashlib.sha256()
+        self._left = MAX_PICKLED
+
+    def write(self, piece: Any) -> None:
+        self._left -= len(piece)
+        if self._left < 0:
+            raise OverflowError
+        self.hash.update(piece)
+
+
+def _changed(file: str | None) -> float | None:
+    """When a file was changed last."""
+    with contextlib.suppress(OSError):
+        return None if file is None else Path(file).stat().st_mtime
+    return None

@@ -1,0 +1,170 @@
+"""Placing: what ``backend="auto"`` does. It measures one environment where that matters, and plans.
+
+The order is from what costs nothing to what costs most::
+
+    one environment under the sync face        -> serial
+    faults are to be handled                   -> processes, and nothing is tried in this one
+    it was measured before (dear ones only)    -> plan
+    make one, measure it                       -> plan with costs that no machine is beyond
+    that leaves it open                        -> plan with this machine's own costs
+
+An environment that is dear to construct is handed over to the caller if it may stay in this
+thread. It is made once more for worker processes only if these win its time back within a minute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from agym.caching import recall_profile, remember_profile
+from agym.core.making import Factory, Premade, reraise
+from agym.planning import (
+    Ask,
+    Candidate,
+    Profile,
+    Transport,
+    candidates,
+    choose,
+)
+from agym.plans import Plan, explain, readable
+from agym.profiling import measure
+from agym.sampling import CHEAP_SECONDS, Sample, make_sample, name_of, obstacle
+from agym.transport import extremes, this_machine, typical
+
+# Within this time of stepping a second construction must pay.
+PAYING_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Where to make environments.
+
+    Attributes:
+        plan: The plan that led there.
+        factories: What makes them; the first may give the one that was measured.
+    """
+
+    plan: Plan
+    factories: Sequence[Factory]
+
+
+def place(factories: Sequence[Factory], ask: Ask) -> Placed:
+    """Choose where environments live; the first of them may be made, reset and stepped for that."""
+    name = name_of(factories[0])
+    if ask.recycled or ask.endable:
+        return Placed(_safe(name, factories, ask), factories)
+    if ask.num_envs == 1 and ask.blocking and ask.workers is None:
+        return Placed(_by_rule(name, ask, "serial", "one environment needs no company"), factories)
+    profile = recall_profile(factories[0])
+    if profile is not None:
+        return Placed(plan_for(profile, factories, ask), factories)
+    try:
+        sample = make_sample(factories[0])
+    except Exception as error:
+        # Whoever makes the environments meets the same error, and tells of it.
+        failing = Premade(partial(reraise, error), factories[0])
+        plan = _by_rule(name, ask, "serial", "it cannot be made")
+        return Placed(plan, [failing, *factories[1:]])
+    return _place_sample(sample, factories, ask, name)
+
+
+def _place_sample(sample: Sample, factories: Sequence[Factory], ask: Ask, name: str) -> Placed:
+    """Measure an environment that was made, plan, and hand it over or close it."""
+    if sample.coroutine:
+        plan = _by_rule(name, ask, "asyncio", "it is a coroutine environment")
+        if ask.workers is not None:
+            plan = _by_rule(name, ask, "process", "loops in as many workers as asked for")
+    else:
+        try:
+            profile = measure(sample, factories[0])
+        except Exception as error:
+            what = type(error).__name__
+            plan = _by_rule(name, ask, "serial", f"it raised {what} when it was measured")
+        except BaseException:
+            sample.close()
+            raise
+        else:
+            if sample.construction > CHEAP_SECONDS:
+                remember_profile(factories[0], profile, sample.env)
+            plan = plan_for(profile, factories, ask, sample)
+    if sample.kept and plan.backend in ("serial", "asyncio"):
+        env = sample.env
+        return Placed(plan, [Premade(lambda: env, factories[0]), *factories[1:]])
+    sample.close()
+    return Placed(plan, factories)
+
+
+def plan_for(
+    profile: Profile,
+    factories: Sequence[Factory],
+    ask: Ask,
+    sample: Sample | None = None,
+    *,
+    exact: bool = False,
+) -> Plan:
+    """Plan for environments that were measured.
+
+    Args:
+        profile: What one is like.
+        factories: What makes them.
+        ask: What the caller wants.
+        sample: One that was made and can be handed over.
+        exact: Predict with this machine's own costs, even if the choice is clear without.
+    """
+    transport = this_machine() if exact else _sufficient(profile, ask)
+    found = candidates(profile, transport, ask)
+    chosen = choose(found)
+    # To pickle is work that is not needed for other places.
+    if (exact or (chosen and chosen.backend == "process")) and (why := obstacle(factories)):
+        ask = replace(ask, obstacle=why)
+        found = candidates(profile, transport, ask)
+        chosen = choose(found)
+    why = ""
+    if chosen is not None and sample is not None and not _pays(chosen, found, sample):
+        chosen = next(one for one in found if one.backend == "serial")
+        why = (
+            f"serial: constructing it once more ({readable(sample.construction)}) for another place"
+            f" would not pay within {PAYING_SECONDS:.0f} s."
+        )
+    if chosen is None:
+        # Nothing can do all that is asked: what works is left to the backend to say.
+        chosen = found[0]
+        why = f"{chosen.name}, though it {chosen.remark}: no other place can be chosen."
+    return Plan(
+        profile.name, ask.num_envs, tuple(found), chosen, why or explain(chosen, found, ask),
+        profile, transport,
+    )  # fmt: skip
+
+
+def _sufficient(profile: Profile, ask: Ask) -> Transport:
+    """This machine's costs, or typical ones where the choice is the same with all."""
+    low, high = (choose(candidates(profile, extreme, ask)) for extreme in extremes())
+    if low is not None and high is not None:
+        same = (low.backend, low.workers) == (high.backend, high.workers)
+        return typical() if same else this_machine()
+    return typical()
+
+
+def _pays(chosen: Candidate, found: Sequence[Candidate], sample: Sample) -> bool:
+    """Whether leaving an environment's place is worth its second construction."""
+    stay = next((one for one in found if one.backend == "serial"), None)
+    if stay is None or stay.remark or chosen.backend == "serial":
+        return True
+    if not sample.kept or not stay.predicted or chosen.predicted is None:
+        return True
+    return (1 - chosen.predicted / stay.predicted) * PAYING_SECONDS > sample.construction
+
+
+def _safe(name: str, factories: Sequence[Factory], ask: Ask) -> Plan:
+    """Where faults can be handled; an environment that may hang or crash is not tried here."""
+    why_not = obstacle(factories)
+    if ask.recycled or not why_not:
+        return _by_rule(name, ask, "process", "what fails can be replaced there")
+    return _by_rule(name, ask, "thread", f"what hangs can be replaced there; process {why_not}")
+
+
+def _by_rule(name: str, ask: Ask, backend: str, why: str) -> Plan:
+    chosen = Candidate(backend, None if backend == "serial" else ask.workers, None)
+    return Plan(name, ask.num_envs, (chosen,), chosen, f"{backend}: {why}.")

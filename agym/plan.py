@@ -1,0 +1,151 @@
+"""The plan: what ``backend="auto"`` would choose, shown before anything is made."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from agym.caching import recall_profile, remember_profile
+from agym.core.arguments import check_count
+from agym.core.making import Factory, is_coroutine_env
+from agym.errors import UsageError
+from agym.faces.sync import Envs
+from agym.factories import EnvLike, find_spec, is_vector, make_factories
+from agym.placing import plan_for
+from agym.planning import Ask, Candidate
+from agym.plans import Plan, readable
+from agym.profiling import measure, measure_on_loop
+from agym.sampling import CHEAP_SECONDS, innermost, make_sample
+from agym.wiring import wire
+
+# How long a candidate is tried, and how many batches at least.
+VERIFY_SECONDS = 0.5
+VERIFY_BATCHES = 5
+
+# Random actions are sampled beforehand, and used over and over.
+ACTION_BATCHES = 16
+
+OTHER_GAMES = "other games from the same seed: take it by name"
+
+
+def plan(
+    env: EnvLike,
+    num_envs: int | None = None,
+    *,
+    blocking: bool = True,
+    workers: int | None = None,
+    max_concurrency: int | None = None,
+    verify: bool = False,
+    tell: Callable[[Candidate], None] | None = None,
+    **env_kwargs: Any,
+) -> Plan:
+    """Measure one environment, predict each backend's time per batch, and choose.
+
+    The environment is constructed at most once (twice or more often only if that takes under 50
+    ms), reset, and stepped with random actions for some 20 ms. It takes two seconds longer when
+    this machine's own costs are measured, which are then remembered. How a time is predicted is
+    said in :func:`agym.planning.predict`.
+
+    Args:
+        env: As for :func:`make`.
+        num_envs: How many; not needed for a list. 1 by default.
+        blocking: ``False`` for the async face, whose event loop must not be blocked.
+        workers: How many workers; ``None`` to have them chosen.
+        max_concurrency: How many coroutine environments of one loop may be busy at once.
+        verify: Also make and step all environments in every place, and show what was measured.
+        tell: Called with each candidate that ``verify`` is about to try.
+        **env_kwargs: For the environment, as in ``gymnasium.make``.
+
+    Returns:
+        The plan: ``print`` shows it as a table; its ``backend`` and ``workers`` are for
+        :func:`make`.
+
+    Raises:
+        UsageError: An argument cannot work.
+        Exception: What the environment raised.
+
+    Example:
+        >>> import agym
+        >>> agym.plan("CartPole-v1", 1).backend
+        'serial'
+    """
+    if is_vector(env):
+        raise UsageError("a VectorEnv lives in one place, backend='native': there is no choice")
+    factories = make_factories(env, num_envs, env_kwargs)
+    if workers is not None:
+        workers = check_count("workers", workers)
+    if max_concurrency is not None:
+        max_concurrency = check_count("max_concurrency", max_concurrency)
+    ask = Ask(len(factories), workers, blocking, max_concurrency=max_concurrency)
+    made = _plan_measured(factories, ask)
+    if isinstance(env, str) and find_spec(env).vector_entry_point is not None:
+        native = Candidate("native", None, None, OTHER_GAMES)
+        made = replace(made, candidates=(*made.candidates, native))
+    return verified(made, factories, max_concurrency, tell) if verify else made
+
+
+def _plan_measured(factories: list[Factory], ask: Ask) -> Plan:
+    profile = recall_profile(factories[0])
+    if profile is None:
+        if is_coroutine_env(innermost(factories[0])):
+            profile = measure_on_loop(factories[0])
+        else:
+            sample = make_sample(factories[0])
+            if sample.coroutine:
+                profile = measure_on_loop(factories[0])
+            else:
+                try:
+                    profile = measure(sample, factories[0])
+                    if sample.construction > CHEAP_SECONDS:
+                        remember_profile(factories[0], profile, sample.env)
+                finally:
+                    sample.close()
+    return plan_for(profile, factories, ask, exact=True)
+
+
+def verified(
+    made: Plan,
+    factories: list[Factory],
+    max_concurrency: int | None = None,
+    tell: Callable[[Candidate], None] | None = None,
+) -> Plan:
+    """Try every place of a plan in turn, and say how long a batch took."""
+    tried = []
+    for candidate in made.candidates:
+        if candidate.predicted is None or (candidate.backend == "process" and candidate.remark):
+            tried.append(candidate)
+            continue
+        if tell is not None:
+            tell(candidate)
+        seconds = try_out(candidate, factories, max_concurrency)
+        tried.append(replace(candidate, measured=seconds))
+    chosen = tried[made.candidates.index(made.chosen)]
+    best = min((one for one in tried if one.measured), key=lambda one: one.measured or 0.0)
+    why = f"{made.why} Measured: {chosen.name} took {readable(chosen.measured)}"
+    why += ", the quickest." if best is chosen else f", {best.name} {readable(best.measured)}."
+    return replace(made, candidates=tuple(tried), chosen=chosen, why=why)
+
+
+def try_out(candidate: Candidate, factories: list[Factory], max_concurrency: int | None) -> float:
+    """Make environments in a place and step them with random actions; gives seconds per batch."""
+    wired = wire(
+        factories, None, {}, backend=candidate.backend, workers=candidate.workers,
+        max_concurrency=max_concurrency,
+    )  # fmt: skip
+    envs: Envs[Any, Any] = Envs(*wired, "array")
+    with envs:
+        envs.reset(seed=0)
+        envs.action_space.seed(0)
+        actions = [envs.action_space.sample() for _ in range(ACTION_BATCHES)]
+        times: list[float] = []
+        end = time.perf_counter() + VERIFY_SECONDS
+        while time.perf_counter() < end or len(times) < VERIFY_BATCHES:
+            begun = time.perf_counter()
+            envs.step(actions[len(times) % ACTION_BATCHES])
+            times.append(time.perf_counter() - begun)
+    # Without the slowest, which other programs interrupted, and the first.
+    usual = sorted(times[1:])
+    usual = usual[: len(usual) - len(usual) // 16]
+    return sum(usual) / len(usual)

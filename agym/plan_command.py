@@ -1,0 +1,69 @@
+"""``agym plan``: where environments should live, and why."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from agym.errors import UsageError
+from agym.plan import plan
+from agym.planning import Candidate
+from agym.plans import Plan, describe
+
+EXAMPLES = """Examples:
+
+agym plan CartPole-v1 64
+
+agym plan ALE/Pong-v5 16 --verify
+
+agym plan Acrobot-v1 32 --async
+"""
+
+
+def plan_command(
+    env: Annotated[str, typer.Argument(help="Id of the environment.")],
+    num_envs: Annotated[int, typer.Argument(min=1, help="How many of it.")] = 1,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Also measure every place, with all environments.")
+    ] = False,
+    loop: Annotated[
+        bool, typer.Option("--async", help="For the async face: nothing may block its loop.")
+    ] = False,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="So many workers.", show_default="any number")
+    ] = None,
+) -> None:
+    """Measure one environment, predict what a batch takes in every place, and choose one."""
+    with Console(stderr=True).status("measuring one environment and this machine") as status:
+
+        def tell(candidate: Candidate) -> None:
+            status.update(f"trying {candidate.name}")
+
+        try:
+            found = plan(
+                env, num_envs, blocking=not loop, workers=workers, verify=verify, tell=tell
+            )
+        except UsageError:
+            raise
+        except Exception as error:
+            raise UsageError(f"{env} cannot be measured: {error}") from error
+    console = Console()
+    console.print(table(found))
+    if found.profile is not None:
+        console.print(describe(found.profile), soft_wrap=True, highlight=False, markup=False)
+    console.print(found.why, soft_wrap=True, highlight=False, markup=False)
+
+
+def table(found: Plan) -> Table:
+    """The candidates, a row each."""
+    names, rows = found.rows()
+    shown = Table(title=f"{found.name} ×{found.num_envs}, time per batch")
+    for name in names:
+        right = name in ("workers", "predicted", "measured")
+        shown.add_column(name, justify="right" if right else "left")
+    for row in rows:
+        shown.add_row(*row, style="bold" if row[0] else None)
+    return shown

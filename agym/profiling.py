@@ -1,0 +1,247 @@
+"""Profiling: measures one environment for some milliseconds, by random actions.
+
+How long a step takes is what its thread computed, so that other programs on a busy machine do not
+count; unless it waits by itself, which is told by how often it gave its core away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import pickle
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from agym.core.async_env import AnySpace
+from agym.core.layout import Layout
+from agym.core.making import Factory
+from agym.executors.supervisor import new_loop
+from agym.planning import Profile
+from agym.sampling import Sample, name_of, random_stream_kept, undisturbed
+
+if sys.platform == "linux":
+    import resource
+
+# Stepping ends after this long, or so many steps; first for an interpreter to get warm.
+WARMING_SECONDS, WARMING_STEPS = 0.005, 128
+STEPPING_SECONDS, STEPPING_STEPS = 0.015, 384
+
+# Steps that take so long are measured while warming.
+SLOW_SECONDS = 0.2
+
+# Whether threads help is of interest from this length of a step on.
+LONG_STEP_SECONDS = 100e-6
+
+# Two at once that take so much longer than one do not wait for each other.
+PARALLEL = 1.4
+
+# Waiting that is less than this share of a step is none.
+LEAST_WAITING = 0.1
+
+
+def measure(sample: Sample, factory: Factory) -> Profile:
+    """Reset and step an environment that was made, and say what it is like.
+
+    Raises:
+        Exception: What it raised.
+    """
+    with undisturbed(), random_stream_kept(sample.env):
+        return _measure(sample, factory)
+
+
+def _measure(sample: Sample, factory: Factory) -> Profile:
+    env = sample.env
+    space = copy.deepcopy(env.action_space)
+    space.seed(0)
+    begun = time.perf_counter()
+    observation, _ = env.reset()
+    reset = time.perf_counter() - begun
+    steps = _step(env, space)
+    seconds, waiting, infos = steps.seconds, steps.waiting, steps.infos
+    layout = Layout(env.observation_space)
+    size = sum(
+        int(np.prod(leaf.shape, dtype=np.int64)) * leaf.dtype.itemsize
+        for leaf in layout.leaves if leaf.dtype is not None
+    )  # fmt: skip
+    info_bytes = sum(map(_pickled, infos)) // max(1, len(infos)) if any(infos) else 0
+    if layout.objects:
+        info_bytes += _pickled(observation)
+    parallel = False
+    if waiting == 0.0 and seconds >= LONG_STEP_SECONDS and not sample.kept:
+        parallel = in_parallel(factory, space, seconds)
+    return Profile(
+        name_of(factory), sample.construction, reset, seconds, waiting, parallel, size, info_bytes
+    )
+
+
+class OnLoop:
+    """A coroutine environment on a loop of its own, with the calls of any other."""
+
+    def __init__(self, factory: Factory, runner: asyncio.Runner) -> None:
+        """Make it."""
+        self._run = runner.run
+        self.unwrapped = self._run(_call(factory))
+        self.action_space = getattr(self.unwrapped, "action_space", AnySpace())
+        self.observation_space = getattr(self.unwrapped, "observation_space", AnySpace())
+
+    def reset(self) -> Any:
+        """Begin an episode."""
+        return self._run(self.unwrapped.reset())
+
+    def step(self, action: Any) -> Any:
+        """Go on."""
+        return self._run(self.unwrapped.step(action))
+
+    def close(self) -> None:
+        """Let go of what it holds."""
+        self._run(self.unwrapped.close())
+
+
+async def _call(factory: Factory) -> Any:
+    return factory()
+
+
+def measure_on_loop(factory: Factory) -> Profile:
+    """Make a coroutine environment, and measure it on a loop in a thread.
+
+    Raises:
+        Exception: What it raised, or that it has no space to sample actions from.
+    """
+    with ThreadPoolExecutor(1, thread_name_prefix="agym-measure") as pool:
+        return pool.submit(_measure_on_loop, factory).result()
+
+
+def _measure_on_loop(factory: Factory) -> Profile:
+    with asyncio.Runner(loop_factory=new_loop) as runner, undisturbed():
+        begun = time.perf_counter()
+        env = OnLoop(factory, runner)
+        sample = Sample(env, time.perf_counter() - begun, given=True)  # closed here
+        try:
+            return replace(_measure(sample, factory), coroutine=True)
+        finally:
+            env.close()
+
+
+@dataclass
+class Steps:
+    """What was seen of some steps.
+
+    Attributes:
+        times: Seconds of each.
+        resets: Seconds of the resets between them.
+        computed: Seconds of all in which this thread computed.
+        waits: How often it gave its core away; -1 where that is not told.
+        infos: The infos.
+    """
+
+    times: list[float]
+    resets: float
+    computed: float
+    waits: int
+    infos: list[dict[str, Any]]
+
+    @property
+    def waiting(self) -> float:
+        """The share of waiting."""
+        waiting = 1.0 - self.computed / (sum(self.times) + self.resets)
+        # Seldom interrupted by itself: then others had the core.
+        if waiting < LEAST_WAITING or 0 <= self.waits < len(self.times) / 2:
+            return 0.0
+        return waiting
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of a step, with its share of the resets."""
+        count = len(self.times)
+        if not self.waiting:
+            # What other programs took from it is not its own.
+            return min(self.computed, sum(self.times) + self.resets) / count
+        usual = sorted(self.times)[: count - count // 32]
+        return sum(usual) / len(usual) + self.resets / count
+
+
+def _run(env: Any, actions: list[Any], enough: float, most: int, least: int) -> Steps:
+    """Step until one of the limits is reached, in seconds or steps."""
+    times: list[float] = []
+    infos: list[dict[str, Any]] = []
+    resets = 0.0
+    waits, computed = _voluntary_switches(), time.thread_time()
+    start = time.perf_counter()
+    end = start + enough
+    ended = start
+    while len(times) < most and (ended < end or len(times) < least):
+        begun = time.perf_counter()
+        _, _, terminated, truncated, info = env.step(actions[len(times) % len(actions)])
+        ended = time.perf_counter()
+        times.append(ended - begun)
+        infos.append(info)
+        if terminated or truncated:
+            env.reset()
+            resets += time.perf_counter() - ended
+    computed = time.thread_time() - computed
+    waits = _voluntary_switches() - waits if waits >= 0 else -1
+    return Steps(times, resets, computed, waits, infos[-16:])
+
+
+def _step(env: Any, space: gymnasium.Space[Any]) -> Steps:
+    """Step for a while."""
+    actions = [space.sample() for _ in range(16)]
+    steps = _run(env, actions, WARMING_SECONDS, WARMING_STEPS, 1)
+    if sum(steps.times) + steps.resets < SLOW_SECONDS:
+        steps = _run(env, actions, STEPPING_SECONDS, STEPPING_STEPS, 2)
+    return steps
+
+
+def _voluntary_switches() -> int:
+    """How often this thread gave its core away to wait; -1 where that is not told."""
+    if sys.platform == "linux":
+        return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
+    return -1
+
+
+def _pickled(value: Any) -> int:
+    try:
+        return len(pickle.dumps(value, pickle.HIGHEST_PROTOCOL)) if value else 0
+    except Exception:  # it travels in another way, which is not cheaper
+        return 1000
+
+
+def in_parallel(factory: Factory, space: gymnasium.Space[Any], step: float) -> bool:
+    """Step two environments in two threads, and see whether that takes as long as one does."""
+    count = max(2, int(STEPPING_SECONDS / 3 / step))
+    action = space.sample()
+    barrier = threading.Barrier(2)
+
+    def work() -> tuple[float, float]:
+        env = None
+        try:
+            env = factory()
+            env.reset()
+            barrier.wait()
+            begun = time.perf_counter()
+            for _ in range(count):
+                *_, terminated, truncated, _ = env.step(action)
+                if terminated or truncated:
+                    env.reset()
+            return begun, time.perf_counter()
+        except BaseException:
+            barrier.abort()
+            raise
+        finally:
+            if env is not None:
+                env.close()
+
+    with ThreadPoolExecutor(2, thread_name_prefix="agym-measure") as pool:
+        both = [pool.submit(work) for _ in range(2)]
+    try:
+        begun, ended = zip(*(one.result() for one in both), strict=True)
+    except Exception:  # whatever it is, it does not work in threads
+        return False
+    return bool(max(ended) - min(begun) < PARALLEL * count * step)

@@ -1,0 +1,172 @@
+"""Sampling: one environment, made to be measured, without a trace in what the caller does.
+
+The environment is made and, if it was cheap to construct, closed again; what the caller then gets
+is made anew, so that nothing of the measurement is in it. One that is dear to construct is kept
+for the caller, who may get this very one: only ``reset`` and ``step`` were called, and its random
+stream is as it was. The caller's own random numbers (``random``, ``numpy.random``) and warnings
+are left as they are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import multiprocessing
+import random
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import cloudpickle
+import gymnasium
+import numpy as np
+from gymnasium.envs.registration import EnvSpec, load_env_creator
+
+from agym.core.making import Factory, is_coroutine_env
+from agym.errors import MissingExtraError
+from agym.executors.supervisor import check_platform
+
+# An environment that takes longer to construct is not made once more.
+CHEAP_SECONDS = 0.05
+
+# What a factory returns at once it had already; another call tells.
+AT_ONCE_SECONDS = 50e-6
+
+
+@dataclass
+class Sample:
+    """One environment that was made to be measured.
+
+    Attributes:
+        env: It; ``None`` once it is closed.
+        construction: Seconds to construct it.
+        given: Its factory gives the same environment each time, and so owns it.
+    """
+
+    env: Any
+    construction: float
+    given: bool = False
+
+    @property
+    def coroutine(self) -> bool:
+        """Whether it is a coroutine environment."""
+        return is_coroutine_env(self.env)
+
+    @property
+    def kept(self) -> bool:
+        """Whether the caller should get this very one, if it can be."""
+        return self.given or self.coroutine or self.construction > CHEAP_SECONDS
+
+    def close(self) -> None:
+        """Close it, whatever it says to that."""
+        env, self.env = self.env, None
+        if env is not None and not self.given and not is_coroutine_env(env):
+            with undisturbed(), contextlib.suppress(Exception):
+                env.close()
+
+
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """Leave the caller's random numbers and warnings as they are."""
+    state, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        random.setstate(state)
+        np.random.set_state(legacy)  # noqa: NPY002
+
+
+def make_sample(factory: Factory) -> Sample:
+    """Make one environment.
+
+    Raises:
+        Exception: What its constructor raised.
+    """
+    spec = _spec_of(factory)
+    with undisturbed():
+        if spec is not None and spec.entry_point is not None:
+            with contextlib.suppress(Exception):  # which says so when it is called
+                if isinstance(spec.entry_point, str):
+                    load_env_creator(spec.entry_point)
+        begun = time.perf_counter()
+        env = factory()
+        seconds = time.perf_counter() - begun
+        given = False
+        if seconds < AT_ONCE_SECONDS and spec is None and not isinstance(innermost(factory), type):
+            another = factory()
+            given = core_of(another) is core_of(env)
+            if not given and not is_coroutine_env(another):
+                with contextlib.suppress(Exception):
+                    another.close()
+    return Sample(env, seconds, given)
+
+
+def core_of(env: Any) -> Any:
+    """The innermost environment."""
+    return getattr(env, "unwrapped", env)
+
+
+def innermost(factory: Any) -> Any:
+    """What a ``partial`` calls in the end."""
+    while isinstance(factory, partial):
+        factory = factory.func
+    return factory
+
+
+def _spec_of(factory: Any) -> EnvSpec | None:
+    """The spec of a factory that is ``gymnasium.make`` of one."""
+    while isinstance(factory, partial):
+        if factory.func is gymnasium.make and factory.args:
+            return factory.args[0] if isinstance(factory.args[0], EnvSpec) else None
+        factory = factory.func
+    return None
+
+
+def name_of(factory: Any) -> str:
+    """What to call the environments of a factory."""
+    spec = _spec_of(factory)
+    if spec is not None:
+        return str(spec.id)
+    return str(getattr(innermost(factory), "__name__", type(factory).__name__))
+
+
+@contextlib.contextmanager
+def random_stream_kept(env: Any) -> Iterator[None]:
+    """Put an environment's own random stream back to where it was."""
+    core = core_of(env)
+    kept = {
+        name: copy.deepcopy(vars(core)[name])
+        for name in ("_np_random", "_np_random_seed")
+        if name in getattr(core, "__dict__", ())
+    }
+    had = set(kept)
+    try:
+        yield
+    finally:
+        for name in ("_np_random", "_np_random_seed"):
+            if name in had:
+                setattr(core, name, kept[name])
+            else:
+                getattr(core, "__dict__", {}).pop(name, None)
+
+
+def obstacle(factories: Sequence[Factory]) -> str:
+    """Say why no worker processes can run what factories make; empty if they can."""
+    if multiprocessing.current_process().daemon:
+        return "cannot be started from a daemon process"
+    try:
+        check_platform()
+    except MissingExtraError:
+        return "needs Linux or macOS"
+    distinct = {id(factory): factory for factory in factories}
+    try:
+        for factory in distinct.values():
+            cloudpickle.dumps(factory)
+    except Exception:
+        return "cannot take what cannot be pickled"
+    return ""

@@ -1,0 +1,233 @@
+"""``backend="auto"``: where environments live by default, and what that must not change."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import agym
+from agym import placing
+from agym.core.machine import available_cores
+from agym.placing import plan_for
+from agym.planning import Ask, Profile
+
+from ..envs import Counted, Nested, Tally
+from ..faces import opened
+from ..same import same
+from .envs import AsyncCostly, Costly, DearNested, RaisesInStep
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "log"
+
+
+def made(log: Path) -> int:
+    return sum(line.startswith("made") for line in log.read_text().splitlines())
+
+
+def closed(log: Path) -> int:
+    return sum(line.startswith("closed") for line in log.read_text().splitlines())
+
+
+def backend(envs: Any) -> str:
+    return repr(envs).rpartition("backend=")[2].strip("')")
+
+
+def lock_in(factory: Any) -> Any:
+    """A factory that cannot be pickled."""
+    lock = threading.Lock()
+    return lambda: lock and factory()
+
+
+needs_cores = pytest.mark.skipif(available_cores() < 2, reason="one core gains nothing")
+
+COMPUTES = Profile("Computes", 1e-3, 1e-5, 2e-2)
+
+
+def test_quick_environments_stay_in_this_thread() -> None:
+    with agym.make(Tally, 2) as envs:
+        assert backend(envs) == "serial"
+
+
+def test_what_sleeps_goes_to_threads(log: Path) -> None:
+    with agym.make(partial(Costly, str(log), sleeps=0.01), 12) as envs:
+        assert backend(envs) == "thread"
+        assert len(envs._executor.ranges) == 12
+
+
+@needs_cores
+def test_what_computes_goes_to_processes(log: Path) -> None:
+    with agym.make(partial(Costly, str(log), computes=0.01), 4) as envs:
+        assert backend(envs) == "process"
+
+
+def test_what_computes_and_cannot_be_pickled_stays(log: Path) -> None:
+    with agym.make(lock_in(partial(Costly, str(log), computes=0.01)), 4) as envs:
+        assert backend(envs) == "serial"
+
+
+def test_an_event_loop_is_not_blocked(log: Path) -> None:
+    with opened("async", partial(Costly, str(log), sleeps=0.01), 1) as envs:
+        assert backend(envs.envs) == "thread"
+    with opened("async", Tally, 2) as envs:
+        assert backend(envs.envs) == "serial"
+
+
+def test_a_factory_of_coroutine_environments_gets_a_loop(log: Path) -> None:
+    """Which is not known before one is made; it is made no second time."""
+    with agym.make(lambda: AsyncCostly(str(log), 0.001), 3) as envs:
+        assert backend(envs) == "asyncio"
+        envs.reset(seed=0)
+        envs.step([0, 1, 2])
+    assert made(log) == closed(log) == 3
+
+
+@pytest.mark.parametrize(
+    "option", [{"timeout": 9.0}, {"on_fault": "restart"}, {"recycle_episodes": 9}]
+)
+def test_where_faults_are_handled_nothing_is_tried_here(log: Path, option: dict[str, Any]) -> None:
+    with agym.make(partial(Counted, str(log)), 2, workers=1, **option) as envs:
+        assert backend(envs) == "process"
+    assert made(log) == 2
+
+
+def test_deadlines_of_what_cannot_be_pickled_are_honoured_by_threads(log: Path) -> None:
+    with agym.make(lock_in(partial(Counted, str(log))), 2, timeout=9.0) as envs:
+        assert backend(envs) == "thread"
+    assert made(log) == 2
+
+
+# ---------------------------------------------------------------- constructions
+
+
+def test_one_environment_is_not_measured(log: Path) -> None:
+    with agym.make(partial(Counted, str(log))):
+        assert made(log) == 1
+
+
+def test_a_cheap_one_is_measured_closed_and_made_anew(log: Path) -> None:
+    with agym.make(partial(Counted, str(log)), 3) as envs:
+        assert (made(log), closed(log)) == (4, 1)
+        assert envs.reset(seed=0)[0][0][0] == 1.0  # its first episode
+    assert closed(log) == 4
+
+
+def test_a_dear_one_that_stays_is_made_once(log: Path) -> None:
+    with agym.make(partial(Costly, str(log), make=0.08), 2) as envs:
+        assert backend(envs) == "serial"
+    assert made(log) == closed(log) == 2
+
+
+def test_a_dear_one_is_not_made_again_where_that_does_not_pay(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(placing, "PAYING_SECONDS", 0.05)
+    with agym.make(partial(Costly, str(log), make=0.08, sleeps=0.004), 2) as envs:
+        assert backend(envs) == "serial"
+    assert made(log) == closed(log) == 2
+
+
+def test_a_dear_one_is_measured_only_the_first_time(log: Path) -> None:
+    factory = partial(Costly, str(log), make=0.07, sleeps=0.01)
+    with agym.make(factory, 4) as envs:
+        assert backend(envs) == "thread"
+    first = made(log)
+    assert first == 5
+    with agym.make(factory, 4) as envs:
+        assert backend(envs) == "thread"
+    assert made(log) - first == 4
+
+
+def test_environments_of_the_callers_own_are_used_as_they_are(log: Path) -> None:
+    mine = [Counted(str(log)) for _ in range(3)]
+    with agym.make([lambda env=env: env for env in mine]) as envs:
+        assert closed(log) == 0
+        envs.reset(seed=0)
+    assert made(log) == closed(log) == 3
+
+
+# ---------------------------------------------------------------- nothing else changes
+
+
+def test_a_constructor_that_raises_is_called_once_and_told() -> None:
+    calls: list[int] = []
+
+    def fails() -> Tally:
+        calls.append(1)
+        raise KeyError("no such file")
+
+    with pytest.raises(agym.EnvError, match="environment 0 raised in make: KeyError"):
+        agym.make(fails, 3)
+    assert len(calls) == 1
+
+
+def test_what_raises_when_stepped_can_be_made(log: Path) -> None:
+    with agym.make(partial(RaisesInStep, str(log)), 2) as envs:
+        assert backend(envs) == "serial"
+        envs.reset(seed=0)
+        envs.step([0, 0])
+        with pytest.raises(ExceptionGroup):
+            envs.step([0, 0])
+
+
+@pytest.mark.parametrize("factory", [Nested, DearNested, "CartPole-v1"])
+def test_trajectories_are_those_of_serial(factory: Any) -> None:
+    def play(**options: Any) -> list[Any]:
+        with agym.make(factory, 2, output="array", autoreset="next_step", **options) as envs:
+            envs.action_space.seed(4)
+            return [
+                envs.reset(seed=3),
+                *(envs.step(envs.action_space.sample()) for _ in range(40)),
+            ]
+
+    assert same(play(), play(backend="serial"))
+
+
+def test_the_choice_is_made_without_this_machines_costs_where_it_is_clear(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def measured() -> Any:
+        raise AssertionError("the machine was measured")
+
+    monkeypatch.setattr(placing, "this_machine", measured)
+    quick = Profile("Quick", 1e-3, 1e-5, 2e-6)
+    assert plan_for(quick, [Tally] * 4, Ask(4)).backend == "serial"
+    sleeps = Profile("Sleeps", 1e-3, 1e-5, 2e-2, waiting=1.0)
+    assert plan_for(sleeps, [Tally] * 64, Ask(64)).backend == "thread"
+    close = Profile("Close", 1e-3, 1e-5, 10e-6)
+    with pytest.raises(AssertionError, match="was measured"):
+        plan_for(close, [Tally] * 10, Ask(10))
+
+
+def test_what_cannot_be_pickled_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agym.transport.available_cores", lambda: 4)
+    assert plan_for(COMPUTES, [Tally] * 8, Ask(8)).backend == "process"
+    plan = plan_for(COMPUTES, [lock_in(Tally)] * 8, Ask(8))
+    assert plan.backend == "serial"
+    assert "process cannot take what cannot be pickled" in plan.why
+
+
+def test_where_no_processes_can_be_started_none_are_chosen(log: Path) -> None:
+    """A daemon process of multiprocessing's, such as a pool's, may have no children."""
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe(duplex=False)
+
+    def work() -> None:
+        with agym.make(partial(Costly, str(log), computes=0.01), 3) as envs:
+            theirs.send(backend(envs))
+
+    process = context.Process(target=work, daemon=True)
+    process.start()
+    theirs.close()
+    try:
+        assert ours.recv() == "serial"
+    finally:
+        process.join()
+        process.close()
+        ours.close()

@@ -1,0 +1,133 @@
+"""What is measured of one environment, and that nobody notices."""
+
+from __future__ import annotations
+
+import random
+import threading
+import warnings
+from functools import partial
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+
+from agym.envs.probes import FaultyEnv
+from agym.factories import make_factories
+from agym.profiling import in_parallel, measure, measure_on_loop
+from agym.sampling import make_sample, name_of, obstacle, random_stream_kept
+
+from ..envs import Nested, Tally
+from .envs import AsyncCostly, Costly
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "log"
+
+
+def lines(log: Path) -> list[str]:
+    return [line.split()[0] for line in log.read_text().splitlines()]
+
+
+def test_what_computes_does_not_wait(log: Path) -> None:
+    factory = partial(Costly, str(log), computes=0.002)
+    profile = measure(make_sample(factory), factory)
+    assert profile.waiting == 0.0
+    assert profile.step >= 0.002
+    assert not profile.parallel
+    assert profile.observation_bytes == 3 * 8
+    assert profile.info_bytes > 0
+
+
+def test_what_sleeps_waits(log: Path) -> None:
+    factory = partial(Costly, str(log), sleeps=0.005)
+    profile = measure(make_sample(factory), factory)
+    assert profile.waiting > 0.5
+    assert profile.step >= 0.005
+    assert profile.computing < profile.step / 2
+
+
+def test_coroutine_environments_are_measured_on_a_loop(log: Path) -> None:
+    profile = measure_on_loop(partial(AsyncCostly, str(log), 0.005))
+    assert profile.coroutine
+    assert profile.waiting > 0.5
+    assert lines(log) == ["made", "closed"]
+
+
+def test_the_callers_random_numbers_and_warnings_are_left_alone(log: Path) -> None:
+    random.seed(1)
+    np.random.seed(1)  # noqa: NPY002
+    expected = random.random(), np.random.rand()  # noqa: NPY002
+    random.seed(1)
+    np.random.seed(1)  # noqa: NPY002
+    filters = list(warnings.filters)
+    factory = partial(Costly, str(log))
+    sample = make_sample(factory)
+    measure(sample, factory)
+    sample.close()
+    assert (random.random(), np.random.rand()) == expected  # noqa: NPY002
+    assert warnings.filters == filters
+
+
+def test_the_environments_own_random_numbers_go_on_where_they_were() -> None:
+    env, twin = Nested(), Nested()
+    env.reset(seed=5)
+    twin.reset(seed=5)
+    env.action_space.seed(6)
+    twin.action_space.seed(6)
+    with random_stream_kept(env):
+        env.reset()
+        env.step(twin.action_space.sample())
+    twin.action_space.seed(6)
+    assert env.np_random.random() == twin.np_random.random()
+    assert env.action_space.sample()["gear"] == twin.action_space.sample()["gear"]
+    fresh = Tally()
+    with random_stream_kept(fresh):
+        fresh.reset(seed=0)
+    assert fresh._np_random is None
+
+
+def test_a_cheap_one_is_made_once_and_closed(log: Path) -> None:
+    factory = partial(Costly, str(log))
+    sample = make_sample(factory)
+    measure(sample, factory)
+    assert not sample.kept
+    sample.close()
+    assert lines(log) == ["made", "closed"]
+
+
+def test_one_that_the_caller_owns_is_not_closed(log: Path) -> None:
+    env = Costly(str(log))
+    for factory in (lambda: env, lambda: gymnasium.wrappers.TimeLimit(env, 9)):
+        sample = make_sample(factory)
+        assert sample.given
+        assert sample.kept
+        measure(sample, factory)
+        sample.close()
+    assert lines(log) == ["made"]
+
+
+def test_whether_threads_run_it_at_the_same_time(log: Path) -> None:
+    """Sleeping holds no lock, computing in Python does."""
+    space = Tally().action_space
+    assert in_parallel(partial(Costly, str(log), sleeps=0.02), space, 0.02)
+    assert not in_parallel(partial(Costly, str(log), computes=0.02), space, 0.02)
+    assert lines(log).count("made") == lines(log).count("closed") == 4
+
+
+def test_what_raises_is_not_run_in_threads() -> None:
+    assert not in_parallel(partial(FaultyEnv, "step"), FaultyEnv.action_space, 0.01)
+    assert not in_parallel(partial(FaultyEnv, "make"), FaultyEnv.action_space, 0.01)
+
+
+def test_whether_it_can_be_sent_to_another_process() -> None:
+    lock = threading.Lock()
+    assert not obstacle([Tally, Tally])
+    assert not obstacle([lambda: Tally(length=4)])
+    assert "pickled" in obstacle([Tally, lambda: lock and Tally()])
+
+
+def test_names() -> None:
+    assert name_of(make_factories("CartPole-v1", 2, {})[1]) == "CartPole-v1"
+    assert name_of(partial(Tally, length=3)) == "Tally"
