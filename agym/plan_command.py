@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.progress import Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from agym.errors import UsageError
@@ -37,10 +38,15 @@ def plan_command(
     ] = None,
 ) -> None:
     """Measure one environment, predict what a batch takes in every place, and choose one."""
-    with Console(stderr=True).status("measuring one environment and this machine") as status:
+    with Progress(
+        TextColumn("{task.description}"), TimeElapsedColumn(),
+        console=Console(stderr=True), auto_refresh=False, transient=True,
+    ) as progress:  # fmt: skip
+        task = progress.add_task("measuring one environment and this machine")
+        progress.refresh()
 
         def tell(candidate: Candidate) -> None:
-            status.update(f"trying {candidate.name}")
+            progress.update(task, description=f"trying {candidate.name}", refresh=True)
 
         try:
             found = plan(

@@ -41,7 +41,7 @@ MOST_BATCHES, QUANTILE = 400, 0.1
 MANY = 64
 
 # A figure is at most so many times as large or as small as is typical.
-PLAUSIBLE = 3.0
+PLAUSIBLE = 4.0
 
 # An observation of this many bytes is told from a small one.
 LARGE = 200_000
@@ -240,10 +240,10 @@ def _packing(info: dict[str, Any]) -> float:
 
 # What a machine of today costs, where nothing was measured.
 TYPICAL = {
-    "serial": Cost(15e-6, 0.0, 0.0, 0.6e-6, 0.1e-9, 1e-6, 0.1e-9),
-    "thread": Cost(15e-6, 15e-6, 0.0, 0.6e-6, 0.1e-9, 1e-6, 0.1e-9),
-    "asyncio": Cost(40e-6, 0.0, 0.0, 8e-6, 0.1e-9, 1e-6, 0.1e-9),
-    "process": Cost(15e-6, 15e-6, 50e-6, 0.6e-6, 0.1e-9, 4e-6, 0.4e-9),
+    "serial": Cost(10e-6, 0.0, 0.0, 0.6e-6, 0.1e-9, 1e-6, 0.1e-9),
+    "thread": Cost(10e-6, 12e-6, 0.0, 0.6e-6, 0.1e-9, 1e-6, 0.1e-9),
+    "asyncio": Cost(25e-6, 0.0, 0.0, 8e-6, 0.1e-9, 1e-6, 0.1e-9),
+    "process": Cost(10e-6, 8e-6, 50e-6, 0.6e-6, 0.1e-9, 4e-6, 0.4e-9),
 }
 
 

@@ -197,7 +197,7 @@ def test_the_choice_is_made_without_this_machines_costs_where_it_is_clear(
 
     monkeypatch.setattr(placing, "this_machine", measured)
     quick = Profile("Quick", 1e-3, 1e-5, 2e-6)
-    assert plan_for(quick, [Tally] * 4, Ask(4)).backend == "serial"
+    assert plan_for(quick, [Tally] * 2, Ask(2)).backend == "serial"
     sleeps = Profile("Sleeps", 1e-3, 1e-5, 2e-2, waiting=1.0)
     assert plan_for(sleeps, [Tally] * 64, Ask(64)).backend == "thread"
     close = Profile("Close", 1e-3, 1e-5, 10e-6)
