@@ -50,7 +50,7 @@ class Collector:
 
     def learn(self, schemas: dict[int, Schema]) -> None:
         """Take in by what infos are written from now on."""
-        self._reader.learn(schemas)
+        self._reader.schemas.update(schemas)
 
     def reset(self, ticket: Ticket) -> ResetResult:
         """Latest observations, also of environments that were not reset, as in Gymnasium."""
@@ -238,7 +238,11 @@ class Collector:
 
     def _infos(self, ids: Ids, at: int, extras: Extras | None) -> list[dict[str, Any]]:
         """One dict per environment, each its own: from its row, or from a message, or from both."""
-        infos = self._reader.read(self._table.planes[at].infos, ids)
+        infos: list[dict[str, Any]]
+        if self._reader.schemas:
+            infos = self._reader.read(self._table.planes[at].infos, ids)
+        else:
+            infos = [{} for _ in ids]
         if extras is not None and extras.infos:
             merge_infos(infos, ids, extras.infos)
         return infos

@@ -158,10 +158,9 @@ class CoroutineHost(Host):
                             extras = await running
                     if task is not self._tasks.get(i):
                         return  # it was given up
-                    new = self._writer.take_new()
-                    if new:
+                    if self._writer.new:
                         extras = extras or Extras()
-                        extras.schemas = new
+                        extras.schemas = self._writer.take_new()
                     self._tell(operation, self.first + i, extras)
                 else:
                     self._idle[i] = idle = task.get_loop().create_future()

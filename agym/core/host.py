@@ -491,9 +491,8 @@ class EnvHost(Host):
         return self._extras
 
     def _take_extras(self) -> Extras | None:
-        new = self._writer.take_new()
-        if new:
-            self._extra.schemas = new
+        if self._writer.new:
+            self._extra.schemas = self._writer.take_new()
         extras, self._extras = self._extras, None
         return extras
 

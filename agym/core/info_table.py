@@ -6,8 +6,8 @@ it once, with the outcome in which it is used first::
 
     host   InfoWriter.put --> area.words[slot] = schema.id, the row = its numbers
                           \-> Extras.schemas, once       (what fits none: Extras.infos, as ever)
-    engine InfoReader.learn <-- Extras.schemas
-           InfoReader.read  <-- area
+    engine InfoReader.schemas <-- Extras.schemas
+           InfoReader.read    <-- area
 
 Who is told and when needs no protocol: an id is a hash of the schema and tells all about a row,
 whoever wrote it. So workers that are replaced or recycled, each of which learns for itself, may
@@ -69,13 +69,17 @@ class InfoArea:
 
 
 class InfoWriter:
-    """A host's end."""
+    """A host's end.
+
+    Attributes:
+        new: What is yet to be announced, by id.
+    """
 
     def __init__(self) -> None:
         """Know nothing yet."""
         self._known: dict[tuple[Any, ...], list[Schema]] = {}
         self._ids: set[int] = set()
-        self._new: dict[int, Schema] = {}
+        self.new: dict[int, Schema] = {}
 
     def put(self, area: InfoArea, slot: int, info: Any) -> bool:
         """Write an info, or nothing, into a row; tell whether it fits."""
@@ -98,34 +102,30 @@ class InfoWriter:
             return False
         self._known.setdefault(schema.keys, []).append(schema)
         self._ids.add(schema.id)
-        self._new[schema.id] = schema
+        self.new[schema.id] = schema
         area.words[slot] = schema.id
         return True
 
     def take_new(self) -> dict[int, Schema]:
         """Take what is to be announced."""
-        new = self._new
-        if new:
-            self._new = {}
+        new, self.new = self.new, {}
         return new
 
 
 class InfoReader:
-    """The engine's end."""
+    """The engine's end.
+
+    Attributes:
+        schemas: What hosts have announced, by id. Without any, no row needs to be looked at.
+    """
 
     def __init__(self) -> None:
         """Know nothing yet."""
-        self._schemas: dict[int, Schema] = {}
-
-    def learn(self, schemas: dict[int, Schema]) -> None:
-        """Take in what a host has announced."""
-        self._schemas.update(schemas)
+        self.schemas: dict[int, Schema] = {}
 
     def read(self, area: InfoArea, ids: Sequence[int]) -> list[Info]:
         """Build the infos of some environments, in their order, each its own; most are empty."""
         count = len(ids)
-        if not self._schemas:
-            return [{} for _ in ids]
         index: Any = ids
         if isinstance(ids, range):
             index = slice(ids.start, ids.stop)
@@ -136,11 +136,11 @@ class InfoReader:
         if words.count(first) == count:
             if not first:
                 return [{} for _ in ids]
-            return area.read(self._schemas[first], index, count)
+            return area.read(self.schemas[first], index, count)
         infos: list[Info] = [{} for _ in ids]
         for word in {*words} - {0}:
             places = [k for k, other in enumerate(words) if other == word]
-            some = area.read(self._schemas[word], [ids[k] for k in places], len(places))
+            some = area.read(self.schemas[word], [ids[k] for k in places], len(places))
             for k, info in zip(places, some, strict=True):
                 infos[k] = info
         return infos
@@ -150,7 +150,7 @@ class InfoReader:
         word = area.words[slot]
         if not word:
             return {}
-        return area.read(self._schemas[word], slice(slot, slot + 1), 1)[0]
+        return area.read(self.schemas[word], slice(slot, slot + 1), 1)[0]
 
 
 def merge_infos(infos: list[Info], ids: Iterable[int], told: dict[int, Info]) -> None:

@@ -326,8 +326,8 @@ class Extras:
     """What an outcome carries beside the rows of the table; most steps carry nothing.
 
     Attributes:
-        infos: Info by environment, where it is not empty.
-        final_infos: Info of the step that finished an episode, where it is not empty.
+        infos: Info by environment, where it is not empty and not in the table.
+        final_infos: Info of the step that finished an episode, likewise.
         objects: Observation leaves without a fixed size, by environment.
         final_objects: The same of final observations.
         values: Answers of render, call and get_attr, by environment.
