@@ -27,7 +27,7 @@ from agym.faces.sync import EnvHandle, Envs
 from agym.faces.vector import AgymVectorEnv
 from agym.make import make, make_async, make_vec, register
 from agym.plan import plan
-from agym.plans import Plan
+from agym.planning.plans import Plan
 from agym.rollout import Rollout, rollout
 from agym.run import run
 

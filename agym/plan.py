@@ -7,17 +7,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from agym.caching import recall_profile, remember_profile
 from agym.core.arguments import check_count
 from agym.core.making import Factory, is_coroutine_env
 from agym.errors import UsageError
 from agym.faces.sync import Envs
 from agym.factories import EnvLike, find_spec, is_vector, make_factories
-from agym.placing import plan_for
-from agym.planning import Ask, Candidate
-from agym.plans import Plan, readable
-from agym.profiling import measure, measure_on_loop
-from agym.sampling import CHEAP_SECONDS, innermost, make_sample
+from agym.planning.caching import recall_profile, remember_profile
+from agym.planning.model import Ask, Candidate
+from agym.planning.placing import plan_for
+from agym.planning.plans import Plan, readable
+from agym.planning.profiling import measure, measure_on_loop
+from agym.planning.sampling import CHEAP_SECONDS, innermost, make_sample
 from agym.wiring import wire
 
 # How long a candidate is tried, and how many batches at least.
@@ -46,7 +46,7 @@ def plan(
     The environment is constructed at most once (twice or more often only if that takes under 50
     ms), reset, and stepped with random actions for some 20 ms. It takes two seconds longer when
     this machine's own costs are measured, which are then remembered. How a time is predicted is
-    said in :func:`agym.planning.predict`.
+    said in :func:`agym.planning.model.predict`.
 
     Args:
         env: As for :func:`make`.

@@ -11,8 +11,8 @@ from rich.table import Table
 
 from agym.errors import UsageError
 from agym.plan import plan
-from agym.planning import Candidate
-from agym.plans import Plan, describe
+from agym.planning.model import Candidate
+from agym.planning.plans import Plan, describe
 
 EXAMPLES = """Examples:
 

@@ -28,8 +28,8 @@ from agym.executors.process import ProcessExecutor
 from agym.executors.serial import SerialExecutor
 from agym.executors.thread import ThreadExecutor
 from agym.factories import EnvLike, is_vector, make_factories, make_vector_factories
-from agym.placing import place
-from agym.planning import Ask
+from agym.planning.model import Ask
+from agym.planning.placing import place
 
 Backend = str | Callable[[Placement], Executor]
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 import agym
-from agym import placing
 from agym.core.machine import available_cores
-from agym.placing import plan_for
-from agym.planning import Ask, Profile
+from agym.planning import placing
+from agym.planning.model import Ask, Profile
+from agym.planning.placing import plan_for
 
 from ..envs import Counted, Nested, Tally
 from ..faces import opened
@@ -206,7 +206,7 @@ def test_the_choice_is_made_without_this_machines_costs_where_it_is_clear(
 
 
 def test_what_cannot_be_pickled_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agym.transport.available_cores", lambda: 4)
+    monkeypatch.setattr("agym.planning.transport.available_cores", lambda: 4)
     assert plan_for(COMPUTES, [Tally] * 8, Ask(8)).backend == "process"
     plan = plan_for(COMPUTES, [lock_in(Tally)] * 8, Ask(8))
     assert plan.backend == "serial"

@@ -10,11 +10,18 @@ from typing import Any
 
 import pytest
 
-from agym import transport
-from agym.caching import cache_folder, key_of, recall, recall_profile, remember, remember_profile
 from agym.errors import UsageError
-from agym.planning import Profile, Transport
-from agym.transport import PLAUSIBLE, extremes, measure_transport, this_machine, typical
+from agym.planning import transport
+from agym.planning.caching import (
+    cache_folder,
+    key_of,
+    recall,
+    recall_profile,
+    remember,
+    remember_profile,
+)
+from agym.planning.model import Profile, Transport
+from agym.planning.transport import PLAUSIBLE, extremes, measure_transport, this_machine, typical
 
 from ..envs import Tally
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import agym
 from agym.cli import app
-from agym.planning import Candidate
+from agym.planning.model import Candidate
 
 from ..envs import Tally
 from ..native import vector_envs

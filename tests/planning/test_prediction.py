@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agym.planning import (
+from agym.planning.model import (
     Ask,
     Candidate,
     Cost,
@@ -20,7 +20,7 @@ from agym.planning import (
     efficiency,
     predict,
 )
-from agym.plans import Plan, explain, readable
+from agym.planning.plans import Plan, explain, readable
 
 QUICK = Profile("Quick", 1e-3, 1e-5, 2e-6)
 COMPUTES = Profile("Computes", 1e-3, 1e-5, 1e-3)

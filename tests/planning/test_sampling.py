@@ -14,8 +14,8 @@ import pytest
 
 from agym.envs.probes import FaultyEnv
 from agym.factories import make_factories
-from agym.profiling import in_parallel, measure, measure_on_loop
-from agym.sampling import make_sample, name_of, obstacle, random_stream_kept
+from agym.planning.profiling import in_parallel, measure, measure_on_loop
+from agym.planning.sampling import make_sample, name_of, obstacle, random_stream_kept
 
 from ..envs import Nested, Tally
 from .envs import AsyncCostly, Costly

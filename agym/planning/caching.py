@@ -21,7 +21,7 @@ import gymnasium
 import numpy as np
 
 from agym.core.making import Factory
-from agym.planning import Profile
+from agym.planning.model import Profile
 
 # Of what is written; other versions are not read.
 VERSION = 1

@@ -18,9 +18,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from agym.caching import recall_profile, remember_profile
 from agym.core.making import Factory, Premade, reraise
-from agym.planning import (
+from agym.planning.caching import recall_profile, remember_profile
+from agym.planning.model import (
     Ask,
     Candidate,
     Profile,
@@ -28,10 +28,10 @@ from agym.planning import (
     candidates,
     choose,
 )
-from agym.plans import Plan, explain, readable
-from agym.profiling import measure
-from agym.sampling import CHEAP_SECONDS, Sample, make_sample, name_of, obstacle
-from agym.transport import extremes, this_machine, typical
+from agym.planning.plans import Plan, explain, readable
+from agym.planning.profiling import measure
+from agym.planning.sampling import CHEAP_SECONDS, Sample, make_sample, name_of, obstacle
+from agym.planning.transport import extremes, this_machine, typical
 
 # Within this time of stepping a second construction must pay.
 PAYING_SECONDS = 60.0

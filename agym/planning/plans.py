@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agym.planning import MARGIN, Ask, Candidate, Profile, Transport
+from agym.planning.model import MARGIN, Ask, Candidate, Profile, Transport
 
 
 @dataclass(frozen=True)

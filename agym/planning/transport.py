@@ -19,7 +19,6 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
-from agym.caching import key_of, recall, remember
 from agym.core.engine import Engine
 from agym.core.machine import available_cores
 from agym.executors.base import Executor, Placement
@@ -29,7 +28,8 @@ from agym.executors.process import ProcessExecutor
 from agym.executors.serial import SerialExecutor
 from agym.executors.thread import ThreadExecutor
 from agym.faces.sync import Envs
-from agym.planning import Cost, Transport
+from agym.planning.caching import key_of, recall, remember
+from agym.planning.model import Cost, Transport
 
 # How long each figure is measured.
 SECONDS = 0.05

@@ -23,8 +23,8 @@ from agym.core.async_env import AnySpace
 from agym.core.layout import Layout
 from agym.core.making import Factory
 from agym.executors.supervisor import new_loop
-from agym.planning import Profile
-from agym.sampling import Sample, name_of, random_stream_kept, undisturbed
+from agym.planning.model import Profile
+from agym.planning.sampling import Sample, name_of, random_stream_kept, undisturbed
 
 if sys.platform == "linux":
     import resource

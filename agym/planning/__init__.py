@@ -1,0 +1,1 @@
+"""Planning: where environments are to live; see ``placing`` for the order of things."""
