@@ -264,7 +264,8 @@ class CoroutineHost(Host):
         *row, info = result
         objects = self._rows.store(plane, slot, *row)
         start = self._starts.pop(i, None)
-        told = self._writer.put(self._rows.plane(plane, slot, slot + 1).infos, slot, info)
+        area = self._rows.plane(plane, self.first, self.stop).infos
+        told = self._writer.put(area, slot, info)
         if told and objects is None and start is None:
             return None
         infos = {} if told else {slot: own_info(info)}
