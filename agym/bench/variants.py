@@ -15,7 +15,6 @@ from typing import Any
 from agym.bench.system import Contest, System
 from agym.bench.systems import AgymProcess
 from agym.bench.works import Work
-from agym.wiring import OPTIONS
 
 
 class WithoutInfos(AgymProcess):
@@ -23,11 +22,6 @@ class WithoutInfos(AgymProcess):
 
     name = 'agym infos="none"'
     options = {"infos": "none"}  # noqa: RUF012
-
-    @classmethod
-    def why_not(cls, work: Work) -> str | None:
-        """Say why it cannot be measured on some work, ``None`` if it can."""
-        return None if "infos" in OPTIONS else "there is no option infos="
 
 
 @dataclass(frozen=True)
