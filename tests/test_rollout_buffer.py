@@ -61,6 +61,20 @@ def test_hosts_write_into_a_buffer(place: Place) -> None:
         assert all_are(buffer.observations["image"][1], 0)
 
 
+@everywhere
+def test_what_the_caller_writes_into_a_buffer_is_overwritten(place: Place) -> None:
+    with opened("sync", env_of(place), 4, **{**OPTIONS, **place.options}) as envs:
+        buffer = envs.rollout_buffer(1)
+        envs.reset()
+        for count in (1, 2, 3):
+            buffer.terminated[:] = buffer.truncated[:] = True
+            buffer.rewards[:] = -7
+            envs.step([0] * 4, out=buffer[0])
+            assert not buffer.terminated.any()
+            assert not buffer.truncated.any()
+            assert buffer.rewards.tolist() == [[count] * 4]
+
+
 @pytest.mark.parametrize("backend", ["serial", "process"])
 def test_a_buffer_that_is_gone_is_given_back(backend: str) -> None:
     with agym.make(Large, 4, backend=backend, **OPTIONS) as envs:

@@ -14,7 +14,6 @@ from typing import Any
 
 from agym.bench.system import Contest, System
 from agym.bench.systems import AgymProcess
-from agym.bench.works import Work
 
 
 class WithoutInfos(AgymProcess):

@@ -31,6 +31,7 @@ from agym.core.making import TELL_ALL, Factory, Host
 from agym.core.marking import Marker
 from agym.core.once import as_keywords, lasting
 from agym.core.operations import (
+    FIRST_BUFFER,
     NAMES,
     Description,
     Extras,
@@ -217,7 +218,7 @@ class EnvHost(Host):
             if (plane, start, stop) not in self._unflagged:
                 rows.terminated[:] = terminated
                 rows.truncated[:] = truncated
-                if not done:
+                if not done and plane < FIRST_BUFFER:  # into a buffer others write too
                     self._unflagged.add((plane, start, stop))
         if self._filter.active:
             infos = self._select(results, infos, start, done=done)

@@ -14,7 +14,7 @@ from weakref import ref
 import numpy as np
 
 from agym.core.layout import Layout
-from agym.core.operations import LEASABLE, PLANES
+from agym.core.operations import FIRST_BUFFER
 from agym.core.slots import Array, Extension, Plane, SlotTable
 from agym.errors import UsageError
 
@@ -126,7 +126,7 @@ class Buffers:
         self._table = table
         self._executor = executor
         self._direct = direct
-        self._next = PLANES + LEASABLE
+        self._next = FIRST_BUFFER
         self._live: dict[int, ref[RolloutBuffer]] = {}
 
     def make(self, steps: int, in_use: set[int]) -> RolloutBuffer:
