@@ -32,8 +32,8 @@ OPEN, CLOSE, FAULT = 0, -1, -2
 
 # Planes of the slot table. Whole batches alternate between the first two; then what is about
 # some environments, and steps that were sent and wait to be received. Behind these may be some
-# that the caller may keep: the batch before, the latest, that which is written, and one more. Behind
-# all are the rollout buffers.
+# that the caller may keep: the batch before, the latest, that which is written, and one more. The
+# last are the rollout buffers.
 PLANES = 4
 SIDE_PLANE, SENT_PLANE = 2, 3
 LEASABLE = 4
