@@ -1,4 +1,4 @@
-"""The plan: what ``backend="auto"`` would choose, shown before anything is made."""
+"""The plan: what ``backend="auto"`` would choose, and why."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from agym.core.arguments import check_count
-from agym.core.making import Factory, is_coroutine_env
-from agym.errors import UsageError
+from agym.core.making import Factory, Premade, is_coroutine_env
+from agym.errors import UsageError, UsageTypeError
 from agym.faces.sync import Envs
 from agym.factories import EnvLike, find_spec, is_vector, make_factories
 from agym.planning.caching import recall_profile, remember_profile
@@ -18,7 +18,7 @@ from agym.planning.placing import plan_for
 from agym.planning.plans import Plan, readable
 from agym.planning.profiling import measure, measure_on_loop
 from agym.planning.sampling import CHEAP_SECONDS, innermost, make_sample
-from agym.wiring import wire
+from agym.wiring import OPTIONS, wire
 
 # How long a candidate is tried, and how many batches at least.
 VERIFY_SECONDS = 0.5
@@ -55,6 +55,7 @@ def plan(
         workers: How many workers; ``None`` to have them chosen.
         max_concurrency: How many coroutine environments of one loop may be busy at once.
         verify: Also make and step all environments in every place, and show what was measured.
+            Each place constructs its own ``num_envs`` for that.
         tell: Called with each candidate that ``verify`` is about to try.
         **env_kwargs: For the environment, as in ``gymnasium.make``.
 
@@ -71,6 +72,11 @@ def plan(
         >>> agym.plan("CartPole-v1", 1).backend
         'serial'
     """
+    for name in env_kwargs:
+        if name in OPTIONS:
+            raise UsageTypeError(
+                f"agym.plan takes no {name}: leave it out, and give it to agym.make"
+            )
     if is_vector(env):
         raise UsageError("a VectorEnv lives in one place, backend='native': there is no choice")
     factories = make_factories(env, num_envs, env_kwargs)
@@ -94,7 +100,7 @@ def _plan_measured(factories: list[Factory], ask: Ask) -> Plan:
         else:
             sample = make_sample(factories[0])
             if sample.coroutine:
-                profile = measure_on_loop(factories[0])
+                profile = measure_on_loop(Premade(lambda: sample.env, factories[0]))
             else:
                 try:
                     profile = measure(sample, factories[0])

@@ -79,6 +79,25 @@ def test_results_are_the_same(place: dict[str, Any], mode: Any) -> None:
             assert same(play(), plain)
 
 
+@pytest.mark.parametrize("place", PLACES)
+def test_steps_into_arrays_of_the_callers_count(place: dict[str, Any]) -> None:
+    with agym.debug(), agym.make(Tally, 3, **VIEWS, **place) as envs:
+        first = envs.reset(seed=0)
+        for _ in range(2):
+            envs.step([1, 1, 1], out=np.zeros_like(first.observations))
+        assert is_poisoned(first.observations)
+
+
+async def test_what_counts_is_where_they_are_made() -> None:
+    with agym.debug():
+        envs = agym.make_async(Tally, 3, **VIEWS)
+    async with envs:
+        first, _ = await envs.reset(seed=0)
+        for _ in range(2):
+            await envs.step([1, 1, 1])
+        assert is_poisoned(first)
+
+
 def test_it_is_on_until_it_is_switched_off() -> None:
     agym.debug()
     try:

@@ -33,6 +33,9 @@ def test_a_buffer_takes_what_would_have_come(place: Place, face: str, mode: Any)
         buffer = inner.rollout_buffer(6)
         for _ in range(2):  # and again
             begun = envs.reset(seed=0, out=buffer[0])
+            assert not buffer.rewards[0].any()
+            assert not buffer.terminated[0].any()
+            buffer.rewards[0] = buffer.terminated[0] = 1
             results = [envs.step([t - 1] * 4, out=buffer[t]) for t in range(1, 6)]
             for t, (got, want) in enumerate(zip([begun, *results], wanted, strict=True)):
                 assert same(got.observations, want.observations)
@@ -114,7 +117,7 @@ def test_own_arrays_get_the_observations(backend: str, face: str) -> None:
 
 
 BAD: dict[str, tuple[Any, str]] = {
-    "shape": (np.zeros((2, 3)), r"writable array of shape \(3, "),
+    "shape": (np.zeros((2, 3)), r"must have the shape \(3, 4\), not \(2, 3\)"),
     "no array": ([[0.0]], "NumPy array, not list"),
     "integers": (lambda shape: np.zeros(shape, np.int8), "int8 cannot hold float32"),
 }
@@ -129,7 +132,7 @@ def test_what_cannot_take_a_batch_is_refused(out: Any, match: str) -> None:
             envs.step([0, 0, 0], out=given)
         frozen = np.zeros((3, 4), np.float32)
         frozen.flags.writeable = False
-        with pytest.raises(agym.UsageError, match="writable"):
+        with pytest.raises(agym.UsageError, match="read-only"):
             envs.reset(out=frozen)
         assert envs.step([0, 0, 0]).observations.shape == (3, 4)
 
@@ -139,14 +142,26 @@ def test_buffers_of_others_are_refused() -> None:
         envs.reset()
         with pytest.raises(agym.UsageError, match="of other environments"):
             envs.step([0] * 4, out=others.rollout_buffer(2)[0])
-        with pytest.raises(agym.UsageError, match="step all"):
+        with pytest.raises(agym.UsageError, match="leave out env_ids"):
             envs.step([0], env_ids=[1], out=envs.rollout_buffer(2)[0])
+        with pytest.raises(agym.UsageError, match=r"take one step of it, out=buffer\[t\]"):
+            envs.step([0] * 4, out=envs.rollout_buffer(2))
+        with pytest.raises(agym.UsageError, match="one step at a time"):
+            envs.rollout_buffer(2)["first"]  # type: ignore[index]
+        with pytest.raises(agym.UsageError, match=r"give arrays for out\['image'\], out\['deep'\]"):
+            envs.step([0] * 4, out=np.zeros(4))
         with pytest.raises(IndexError, match="step 2 of a rollout buffer of 2"):
             envs.rollout_buffer(2)[2]
         with pytest.raises(agym.UsageError, match="positive"):
             envs.rollout_buffer(0)
     with pytest.raises(agym.ClosedError):
         envs.rollout_buffer(2)
+    with agym.make(Large, 4, **OPTIONS) as envs, agym.make(Large, 4, **OPTIONS) as others:
+        envs.reset()
+        mine, theirs = envs.rollout_buffer(2), others.rollout_buffer(2)
+        assert mine.planes == theirs.planes
+        with pytest.raises(agym.UsageError, match="of other environments"):
+            envs.step([0] * 4, out=theirs[0])
     text = partial(Echo, spaces.Text(5), ["a"], spaces.Discrete(2))
     with (
         agym.make(text, 2, **OPTIONS) as envs,

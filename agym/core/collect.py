@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from agym.core.arguments import Ids
-from agym.core.debugging import Views, is_debugging
+from agym.core.debugging import Views
 from agym.core.info_schema import Schema
 from agym.core.info_table import InfoReader, merge_infos
 from agym.core.operations import SENT_PLANE, Extras
@@ -22,21 +22,23 @@ Flags = tuple[bool, bool]
 
 
 class Collector:
-    """Builds results, and remembers where the latest observation of each environment lies."""
+    """Builds results, and remembers where the latest observation of each environment lies.
 
-    def __init__(self, table: SlotTable, *, copy: bool) -> None:
+    Attributes:
+        planes: Where whole batches are written.
+    """
+
+    def __init__(self, table: SlotTable, *, copy: bool, debug: bool = False) -> None:
         """Collect from a table.
-
-        Attributes:
-            planes: Where whole batches are written.
 
         Args:
             table: The slot table.
             copy: Give batches away; else whole batches are views of their plane.
+            debug: Show which views have expired.
         """
         self._table = table
         self._copy = copy
-        self._views = Views() if is_debugging() and not copy else None
+        self._views = Views() if debug and not copy else None
         self.planes = Planes(table)
         self._latest = 0
         self._step_columns = {p: _columns(plane) for p, plane in table.planes.items()}
@@ -63,6 +65,8 @@ class Collector:
         latest = self._latest_observations(ticket.about, whole=whole)
         if out is not None:
             out.fill(self._table.observation.flatten(latest))
+            for column in out.rest:
+                column.fill(0)  # a reset earns nothing and ends nothing
             latest = out.observations
         return ResetResult(latest, infos)
 
@@ -89,6 +93,8 @@ class Collector:
             index = list(ids)
             columns = [column[index] for column in columns]
         if out is not None:
+            if self._views is not None and whole:
+                self._views.of_batch(())  # it takes the turn of a view
             return out.fill(columns)
         if not whole:
             return columns
@@ -154,12 +160,12 @@ class Collector:
 
     def place(self, out: Out | None) -> int:
         """Choose the plane for a whole batch, which may be the caller's own memory."""
-        if out is not None:
-            return self.planes.pair() if out.plane is None else out.plane
+        if out is not None and out.plane is not None:
+            return out.plane
+        if out is None and self._copy and self._table.leasable:
+            return self.planes.take(self.in_use)
         if self._views is not None:
             self._views.next_batch()
-        if self._copy and self._table.leasable:
-            return self.planes.take(self.in_use)
         return self.planes.pair()
 
     def place_sent(self, ids: Ids) -> int:

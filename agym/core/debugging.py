@@ -25,6 +25,8 @@ VALID_BATCHES = 2
 class debug:  # noqa: N801 (it is called, and is a context manager where one is wanted)
     """Switch debug mode on for environments that are made from now on, or within a ``with`` block.
 
+    As any context variable it holds for this thread, and for tasks that it starts.
+
     A view of ``copy=False`` that is used after it has expired then holds NaN, the largest integer
     of its dtype, or true, instead of another batch. It costs a copy of each batch.
 

@@ -48,6 +48,8 @@ class RolloutSlice(Out):
     """One step of a rollout buffer: what ``out=`` of ``step`` and ``reset`` takes.
 
     Attributes:
+        buffer: Of which buffer.
+        observations: Nested NumPy arrays ``(N, *shape)``.
         rewards: ``float64[N]``.
         terminated: ``bool[N]``.
         truncated: ``bool[N]``.
@@ -55,7 +57,7 @@ class RolloutSlice(Out):
 
     def __init__(self, buffer: RolloutBuffer, index: int) -> None:
         """Name a step of a buffer."""
-        self._buffer = buffer  # as long as something is written here, it is no garbage
+        self.buffer = buffer  # as long as something is written here, it is no garbage
         plane = buffer.stacked.at(index)
         self.rewards, self.terminated, self.truncated = (
             plane.rewards, plane.terminated, plane.truncated
@@ -70,7 +72,11 @@ class RolloutSlice(Out):
 class RolloutBuffer:
     """Memory for ``T`` steps of ``N`` environments; made by ``envs.rollout_buffer(T)``.
 
-    ``buffer[t]`` is what ``out=`` takes. It is the caller's, also when the environments are closed.
+    ``buffer[t]`` is what ``out=`` takes: a step puts there what it gave, so that the reward of an
+    action stands beside the observation that came of it; a reset puts its observations there, with
+    reward 0 and no flags. (``buffer.observations[t]`` would be an array like any other, and get a
+    copy of the observations alone.) It is the caller's, also when the environments are closed.
+    Arrays are NumPy's whatever ``output`` is.
 
     Attributes:
         observations: ``(T, N, *shape)`` in the space's dtype, nested as the space is nested.
@@ -79,8 +85,11 @@ class RolloutBuffer:
         truncated: ``bool[T, N]``.
     """
 
-    def __init__(self, layout: Layout, stacked: Plane, planes: range | None = None) -> None:
+    def __init__(
+        self, owner: Buffers, layout: Layout, stacked: Plane, planes: range | None = None
+    ) -> None:
         """Take memory, which hosts can write into if it is planes; :class:`Buffers` makes it."""
+        self.owner = owner
         self.layout = layout
         self.stacked = stacked
         self.planes = planes
@@ -93,10 +102,17 @@ class RolloutBuffer:
         return len(self.rewards)
 
     def __getitem__(self, index: int) -> RolloutSlice:
-        """One step; negative indices count from the end."""
+        """One step; negative indices count from the end.
+
+        Raises:
+            IndexError: There is no such step.
+            UsageError: It is no integer.
+        """
+        if not isinstance(index, int | np.integer):
+            raise UsageError(f"a rollout buffer gives one step at a time, buffer[t], not {index!r}")
         if not -len(self) <= index < len(self):
             raise IndexError(f"step {index} of a rollout buffer of {len(self)}")
-        return RolloutSlice(self, index % len(self))
+        return RolloutSlice(self, int(index) % len(self))
 
     def __iter__(self) -> Iterator[RolloutSlice]:
         """All steps, in order."""
@@ -144,12 +160,12 @@ class Buffers:
                 table.shrink(first)
                 self._executor.shrink(first)
         if not (self._direct and self._executor.extensible):
-            return RolloutBuffer(table.observation, table.stack(steps)[0])
+            return RolloutBuffer(self, table.observation, table.stack(steps)[0])
         planes = range(self._next, self._next + steps)
         self._next = planes.stop
         extension = table.extend(planes)
         self._executor.extend(extension)
-        made = RolloutBuffer(table.observation, extension.stacked, planes)
+        made = RolloutBuffer(self, table.observation, extension.stacked, planes)
         self._live[planes.start] = ref(made)
         return made
 
@@ -161,30 +177,44 @@ class Buffers:
         """
         layout = self._table.observation
         if isinstance(out, RolloutSlice):
-            ours = out.plane is None or out.plane in self._table.planes
-            if rows != self._table.num_envs or not ours or out.rewards.shape != (rows,):
+            if out.buffer.owner is not self:
                 raise UsageError(
-                    "out= is a step of a rollout buffer of other environments, or for all of them:"
-                    " take envs.rollout_buffer(steps)[t] of these, and step all"
+                    "out= is a step of a rollout buffer of other environments: take"
+                    " envs.rollout_buffer(steps)[t] of these"
+                )
+            if rows != self._table.num_envs:
+                raise UsageError(
+                    f"out= is a step of a rollout buffer, which is for all environments, and this"
+                    f" is about {rows}: leave out env_ids, or take an array"
                 )
             return out
+        if isinstance(out, RolloutBuffer):
+            raise UsageError("out= is a whole rollout buffer: take one step of it, out=buffer[t]")
         _check_fixed(layout)
         try:
             given = Out(layout, out)
         except (KeyError, ValueError, TypeError, IndexError) as error:
-            raise UsageError(f"out= is not nested as observations are: {error}") from error
+            paths = ", ".join(f"out{leaf.path}" for leaf in layout.leaves)
+            raise UsageError(
+                f"out= is not nested as observations are: give arrays for {paths}"
+            ) from error
         for array, leaf in zip(given.leaves, layout.leaves, strict=True):
             wanted = (rows, *leaf.shape)
             what = f"out{leaf.path}"
             if not isinstance(array, np.ndarray):
-                raise UsageError(f"{what} must be a NumPy array, not {type(array).__name__}")
-            if array.shape != wanted or not array.flags.writeable:
                 raise UsageError(
-                    f"{what} must be a writable array of shape {wanted}, not {array.shape}"
+                    f"{what} must be a NumPy array, not {type(array).__name__}: of a tensor take"
+                    " tensor.numpy()"
                 )
+            if array.shape != wanted:
+                raise UsageError(f"{what} must have the shape {wanted}, not {array.shape}")
+            if not array.flags.writeable:
+                raise UsageError(f"{what} is read-only: pass an array that can be written to")
             assert leaf.dtype is not None
             if not np.can_cast(leaf.dtype, array.dtype, "same_kind"):
-                raise UsageError(f"{what} of dtype {array.dtype} cannot hold {leaf.dtype}")
+                raise UsageError(
+                    f"{what} of dtype {array.dtype} cannot hold {leaf.dtype}: pass such an array"
+                )
         return given
 
 

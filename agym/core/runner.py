@@ -24,6 +24,7 @@ from gymnasium.vector import AutoresetMode
 from agym.core.arguments import Ids
 from agym.core.autoreset import name_of
 from agym.core.collect import Collector
+from agym.core.debugging import is_debugging
 from agym.core.health import Health
 from agym.core.layout import Layout
 from agym.core.making import Factory
@@ -135,6 +136,7 @@ class Runner:
         self._executor = executor
         self._timeout = timeout
         self._copy = copy
+        self._debug = is_debugging()
         self._numbers = count(1)
         self._tickets: dict[int, Ticket] = {}
         self._closing: Ticket | None = None
@@ -352,7 +354,7 @@ class Runner:
             leases=self._leases,
             shared=self._executor.shared,
         )
-        self._collector = Collector(self.table, copy=self._copy)
+        self._collector = Collector(self.table, copy=self._copy, debug=self._debug)
         self._order = Order(self.num_envs, self._executor.together)
         self._rows = Rows(self.table, 0, self.num_envs)
         self._buffers = Buffers(self.table, self._executor, direct=self._leases)

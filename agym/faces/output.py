@@ -245,7 +245,7 @@ def make_form(output: str, *, copy: bool = True) -> Form:
         UsageError: There is no such form, or it needs arrays that stay as they are.
         MissingExtraError: Its library is not installed.
     """
-    if output not in FORMS:
+    if not isinstance(output, str) or output not in FORMS:
         raise UsageError(f"output={output!r} is unknown: take one of {', '.join(FORMS)}")
     if output == "jax" and not copy:
         raise UsageError(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib.metadata
 import inspect
 import json
 import os
@@ -44,7 +45,8 @@ def key_of(*parts: object) -> str:
     """A short name for the parts, on this machine and with these libraries."""
     machine = (
         VERSION, platform.node(), platform.machine(), platform.processor(), os.cpu_count(),
-        platform.python_version(), gymnasium.__version__, np.__version__,
+        importlib.metadata.version("agym-envs"), platform.python_version(),
+        gymnasium.__version__, np.__version__,
     )  # fmt: skip
     text = repr((machine, parts)).encode()
     return hashlib.sha256(text).hexdigest()[:32]

@@ -1,7 +1,7 @@
 """Transport: measures what this machine's backends cost beside the environments.
 
 It is done with environments that do nothing, takes about two seconds, and is remembered for the
-machine; most choices are so clear that it is not needed at all (see :data:`LEAST`).
+machine; most choices are so clear that it is not needed at all (see :func:`extremes`).
 """
 
 from __future__ import annotations
