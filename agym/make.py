@@ -53,11 +53,12 @@ def make(
             ``"asyncio"`` (coroutine environments), ``"native"`` (a ``VectorEnv``), an
             :class:`~agym.executors.base.Executor` class, or ``"auto"``. That makes one
             environment more, steps it with random actions for some 20 ms and chooses what is
-            predicted to be quickest (:func:`plan` shows that). One that takes over 50 ms to
-            construct is measured once, and is the first of yours if it may stay in this thread.
-            A single environment, and any where ``timeout``, ``on_fault``, ``capsule_dir`` or
-            ``recycle_...`` is given (processes then), is not measured; nor are coroutine
-            environments (``"asyncio"``) or a ``VectorEnv`` (``"native"``).
+            predicted to be quickest (:func:`plan` shows that). What was found of one that takes over
+            50 ms to construct is remembered on disk. A single environment of ``make``, and any
+            where ``timeout``, ``on_fault``, ``capsule_dir``, ``pin`` or ``recycle_...`` is given
+            (processes then), is not measured; nor are those that show a window, coroutine
+            environments (``"asyncio"``) or a ``VectorEnv`` (``"native"``). The choice is made
+            once, when they are made.
         workers: Worker processes or threads; environments are dealt to them in contiguous
             ranges. By default as many processes as there are cores that this one may use, by its
             affinity and its cgroup's CPU quota, and a thread for each of up to 256 environments;

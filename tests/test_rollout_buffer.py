@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -168,3 +169,57 @@ def test_buffers_of_others_are_refused() -> None:
         pytest.raises(agym.UsageError, match="no fixed size"),
     ):
         envs.rollout_buffer(2)
+
+
+@pytest.mark.parametrize("backend", ["serial", "process"])
+def test_an_array_that_fails_too_late_jams_nothing(backend: str) -> None:
+    with agym.make("CartPole-v1", 3, backend=backend, **OPTIONS) as envs:
+        envs.reset(seed=0)
+        storage = np.zeros((3, 4), np.float32)
+        ticket = envs._begin(envs._engine.step, [0, 0, 0], None, storage)
+        if not ticket.done:
+            storage.flags.writeable = False
+            envs._wait(ticket)
+            with pytest.raises(ValueError, match="read-only"):
+                ticket.result()
+        envs.step([0, 0, 0])
+        envs.reset()
+
+
+async def test_a_step_of_a_buffer_takes_one_batch_at_a_time() -> None:
+    async with agym.make_async("CartPole-v1", 3, backend="process", workers=1) as envs:
+        buffer = envs.rollout_buffer(2)
+        step = envs.reset(seed=0, out=buffer[0])
+        with pytest.raises(agym.BusyError, match="still being written"):
+            envs.step([0, 0, 0], out=buffer[0])
+        await step
+        await envs.step([0, 0, 0], out=buffer[0])
+
+
+def test_numbers_that_do_not_fit_are_refused() -> None:
+    with agym.make(Tally, 3, **OPTIONS) as envs:
+        envs.reset()
+        shape = (3, *envs.single_observation_space.shape)
+        with pytest.raises(agym.UsageError, match="cannot hold"):
+            envs.step([0, 0, 0], out=np.zeros(shape, np.int32))
+
+
+def test_descriptors_of_buffers_are_given_back() -> None:
+    with agym.make(Large, 4, backend="process", workers=2, **OPTIONS) as envs:
+        envs.reset()
+        held = []
+        for _ in range(6):
+            envs.rollout_buffer(2)
+            held.append(len([*Path("/proc/self/fd").iterdir()]))
+        assert max(held) - min(held) <= 4
+        assert held[-1] == held[-2]
+
+
+@pytest.mark.parametrize("place", ["serial", "process"])
+def test_flags_of_views_are_the_callers(place: str) -> None:
+    with agym.make(Large, 4, backend=place, **{**OPTIONS, "copy": False}) as envs:
+        envs.reset()
+        for _ in range(5):
+            result = envs.step([0] * 4)
+            assert not result.terminated.any()
+            result.terminated[:] = result.truncated[:] = True

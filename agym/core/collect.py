@@ -56,7 +56,7 @@ class Collector:
 
     def reset(self, ticket: Ticket) -> ResetResult:
         """Latest observations, also of environments that were not reset, as in Gymnasium."""
-        self._note(ticket)
+        self.note(ticket)
         infos = self._reset_infos(ticket)
         out = ticket.out
         if out is not None and out.plane == ticket.plane:
@@ -73,7 +73,7 @@ class Collector:
     def step(self, ticket: Ticket) -> StepResult:
         """The rows of the ticket's environments, in ascending order of their ids."""
         ids, extras = ticket.ids, ticket.extras
-        self._note(ticket)
+        self.note(ticket)
         columns = self._columns_of(ticket)
         *arrays, rewards, terminated, truncated = columns
         infos = self._infos(ids, ticket.plane, extras)
@@ -101,7 +101,8 @@ class Collector:
         if self._views is not None:
             return self._views.of_batch(columns)
         if not self._copy:
-            return columns
+            # Hosts write flags only where these change, so nobody else may write into them.
+            return [*columns[:-2], columns[-2].copy(), columns[-1].copy()]
         leased = self.planes.lease(ticket.plane)
         if leased is None:
             return [column.copy() for column in columns]
@@ -118,8 +119,9 @@ class Collector:
         columns = [column[index] for column in self._step_columns[SENT_PLANE]]
         if self._views is not None:
             columns = self._views.of_rows(ids, columns)
-        elif self._copy and isinstance(index, slice):
-            columns = [column.copy() for column in columns]
+        elif isinstance(index, slice):
+            kept = 0 if self._copy else len(columns) - 2
+            columns[kept:] = [column.copy() for column in columns[kept:]]
         *arrays, rewards, terminated, truncated = columns
         infos = self._infos(tuple(ids), SENT_PLANE, extras)
         if self._table.final:
@@ -132,7 +134,7 @@ class Collector:
         objects = self._table.objects
         return self._table.nest(arrays, [objects[i] for i in ticket.ids] if objects else [])
 
-    def _note(self, ticket: Ticket) -> None:
+    def note(self, ticket: Ticket) -> None:
         """Remember where the latest rows are, and keep the latest object leaves."""
         if len(ticket.ids) == self._table.num_envs:
             self._latest = ticket.plane

@@ -307,7 +307,15 @@ class Engine(Mending):
 
     def _check_out(self, out: Any, env_ids: Sequence[int] | None) -> Out:
         self._check(())
-        return self._buffers.check(out, self.num_envs if env_ids is None else len(env_ids))
+        place = self._buffers.check(out, len(parse_env_ids(env_ids, self.num_envs)))
+        if place.plane is not None:
+            self.poll()
+            if any(ticket.plane == place.plane for ticket in self._tickets.values()):
+                raise BusyError(
+                    "this step of the rollout buffer is still being written: await that first, or"
+                    " take another"
+                )
+        return place
 
     def _check(self, ids: Ids) -> None:
         if self._closing is not None:

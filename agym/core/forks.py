@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import os
 import weakref
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from typing import Protocol
 
 
@@ -35,6 +37,7 @@ class Lender(Protocol):
 
 _owners: weakref.WeakSet[Owner] = weakref.WeakSet()
 _lenders: weakref.WeakSet[Lender] = weakref.WeakSet()
+_untold: ContextVar[bool] = ContextVar("untold", default=False)
 
 
 def disown_in_forks(owner: Owner) -> None:
@@ -47,7 +50,19 @@ def tell_of_forks(lender: Lender) -> None:
     _lenders.add(lender)
 
 
+@contextmanager
+def fork_of_our_own() -> Iterator[None]:
+    """A worker is about to be forked, which uses nothing of what the caller was lent."""
+    token = _untold.set(True)
+    try:
+        yield
+    finally:
+        _untold.reset(token)
+
+
 def _tell_all() -> None:
+    if _untold.get():
+        return
     for lender in [*_lenders]:
         lender.forked()
 

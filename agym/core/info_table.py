@@ -24,9 +24,13 @@ import numpy as np
 
 from agym.core.arena import ALIGNMENT, Field
 from agym.core.info_schema import Array, Info, Schema, signature_of
+from agym.errors import AgymError
 
 # Schemas that one host learns; what comes after these goes as messages.
 MOST_SCHEMAS = 16
+
+# After so many infos with the same keys that fitted none, no more such are tried.
+MOST_REFUSED = 64
 
 # Bytes of an info at most: all rows of a plane share the first, within the others.
 ROOM, LEAST_ROOM, MOST_ROOM = 2 << 20, 2 << 10, 16 << 10
@@ -80,16 +84,22 @@ class InfoWriter:
         self._known: dict[tuple[Any, ...], list[Schema]] = {}
         self._ids: set[int] = set()
         self.new: dict[int, Schema] = {}
+        # By their keys: infos that fitted no schema, nor made one.
+        self._refused: dict[tuple[Any, ...], int] = {}
 
     def put(self, area: InfoArea, slot: int, info: Any) -> bool:
         """Write an info, or nothing, into a row; tell whether it fits."""
         if info and type(info) is dict:
-            for schema in self._known.get((*info,), ()):
-                if schema.write(area.bytes, slot * area.stride, info):
-                    area.words[slot] = schema.id
+            keys = (*info,)
+            refused = self._refused.get(keys, 0)
+            if refused < MOST_REFUSED:
+                for schema in self._known.get(keys, ()):
+                    if schema.write(area.bytes, slot * area.stride, info):
+                        area.words[slot] = schema.id
+                        return True
+                if len(self._ids) < MOST_SCHEMAS and self._learn(area, slot, info):
                     return True
-            if len(self._ids) < MOST_SCHEMAS and self._learn(area, slot, info):
-                return True
+                self._refused[keys] = refused + 1
         area.words[slot] = 0
         return not info
 
@@ -136,21 +146,31 @@ class InfoReader:
         if words.count(first) == count:
             if not first:
                 return [{} for _ in ids]
-            return area.read(self.schemas[first], index, count)
+            return area.read(self._schema(first), index, count)
         infos: list[Info] = [{} for _ in ids]
         for word in {*words} - {0}:
             places = [k for k, other in enumerate(words) if other == word]
-            some = area.read(self.schemas[word], [ids[k] for k in places], len(places))
+            some = area.read(self._schema(word), [ids[k] for k in places], len(places))
             for k, info in zip(places, some, strict=True):
                 infos[k] = info
         return infos
+
+    def _schema(self, word: int) -> Schema:
+        try:
+            return self.schemas[word]
+        except KeyError:
+            # Its announcement was lost, in a message that could not be read or with its worker.
+            raise AgymError(
+                "an info was written in a way that its worker has not announced: restart() the"
+                " environments"
+            ) from None
 
     def one(self, area: InfoArea, slot: int) -> Info:
         """Build the info of one environment."""
         word = area.words[slot]
         if not word:
             return {}
-        return area.read(self.schemas[word], slice(slot, slot + 1), 1)[0]
+        return area.read(self._schema(word), slice(slot, slot + 1), 1)[0]
 
 
 def merge_infos(infos: list[Info], ids: Iterable[int], told: dict[int, Info]) -> None:

@@ -89,13 +89,17 @@ class RolloutBuffer:
         self, owner: Buffers, layout: Layout, stacked: Plane, planes: range | None = None
     ) -> None:
         """Take memory, which hosts can write into if it is planes; :class:`Buffers` makes it."""
-        self.owner = owner
+        self._owner = ref(owner)
         self.layout = layout
         self.stacked = stacked
         self.planes = planes
         self.observations = layout.unflatten(stacked.observations)
         self.rewards, self.terminated = stacked.rewards, stacked.terminated
         self.truncated = stacked.truncated
+
+    def belongs_to(self, buffers: Buffers) -> bool:
+        """Whether it was made for these environments."""
+        return self._owner() is buffers
 
     def __len__(self) -> int:
         """Number of steps."""
@@ -125,7 +129,7 @@ class Extends(Protocol):
     @property
     def extensible(self) -> bool: ...
     def extend(self, extension: Extension) -> None: ...
-    def shrink(self, first: int) -> None: ...
+    def shrink(self, extension: Extension) -> None: ...
 
 
 class Buffers:
@@ -154,11 +158,11 @@ class Buffers:
         table = self._table
         _check_fixed(table.observation)
         for first, buffer in [*self._live.items()]:
-            planes = table.extensions[first].planes
-            if buffer() is None and in_use.isdisjoint(planes):
+            extension = table.extensions[first]
+            if buffer() is None and in_use.isdisjoint(extension.planes):
                 del self._live[first]
                 table.shrink(first)
-                self._executor.shrink(first)
+                self._executor.shrink(extension)
         if not (self._direct and self._executor.extensible):
             return RolloutBuffer(self, table.observation, table.stack(steps)[0])
         planes = range(self._next, self._next + steps)
@@ -177,7 +181,7 @@ class Buffers:
         """
         layout = self._table.observation
         if isinstance(out, RolloutSlice):
-            if out.buffer.owner is not self:
+            if not out.buffer.belongs_to(self):
                 raise UsageError(
                     "out= is a step of a rollout buffer of other environments: take"
                     " envs.rollout_buffer(steps)[t] of these"
@@ -211,7 +215,8 @@ class Buffers:
             if not array.flags.writeable:
                 raise UsageError(f"{what} is read-only: pass an array that can be written to")
             assert leaf.dtype is not None
-            if not np.can_cast(leaf.dtype, array.dtype, "same_kind"):
+            floats = leaf.dtype.kind == array.dtype.kind == "f"
+            if not np.can_cast(leaf.dtype, array.dtype, "same_kind" if floats else "safe"):
                 raise UsageError(
                     f"{what} of dtype {array.dtype} cannot hold {leaf.dtype}: pass such an array"
                 )

@@ -73,7 +73,7 @@ class Runs(Protocol):
     @property
     def extensible(self) -> bool: ...
     def extend(self, extension: Extension) -> None: ...
-    def shrink(self, first: int) -> None: ...
+    def shrink(self, extension: Extension) -> None: ...
     def submit(self, operation: Operation) -> None: ...
     def poll(self) -> Sequence[Outcome]: ...
     @property
@@ -253,19 +253,16 @@ class Runner:
             self._health.mark_ready(tuple(i for i in ticket.ids if i not in recovering))
         error = None if ticket.extras is None else self._health.blame(ticket.kind, ticket.extras)
         value: Any = None
-        if ticket.expired or ticket.ready is not None:
-            pass  # dropped, but what it means for the environments is not; or received apart
-        elif ticket.kind == "step":
-            value = self._collector.step(ticket)
-            if ticket.followed:
-                self._traffic.settle(ticket, self.table.gauges, self._executor.ranges)
-        elif ticket.kind == "reset":
-            value = self._collector.reset(ticket)
-        elif ticket.kind == "make":
+        if ticket.kind == "make":
             error = self._describe(ticket, error)
-        elif ticket.extras is not None:
-            value = [ticket.extras.values.get(i) for i in ticket.ids]
-        ticket.finish(value if error is None else None, error)
+        elif ticket.expired or ticket.ready is not None:
+            pass  # dropped, but what it means for the environments is not; or received apart
+        elif error is not None:
+            if ticket.kind in ROW_KINDS:
+                self._collector.note(ticket)
+        else:
+            value, error = self._value(ticket)
+        ticket.finish(value, error)
         if ticket.kind in RECYCLING_KINDS:
             del self._tickets[ticket.number]  # its row is let go when the move is over
         else:
@@ -275,6 +272,21 @@ class Runner:
                 self._recycling.advance(ticket)
             elif ticket.kind == "step" and ticket.ready is None and not ticket.expired:
                 self._recycling.settled(ticket.ids, ticket.plane)
+
+    def _value(self, ticket: Ticket) -> tuple[Any, BaseException | None]:
+        """What a ticket gives, or why that cannot be had; in either case it has ended."""
+        try:
+            if ticket.kind == "step":
+                value = self._collector.step(ticket)
+                if ticket.followed:
+                    self._traffic.settle(ticket, self.table.gauges, self._executor.ranges)
+                return value, None
+            if ticket.kind == "reset":
+                return self._collector.reset(ticket), None
+        except Exception as error:  # the caller's array went read-only, or no memory is left
+            return None, error
+        extras = ticket.extras
+        return None if extras is None else [extras.values.get(i) for i in ticket.ids], None
 
     def _drop(self, ticket: Ticket) -> None:
         """Forget a ticket; what waited for its rows goes on."""

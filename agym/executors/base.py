@@ -126,8 +126,8 @@ class Executor(ABC):
     def extend(self, extension: Extension) -> None:
         """Give the hosts planes that were added to the table, before any operation on these."""
 
-    def shrink(self, first: int) -> None:
-        """Tell the hosts that planes were taken off the table, by the number of the first."""
+    def shrink(self, extension: Extension) -> None:
+        """Tell the hosts that planes were taken off the table."""
 
     @abstractmethod
     def submit(self, operation: Operation) -> None:

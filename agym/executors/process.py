@@ -107,10 +107,11 @@ class ProcessExecutor(Executor):
         for link in self._all_links():
             link.extend(extension)
 
-    def shrink(self, first: int) -> None:
+    def shrink(self, extension: Extension) -> None:
         """Have planes let go of."""
+        self._arenas.remove(extension.arena)
         for link in self._all_links():
-            link.shrink(first)
+            link.shrink(extension.planes.start)
 
     def _all_links(self) -> Iterator[Link]:
         yield from (link for worker, link in enumerate(self._links) if worker not in self._dead)

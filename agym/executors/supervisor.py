@@ -28,7 +28,7 @@ from typing import Any
 import aiomultiprocess
 from aiomultiprocess.types import Unit
 
-from agym.core.forks import disown_in_forks
+from agym.core.forks import disown_in_forks, fork_of_our_own
 from agym.errors import MissingExtraError
 from agym.executors.lifeline import arm
 from agym.executors.nameless import ensure_fork_server
@@ -93,7 +93,7 @@ class WorkerProcess(aiomultiprocess.Process):
         resource_tracker.ensure_running()
         disown_in_forks(self)
         try:
-            with _starting, _blank_main(), _interrupts_blocked():
+            with _starting, _blank_main(), _interrupts_blocked(), fork_of_our_own():
                 if self._method == "forkserver":
                     ensure_fork_server()
                 super().start()

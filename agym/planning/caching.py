@@ -10,6 +10,7 @@ import hashlib
 import importlib.metadata
 import inspect
 import json
+import math
 import os
 import platform
 import tempfile
@@ -76,6 +77,11 @@ def remember(kind: str, key: str, record: dict[str, Any]) -> None:
                 raise
 
 
+def is_number(value: Any) -> bool:
+    """Whether a value that was read is a time, a size or a flag."""
+    return isinstance(value, int | float) and math.isfinite(value) and value >= 0
+
+
 def _path(kind: str, key: str) -> Path:
     return cache_folder() / f"{kind}-{key}.json"
 
@@ -87,7 +93,8 @@ def recall_profile(factory: Factory) -> Profile | None:
     try:
         if found is None or found.pop("changed") != _changed(found.pop("file")):
             return None
-        return Profile(**found)
+        numbers = [value for value in found.values() if not isinstance(value, str)]
+        return Profile(**found) if all(map(is_number, numbers)) else None
     except (TypeError, KeyError):
         return None
 

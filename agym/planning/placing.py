@@ -8,8 +8,9 @@ The order is from what costs nothing to what costs most::
     make one, measure it                       -> plan with costs that no machine is beyond
     that leaves it open                        -> plan with this machine's own costs
 
-An environment that is dear to construct is handed over to the caller if it may stay in this
-thread. It is made once more for worker processes only if these win its time back within a minute.
+An environment that was stepped is closed, and never handed over: what it counts, draws or writes by
+itself would not be where a new one begins. One that is dear to construct is measured once only,
+since what was found is kept on disk.
 """
 
 from __future__ import annotations
@@ -28,13 +29,10 @@ from agym.planning.model import (
     candidates,
     choose,
 )
-from agym.planning.plans import Plan, explain, readable
+from agym.planning.plans import Plan, explain
 from agym.planning.profiling import measure
 from agym.planning.sampling import CHEAP_SECONDS, Sample, make_sample, name_of, obstacle
 from agym.planning.transport import extremes, this_machine, typical
-
-# Within this time of stepping a second construction must pay.
-PAYING_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -62,7 +60,7 @@ def place(factories: Sequence[Factory], ask: Ask) -> Placed:
         return Placed(plan_for(profile, factories, ask), factories)
     try:
         sample = make_sample(factories[0])
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         # Whoever makes the environments meets the same error, and tells of it.
         failing = Premade(partial(reraise, error), factories[0])
         plan = _by_rule(name, ask, "serial", "it cannot be made")
@@ -76,20 +74,24 @@ def _place_sample(sample: Sample, factories: Sequence[Factory], ask: Ask, name: 
         plan = _by_rule(name, ask, "asyncio", "it is a coroutine environment")
         if ask.workers is not None:
             plan = _by_rule(name, ask, "process", "loops in as many workers as asked for")
+    elif sample.given:
+        plan = _by_rule(name, ask, "serial", "its factory gives the same environment each time")
+    elif sample.shown:
+        plan = _unmeasured(name, factories, ask, "it shows a window")
     else:
         try:
             profile = measure(sample, factories[0])
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             what = type(error).__name__
-            plan = _by_rule(name, ask, "serial", f"it raised {what} when it was measured")
+            plan = _unmeasured(name, factories, ask, f"it raised {what} when it was measured")
         except BaseException:
             sample.close()
             raise
         else:
             if sample.construction > CHEAP_SECONDS:
                 remember_profile(factories[0], profile, sample.env)
-            plan = plan_for(profile, factories, ask, sample)
-    if sample.kept and plan.backend in ("serial", "asyncio"):
+            plan = plan_for(profile, factories, ask)
+    if sample.given or (sample.coroutine and plan.backend == "asyncio"):
         env = sample.env
         return Placed(plan, [Premade(lambda: env, factories[0]), *factories[1:]])
     sample.close()
@@ -100,7 +102,6 @@ def plan_for(
     profile: Profile,
     factories: Sequence[Factory],
     ask: Ask,
-    sample: Sample | None = None,
     *,
     exact: bool = False,
 ) -> Plan:
@@ -110,7 +111,6 @@ def plan_for(
         profile: What one is like.
         factories: What makes them.
         ask: What the caller wants.
-        sample: One that was made and can be handed over.
         exact: Predict with this machine's own costs, even if the choice is clear without.
     """
     transport = this_machine() if exact else _sufficient(profile, ask)
@@ -122,12 +122,6 @@ def plan_for(
         found = candidates(profile, transport, ask)
         chosen = choose(found)
     why = ""
-    if chosen is not None and sample is not None and not _pays(chosen, found, sample):
-        chosen = next(one for one in found if one.backend == "serial")
-        why = (
-            f"serial: constructing it once more ({readable(sample.construction)}) for another place"
-            f" would not pay within {PAYING_SECONDS:.0f} s."
-        )
     if chosen is None:
         # Nothing can do all that is asked: what works is left to the backend to say.
         chosen = found[0]
@@ -147,14 +141,11 @@ def _sufficient(profile: Profile, ask: Ask) -> Transport:
     return typical()
 
 
-def _pays(chosen: Candidate, found: Sequence[Candidate], sample: Sample) -> bool:
-    """Whether leaving an environment's place is worth its second construction."""
-    stay = next((one for one in found if one.backend == "serial"), None)
-    if stay is None or stay.remark or chosen.backend == "serial":
-        return True
-    if not sample.kept or not stay.predicted or chosen.predicted is None:
-        return True
-    return (1 - chosen.predicted / stay.predicted) * PAYING_SECONDS > sample.construction
+def _unmeasured(name: str, factories: Sequence[Factory], ask: Ask, why: str) -> Plan:
+    """Where an environment does no harm of which nothing is known."""
+    if ask.blocking and ask.workers is None:
+        return _by_rule(name, ask, "serial", why)
+    return _by_rule(name, ask, "thread" if obstacle(factories) else "process", why)
 
 
 def _safe(name: str, factories: Sequence[Factory], ask: Ask) -> Plan:

@@ -24,7 +24,7 @@ from agym.core.layout import Layout
 from agym.core.making import Factory
 from agym.executors.supervisor import new_loop
 from agym.planning.model import Profile
-from agym.planning.sampling import Sample, name_of, random_stream_kept, undisturbed
+from agym.planning.sampling import CHEAP_SECONDS, Sample, name_of, undisturbed
 
 if sys.platform == "linux":
     import resource
@@ -52,7 +52,7 @@ def measure(sample: Sample, factory: Factory) -> Profile:
     Raises:
         Exception: What it raised.
     """
-    with undisturbed(), random_stream_kept(sample.env):
+    with undisturbed():
         return _measure(sample, factory)
 
 
@@ -74,7 +74,8 @@ def _measure(sample: Sample, factory: Factory) -> Profile:
     if layout.objects:
         info_bytes += _pickled(observation)
     parallel = False
-    if waiting == 0.0 and seconds >= LONG_STEP_SECONDS and not sample.kept:
+    cheap = not sample.given and sample.construction <= CHEAP_SECONDS
+    if waiting == 0.0 and seconds >= LONG_STEP_SECONDS and cheap:
         parallel = in_parallel(factory, space, seconds)
     return Profile(
         name_of(factory), sample.construction, reset, seconds, waiting, parallel, size, info_bytes

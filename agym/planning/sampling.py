@@ -10,9 +10,9 @@ are left as they are.
 from __future__ import annotations
 
 import contextlib
-import copy
 import multiprocessing
 import random
+import sys
 import time
 import warnings
 from collections.abc import Iterator, Sequence
@@ -56,9 +56,9 @@ class Sample:
         return is_coroutine_env(self.env)
 
     @property
-    def kept(self) -> bool:
-        """Whether the caller should get this very one, if it can be."""
-        return self.given or self.coroutine or self.construction > CHEAP_SECONDS
+    def shown(self) -> bool:
+        """Whether it shows its episodes in a window, which nobody asked to see yet."""
+        return getattr(self.env, "render_mode", None) == "human"
 
     def close(self) -> None:
         """Close it, whatever it says to that."""
@@ -72,6 +72,8 @@ class Sample:
 def undisturbed() -> Iterator[None]:
     """Leave the caller's random numbers and warnings as they are."""
     state, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    torch = sys.modules.get("torch")
+    tensors = None if torch is None else torch.get_rng_state()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -79,6 +81,8 @@ def undisturbed() -> Iterator[None]:
     finally:
         random.setstate(state)
         np.random.set_state(legacy)  # noqa: NPY002
+        if torch is not None:
+            torch.set_rng_state(tensors)
 
 
 def make_sample(factory: Factory) -> Sample:
@@ -98,10 +102,10 @@ def make_sample(factory: Factory) -> Sample:
         seconds = time.perf_counter() - begun
         given = False
         if seconds < AT_ONCE_SECONDS and spec is None and not isinstance(innermost(factory), type):
-            another = factory()
-            given = core_of(another) is core_of(env)
-            if not given and not is_coroutine_env(another):
-                with contextlib.suppress(Exception):
+            with contextlib.suppress(Exception):  # there can only be one
+                another = factory()
+                given = core_of(another) is core_of(env)
+                if not given and not is_coroutine_env(another):
                     another.close()
     return Sample(env, seconds, given)
 
@@ -133,26 +137,6 @@ def name_of(factory: Any) -> str:
     if spec is not None:
         return str(spec.id)
     return str(getattr(innermost(factory), "__name__", type(factory).__name__))
-
-
-@contextlib.contextmanager
-def random_stream_kept(env: Any) -> Iterator[None]:
-    """Put an environment's own random stream back to where it was."""
-    core = core_of(env)
-    kept = {
-        name: copy.deepcopy(vars(core)[name])
-        for name in ("_np_random", "_np_random_seed")
-        if name in getattr(core, "__dict__", ())
-    }
-    had = set(kept)
-    try:
-        yield
-    finally:
-        for name in ("_np_random", "_np_random_seed"):
-            if name in had:
-                setattr(core, name, kept[name])
-            else:
-                getattr(core, "__dict__", {}).pop(name, None)
 
 
 def obstacle(factories: Sequence[Factory]) -> str:

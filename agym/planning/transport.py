@@ -28,7 +28,7 @@ from agym.executors.process import ProcessExecutor
 from agym.executors.serial import SerialExecutor
 from agym.executors.thread import ThreadExecutor
 from agym.faces.sync import Envs
-from agym.planning.caching import key_of, recall, remember
+from agym.planning.caching import is_number, key_of, recall, remember
 from agym.planning.model import Cost, Transport
 
 # How long each figure is measured.
@@ -161,7 +161,8 @@ def this_machine() -> Transport:
     with contextlib.suppress(TypeError, KeyError, AttributeError):
         if found is not None:
             costs = {name: Cost(**cost) for name, cost in found["costs"].items()}
-            return Transport(cores, SPIN_SECONDS, {name: costs[name] for name in TYPICAL})
+            if all(is_number(n) for cost in costs.values() for n in asdict(cost).values()):
+                return Transport(cores, SPIN_SECONDS, {name: costs[name] for name in TYPICAL})
     try:
         transport = measure_transport(cores)
     except Exception:

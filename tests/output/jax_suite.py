@@ -18,10 +18,15 @@ from agym.errors import UsageError
 from agym.faces.output import JaxArrays
 
 from ..envs import Echo, Nested, Tally
-from ..faces import FACES, PLACES, opened
+from ..faces import FACES, opened
 from ..same import same_values
 
-THREE_PLACES = [*PLACES, pytest.param({"backend": "thread"}, id="thread")]
+# Workers are spawned: JAX warns of every fork.
+THREE_PLACES = [
+    pytest.param({"backend": "serial"}, id="serial"),
+    pytest.param({"backend": "process", "workers": 2}, id="process"),
+    pytest.param({"backend": "thread"}, id="thread"),
+]
 
 
 def as_jax_has_it(array: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import multiprocessing
 import threading
 from functools import partial
@@ -12,7 +13,6 @@ import pytest
 
 import agym
 from agym.core.machine import available_cores
-from agym.planning import placing
 from agym.planning.model import Ask, Profile
 from agym.planning.placing import plan_for
 
@@ -118,19 +118,53 @@ def test_a_cheap_one_is_measured_closed_and_made_anew(log: Path) -> None:
     assert closed(log) == 4
 
 
-def test_a_dear_one_that_stays_is_made_once(log: Path) -> None:
-    with agym.make(partial(Costly, str(log), make=0.08), 2) as envs:
-        assert backend(envs) == "serial"
-    assert made(log) == closed(log) == 2
+@pytest.mark.parametrize("make", [0.0, 0.08])
+def test_one_that_was_stepped_is_handed_to_nobody(log: Path, make: float) -> None:
+    factory = partial(Costly, str(log), make=make)
+    for _ in range(2):
+        with agym.make(factory, 2) as envs:
+            assert backend(envs) == "serial"
+            assert envs.reset(seed=0)[0][0][0] == 1.0  # its first episode
+    assert made(log) == closed(log) == (6 if make == 0.0 else 5)
 
 
-def test_a_dear_one_is_not_made_again_where_that_does_not_pay(
-    log: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(placing, "PAYING_SECONDS", 0.05)
-    with agym.make(partial(Costly, str(log), make=0.08, sleeps=0.004), 2) as envs:
+def test_there_may_be_only_one_at_a_time(tmp_path: Path) -> None:
+    port = tmp_path / "taken"
+
+    class Port(Tally):
+        def __init__(self) -> None:
+            super().__init__()
+            port.touch(exist_ok=False)
+
+        def close(self) -> None:
+            port.unlink()
+
+    async def main() -> None:
+        async with agym.make_async(lambda: Port(), 1) as envs:
+            await envs.reset()
+
+    asyncio.run(main())
+
+
+class Shown(Counted):
+    render_mode = "human"
+
+
+def test_what_shows_a_window_is_not_stepped(log: Path) -> None:
+    with agym.make(partial(Shown, str(log)), 2) as envs:
         assert backend(envs) == "serial"
-    assert made(log) == closed(log) == 2
+    with agym.make(partial(Shown, str(log)), 2, workers=2) as envs:
+        assert backend(envs) == "process"
+
+
+class Leaves(Tally):
+    def step(self, action: Any) -> Any:
+        raise SystemExit(3)
+
+
+def test_one_that_wants_to_leave_is_left_where_that_does_no_harm() -> None:
+    with agym.make(Leaves, 2) as envs:
+        assert backend(envs) == "serial"
 
 
 def test_a_dear_one_is_measured_only_the_first_time(log: Path) -> None:
@@ -195,7 +229,7 @@ def test_the_choice_is_made_without_this_machines_costs_where_it_is_clear(
     def measured() -> Any:
         raise AssertionError("the machine was measured")
 
-    monkeypatch.setattr(placing, "this_machine", measured)
+    monkeypatch.setattr("agym.planning.placing.this_machine", measured)
     quick = Profile("Quick", 1e-3, 1e-5, 2e-6)
     assert plan_for(quick, [Tally] * 2, Ask(2)).backend == "serial"
     sleeps = Profile("Sleeps", 1e-3, 1e-5, 2e-2, waiting=1.0)

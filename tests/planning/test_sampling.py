@@ -15,9 +15,9 @@ import pytest
 from agym.envs.probes import FaultyEnv
 from agym.factories import make_factories
 from agym.planning.profiling import in_parallel, measure, measure_on_loop
-from agym.planning.sampling import make_sample, name_of, obstacle, random_stream_kept
+from agym.planning.sampling import make_sample, name_of, obstacle
 
-from ..envs import Nested, Tally
+from ..envs import Tally
 from .envs import AsyncCostly, Costly
 
 
@@ -70,29 +70,10 @@ def test_the_callers_random_numbers_and_warnings_are_left_alone(log: Path) -> No
     assert warnings.filters == filters
 
 
-def test_the_environments_own_random_numbers_go_on_where_they_were() -> None:
-    env, twin = Nested(), Nested()
-    env.reset(seed=5)
-    twin.reset(seed=5)
-    env.action_space.seed(6)
-    twin.action_space.seed(6)
-    with random_stream_kept(env):
-        env.reset()
-        env.step(twin.action_space.sample())
-    twin.action_space.seed(6)
-    assert env.np_random.random() == twin.np_random.random()
-    assert env.action_space.sample()["gear"] == twin.action_space.sample()["gear"]
-    fresh = Tally()
-    with random_stream_kept(fresh):
-        fresh.reset(seed=0)
-    assert fresh._np_random is None
-
-
 def test_a_cheap_one_is_made_once_and_closed(log: Path) -> None:
     factory = partial(Costly, str(log))
     sample = make_sample(factory)
     measure(sample, factory)
-    assert not sample.kept
     sample.close()
     assert lines(log) == ["made", "closed"]
 
@@ -102,7 +83,6 @@ def test_one_that_the_caller_owns_is_not_closed(log: Path) -> None:
     for factory in (lambda: env, lambda: gymnasium.wrappers.TimeLimit(env, 9)):
         sample = make_sample(factory)
         assert sample.given
-        assert sample.kept
         measure(sample, factory)
         sample.close()
     assert lines(log) == ["made"]
