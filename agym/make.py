@@ -53,8 +53,8 @@ def make(
             ``"asyncio"`` (coroutine environments), ``"native"`` (a ``VectorEnv``), an
             :class:`~agym.executors.base.Executor` class, or ``"auto"``. That makes one
             environment more, steps it with random actions for some 20 ms and chooses what is
-            predicted to be quickest (:func:`plan` shows that). What was found of one that takes over
-            50 ms to construct is remembered on disk. A single environment of ``make``, and any
+            predicted to be quickest (:func:`plan` shows that). What was found of one that takes
+            over 50 ms to construct is remembered on disk. A single environment of ``make``, and any
             where ``timeout``, ``on_fault``, ``capsule_dir``, ``pin`` or ``recycle_...`` is given
             (processes then), is not measured; nor are those that show a window, coroutine
             environments (``"asyncio"``) or a ``VectorEnv`` (``"native"``). The choice is made
