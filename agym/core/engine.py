@@ -115,6 +115,9 @@ class Engine(Mending):
         ids, each = self._write(actions, env_ids)
         if env_ids is not None and [*ids] != [*env_ids]:
             raise UsageError(f"env_ids of a step must ascend, as its results do: {env_ids!r}")
+        whole = len(ids) == self.num_envs and each is None and place is None
+        if self._at_once and whole and self._order.idle and self.before_step is None:
+            return self._step_at_once()
         return self._dispatch("step", ids, each, out=place)
 
     def _write(self, actions: Any, env_ids: Sequence[int] | None) -> tuple[Ids, list[Any] | None]:

@@ -56,6 +56,7 @@ class Mending(Runner):
         policy = policy or FaultPolicy()
         self._recovery = Recovery(policy, self._health, self, executor)
         again = policy.tolerant or policy.logged or recycle is not None
+        self._at_once = executor.immediate and timeout is None and not again
         self._leases = copy and not again and autoreset is not AutoresetMode.DISABLED
         if recycle is not None:
             self._recycling = Recycling(recycle, self, executor, self._recovery)

@@ -72,6 +72,9 @@ class Runs(Protocol):
     def attach(self, table: SlotTable) -> None: ...
     @property
     def extensible(self) -> bool: ...
+    @property
+    def immediate(self) -> bool: ...
+    def step(self, number: int, plane: int) -> bool: ...
     def extend(self, extension: Extension) -> None: ...
     def shrink(self, extension: Extension) -> None: ...
     def submit(self, operation: Operation) -> None: ...
@@ -109,6 +112,9 @@ class Runner:
     _recovery: Recovery
     _recycling: Recycling | None = None
     before_step: Callable[[Ids], None] | None = None
+
+    # Whether steps of all environments can be done by ``_step_at_once``.
+    _at_once = False
 
     # Whether the caller may have the memory that hosts write into: nobody else reads it again.
     _leases = False
@@ -187,18 +193,44 @@ class Runner:
                 self._submit(part, ticket)
         return ticket
 
+    def _step_at_once(self) -> Ticket:
+        """Step all environments where that is done before anything else can begin.
+
+        It is what :meth:`_dispatch` and :meth:`poll` come to then, without the way through queues.
+        """
+        ticket = Ticket(next(self._numbers), "step", self._all)
+        ticket.plane = self._collector.place(None)
+        self._traffic.dispatch(ticket)
+        self._tickets[ticket.number] = ticket
+        try:
+            plain = self._executor.step(ticket.number, ticket.plane)
+        except BaseException as error:
+            self._call_off(ticket, error)
+            raise
+        if plain:
+            ticket.finish(*self._value(ticket))
+            del self._tickets[ticket.number]
+            self._collector.planes.give_back(ticket.plane)
+        else:
+            ticket.operation = Operation(ticket.number, "step", 0, self.num_envs, ticket.plane)
+            self._order.take_all(ticket)
+            self.poll()
+        return ticket
+
     def _submit(self, operation: Operation, ticket: Ticket) -> None:
         try:
             self._executor.submit(operation)
         except BaseException as error:
-            # Arguments that cannot be sent, or Ctrl-C inside a serial step: the call is off.
-            if operation.kind in ROW_KINDS and not isinstance(error, AgymError):
-                why = f"was interrupted in {operation.kind}"
-                self._health.mark_unready(ticket.ids, why)
-            ticket.finish(error=error)
-            self._order.forget(ticket)
-            self._drop(ticket)
+            self._call_off(ticket, error)
             raise
+
+    def _call_off(self, ticket: Ticket, error: BaseException) -> None:
+        """Arguments that cannot be sent, or Ctrl-C inside a serial step."""
+        if ticket.kind in ROW_KINDS and not isinstance(error, AgymError):
+            self._health.mark_unready(ticket.ids, f"was interrupted in {ticket.kind}")
+        ticket.finish(error=error)
+        self._order.forget(ticket)
+        self._drop(ticket)
 
     # ---------------------------------------------------------------- outcomes
 

@@ -133,6 +133,17 @@ class Executor(ABC):
     def submit(self, operation: Operation) -> None:
         """Begin an operation."""
 
+    # Whether a step of all environments can be done at once, by :meth:`step`.
+    immediate: ClassVar[bool] = False
+
+    def step(self, number: int, plane: int) -> bool:
+        """Step all environments, whose actions are all in the table, before this returns.
+
+        Returns:
+            Whether there is nothing to tell but their rows; else an outcome comes, as ever.
+        """
+        raise NotImplementedError
+
     @abstractmethod
     def poll(self) -> Sequence[Outcome]:
         """Give the outcomes that have come since the last call."""

@@ -19,6 +19,8 @@ from agym.executors.base import Executor, Placement, close_host, open_host
 class SerialExecutor(Executor):
     """Runs operations at once, in ``submit``."""
 
+    immediate = True
+
     def __init__(self, placement: Placement) -> None:
         """Remember what to make."""
         super().__init__(placement)
@@ -44,6 +46,15 @@ class SerialExecutor(Executor):
         with Interruptible():
             outcome = self._host.run(operation)
         self._outcomes.append(outcome)
+
+    def step(self, number: int, plane: int) -> bool:
+        """Step all environments."""
+        stop = self._host.stop
+        with Interruptible():
+            extras = self._host.step(0, stop, plane)
+        if extras is not None:
+            self._outcomes.append(Outcome(number, 0, stop, extras))
+        return extras is None
 
     def poll(self) -> Sequence[Outcome]:
         """Give what has been run."""

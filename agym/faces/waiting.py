@@ -41,7 +41,7 @@ class SyncWaiter:
 
     def wait(self, ticket: Ticket, seconds: float | None = None) -> None:
         """Wait until a ticket is done, or for so many seconds."""
-        if self._ready(ticket):
+        if ticket.done or self._ready(ticket):
             return
         begun = time.perf_counter()
         slept = not self._patience.watch(lambda: self._ready(ticket))

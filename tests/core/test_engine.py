@@ -43,6 +43,7 @@ class FakeExecutor:
 
     shared = False
     replaceable = False
+    immediate = False
     together: Sequence[range] = ()
     pids: Sequence[int | None] = (None,)
     factories: Sequence[Factory] = ()
