@@ -9,7 +9,8 @@ The literature predicts it from one number::
     t_os     seconds that a batch takes besides: what the runner costs, for any environment
 
 With ``t_os`` taken where ``t_env`` is next to nothing, the whole curve is predicted, and what is
-measured elsewhere can be held against it.
+measured elsewhere can be held against it. The formula itself is
+:func:`agym.planning.model.efficiency`, a special case of what plans go by.
 """
 
 from __future__ import annotations
@@ -34,18 +35,6 @@ class Point:
 
     step_seconds: float
     efficiency: float
-
-
-def efficiency(share: float, step_seconds: float, overhead: float) -> float:
-    """The literature's formula; see the module's text.
-
-    Args:
-        share: ``N``, the environments of one core.
-        step_seconds: ``t_env``, in seconds.
-        overhead: ``t_os``, in seconds per batch.
-    """
-    busy = share * step_seconds
-    return busy / (busy + overhead)
 
 
 def share_of(system: str, num_envs: int, workers: int) -> float:

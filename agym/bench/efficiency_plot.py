@@ -7,10 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from agym.bench.efficiency import efficiency, overhead_of, points, share_of
+from agym.bench.efficiency import overhead_of, points, share_of
 from agym.bench.report import machine_line
 from agym.bench.results import Report, WorkResult
 from agym.extras import require
+from agym.planning.model import efficiency
 
 
 def save_efficiency_plot(report: Report, works: Sequence[WorkResult], path: Path) -> None:

@@ -19,7 +19,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from agym.bench.bare import Bare
-from agym.bench.efficiency import efficiency, overhead_of, points, share_of
+from agym.bench.efficiency import overhead_of, points, share_of
 from agym.bench.efficiency_plot import save_efficiency_plot
 from agym.bench.machine import describe_machine
 from agym.bench.measure import measure
@@ -32,6 +32,7 @@ from agym.bench.system import System
 from agym.bench.systems import AgymProcess, AgymSerial, GymnasiumAsync, GymnasiumSync
 from agym.bench.works import BusyWork, Work
 from agym.errors import UsageError
+from agym.planning.model import efficiency
 
 EXAMPLES = """Examples:
 

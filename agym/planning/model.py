@@ -193,11 +193,11 @@ def predict(
     return cost.batch + k * cost.worker + wake + busy + n * each
 
 
-def efficiency(num_envs: int, step: float, overhead: float) -> float:
+def efficiency(num_envs: float, step: float, overhead: float) -> float:
     """The literature's ``E = N·t_env / (N·t_env + t_os)``: see :func:`predict`.
 
     Args:
-        num_envs: ``N``.
+        num_envs: ``N``, or the environments of one core where several have a share.
         step: ``t_env``, in seconds.
         overhead: ``t_os``, in seconds per batch.
     """

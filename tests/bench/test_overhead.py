@@ -9,7 +9,7 @@ import pytest
 
 from agym.bench.bare import BareLoop
 from agym.bench.computing_envs import BusyEnv, turns_for
-from agym.bench.efficiency import Point, efficiency, overhead_of, points
+from agym.bench.efficiency import Point, overhead_of, points
 from agym.bench.overhead import (
     EMPTY,
     INSIDE,
@@ -22,6 +22,7 @@ from agym.bench.overhead_systems import HostAlone, RoundTrip, StepsAlone
 from agym.bench.results import BARE, BOUND, Row, WorkResult
 from agym.bench.works import BusyWork, Work, sample_actions
 from agym.errors import UsageError
+from agym.planning.model import efficiency
 from tests.bench.tiny import PLOTS, PNG, few_systems, run
 
 COSTS = (
