@@ -40,6 +40,7 @@ def make(
     recycle_rss_mb: float | None = None,
     infos: str = "all",
     episode_stats: bool = False,
+    replan: bool = True,
     start_method: str = "spawn",
     max_concurrency: int | None = None,
     **env_kwargs: Any,
@@ -104,6 +105,11 @@ def make(
             ``RecordEpisodeStatistics`` around each environment; under ``"same_step"`` in the
             ``final_info``. An environment that tells an ``"episode"`` of its own keeps that, and
             an episode that a fault has cut off has none. With ``infos="episode"`` it is on.
+        replan: With ``"auto"``, choose again at the end of an episode once steps take more than
+            three times as long as they did, or less than a third. If another place promises to be
+            quicker, all environments move there in the midst of what they are doing, pickled with
+            all their state, so that no trajectory changes. What cannot be pickled like that stays
+            where it is, such as Gymnasium's ``EzPickle`` (MuJoCo's, Box2D's, ALE's).
         start_method: How worker processes start: ``"spawn"``, ``"forkserver"`` or ``"fork"``.
         max_concurrency: How many coroutine environments of one loop may be busy at once.
         **env_kwargs: For the environment, as in ``gymnasium.make``.
@@ -148,6 +154,7 @@ def make_async(
     recycle_rss_mb: float | None = None,
     infos: str = "all",
     episode_stats: bool = False,
+    replan: bool = True,
     start_method: str = "spawn",
     max_concurrency: int | None = None,
     **env_kwargs: Any,

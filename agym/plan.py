@@ -18,6 +18,7 @@ from agym.planning.placing import plan_for
 from agym.planning.plans import Plan, readable
 from agym.planning.profiling import measure, measure_on_loop
 from agym.planning.sampling import CHEAP_SECONDS, innermost, make_sample
+from agym.planning.transport import this_machine
 from agym.wiring import OPTIONS, wire
 
 # How long a candidate is tried, and how many batches at least.
@@ -108,7 +109,7 @@ def _plan_measured(factories: list[Factory], ask: Ask) -> Plan:
                         remember_profile(factories[0], profile, sample.env)
                 finally:
                     sample.close()
-    return plan_for(profile, factories, ask, exact=True)
+    return plan_for(profile, factories, ask, this_machine())
 
 
 def verified(

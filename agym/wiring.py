@@ -23,6 +23,7 @@ from agym.core.recycling import RecyclePolicy
 from agym.errors import UsageError, UsageTypeError
 from agym.executors.base import Executor, Placement
 from agym.executors.coroutine import AsyncioExecutor
+from agym.executors.migrating import MigratingExecutor, Place
 from agym.executors.native import NativeExecutor
 from agym.executors.process import ProcessExecutor
 from agym.executors.serial import SerialExecutor
@@ -30,6 +31,7 @@ from agym.executors.thread import ThreadExecutor
 from agym.factories import EnvLike, is_vector, make_factories, make_vector_factories
 from agym.planning.model import Ask
 from agym.planning.placing import place
+from agym.planning.replanning import Replanner
 
 Backend = str | Callable[[Placement], Executor]
 
@@ -70,6 +72,7 @@ def wire(
     capsule_dir: str | os.PathLike[str] | None = None,
     infos: str = "all",
     episode_stats: bool = False,
+    replan: bool = True,
     **unknown: Any,
 ) -> tuple[Engine, Executor]:
     """Check the options, which are those of :func:`agym.make`; nothing is made yet.
@@ -87,6 +90,8 @@ def wire(
     recycle = _recycle_policy(recycle_episodes, recycle_rss_mb)
     policy = _fault_policy(on_fault, max_restarts, restart_window, replay_limit, capsule_dir)
     telling = _info_policy(infos, episode_stats)
+    if not isinstance(replan, bool):
+        raise UsageError(f"replan={replan!r} must be True or False")
     mode = parse_mode(autoreset)
     if workers is not None:
         workers = check_count("workers", workers)
@@ -121,20 +126,24 @@ def wire(
         factories = make_vector_factories(env, num_envs, env_kwargs, workers)
     else:
         factories = make_factories(env, num_envs, env_kwargs)
+    replanner = None
     if backend == "auto":
         processes = recycle is not None or pin
-        placed = place(
-            factories,
-            Ask(len(factories), workers, blocking, watched, processes, max_concurrency),
-        )
+        ask = Ask(len(factories), workers, blocking, watched, processes, max_concurrency)
+        placed = place(factories, ask)
         factories, backend, workers = placed.factories, placed.plan.backend, placed.plan.workers
+        if replan and placed.plan.profile is not None:
+            replanner = Replanner(placed.plan, factories, ask)
     executor_class = BACKENDS[backend] if isinstance(backend, str) else backend
-    executor = executor_class(
-        Placement(
-            factories, mode, workers, start_method, max_concurrency, blocking, watched,
-            policy.logged or recycle is not None, pin, telling,
-        )
+    placement = Placement(
+        factories, mode, workers, start_method, max_concurrency, blocking, watched,
+        policy.logged or recycle is not None, pin, telling,
     )  # fmt: skip
+    executor: Executor
+    if replanner is None:
+        executor = executor_class(placement)
+    else:
+        executor = MigratingExecutor(placement, (executor_class, workers))
     if recycle is not None and not executor.recyclable:
         raise UsageError(
             f"recycle_episodes and recycle_rss_mb replace worker processes, and backend={backend!r}"
@@ -144,9 +153,15 @@ def wire(
         _check_pin(executor, backend)
     engine = Engine(
         executor, len(factories), autoreset=mode, timeout=timeout, copy=copy, policy=policy,
-        recycle=recycle,
+        recycle=recycle, migrate=None if replanner is None else partial(_elsewhere, replanner),
     )  # fmt: skip
     return engine, executor
+
+
+def _elsewhere(replanner: Replanner, ratio: float, waiting: float) -> Place | None:
+    """Where to move."""
+    plan = replanner(ratio, waiting)
+    return None if plan is None else (BACKENDS[plan.backend], plan.workers)
 
 
 # What is no keyword of an environment.

@@ -8,13 +8,14 @@ an eighth; a whole batch is timed env by env only now and then, more often where
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from agym.core.arena import Field
+from agym.core.usage import thread_usage
 
 Array = np.ndarray[Any, Any]
 
@@ -33,9 +34,9 @@ clock = time.perf_counter_ns
 def gauge_fields(num_envs: int) -> dict[str, Field]:
     """Memory for the gauges, a row per environment.
 
-    Those of a host (``rounds``, ``busy``, ``began``, ``ended``) are in its first environment's row.
+    Those of a host are in its first environment's row: all but ``steps``, ``episodes``, ``times``.
     """
-    kinds = ("steps", "episodes", "rounds", "busy", "began", "ended")
+    kinds = ("steps", "episodes", "rounds", "busy", "began", "ended", "computed", "yields")
     fields: dict[str, Field] = {kind: (np.dtype(np.int64), (num_envs,)) for kind in kinds}
     fields["times"] = np.dtype(np.uint32), (num_envs, BUCKETS)
     return fields
@@ -52,6 +53,8 @@ class Gauges:
         began: When the host began the latest step, in nanoseconds of the system's clock.
         ended: When it ended that.
         times: How many timed steps fell into each bucket.
+        computed: Nanoseconds in which the host's thread computed while it timed steps.
+        yields: How often it gave its core away meanwhile.
     """
 
     def __init__(self, arrays: dict[str, Array]) -> None:
@@ -62,6 +65,14 @@ class Gauges:
         self.rounds, self.busy = views["rounds"], views["busy"]
         self.began, self.ended = views["began"], views["ended"]
         self.times = views["times"]
+        self.computed, self.yields = views["computed"], views["yields"]
+
+    def settle(self, ranges: Sequence[range]) -> None:
+        """Hosts with these environments end, and others will have them."""
+        for ids in ranges:
+            for slot in ids:
+                self.steps[slot] += self.rounds[ids.start]
+            self.rounds[ids.start] = 0
 
 
 class Meter:
@@ -78,6 +89,7 @@ class Meter:
         self._dice = 1
         self._begun = 0
         self._running = 0
+        self._usage = 0, 0
 
     def begin(self, start: int, stop: int, *, whole: bool) -> bool:
         """A step begins; tells whether each environment is to be timed."""
@@ -99,6 +111,17 @@ class Meter:
         self.add_busy(now - self._begun)
         if timed:
             self._schedule(now - self._begun, count)
+
+    def begin_timing(self) -> None:
+        """The steps of a round are about to be timed."""
+        self._usage = thread_usage()
+
+    def end_timing(self) -> None:
+        """They were."""
+        gauges, first = self._gauges, self._first
+        (computed, yields), (computed_before, yields_before) = thread_usage(), self._usage
+        gauges.computed[first] += computed - computed_before
+        gauges.yields[first] += yields - yields_before
 
     def timed(self, slot: int, nanoseconds: int) -> None:
         """An environment took so long for a step."""
@@ -139,6 +162,15 @@ class Meter:
         self._gauges.episodes[slot] += 1
 
 
+def _mid(bucket: int) -> float:
+    octave, quarter = bucket >> 2, bucket & 3
+    return float(2**octave * (1 + (quarter + 0.5) / 4)) / 1e9
+
+
+# The middle of each bucket, in seconds.
+MIDS = np.array([_mid(bucket) for bucket in range(BUCKETS)])
+
+
 def bucket_of(nanoseconds: int) -> int:
     """The bucket for a duration."""
     octave = nanoseconds.bit_length() - 1
@@ -152,6 +184,4 @@ def percentile(counts: Array, share: float) -> float | None:
     below = np.cumsum(counts, dtype=np.int64)
     if not below[-1]:
         return None
-    bucket = int(np.searchsorted(below, share * below[-1]))
-    octave, quarter = bucket >> 2, bucket & 3
-    return float(2**octave * (1 + (quarter + 0.5) / 4)) / 1e9
+    return float(MIDS[np.searchsorted(below, share * below[-1])])

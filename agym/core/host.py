@@ -28,6 +28,7 @@ from agym.core.autoreset import AtEnd
 from agym.core.gauges import clock
 from agym.core.info_policy import InfoPolicy
 from agym.core.info_table import InfoArea
+from agym.core.luggage import Luggage, pack_env
 from agym.core.making import TELL_ALL, Factory, Host
 from agym.core.marking import Marker
 from agym.core.once import as_keywords, lasting
@@ -197,12 +198,15 @@ class EnvHost(Host):
         start: int,
         results: list[Step],
     ) -> None:
-        """Step environments, and time each."""
+        """Step environments, and time each that does not hold still."""
+        self._meter.begin_timing()
         for slot, step, action in zip(count(start), steps, actions):
             self._mark(slot)
             begun = clock()
             results.append(step(action))
-            self._meter.timed(slot, clock() - begun)
+            if getattr(step, "func", None) is not _hold_step:
+                self._meter.timed(slot, clock() - begun)
+        self._meter.end_timing()
         self._mark(None)
 
     def _store(self, results: Sequence[Step], start: int, stop: int, plane: int) -> None:
@@ -406,6 +410,12 @@ class EnvHost(Host):
             self._steps[i] = partial(self._afflicted, i, argument, self._steps[i])
         elif kind == "depart":
             value = self._depart(i)
+        elif kind == "pack":
+            value = self._pack(i)
+        elif kind == "unpack":
+            self._unpack(i, argument)
+        elif kind == "forget":
+            self._retired.add(slot)  # it lives elsewhere, and is not closed here
         else:
             value = self._remake(i, argument)
         self._extra.values[slot] = value
@@ -482,6 +492,37 @@ class EnvHost(Host):
         if reseed is not None:
             self._reseeds[i] = reseed
         return reason
+
+    # ---------------------------------------------------------------- to another host
+
+    def _pack(self, i: int) -> Luggage | str:
+        """Give an environment away with all of its state; or say why that cannot be done."""
+        step, held = self._steps[i], None
+        over = type(step) is partial
+        if isinstance(step, partial):
+            if step.func is _hold_step:
+                (held,) = step.args
+            elif step.func != self._reset_step:
+                return "it is being replaced"
+        try:
+            env = pack_env(self._envs[i])
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+        return Luggage(
+            env, self._seeds[i], self._options[i], self._reseeds.get(i), self._episodes[i],
+            self._rounds - self._begun[i], over, held, self._filter.tally(i),
+        )  # fmt: skip
+
+    def _unpack(self, i: int, luggage: Luggage) -> None:
+        """An environment that came from another host goes on."""
+        _, seed, options, reseed, episode, age, over, held, tally = luggage
+        self._seeds[i], self._options[i], self._episodes[i] = seed, options, episode
+        if reseed is not None:
+            self._reseeds[i] = reseed
+        self._begun[i] = self._rounds - age
+        self._filter.resume(i, tally)
+        if over:
+            self._arrange(i, held)
 
     # ---------------------------------------------------------------- what goes with an outcome
 

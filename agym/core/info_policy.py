@@ -72,6 +72,16 @@ class InfoFilter:
         """The episode of an environment was cut off."""
         self._cut.add(i)
 
+    def tally(self, i: int) -> tuple[Any, float, bool]:
+        """What is known of an episode so far, for another filter to go on from."""
+        return self._returns[i], self._begun[i], i in self._cut
+
+    def resume(self, i: int, tally: tuple[Any, float, bool]) -> None:
+        """Go on from there; clocks are the system's, so that its processes have the same."""
+        self._returns[i], self._begun[i], cut = tally
+        if cut:
+            self._cut.add(i)
+
     def add(self, start: int, rewards: Sequence[Any]) -> None:
         """Neighbours from ``start`` on have made a step."""
         if self._policy.counts:

@@ -12,7 +12,9 @@ from typing import Any
 from gymnasium.vector import AutoresetMode
 
 from agym.core.arguments import Ids
+from agym.core.gauges import Gauges
 from agym.core.making import Factory
+from agym.core.migration import Choose, Migration
 from agym.core.operations import ROW_KINDS, Operation
 from agym.core.owning import own
 from agym.core.recovery import FaultPolicy, Recovery
@@ -40,6 +42,7 @@ class Mending(Runner):
         copy: bool = True,
         policy: FaultPolicy | None = None,
         recycle: RecyclePolicy | None = None,
+        migrate: Choose | None = None,
     ) -> None:
         """Nothing starts yet; see :class:`~agym.core.runner.Runner` for the rest.
 
@@ -51,16 +54,20 @@ class Mending(Runner):
             copy: Give batches away; else views of a plane.
             policy: What is done about faults.
             recycle: When workers are replaced that did nothing wrong.
+            migrate: Where environments live whose steps take longer, or less, than they did.
         """
         super().__init__(executor, num_envs, autoreset=autoreset, timeout=timeout, copy=copy)
         policy = policy or FaultPolicy()
         self._recovery = Recovery(policy, self._health, self, executor)
         again = policy.tolerant or policy.logged or recycle is not None
-        self._at_once = executor.immediate and timeout is None and not again
+        self._plain = timeout is None and not again
+        self._at_once = executor.immediate and self._plain
         self._leases = copy and not again and autoreset is not AutoresetMode.DISABLED
         if recycle is not None:
-            self._recycling = Recycling(recycle, self, executor, self._recovery)
-            self._recovery.on_replace = self._recycling.forget
+            self._moving = recycling = Recycling(recycle, self, executor, self._recovery)
+            self._recovery.on_replace = recycling.forget
+        elif migrate is not None:
+            self._moving = Migration(migrate, self, executor)
 
     # ---------------------------------------------------------------- deadlines
 
@@ -143,7 +150,7 @@ class Mending(Runner):
         ticket.operation = Operation(ticket.number, kind, ids[0], ids[-1] + 1, each=each)
         if kind in PATIENT:
             self._be_patient(ticket)
-        if kind not in ("restart", "spare"):  # these come with the worker itself
+        if kind not in ("restart", "spare", "migrate"):  # these come with the workers themselves
             self._executor.submit(ticket.operation)
         return ticket.number
 
@@ -188,18 +195,40 @@ class Mending(Runner):
         part = each and [each[ticket.ids.index(slot)]]
         return own(self._rows.actions(slot, slot + 1, part)[0])
 
-    # ---------------------------------------------------------------- recycling
+    # ---------------------------------------------------------------- to other workers
 
     def ended_with(self, slot: int, plane: int) -> tuple[bool, bool]:
         """The flags of an environment's row."""
         row = self.table.planes[plane]
         return bool(row.terminated[slot]), bool(row.truncated[slot])
 
-    def depart(self, slot: int) -> int | None:
-        """Begin to move an environment, and hold back what it is to do next; unless that began."""
+    def any_ended(self, ids: Ids, plane: int) -> bool:
+        """Whether a row has a flag."""
+        row = self.table.planes[plane]
+        if len(ids) == self.num_envs:
+            return bool(row.terminated.any() or row.truncated.any())
+        return any(row.terminated[i] or row.truncated[i] for i in ids)
+
+    @property
+    def sound(self) -> bool:
+        """Whether every environment is alive and was reset."""
+        return self._health.fine
+
+    @property
+    def gauges(self) -> Gauges:
+        """What the hosts count."""
+        return self.table.gauges
+
+    def moved(self) -> None:
+        """All environments are in another place."""
+        self._at_once = self._executor.immediate and self._plain
+        self._recovery.restarts = [0] * len(self._executor.ranges)
+
+    def depart(self, slot: int, kind: str) -> int | None:
+        """Begin to move an environment, and hold back what it is to do next; unless it is busy."""
         if not self._order.is_free(slot):
             return None
-        number = self.order("depart", (slot,))
+        number = self.order(kind, (slot,))
         self._order.seize(slot, self._tickets[number])
         return number
 

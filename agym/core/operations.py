@@ -58,7 +58,8 @@ class Operation(NamedTuple):
         kind: ``"step"``, ``"reset"``, ``"render"``, ``"call"``, ``"get_attr"``, ``"set_attr"``;
             ``"retire"``, which closes an environment for good; ``"remake"``, which puts another
             in its place, as ``"takeover"`` does, for which ``"depart"`` tells where the old one is;
-            ``"afflict"``, which makes its next step go wrong.
+            ``"afflict"``, which makes its next step go wrong; ``"pack"``, ``"unpack"`` and
+            ``"forget"``, by which it moves to another host (``core/migration.py``).
         start: First environment.
         stop: One past the last environment.
         plane: Which plane of the slot table takes the rows (steps and resets).

@@ -28,6 +28,7 @@ from agym.core.debugging import is_debugging
 from agym.core.health import Health
 from agym.core.layout import Layout
 from agym.core.making import Factory
+from agym.core.migration import KINDS as MIGRATION_KINDS
 from agym.core.operations import (
     ROW_KINDS,
     SENT_PLANE,
@@ -50,6 +51,19 @@ from agym.core.slots import Extension, SlotTable
 from agym.core.stats import Traffic
 from agym.core.ticket import Ticket
 from agym.errors import AgymError, SpaceMismatchError, UsageError
+
+# What belongs to the move of an environment to another worker.
+MOVING_KINDS = RECYCLING_KINDS | MIGRATION_KINDS
+
+
+class Moving(Protocol):
+    """What moves environments to other workers, when their episodes are over."""
+
+    def settled(self, ids: Ids, plane: int) -> None:
+        """Steps have ended."""
+
+    def advance(self, ticket: Ticket) -> None:
+        """A part of a move has ended."""
 
 
 class Runs(Protocol):
@@ -89,6 +103,9 @@ class Runs(Protocol):
     def discard(self, worker: int) -> None: ...
     def move(self, worker: int, slot: int, *, back: bool = False) -> None: ...
     def finish(self, worker: int) -> None: ...
+    def prepare_place(self, place: Any, envs: Sequence[bytes], number: int) -> None: ...
+    def leave_place(self) -> None: ...
+    def change_place(self) -> None: ...
     def close(self) -> None: ...
     def terminate(self) -> None: ...
     def kill(self) -> None: ...
@@ -110,7 +127,7 @@ class Runner:
     description: Description
     table: SlotTable
     _recovery: Recovery
-    _recycling: Recycling | None = None
+    _moving: Moving | None = None
     before_step: Callable[[Ids], None] | None = None
 
     # Whether steps of all environments can be done by ``_step_at_once``.
@@ -211,6 +228,8 @@ class Runner:
             ticket.finish(*self._value(ticket))
             del self._tickets[ticket.number]
             self._collector.planes.give_back(ticket.plane)
+            if self._moving is not None:
+                self._moving.settled(self._all, ticket.plane)
         else:
             ticket.operation = Operation(ticket.number, "step", 0, self.num_envs, ticket.plane)
             self._order.take_all(ticket)
@@ -295,15 +314,15 @@ class Runner:
         else:
             value, error = self._value(ticket)
         ticket.finish(value, error)
-        if ticket.kind in RECYCLING_KINDS:
+        if ticket.kind in MOVING_KINDS:
             del self._tickets[ticket.number]  # its row is let go when the move is over
         else:
             self._drop(ticket)
-        if self._recycling is not None and self._closing is None:
-            if ticket.kind in RECYCLING_KINDS:
-                self._recycling.advance(ticket)
+        if self._moving is not None and self._closing is None:
+            if ticket.kind in MOVING_KINDS:
+                self._moving.advance(ticket)
             elif ticket.kind == "step" and ticket.ready is None and not ticket.expired:
-                self._recycling.settled(ticket.ids, ticket.plane)
+                self._moving.settled(ticket.ids, ticket.plane)
 
     def _value(self, ticket: Ticket) -> tuple[Any, BaseException | None]:
         """What a ticket gives, or why that cannot be had; in either case it has ended."""
@@ -368,9 +387,9 @@ class Runner:
             extras.problems.clear()
             extras.take(failed)
         self._free(ticket, ids, extras)
-        if self._recycling is not None:
+        if self._moving is not None:
             well = tuple(i for i in ids if i not in failed)
-            self._recycling.settled(well, ticket.plane)
+            self._moving.settled(well, ticket.plane)
         self._sent.arrive([i for i in ids if i not in failed], ready, extras)
         self._sent.drop(failed.intersection(ids), ready, error)
 
@@ -384,7 +403,7 @@ class Runner:
                 return SpaceMismatchError(f"environment {start} does not fit: {mismatch}")
         if error is not None:
             return error
-        if self._recycling is not None and by_start[0][1].coroutines:
+        if isinstance(self._moving, Recycling) and by_start[0][1].coroutines:
             return UsageError(
                 "recycle_episodes and recycle_rss_mb move environments between worker processes,"
                 " which coroutine environments cannot do: leave these options out"

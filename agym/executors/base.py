@@ -21,7 +21,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar, Protocol
+from typing import Any, Protocol
 
 from gymnasium.vector import AutoresetMode
 
@@ -85,7 +85,7 @@ class Executor(ABC):
     """One place for environments to live; the module's text says what is promised."""
 
     # Whether hosts live in other processes, so that the slot table must be in shared memory.
-    shared: ClassVar[bool] = False
+    shared: bool = False
 
     # Whether outcomes can come while the caller's thread watches for them.
     watchable = True
@@ -99,6 +99,11 @@ class Executor(ABC):
         """
         self.placement = placement
         self.ranges = placement.ranges(1)
+
+    @property
+    def name(self) -> str:
+        """What the backend is called."""
+        return type(self).__name__.removesuffix("Executor").lower()
 
     @property
     def pids(self) -> Sequence[int | None]:
@@ -134,7 +139,7 @@ class Executor(ABC):
         """Begin an operation."""
 
     # Whether a step of all environments can be done at once, by :meth:`step`.
-    immediate: ClassVar[bool] = False
+    immediate: bool = False
 
     def step(self, number: int, plane: int) -> bool:
         """Step all environments, whose actions are all in the table, before this returns.
@@ -182,7 +187,7 @@ class Executor(ABC):
         return None
 
     # Whether a worker can be ended by force, and another put in its place.
-    replaceable: ClassVar[bool] = False
+    replaceable: bool = False
 
     def end_worker(self, worker: int, reason: str) -> None:
         """End a worker by force that misses a deadline; it is told as its death.
@@ -205,10 +210,10 @@ class Executor(ABC):
         return None
 
     # Whether workers are processes, which can be kept on a core.
-    pinnable: ClassVar[bool] = False
+    pinnable: bool = False
 
     # Whether another worker can be made beside one, which takes its environments over.
-    recyclable: ClassVar[bool] = False
+    recyclable: bool = False
 
     def prepare(self, worker: int, number: int) -> None:
         """Start a spare for a worker; the outcome has the number given."""
@@ -224,6 +229,24 @@ class Executor(ABC):
 
     def finish(self, worker: int) -> None:
         """All environments of a worker have moved: the spare takes its place."""
+        raise NotImplementedError
+
+    def detach(self) -> None:
+        """Let go of the table, which outlives this; no operation comes any more."""
+
+    def prepare_place(self, place: Any, envs: Sequence[bytes], number: int) -> None:
+        """Begin to make all environments, packed, in another place; ends with the number given.
+
+        The answer is a text if that failed.
+        """
+        raise NotImplementedError
+
+    def leave_place(self) -> None:
+        """Stay here: end what was begun elsewhere."""
+        raise NotImplementedError
+
+    def change_place(self) -> None:
+        """All operations go to the other place from now on, and this one ends."""
         raise NotImplementedError
 
     def terminate(self) -> None:

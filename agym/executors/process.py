@@ -92,9 +92,13 @@ class ProcessExecutor(Executor):
     def attach(self, table: SlotTable) -> None:
         """Send the table's descriptor; the workers lay it out from their own spaces."""
         self._table = table
-        self._arenas.append(table.arena)
+        self._arenas += [table.arena, *(added.arena for added in table.extensions.values())]
         for link in self._links:
             link.attach(table)
+
+    def detach(self) -> None:
+        """The descriptors stay open."""
+        self._arenas.clear()
 
     @property
     def extensible(self) -> bool:

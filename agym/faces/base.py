@@ -224,5 +224,5 @@ class Face(Generic[Observations, Actions]):
         """Name, environments and backend."""
         spec = getattr(self, "spec", None)
         name = "environments" if spec is None else spec.id
-        place = type(self._executor).__name__.removesuffix("Executor").lower()
+        place = self._executor.name
         return f"{type(self).__name__}({name}, num_envs={self.num_envs}, backend={place!r})"

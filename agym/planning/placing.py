@@ -102,8 +102,7 @@ def plan_for(
     profile: Profile,
     factories: Sequence[Factory],
     ask: Ask,
-    *,
-    exact: bool = False,
+    transport: Transport | None = None,
 ) -> Plan:
     """Plan for environments that were measured.
 
@@ -111,9 +110,11 @@ def plan_for(
         profile: What one is like.
         factories: What makes them.
         ask: What the caller wants.
-        exact: Predict with this machine's own costs, even if the choice is clear without.
+        transport: What to predict with; ``None`` for this machine's own costs, unless the choice
+            is clear without.
     """
-    transport = this_machine() if exact else _sufficient(profile, ask)
+    exact = transport is not None
+    transport = transport or _sufficient(profile, ask)
     found = candidates(profile, transport, ask)
     chosen = choose(found)
     # To pickle is work that is not needed for other places.

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import copy
 import pickle
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -22,12 +21,10 @@ import numpy as np
 from agym.core.async_env import AnySpace
 from agym.core.layout import Layout
 from agym.core.making import Factory
+from agym.core.usage import thread_usage
 from agym.executors.supervisor import new_loop
 from agym.planning.model import Profile
 from agym.planning.sampling import CHEAP_SECONDS, Sample, name_of, undisturbed
-
-if sys.platform == "linux":
-    import resource
 
 # Stepping ends after this long, or so many steps; first for an interpreter to get warm.
 WARMING_SECONDS, WARMING_STEPS = 0.005, 128
@@ -173,7 +170,7 @@ def _run(env: Any, actions: list[Any], enough: float, most: int, least: int) -> 
     times: list[float] = []
     infos: list[dict[str, Any]] = []
     resets = 0.0
-    waits, computed = _voluntary_switches(), time.thread_time()
+    computed, waits = thread_usage()
     start = time.perf_counter()
     end = start + enough
     ended = start
@@ -186,9 +183,9 @@ def _run(env: Any, actions: list[Any], enough: float, most: int, least: int) -> 
         if terminated or truncated:
             env.reset()
             resets += time.perf_counter() - ended
-    computed = time.thread_time() - computed
-    waits = _voluntary_switches() - waits if waits >= 0 else -1
-    return Steps(times, resets, computed, waits, infos[-16:])
+    nanoseconds, waited = thread_usage()
+    waits = waited - waits if waits >= 0 else -1
+    return Steps(times, resets, (nanoseconds - computed) / 1e9, waits, infos[-16:])
 
 
 def _step(env: Any, space: gymnasium.Space[Any]) -> Steps:
@@ -198,13 +195,6 @@ def _step(env: Any, space: gymnasium.Space[Any]) -> Steps:
     if sum(steps.times) + steps.resets < SLOW_SECONDS:
         steps = _run(env, actions, STEPPING_SECONDS, STEPPING_STEPS, 2)
     return steps
-
-
-def _voluntary_switches() -> int:
-    """How often this thread gave its core away to wait; -1 where that is not told."""
-    if sys.platform == "linux":
-        return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
-    return -1
 
 
 def _pickled(value: Any) -> int:

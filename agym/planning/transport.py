@@ -156,19 +156,30 @@ def this_machine() -> Transport:
     Where it cannot be measured (no process can be started here), typical costs are taken.
     """
     cores = available_cores()
-    key = key_of("transport", cores)
-    found = recall("transport", key)
+    if (found := _recalled(cores)) is not None:
+        return found
+    try:
+        transport = measure_transport(cores)
+    except Exception:
+        return Transport(cores, SPIN_SECONDS, TYPICAL)
+    remember("transport", key_of("transport", cores), asdict(transport))
+    return transport
+
+
+def known() -> Transport:
+    """What is known of this machine without measuring: what was remembered, or is typical."""
+    cores = available_cores()
+    return _recalled(cores) or typical(cores)
+
+
+def _recalled(cores: int) -> Transport | None:
+    found = recall("transport", key_of("transport", cores))
     with contextlib.suppress(TypeError, KeyError, AttributeError):
         if found is not None:
             costs = {name: Cost(**cost) for name, cost in found["costs"].items()}
             if all(is_number(n) for cost in costs.values() for n in asdict(cost).values()):
                 return Transport(cores, SPIN_SECONDS, {name: costs[name] for name in TYPICAL})
-    try:
-        transport = measure_transport(cores)
-    except Exception:
-        return Transport(cores, SPIN_SECONDS, TYPICAL)
-    remember("transport", key, asdict(transport))
-    return transport
+    return None
 
 
 def measure_transport(cores: int) -> Transport:

@@ -1,0 +1,68 @@
+"""Luggage: an environment on its way from one host to another, in the midst of its life.
+
+It is pickled whole, so that it goes on as if nothing had happened. Where a pickle would not hold
+all of it, it stays where it is: what cannot be pickled at all, and whatever is an ``EzPickle``
+of Gymnasium's, which is made anew from its constructor's arguments instead
+(https://gymnasium.farama.org/api/utils/#gymnasium.utils.EzPickle).
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from typing import Any, NamedTuple
+
+import cloudpickle
+from gymnasium.utils import EzPickle
+
+
+class Luggage(NamedTuple):
+    """An environment, and what its host knew of it.
+
+    Attributes:
+        env: The environment, pickled.
+        seed: Seed of the last explicit reset.
+        options: Options for every automatic reset.
+        reseed: Seed for its next reset, if it has to have one.
+        episode: Episodes begun so far.
+        age: Steps of its episode.
+        over: The episode is over, and its next step is none.
+        held: What that step gives, if it holds still.
+        tally: What is counted of its episode.
+    """
+
+    env: bytes
+    seed: int | None
+    options: dict[str, Any] | None
+    reseed: int | None
+    episode: int
+    age: int
+    over: bool
+    held: Any
+    tally: Any
+
+
+class _Whole(cloudpickle.CloudPickler):  # type: ignore[misc]  # cloudpickle has no types
+    """Pickles whole objects or none."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        """Refuse what leaves its state behind."""
+        if isinstance(obj, EzPickle):
+            raise pickle.PicklingError(f"{type(obj).__name__} is not pickled with its state")
+        return super().reducer_override(obj)
+
+
+def pack_env(env: Any) -> bytes:
+    """Pickle an environment with all of its state.
+
+    Raises:
+        Exception: That cannot be done.
+    """
+    file = io.BytesIO()
+    _Whole(file, pickle.HIGHEST_PROTOCOL).dump(env)
+    return file.getvalue()
+
+
+def unpack_env(packed: bytes) -> Any:
+    """Bring it back to life."""
+    return pickle.loads(packed)
