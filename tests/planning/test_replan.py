@@ -21,7 +21,7 @@ from agym.core import migration
 from agym.core.machine import available_cores
 
 from ..envs import Result
-from ..faces import opened
+from ..faces import Blocking, opened
 from ..same import same
 from .envs import compute
 
@@ -39,8 +39,12 @@ def looking_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(migration, "LOOK_SECONDS", 0.04)
 
 
+def bare(envs: Any) -> Any:
+    return envs.envs if isinstance(envs, Blocking) else envs
+
+
 def backend(envs: Any) -> str:
-    return repr(getattr(envs, "envs", envs)).rpartition("backend=")[2].strip("')")
+    return repr(bare(envs)).rpartition("backend=")[2].strip("')")
 
 
 class Drifts(gymnasium.Env[Any, Any]):
@@ -148,7 +152,7 @@ def test_moves_to_processes_and_nobody_can_tell(face: str, autoreset: str) -> No
         assert backend(envs) == "serial"
         found = play(envs, ROUNDS)
         assert backend(envs) == "process"
-        stats = getattr(envs, "envs", envs).stats()
+        stats = bare(envs).stats()
     assert same(found, expected)
     assert [env.steps for env in stats.envs] == [ROUNDS] * 3
     assert [worker.restarts for worker in stats.workers] == [0] * len(stats.workers)
@@ -249,6 +253,7 @@ def test_closes_in_the_midst_of_a_move(tmp_path: Path) -> None:
         return env
 
     with agym.make(make, 2, autoreset="next_step") as envs:
+        assert backend(envs) == "serial"
         envs.reset(seed=0)
         while not path.exists():
             envs.send([0, 0])
