@@ -119,8 +119,7 @@ class Migration:
     def _look(self) -> None:
         ratio = self._watch.look(self._movers.gauges)
         if ratio is not None:
-            drifted = not 1 / DRIFT <= ratio <= DRIFT
-            self._seen = self._seen + 1 if drifted else 0
+            self._seen = self._seen + 1 if has_drifted(ratio) else 0
 
     def _collect(self) -> None:
         """Pack who is free; the others follow when they are."""
@@ -181,19 +180,28 @@ class Migration:
         self._watch = Watch()
 
 
+def has_drifted(ratio: float) -> bool:
+    """Whether steps take so many times as long as they did that it matters."""
+    return not 1 / DRIFT <= ratio <= DRIFT
+
+
 class Watch:
-    """Follows how long steps take, by what the hosts have timed."""
+    """Follows how long steps take, by what the hosts have timed.
+
+    What is usual is known once two looks agree: the first steps of some environments take long,
+    when something is compiled or loaded in them.
+    """
 
     def __init__(self) -> None:
-        """The first look is what the others are held against."""
+        """Begin with nothing known."""
         self._counts: Any = None
         self._used = np.zeros(2, np.int64)
-        # Seconds of a step, and the share of it spent waiting.
         self._usual: float | None = None
+        # Seconds of a step, and the share of it spent waiting.
         self._latest = 0.0, 0.0
 
     def look(self, gauges: Gauges) -> float | None:
-        """How many times as long as at first steps took since the last look, if that is known."""
+        """How many times as long as usual steps took since the last look, if that is known."""
         arrays = gauges.arrays
         counts = arrays["times"].sum(axis=0, dtype=np.int64)
         used = np.array([arrays["computed"].sum(), arrays["yields"].sum()])
@@ -213,8 +221,10 @@ class Watch:
         else:
             waiting = max(0.0, 1.0 - computed / seconds)
         seconds = max(seconds, LEAST_SECONDS)
-        self._latest = seconds, waiting
+        (before, _), self._latest = self._latest, (seconds, waiting)
         if self._usual is None:
+            if not before or has_drifted(seconds / before):
+                return None
             self._usual = seconds
         return seconds / self._usual
 

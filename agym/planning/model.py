@@ -37,7 +37,8 @@ class Profile:
         waiting: Share of these in which it waited instead of computing, 0 to 1.
         parallel: Threads compute it at the same time, since it releases the GIL.
         observation_bytes: Size of an observation.
-        info_bytes: Size of an info, pickled, on average; 0 where they are empty.
+        info_bytes: Size of an info, pickled, on average of those that travel as messages; 0 where
+            they are empty, or numbers, which travel in the table.
         coroutine: It has an ``async def step``.
     """
 
@@ -67,7 +68,7 @@ class Cost:
         wake: A batch that takes longer than the caller watches, so that it sleeps.
         host: Each environment, where it lives.
         byte: Each byte of observations, on its way to the caller.
-        info: Each info that is not empty, on its way to the caller.
+        info: Each info that is a message, on its way to the caller.
         info_byte: Each byte of these.
     """
 
@@ -158,7 +159,7 @@ def predict(
     ======================  =======  =======================================================
     ``t``                   s        a step of the environment, resets at ends included
     ``w``                   1        the share of it spent waiting
-    ``O``, ``I``            bytes    an observation; an info, pickled
+    ``O``, ``I``            bytes    an observation; an info that is a message, pickled
     ``p``                   1        workers that compute at once: 1 in this process unless
                                      the environment releases the GIL, else ``min(k, cores)``
     ``B``                   s        what the busiest worker, or the cores together, need

@@ -32,7 +32,7 @@ from agym.planning.model import (
 from agym.planning.plans import Plan, explain
 from agym.planning.profiling import measure
 from agym.planning.sampling import CHEAP_SECONDS, Sample, make_sample, name_of, obstacle
-from agym.planning.transport import extremes, this_machine, typical
+from agym.planning.transport import extremes, known, this_machine, typical
 
 
 @dataclass(frozen=True)
@@ -134,11 +134,15 @@ def plan_for(
 
 
 def _sufficient(profile: Profile, ask: Ask) -> Transport:
-    """This machine's costs, or typical ones where the choice is the same with all."""
+    """This machine's costs, or typical ones where the choice is the same with all.
+
+    They are not measured where an event loop would stand still for that.
+    """
+    measured = this_machine if ask.blocking else known
     low, high = (choose(candidates(profile, extreme, ask)) for extreme in extremes())
     if low is not None and high is not None:
         same = (low.backend, low.workers) == (high.backend, high.workers)
-        return typical() if same else this_machine()
+        return typical() if same else measured()
     return typical()
 
 

@@ -82,10 +82,10 @@ def explain(chosen: Candidate, found: list[Candidate], ask: Ask) -> str:
     if others:
         other = min(others, key=lambda one: one.predicted or 0.0)
         ratio = (other.predicted or 0.0) / seconds
-        if ratio >= 1.0:
+        if ratio >= 1.005:
             said += f", {ratio:.2f} times as fast as {other.name}"
         else:
-            said += f", as fast as {other.name} within {MARGIN:.0%} and simpler"
+            said += f", as fast as {other.name} within {MARGIN:.0%}, and simpler"
     else:
         said += ", the only place that can be chosen"
     refused = {one.backend: one.remark for one in found if one.remark and one.predicted is not None}
@@ -103,7 +103,7 @@ def describe(profile: Profile) -> str:
         f"observation {profile.observation_bytes:,} bytes",
     ]
     if profile.info_bytes:
-        parts.append(f"info {profile.info_bytes:,} bytes")
+        parts.append(f"info {profile.info_bytes:,} bytes as a message")
     if profile.parallel:
         parts.append("releases the GIL")
     return ", ".join(parts)

@@ -19,6 +19,7 @@ import gymnasium
 import numpy as np
 
 from agym.core.async_env import AnySpace
+from agym.core.info_schema import signature_of
 from agym.core.layout import Layout
 from agym.core.making import Factory
 from agym.core.usage import thread_usage
@@ -67,7 +68,8 @@ def _measure(sample: Sample, factory: Factory) -> Profile:
         int(np.prod(leaf.shape, dtype=np.int64)) * leaf.dtype.itemsize
         for leaf in layout.leaves if leaf.dtype is not None
     )  # fmt: skip
-    info_bytes = sum(map(_pickled, infos)) // max(1, len(infos)) if any(infos) else 0
+    sent = [info for info in infos if info and signature_of(info) is None]
+    info_bytes = sum(map(_pickled, sent)) // max(1, len(infos))
     if layout.objects:
         info_bytes += _pickled(observation)
     parallel = False

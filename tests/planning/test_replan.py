@@ -14,11 +14,13 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.utils import EzPickle
-from gymnasium.wrappers import NormalizeObservation
+from gymnasium.wrappers import TimeLimit
 
 import agym
 from agym.core import migration
 from agym.core.machine import available_cores
+from agym.planning import placing, replanning
+from agym.planning.transport import typical
 
 from ..envs import Result
 from ..faces import Blocking, opened
@@ -35,8 +37,11 @@ ROUNDS = LATE + 200
 
 
 @pytest.fixture(autouse=True)
-def looking_often(monkeypatch: pytest.MonkeyPatch) -> None:
+def looking_often_on_a_usual_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(migration, "LOOK_SECONDS", 0.04)
+    monkeypatch.setattr(placing, "this_machine", typical)
+    monkeypatch.setattr(replanning, "known", typical)
+    monkeypatch.setattr(replanning, "WORTHWHILE", 1.0)
 
 
 def bare(envs: Any) -> Any:
@@ -110,8 +115,8 @@ class Slowly(Drifts):
         self.__dict__.update(state)
 
 
-def normalised(after: int, before: float, then: float) -> Any:
-    return NormalizeObservation(Drifts(after, before, then))
+def limited(after: int, before: float, then: float) -> Any:
+    return TimeLimit(Drifts(after, before, then), 9)
 
 
 def play(envs: Any, rounds: int) -> list[Any]:
@@ -144,7 +149,7 @@ def _untimed(info: dict[str, Any]) -> dict[str, Any]:
     [("sync", "next_step"), ("sync", "same_step"), ("sync", "disabled"), ("async", "next_step")],
 )
 def test_moves_to_processes_and_nobody_can_tell(face: str, autoreset: str) -> None:
-    make = partial(normalised, LATE, 0.0, SLOW)
+    make = partial(limited, LATE, 0.0, SLOW)
     options = {"autoreset": autoreset, "output": "array", "episode_stats": True}
     with opened(face, make, 3, backend="serial", **options) as envs:
         expected = play(envs, ROUNDS)

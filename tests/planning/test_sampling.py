@@ -7,6 +7,7 @@ import threading
 import warnings
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -17,8 +18,16 @@ from agym.factories import make_factories
 from agym.planning.profiling import in_parallel, measure, measure_on_loop
 from agym.planning.sampling import make_sample, name_of, obstacle
 
-from ..envs import Tally
+from ..envs import Result, Tally
 from .envs import AsyncCostly, Costly
+
+
+class Talks(Tally):
+    """Tells more than numbers."""
+
+    def step(self, action: Any) -> Result:
+        *result, info = super().step(action)
+        return *result, {**info, "text": "x" * 100}
 
 
 @pytest.fixture
@@ -37,7 +46,12 @@ def test_what_computes_does_not_wait(log: Path) -> None:
     assert profile.step >= 0.002
     assert not profile.parallel
     assert profile.observation_bytes == 3 * 8
-    assert profile.info_bytes > 0
+    assert profile.info_bytes == 0  # numbers, which travel in the table
+
+
+def test_infos_that_are_messages_count() -> None:
+    profile = measure(make_sample(Talks), Talks)
+    assert profile.info_bytes > 100
 
 
 def test_what_sleeps_waits(log: Path) -> None:
