@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,9 +32,11 @@ needs_cores = pytest.mark.skipif(available_cores() < 2, reason="one core gains n
 
 SLOW = 1e-3
 
-# Measuring makes fewer steps.
-LATE = 600
-ROUNDS = LATE + 200
+# Measuring does not take that long, and what is usual is known by then.
+LATE = 0.4
+
+# To be sure that nobody moves, or that all goes on after a move.
+MORE = 150
 
 
 @pytest.fixture(autouse=True)
@@ -53,12 +56,13 @@ def backend(envs: Any) -> str:
 
 
 class Drifts(gymnasium.Env[Any, Any]):
-    """Takes longer, or less, from a step on; what it observes tells how often it was stepped."""
+    """Takes longer, or less, after a while; what it observes tells how often it was stepped."""
 
-    def __init__(self, after: int, before: float = 0.0, then: float = 0.0) -> None:
+    def __init__(self, before: float = 0.0, then: float = 0.0) -> None:
         self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float64)
         self.action_space = gymnasium.spaces.Discrete(3)
-        self.after, self.before, self.then = after, before, then
+        self.begun = time.monotonic()
+        self.before, self.then = before, then
         self.steps = 0  # of its life: no reset brings it back
         self.now = 0
         self.length = 0
@@ -69,7 +73,7 @@ class Drifts(gymnasium.Env[Any, Any]):
         return np.array([self.steps, self.np_random.random()]), {"length": self.length}
 
     def step(self, action: Any) -> Result:
-        compute(self.before if self.steps < self.after else self.then)
+        compute(self.before if time.monotonic() < self.begun + LATE else self.then)
         self.steps += 1
         self.now += 1
         observation = np.array([self.steps, self.np_random.random() + action])
@@ -79,16 +83,16 @@ class Drifts(gymnasium.Env[Any, Any]):
 class Leaves(EzPickle, Drifts):
     """Pickled without its state."""
 
-    def __init__(self, after: int, before: float, then: float) -> None:
-        EzPickle.__init__(self, after, before, then)
-        Drifts.__init__(self, after, before, then)
+    def __init__(self, before: float = 0.0, then: float = 0.0) -> None:
+        EzPickle.__init__(self, before, then)
+        Drifts.__init__(self, before, then)
 
 
 class Locked(Drifts):
     """Cannot be pickled, though its factory can be."""
 
-    def __init__(self, after: int, before: float, then: float) -> None:
-        super().__init__(after, before, then)
+    def __init__(self, before: float = 0.0, then: float = 0.0) -> None:
+        super().__init__(before, then)
         self.lock = threading.Lock()
 
 
@@ -115,15 +119,32 @@ class Slowly(Drifts):
         self.__dict__.update(state)
 
 
-def limited(after: int, before: float, then: float) -> Any:
-    return TimeLimit(Drifts(after, before, then), 9)
+def limited(before: float = 0.0, then: float = 0.0) -> Any:
+    return TimeLimit(Drifts(before, then), 9)
 
 
-def play(envs: Any, rounds: int) -> list[Any]:
-    """What ``rounds`` steps of all give."""
+def play_until_moved(envs: Any, goal: str) -> list[Any]:
+    """What steps of all give, until they live elsewhere and for some more."""
+    told = play(envs, [1] * 10**6, goal)
+    assert backend(envs) == goal
+    return told
+
+
+def play_on(envs: Any) -> list[Any]:
+    """What steps of all give for twice as long as it takes to see a drift."""
+    end = time.monotonic() + 3 * LATE
+    return play(envs, iter(lambda: time.monotonic() < end, False))
+
+
+def play(envs: Any, rounds: Iterable[Any], goal: str = "") -> list[Any]:
+    """What rounds of steps of all give."""
     rng = np.random.default_rng(5)
     told = [envs.reset(seed=3)]
-    for _ in range(rounds):
+    left = MORE
+    for _ in rounds:
+        left -= backend(envs) == goal
+        if not left:
+            break
         actions = rng.integers(0, 3, len(envs))
         result = envs.step(actions)
         told.append((*result[:4], [_untimed(info) for info in result[4]]))
@@ -143,53 +164,52 @@ def _untimed(info: dict[str, Any]) -> dict[str, Any]:
     return told
 
 
+def rounds_of(told: list[Any]) -> int:
+    return sum(len(result) == 5 for result in told)
+
+
+def oracle(make: Any, num_envs: int, told: list[Any], **options: Any) -> list[Any]:
+    """What the same number of rounds gives where nobody moves, and nothing takes long."""
+    with agym.make(make, num_envs, backend="serial", **options) as envs:
+        return play(envs, range(rounds_of(told)))
+
+
 @needs_cores
 @pytest.mark.parametrize(
     ("face", "autoreset"),
     [("sync", "next_step"), ("sync", "same_step"), ("sync", "disabled"), ("async", "next_step")],
 )
 def test_moves_to_processes_and_nobody_can_tell(face: str, autoreset: str) -> None:
-    make = partial(limited, LATE, 0.0, SLOW)
     options = {"autoreset": autoreset, "output": "array", "episode_stats": True}
-    with opened(face, make, 3, backend="serial", **options) as envs:
-        expected = play(envs, ROUNDS)
-    with opened(face, make, 3, **options) as envs:
+    with opened(face, partial(limited, 0.0, SLOW), 3, **options) as envs:
         assert backend(envs) == "serial"
-        found = play(envs, ROUNDS)
-        assert backend(envs) == "process"
+        told = play_until_moved(envs, "process")
         stats = bare(envs).stats()
-    assert same(found, expected)
-    assert [env.steps for env in stats.envs] == [ROUNDS] * 3
+    assert same(told, oracle(limited, 3, told, **options))
+    assert [env.steps for env in stats.envs] == [rounds_of(told)] * 3
     assert [worker.restarts for worker in stats.workers] == [0] * len(stats.workers)
 
 
 def test_moves_back_when_steps_are_quick_again() -> None:
-    make = partial(Drifts, 150, SLOW, 0.0)
-    with opened("async", make, 1, autoreset="next_step", backend="serial") as envs:
-        expected = play(envs, 3_000)
-    with opened("async", make, 1, autoreset="next_step") as envs:
+    with opened("async", partial(Drifts, SLOW, 0.0), 1, autoreset="next_step") as envs:
         assert backend(envs) != "serial"  # it would hold the loop up
-        found = play(envs, 3_000)
-        assert backend(envs) == "serial"
+        told = play_until_moved(envs, "serial")
         assert [worker.pid for worker in bare(envs).stats().workers] == [os.getpid()]
-    assert same(found, expected)
+    assert same(told, oracle(Drifts, 1, told, autoreset="next_step"))
 
 
 @pytest.mark.parametrize("kind", [Leaves, Locked, Raises, Dies])
 def test_what_cannot_be_moved_whole_stays(kind: Any) -> None:
-    make = partial(kind, LATE, 0.0, SLOW)
-    with agym.make(make, 2, autoreset="next_step", backend="serial") as envs:
-        expected = play(envs, ROUNDS)
-    with agym.make(make, 2, autoreset="next_step") as envs:
-        found = play(envs, ROUNDS)
+    with agym.make(partial(kind, 0.0, SLOW), 2, autoreset="next_step") as envs:
+        told = play_on(envs)
         assert backend(envs) == "serial"
-    assert same(found, expected)
+    assert same(told, oracle(kind, 2, told, autoreset="next_step"))
 
 
 def test_stays_where_it_is_told_to() -> None:
-    make = partial(Drifts, LATE, 0.0, SLOW)
+    make = partial(Drifts, 0.0, SLOW)
     with agym.make(make, 2, autoreset="next_step", replan=False) as envs:
-        play(envs, ROUNDS)
+        play_on(envs)
         assert backend(envs) == "serial"
     with pytest.raises(agym.UsageError, match="replan"):
         agym.make(make, 2, replan="no")
@@ -197,50 +217,52 @@ def test_stays_where_it_is_told_to() -> None:
 
 @needs_cores
 def test_what_is_received_one_by_one_moves_too() -> None:
-    make = partial(Drifts, LATE, 0.0, SLOW)
+    make = partial(Drifts, 0.0, SLOW)
     steps = np.zeros(4, int)
+    left = MORE
     with agym.make(make, 4, autoreset="next_step", output="array") as envs:
         envs.reset(seed=0)
         envs.send([1] * 4)
-        for _ in range(10 * ROUNDS):
-            if backend(envs) == "process" and min(steps) > ROUNDS:
-                break
+        while left:
+            left -= backend(envs) == "process"
             batch = envs.recv(min_envs=2)
+            steps[batch.env_ids] += 1
             for i, observation in zip(batch.env_ids, batch.observations, strict=True):
-                steps[i] += 1
                 if observation[0] != 0:
                     assert observation[0] <= steps[i]
             envs.send([1] * len(batch.env_ids), env_ids=batch.env_ids)
-        assert backend(envs) == "process"
         envs.recv(min_envs=4)
+    assert steps.sum() > MORE
 
 
 @needs_cores
 def test_buffers_and_batches_stay_the_callers() -> None:
-    make = partial(Drifts, LATE, 0.0, SLOW)
-    with agym.make(make, 3, autoreset="next_step", output="array") as envs:
-        buffer = envs.rollout_buffer(ROUNDS)
+    with agym.make(partial(Drifts, 0.0, SLOW), 3, autoreset="next_step", output="array") as envs:
+        buffer = envs.rollout_buffer(16)
+        kept = {}
         envs.reset(seed=0)
-        kept = [envs.step([0, 1, 2], out=buffer[t]) for t in range(ROUNDS)]
-        assert backend(envs) == "process"
+        t = 0
+        while backend(envs) == "serial" or t % 16 < 5:
+            result = envs.step([0, 1, 2], out=buffer[t % 16])
+            kept[t % 16] = [array.copy() for array in result[:2]]
+            t += 1
+        for k, (observations, rewards) in kept.items():
+            assert same(buffer.observations[k], observations)
+            assert same(buffer.rewards[k], rewards)
         more = envs.rollout_buffer(2)
         envs.step([0, 1, 2], out=more[0])
         assert more.observations[0, :, 0].any()
-    rewards = np.stack([result.rewards for result in kept])
-    assert same(buffer.rewards, rewards)
 
 
 @needs_cores
 def test_a_worker_that_dies_after_the_move_is_brought_back() -> None:
-    make = partial(Drifts, LATE, 0.0, SLOW)
-    with agym.make(make, 2, autoreset="next_step") as envs:
-        play(envs, ROUNDS)
-        assert backend(envs) == "process"
+    with agym.make(partial(Drifts, 0.0, SLOW), 2, autoreset="next_step") as envs:
+        play_until_moved(envs, "process")
         pid = envs.stats().workers[0].pid
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
         with pytest.raises(agym.WorkerDied):
-            play(envs, ROUNDS)
+            play_on(envs)
         envs.restart()
         envs.reset(seed=0)
         # Made as at first, not as it was when it moved.
@@ -252,7 +274,7 @@ def test_closes_in_the_midst_of_a_move(tmp_path: Path) -> None:
     path = tmp_path / "begun"
 
     def make() -> Any:
-        env = Slowly(LATE, 0.0, SLOW)
+        env = Slowly(0.0, SLOW)
         vars(env)["path"] = str(path)
         return env
 
