@@ -13,7 +13,7 @@ from typing import Any
 
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from agym.core.arguments import check_count, check_seconds
+from agym.core.arguments import check_count, check_flag, check_seconds
 from agym.core.autoreset import parse_mode
 from agym.core.engine import Engine
 from agym.core.info_policy import INFOS, InfoPolicy
@@ -90,8 +90,8 @@ def wire(
     recycle = _recycle_policy(recycle_episodes, recycle_rss_mb)
     policy = _fault_policy(on_fault, max_restarts, restart_window, replay_limit, capsule_dir)
     telling = _info_policy(infos, episode_stats)
-    if not isinstance(replan, bool):
-        raise UsageError(f"replan={replan!r} must be True or False")
+    for name, flag in {"copy": copy, "pin": pin, "replan": replan}.items():
+        check_flag(name, flag)
     mode = parse_mode(autoreset)
     if workers is not None:
         workers = check_count("workers", workers)
@@ -246,8 +246,7 @@ def _fault_policy(
 def _info_policy(infos: str, episode_stats: bool) -> InfoPolicy:
     if infos not in INFOS:
         raise UsageError(f"infos={infos!r} is unknown: take one of {', '.join(INFOS)}")
-    if not isinstance(episode_stats, bool):
-        raise UsageError(f"episode_stats={episode_stats!r} must be True or False")
+    check_flag("episode_stats", episode_stats)
     if episode_stats and infos == "none":
         raise UsageError("episode_stats are told in infos, and infos='none': take infos='episode'")
     return InfoPolicy(infos, episode_stats)

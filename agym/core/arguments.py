@@ -163,3 +163,13 @@ def check_count(name: str, value: Any, least: int = 1) -> int:
         what = "a positive integer" if least else "an integer that is not negative"
         raise UsageError(f"{name}={value!r} must be {what}")
     return int(value)
+
+
+def check_flag(name: str, value: Any) -> None:
+    """Check what is on or off.
+
+    Raises:
+        UsageError: It is no bool.
+    """
+    if not isinstance(value, bool | np.bool_):
+        raise UsageError(f"{name}={value!r} must be True or False")
