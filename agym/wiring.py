@@ -32,6 +32,7 @@ from agym.factories import EnvLike, is_vector, make_factories, make_vector_facto
 from agym.planning.model import Ask
 from agym.planning.placing import place
 from agym.planning.replanning import Replanner
+from agym.planning.sampling import innermost
 
 Backend = str | Callable[[Placement], Executor]
 
@@ -176,11 +177,7 @@ OPTIONS = (
 
 def _class_of(env: Any) -> Any:
     """What a factory calls, as far as it can be told without calling it."""
-    if isinstance(env, list | tuple) and env:
-        env = env[0]
-    while isinstance(env, partial):
-        env = env.func
-    return env
+    return innermost(env[0] if isinstance(env, list | tuple) and env else env)
 
 
 def _name_of(env: Any) -> str:
