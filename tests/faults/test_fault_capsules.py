@@ -44,7 +44,7 @@ ERRORS = (agym.EnvError, agym.WorkerDied, agym.StepTimeout)
 
 
 def options(place: Place, what: str, folder: Path, on_fault: str) -> dict[str, Any]:
-    limit = {"timeout": 0.4} if what in ("hang", "never") else {}
+    limit = {"timeout": 0.8} if what in ("hang", "never") else {}
     return {
         **place.options, "on_fault": on_fault, "autoreset": "next_step",
         "capsule_dir": folder, **limit,

@@ -29,7 +29,7 @@ from .traps import Traps
 
 pytestmark = pytest.mark.timeout(20, method="signal")
 
-LIMIT = 0.4
+LIMIT = 0.8
 WAYS = [
     (PROCESS, "hang", {0, 1}),
     (PROCESS, "hang-in-c", {0, 1}),

@@ -125,7 +125,7 @@ async def test_whole_batches_and_parts(
 
 
 def _opened(place: Place, traps: Traps, **options: Any) -> agym.AsyncEnvs:
-    options = {"timeout": 0.4, "max_restarts": 1000, **options}
+    options = {"timeout": 0.8, "max_restarts": 1000, **options}
     return agym.make_async(trapped(place, traps, COUNT), **{**place.options, **options})
 
 

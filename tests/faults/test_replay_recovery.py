@@ -199,7 +199,7 @@ def test_a_replay_that_goes_wrong_itself(place: Place, how: str, traps: Traps) -
 
 @pytest.mark.filterwarnings("ignore:worker 0, a thread")
 def test_a_thread_that_hangs(traps: Traps) -> None:
-    options = {**THREAD.options, "timeout": 0.4, "on_fault": "replay", "autoreset": "same_step"}
+    options = {**THREAD.options, "timeout": 0.8, "on_fault": "replay", "autoreset": "same_step"}
     with played("sync", traps.factories(4), **options) as envs:
         told = play(envs, lambda k: traps.set(0, "step", "hang") if k == 7 else None)
         assert disturbed(told, undisturbed("same_step")) == {0: 8}

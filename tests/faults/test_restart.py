@@ -47,7 +47,7 @@ KINDS = {"hang": "timeout", "plain": "raised"}
 def told(place: Place, what: str, traps: Traps, where: str, at: int, **options: Any) -> Any:
     """The story with a trap for environment 1 in one of its steps."""
     if what == "hang":
-        options["timeout"] = 0.4
+        options["timeout"] = 0.8
     warned = what == "hang" and place is THREAD
     expected = pytest.warns(RuntimeWarning, match="left behind") if warned else nullcontext()
     factories = trapped(place, traps)

@@ -36,7 +36,7 @@ each_case = pytest.mark.parametrize(
 
 
 def options(place: Place, what: str, **more: Any) -> dict[str, Any]:
-    limit = {"timeout": 0.4} if what == "hang" else {}
+    limit = {"timeout": 0.8} if what == "hang" else {}
     return {**place.options, "on_fault": "restart", "autoreset": "next_step", **limit, **more}
 
 
