@@ -96,7 +96,8 @@ class Meter:
         """It has ended, of so many environments."""
         gauges, first = self._gauges, self._first
         now = gauges.ended[first] = clock()
-        self.add_busy(now - self._begun)
+        self._busy += now - self._begun
+        gauges.busy[first] = self._busy
         if timed:
             self._schedule(now - self._begun, count)
 

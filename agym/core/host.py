@@ -27,7 +27,6 @@ from agym.core.attributes import assign, look_up, peek
 from agym.core.autoreset import AtEnd
 from agym.core.gauges import clock
 from agym.core.info_policy import InfoPolicy
-from agym.core.info_table import InfoArea
 from agym.core.making import TELL_ALL, Factory, Host
 from agym.core.marking import Marker
 from agym.core.once import as_keywords, lasting
@@ -44,7 +43,7 @@ from agym.core.operations import (
 )
 from agym.core.owning import own_info
 from agym.core.revival import note_start, restore_start, same_observation
-from agym.core.slots import Array, Plane
+from agym.core.slots import Plane
 
 Info = dict[str, Any]
 Step = tuple[Any, Any, Any, Any, Info]
@@ -85,10 +84,9 @@ class EnvHost(Host):
         # Steps of the whole range so far, and the count at which each episode began.
         self._rounds = 0
         self._begun = [0] * len(factories)
-        # Rows of planes in which no flag is set, and of areas in which no info stands; one of the
-        # host's before us may be in all others.
-        self._unflagged: set[tuple[int, int, int]] = set()
-        self._blank: set[tuple[InfoArea, int, int]] = set()
+        # Rows that bear these marks have no flag set, or no info; a host before us may have left
+        # some in all others. When one is set anywhere, the mark is another from then on.
+        self._unflagged = self._blank = 1
         self._extras: Extras | None = None
         self._retired: set[int] = set()
         # How the latest episodes began, where these are logged.
@@ -166,7 +164,7 @@ class EnvHost(Host):
                 part = each and each[low - start : high - start]
                 self._step_chunk(low, high, plane, part)
         self._meter.end(stop - start, timed=self._timing)
-        return self._take_extras()
+        return self._take_extras() if self._extras or self._writer.new else None
 
     def _step_chunk(self, start: int, stop: int, plane: int, each: list[list[Any]] | None) -> None:
         steps = self._steps
@@ -211,28 +209,29 @@ class EnvHost(Host):
         infos: Sequence[Info]
         observations, rewards, terminated, truncated, infos = zip(*results, strict=True)
         done = any(terminated) or any(truncated)
-        with self._guard:
-            self._write(rows.observations, observations, start)
-            rows.rewards[:] = rewards
-            if done:
-                self._unflagged.clear()  # whatever breaks off the next lines
-            if (plane, start, stop) not in self._unflagged:
-                rows.terminated[:] = terminated
-                rows.truncated[:] = truncated
-                if not done and plane < FIRST_BUFFER:  # into a buffer others write too
-                    self._unflagged.add((plane, start, stop))
         if self._filter.active:
             infos = self._select(results, infos, start, done=done)
-        informs = any(infos)
-        if informs:
-            self._blank.clear()
-        if (rows.infos, start, stop) not in self._blank:
-            with self._guard:
+        # The marks change first, whatever breaks off the rest.
+        if done:
+            self._unflagged += 1
+        if informs := any(infos):
+            self._blank += 1
+        with self._guard:
+            objects = self._rows.write(rows.observations, observations, start)
+            rows.rewards[...] = rewards
+            if rows.unflagged != self._unflagged:
+                rows.terminated[...] = terminated
+                rows.truncated[...] = truncated
+                if not done and plane < FIRST_BUFFER:  # into a buffer others write too
+                    rows.unflagged = self._unflagged
+            if rows.blank != self._blank:
                 for slot, info in enumerate(infos, start):
                     if not self._writer.put(rows.infos, slot, info):
                         self._extra.infos[slot] = own_info(info)
-            if not informs:
-                self._blank.add((rows.infos, start, stop))
+                if not informs:
+                    rows.blank = self._blank
+        if objects is not None:
+            self._extra.objects.update(objects)
         if self._filter.active:
             self._filter.add(start - self.first, rewards)
         if done:
@@ -265,8 +264,8 @@ class EnvHost(Host):
         plane: int,
     ) -> None:
         """Something raised: go on one environment at a time, so that one spoils no other."""
-        self._unflagged.clear()  # what becomes of the row of one that raised is not decided here
-        self._blank.clear()
+        self._unflagged += 1  # what becomes of the row of one that raised is not decided here
+        self._blank += 1
         rescued: list[Step | None] = [*results]
         if len(results) < stop - start:
             self._fail(error, start + len(results), "step", actions[len(results)])
@@ -353,11 +352,13 @@ class EnvHost(Host):
         self, slot: int, plane: int, row: Plane, observation: Any, info: dict[str, Any]
     ) -> None:
         with self._guard:
-            self._write(row.observations, [observation], slot)
+            objects = self._rows.write(row.observations, [observation], slot)
             if info:
-                self._blank.clear()
+                self._blank += 1
             if not self._writer.put(row.infos, slot, info):
                 self._extra.infos[slot] = own_info(info)
+        if objects is not None:
+            self._extra.objects.update(objects)
 
     def _begin(self, i: int, **arguments: Any) -> tuple[Any, dict[str, Any]]:
         env = self._envs[i]
@@ -497,11 +498,6 @@ class EnvHost(Host):
             self._extra.schemas = self._writer.take_new()
         extras, self._extras = self._extras, None
         return extras
-
-    def _write(self, blocks: list[Array], observations: Sequence[Any], start: int) -> None:
-        objects = self._rows.write(blocks, observations, start)
-        if objects is not None:
-            self._extra.objects.update(objects)
 
     def _fail(self, error: BaseException, slot: int, operation: str, action: Any = None) -> None:
         """Note down that an environment raised."""
