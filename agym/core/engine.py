@@ -113,7 +113,7 @@ class Engine(Mending):
             BusyError: An environment has a step in flight.
             ResetNeededError: An environment must be reset first.
         """
-        if env_ids is None and out is None:
+        if self._at_once and env_ids is None and out is None:
             with Interruptible():
                 ticket = self.step_at_once(actions)
             if ticket is not None:

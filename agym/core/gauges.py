@@ -83,23 +83,22 @@ class Meter:
         """A step begins; tells whether each environment is to be timed."""
         gauges, first = self._gauges, self._first
         if whole:
-            self._whole_rounds += 1
-            gauges.rounds[first] = self._whole_rounds
+            self._whole_rounds = gauges.rounds[first] = self._whole_rounds + 1
         else:
             for slot in range(start, stop):
                 gauges.steps[slot] += 1
-        self._rounds += 1
+        self._rounds = rounds = self._rounds + 1
         self._begun = gauges.began[first] = clock()
-        return self._rounds >= self._next
+        return rounds >= self._next
 
     def end(self, count: int, *, timed: bool) -> None:
         """It has ended, of so many environments."""
         gauges, first = self._gauges, self._first
         now = gauges.ended[first] = clock()
-        self._busy += now - self._begun
-        gauges.busy[first] = self._busy
+        nanoseconds = now - self._begun
+        self._busy = gauges.busy[first] = self._busy + nanoseconds
         if timed:
-            self._schedule(now - self._begun, count)
+            self._schedule(nanoseconds, count)
 
     def timed(self, slot: int, nanoseconds: int) -> None:
         """An environment took so long for a step."""

@@ -165,10 +165,11 @@ class Runner:
         out: Out | None = None,
     ) -> Ticket:
         ticket = Ticket(next(self._numbers), kind, ids)
-        if self._timeout is not None:
-            ticket.deadline = time.monotonic() + self._timeout
-        if self._timeout is not None or self._recovery.policy.tolerant:
+        tolerant = self._recovery.policy.tolerant
+        if self._timeout is not None or tolerant:
             ticket.ended = []
+            if self._timeout is not None:
+                ticket.deadline = time.monotonic() + self._timeout
         if kind == "step" and self.before_step is not None:
             self.before_step(ids)
         if ready is not None:
@@ -185,7 +186,7 @@ class Runner:
         ticket.operation = operation
         if kind == "step" and self._order.idle and ready is None:
             self._traffic.dispatch(ticket)
-        if ticket.plane >= SIDE_PLANE and self._recovery.policy.tolerant:
+        if tolerant and ticket.plane >= SIDE_PLANE:
             self._collector.keep(ids, ticket.plane)
         if self._order.take_all(ticket):
             self._submit(operation, ticket)
