@@ -108,7 +108,7 @@ class Collector:
             return [*columns[:-2], columns[-2].copy(), columns[-1].copy()]
         leased = None if ticket.plane < PLANES else self.planes.lease(ticket.plane)
         if leased is None:
-            return [column.copy() for column in columns]
+            return [*map(np.ndarray.copy, columns)]
         return [*leased, *(column.copy() for column in columns[len(leased) :])]
 
     def batch(self, ids: list[int], extras: Extras) -> Batch:

@@ -8,8 +8,9 @@ an eighth; a whole batch is timed env by env only now and then, more often where
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ Array = np.ndarray[Any, Any]
 BUCKETS = 4 * 43
 
 # To time one step takes so long, and may cost so much of a step.
-TIMING_SECONDS, TIMING_SHARE = 0.5e-6, 1 / 200
+TIMING_SECONDS, TIMING_SHARE = 1e-6, 1 / 200
 
 # How many rounds a host of quick environments waits at least, and any at most, for the next timing.
 MOST_ROUNDS = 32
@@ -103,6 +104,12 @@ class Meter:
     def timed(self, slot: int, nanoseconds: int) -> None:
         """An environment took so long for a step."""
         self._gauges.times[slot, bucket_of(nanoseconds)] += 1
+
+    def timed_in_turn(self, start: int, ticks: Sequence[int]) -> None:
+        """Environments from ``start`` on were stepped in turn, each between two ticks."""
+        times = self._gauges.times
+        for slot, (begun, ended) in enumerate(pairwise(ticks), start):
+            times[slot, bucket_of(ended - begun)] += 1
 
     def _schedule(self, nanoseconds: int, count: int) -> None:
         """So many environments were timed in a round; decide when to do that again."""

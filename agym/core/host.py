@@ -20,6 +20,7 @@ from itertools import count
 from threading import RLock
 from typing import Any
 
+import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from agym.core.affliction import Affliction
@@ -148,7 +149,8 @@ class EnvHost(Host):
         self, start: int, stop: int, plane: int, each: list[list[Any]] | None = None
     ) -> Extras | None:
         """Step the environments ``start:stop``; what does not fit into their rows is returned."""
-        whole = stop - start == len(self._envs)
+        width = stop - start
+        whole = width == len(self._envs)
         if whole:
             self._rounds += 1
         else:
@@ -156,14 +158,14 @@ class EnvHost(Host):
                 self._begun[i] -= 1
         self._timing = self._meter.begin(start, stop, whole=whole)
         chunk = self._rows.chunk
-        if stop - start <= chunk:
+        if width <= chunk:
             self._step_chunk(start, stop, plane, each)
         else:
             for low in range(start, stop, chunk):
                 high = min(low + chunk, stop)
                 part = each and each[low - start : high - start]
                 self._step_chunk(low, high, plane, part)
-        self._meter.end(stop - start, timed=self._timing)
+        self._meter.end(width, timed=self._timing)
         return self._take_extras() if self._extras or self._writer.new else None
 
     def _step_chunk(self, start: int, stop: int, plane: int, each: list[list[Any]] | None) -> None:
@@ -196,12 +198,13 @@ class EnvHost(Host):
         results: list[Step],
     ) -> None:
         """Step environments, and time each."""
+        ticks = [clock()]
         for slot, step, action in zip(count(start), steps, actions):
             self._mark(slot)
-            begun = clock()
             results.append(step(action))
-            self._meter.timed(slot, clock() - begun)
+            ticks.append(clock())
         self._mark(None)
+        self._meter.timed_in_turn(start, ticks)
 
     def _store(self, results: Sequence[Step], start: int, stop: int, plane: int) -> None:
         """Store results as whole columns, then see to the episodes that ended."""
@@ -235,9 +238,8 @@ class EnvHost(Host):
         if self._filter.active:
             self._filter.add(start - self.first, rewards)
         if done:
-            for slot, result, info in zip(count(start), results, infos):
-                if result[2] or result[3]:
-                    self._finish(slot, result, info, plane)
+            for k in np.flatnonzero(rows.terminated | rows.truncated).tolist():
+                self._finish(start + k, results[k], infos[k], plane)
 
     def _select(
         self, results: Sequence[Step], infos: Sequence[Info], start: int, *, done: bool

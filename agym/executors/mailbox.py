@@ -133,11 +133,9 @@ class Mailbox:
     def news(self) -> bool:
         """Look whether there is something to collect."""
         words = self._words
-        return (
-            words[COMPLETED] != self._completed
-            or words[ANSWERED] > self._received
-            or bool(self._outcomes)
-        )
+        if words[COMPLETED] != self._completed or words[ANSWERED] > self._received:
+            return True
+        return bool(self._outcomes)
 
     def collect(self) -> Sequence[Outcome]:
         """Take the outcomes that have come."""
@@ -147,6 +145,8 @@ class Mailbox:
             # And it is read again after them: a bell may have been read among them.
             completed, answered = bell.look(COMPLETED), words[ANSWERED]
             received = answered > self._received
+            if completed == self._completed and not received:
+                break
             if received and not self._receive_until(answered):
                 break  # what it says to have sent is on the way, and will wake whoever sleeps
             counted = bell.look(COMPLETED) if received else completed
@@ -157,6 +157,8 @@ class Mailbox:
                 self._take_completed()
             if self.channel.ended or not received:
                 break
+        if not self._outcomes:
+            return ()
         outcomes, self._outcomes = self._outcomes, []
         return outcomes
 

@@ -245,8 +245,7 @@ class ProcessExecutor(Executor):
         """Collect from all mailboxes."""
         outcomes, self._outcomes = self._outcomes, []
         for mailbox in self._mailboxes:
-            if mailbox.news():
-                outcomes += mailbox.collect()
+            outcomes += mailbox.collect()
         return outcomes
 
     def news(self) -> bool:
