@@ -47,7 +47,7 @@ class Plane:
 
     Attributes:
         unflagged: A mark of whoever has found no flag set in these rows.
-        blank: Likewise, and no info.
+        blank: Likewise, no info.
     """
 
     __slots__ = (
