@@ -47,7 +47,7 @@ def write_actions(
             and actions.shape == block.shape
             and type(env_ids) is range
         ):
-            block[:] = actions  # the usual case: every environment, and nothing to convert
+            block[...] = actions  # the usual case: every environment, and nothing to convert
             return None
     rows = slice(env_ids.start, env_ids.stop) if isinstance(env_ids, range) else list(env_ids)
     if layout.single and blocks:

@@ -10,7 +10,7 @@ from agym.core.arguments import Ids
 from agym.core.debugging import Views
 from agym.core.info_schema import Schema
 from agym.core.info_table import InfoReader, merge_infos
-from agym.core.operations import SENT_PLANE, Extras
+from agym.core.operations import PLANES, SENT_PLANE, Extras
 from agym.core.out import Out
 from agym.core.planes import Planes
 from agym.core.results import Batch, ResetResult, StepResult
@@ -75,11 +75,14 @@ class Collector:
         ids, extras = ticket.ids, ticket.extras
         self.note(ticket)
         columns = self._columns_of(ticket)
-        *arrays, rewards, terminated, truncated = columns
         infos = self._infos(ids, ticket.plane, extras)
+        if self._plain:
+            observations, rewards, terminated, truncated = columns
+        else:
+            *arrays, rewards, terminated, truncated = columns
+            observations = self._observations(ticket, arrays)
         if self._table.final:
             self._add_final(ids, ticket.plane, extras, infos, terminated | truncated)
-        observations = arrays[0] if self._plain else self._observations(ticket, arrays)
         return StepResult(observations, rewards, terminated, truncated, infos)
 
     def _columns_of(self, ticket: Ticket) -> list[Array]:
@@ -103,9 +106,9 @@ class Collector:
         if not self._copy:
             # Hosts write flags only where these change, so nobody else may write into them.
             return [*columns[:-2], columns[-2].copy(), columns[-1].copy()]
-        leased = self.planes.lease(ticket.plane)
+        leased = None if ticket.plane < PLANES else self.planes.lease(ticket.plane)
         if leased is None:
-            return [column.copy() for column in columns]
+            return [*map(np.ndarray.copy, columns)]
         return [*leased, *(column.copy() for column in columns[len(leased) :])]
 
     def batch(self, ids: list[int], extras: Extras) -> Batch:

@@ -13,6 +13,7 @@ from typing import Any
 from agym.core.actions import write_actions
 from agym.core.arguments import Ids, parse_env_ids, parse_seeds, runs, take_mask
 from agym.core.forks import disown_in_forks
+from agym.core.interrupts import Interruptible
 from agym.core.mending import Mending
 from agym.core.once import Once, Options
 from agym.core.operations import CLOSE, OPEN, Operation
@@ -89,6 +90,7 @@ class Engine(Mending):
         if not self._executor.disown():
             return
         self._forked = True
+        self._health.fine = False
         self._closing = Ticket(CLOSE, "close", ())
         for ticket in (*self._all_tickets(), self._closing):
             ticket.done = True  # who waits for it does so in the parent: nobody is called back
@@ -111,14 +113,36 @@ class Engine(Mending):
             BusyError: An environment has a step in flight.
             ResetNeededError: An environment must be reset first.
         """
+        if self._at_once and env_ids is None and out is None:
+            with Interruptible():
+                ticket = self.step_at_once(actions)
+            if ticket is not None:
+                return ticket
         place = None if out is None else self._check_out(out, env_ids)
         ids, each = self._write(actions, env_ids)
         if env_ids is not None and [*ids] != [*env_ids]:
             raise UsageError(f"env_ids of a step must ascend, as its results do: {env_ids!r}")
-        whole = len(ids) == self.num_envs and each is None and place is None
-        if self._at_once and whole and self._order.idle and self.before_step is None:
-            return self._step_at_once()
         return self._dispatch("step", ids, each, out=place)
+
+    def step_at_once(self, actions: Any) -> Ticket | None:
+        """Step every environment, if that is done before anything else can begin.
+
+        It is what a dispatch comes to then, without the way through queues. Ctrl-C may break it off
+        anywhere, and the environments have to be reset then.
+
+        Returns:
+            ``None`` if it cannot be done so; nothing has happened then.
+
+        Raises:
+            UsageError: Wrong number, shape or dtype of actions.
+        """
+        usual = self._at_once and self._health.fine and self._order.idle
+        if not usual or self.before_step is not None:
+            return None
+        table = self.table
+        if write_actions(table.action, table.actions, actions, self._all) is not None:
+            return None
+        return self._run_at_once()
 
     def _write(self, actions: Any, env_ids: Sequence[int] | None) -> tuple[Ids, list[Any] | None]:
         """Check that environments can step, and write their actions, given in any order."""

@@ -23,7 +23,7 @@ Array = np.ndarray[Any, Any]
 BUCKETS = 4 * 43
 
 # To time one step takes so long, and may cost so much of a step.
-TIMING_SECONDS, TIMING_SHARE = 0.5e-6, 1 / 200
+TIMING_SECONDS, TIMING_SHARE = 1e-6, 1 / 200
 
 # How many rounds a host of quick environments waits at least, and any at most, for the next timing.
 MOST_ROUNDS = 32
@@ -95,22 +95,22 @@ class Meter:
         """A step begins; tells whether each environment is to be timed."""
         gauges, first = self._gauges, self._first
         if whole:
-            self._whole_rounds += 1
-            gauges.rounds[first] = self._whole_rounds
+            self._whole_rounds = gauges.rounds[first] = self._whole_rounds + 1
         else:
             for slot in range(start, stop):
                 gauges.steps[slot] += 1
-        self._rounds += 1
+        self._rounds = rounds = self._rounds + 1
         self._begun = gauges.began[first] = clock()
-        return self._rounds >= self._next
+        return rounds >= self._next
 
     def end(self, count: int, *, timed: bool) -> None:
         """It has ended, of so many environments."""
         gauges, first = self._gauges, self._first
         now = gauges.ended[first] = clock()
-        self.add_busy(now - self._begun)
+        nanoseconds = now - self._begun
+        self._busy = gauges.busy[first] = self._busy + nanoseconds
         if timed:
-            self._schedule(now - self._begun, count)
+            self._schedule(nanoseconds, count)
 
     def begin_timing(self) -> None:
         """The steps of a round are about to be timed."""

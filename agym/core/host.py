@@ -16,10 +16,11 @@ import inspect
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import partial
-from itertools import count
+from itertools import count, pairwise
 from threading import RLock
 from typing import Any
 
+import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from agym.core.affliction import Affliction
@@ -27,7 +28,6 @@ from agym.core.attributes import assign, look_up, peek
 from agym.core.autoreset import AtEnd
 from agym.core.gauges import clock
 from agym.core.info_policy import InfoPolicy
-from agym.core.info_table import InfoArea
 from agym.core.luggage import Luggage, pack_env
 from agym.core.making import TELL_ALL, Factory, Host
 from agym.core.marking import Marker
@@ -45,7 +45,7 @@ from agym.core.operations import (
 )
 from agym.core.owning import own_info
 from agym.core.revival import note_start, restore_start, same_observation
-from agym.core.slots import Array, Plane
+from agym.core.slots import Plane
 
 Info = dict[str, Any]
 Step = tuple[Any, Any, Any, Any, Info]
@@ -86,10 +86,9 @@ class EnvHost(Host):
         # Steps of the whole range so far, and the count at which each episode began.
         self._rounds = 0
         self._begun = [0] * len(factories)
-        # Rows of planes in which no flag is set, and of areas in which no info stands; one of the
-        # host's before us may be in all others.
-        self._unflagged: set[tuple[int, int, int]] = set()
-        self._blank: set[tuple[InfoArea, int, int]] = set()
+        # Rows that bear these marks have no flag set, or no info; a host before us may have left
+        # some in all others. When one is set anywhere, the mark is another from then on.
+        self._unflagged = self._blank = 1
         self._extras: Extras | None = None
         self._retired: set[int] = set()
         # How the latest episodes began, where these are logged.
@@ -151,7 +150,8 @@ class EnvHost(Host):
         self, start: int, stop: int, plane: int, each: list[list[Any]] | None = None
     ) -> Extras | None:
         """Step the environments ``start:stop``; what does not fit into their rows is returned."""
-        whole = stop - start == len(self._envs)
+        width = stop - start
+        whole = width == len(self._envs)
         if whole:
             self._rounds += 1
         else:
@@ -159,15 +159,15 @@ class EnvHost(Host):
                 self._begun[i] -= 1
         self._timing = self._meter.begin(start, stop, whole=whole)
         chunk = self._rows.chunk
-        if stop - start <= chunk:
+        if width <= chunk:
             self._step_chunk(start, stop, plane, each)
         else:
             for low in range(start, stop, chunk):
                 high = min(low + chunk, stop)
                 part = each and each[low - start : high - start]
                 self._step_chunk(low, high, plane, part)
-        self._meter.end(stop - start, timed=self._timing)
-        return self._take_extras()
+        self._meter.end(width, timed=self._timing)
+        return self._take_extras() if self._extras or self._writer.new else None
 
     def _step_chunk(self, start: int, stop: int, plane: int, each: list[list[Any]] | None) -> None:
         steps = self._steps
@@ -199,15 +199,18 @@ class EnvHost(Host):
         results: list[Step],
     ) -> None:
         """Step environments, and time each that does not hold still."""
-        self._meter.begin_timing()
+        meter = self._meter
+        meter.begin_timing()
+        ticks = [clock()]
         for slot, step, action in zip(count(start), steps, actions):
             self._mark(slot)
-            begun = clock()
             results.append(step(action))
-            if getattr(step, "func", None) is not _hold_step:
-                self._meter.timed(slot, clock() - begun)
-        self._meter.end_timing()
+            ticks.append(clock())
         self._mark(None)
+        meter.end_timing()
+        for slot, step, (begun, ended) in zip(count(start), steps, pairwise(ticks)):
+            if getattr(step, "func", None) is not _hold_step:
+                meter.timed(slot, ended - begun)
 
     def _store(self, results: Sequence[Step], start: int, stop: int, plane: int) -> None:
         """Store results as whole columns, then see to the episodes that ended."""
@@ -215,34 +218,34 @@ class EnvHost(Host):
         infos: Sequence[Info]
         observations, rewards, terminated, truncated, infos = zip(*results, strict=True)
         done = any(terminated) or any(truncated)
-        with self._guard:
-            self._write(rows.observations, observations, start)
-            rows.rewards[:] = rewards
-            if done:
-                self._unflagged.clear()  # whatever breaks off the next lines
-            if (plane, start, stop) not in self._unflagged:
-                rows.terminated[:] = terminated
-                rows.truncated[:] = truncated
-                if not done and plane < FIRST_BUFFER:  # into a buffer others write too
-                    self._unflagged.add((plane, start, stop))
         if self._filter.active:
             infos = self._select(results, infos, start, done=done)
-        informs = any(infos)
-        if informs:
-            self._blank.clear()
-        if (rows.infos, start, stop) not in self._blank:
-            with self._guard:
+        # The marks change first, whatever breaks off the rest.
+        if done:
+            self._unflagged += 1
+        if informs := any(infos):
+            self._blank += 1
+        with self._guard:
+            objects = self._rows.write(rows.observations, observations, start)
+            rows.rewards[...] = rewards
+            if rows.unflagged != self._unflagged:
+                rows.terminated[...] = terminated
+                rows.truncated[...] = truncated
+                if not done and plane < FIRST_BUFFER:  # into a buffer others write too
+                    rows.unflagged = self._unflagged
+            if rows.blank != self._blank:
                 for slot, info in enumerate(infos, start):
                     if not self._writer.put(rows.infos, slot, info):
                         self._extra.infos[slot] = own_info(info)
-            if not informs:
-                self._blank.add((rows.infos, start, stop))
+                if not informs:
+                    rows.blank = self._blank
+        if objects is not None:
+            self._extra.objects.update(objects)
         if self._filter.active:
             self._filter.add(start - self.first, rewards)
         if done:
-            for slot, result, info in zip(count(start), results, infos):
-                if result[2] or result[3]:
-                    self._finish(slot, result, info, plane)
+            for k in np.flatnonzero(rows.terminated | rows.truncated).tolist():
+                self._finish(start + k, results[k], infos[k], plane)
 
     def _select(
         self, results: Sequence[Step], infos: Sequence[Info], start: int, *, done: bool
@@ -269,8 +272,8 @@ class EnvHost(Host):
         plane: int,
     ) -> None:
         """Something raised: go on one environment at a time, so that one spoils no other."""
-        self._unflagged.clear()  # what becomes of the row of one that raised is not decided here
-        self._blank.clear()
+        self._unflagged += 1  # what becomes of the row of one that raised is not decided here
+        self._blank += 1
         rescued: list[Step | None] = [*results]
         if len(results) < stop - start:
             self._fail(error, start + len(results), "step", actions[len(results)])
@@ -357,11 +360,13 @@ class EnvHost(Host):
         self, slot: int, plane: int, row: Plane, observation: Any, info: dict[str, Any]
     ) -> None:
         with self._guard:
-            self._write(row.observations, [observation], slot)
+            objects = self._rows.write(row.observations, [observation], slot)
             if info:
-                self._blank.clear()
+                self._blank += 1
             if not self._writer.put(row.infos, slot, info):
                 self._extra.infos[slot] = own_info(info)
+        if objects is not None:
+            self._extra.objects.update(objects)
 
     def _begin(self, i: int, **arguments: Any) -> tuple[Any, dict[str, Any]]:
         env = self._envs[i]
@@ -538,11 +543,6 @@ class EnvHost(Host):
             self._extra.schemas = self._writer.take_new()
         extras, self._extras = self._extras, None
         return extras
-
-    def _write(self, blocks: list[Array], observations: Sequence[Any], start: int) -> None:
-        objects = self._rows.write(blocks, observations, start)
-        if objects is not None:
-            self._extra.objects.update(objects)
 
     def _fail(self, error: BaseException, slot: int, operation: str, action: Any = None) -> None:
         """Note down that an environment raised."""

@@ -21,6 +21,7 @@ import numpy as np
 
 from agym.core.arguments import Ids
 from agym.core.gauges import MIDS, Gauges
+from agym.core.interrupts import Uninterrupted
 from agym.core.luggage import Luggage
 from agym.core.ticket import Ticket
 
@@ -101,12 +102,19 @@ class Migration:
 
     def settled(self, ids: Ids, plane: int) -> None:
         """Steps have ended."""
-        if self._over:
+        if self._over or (self._place is None and not self._seen and not self._due()):
             return
+        with Uninterrupted():
+            self._attend(ids, plane)
+
+    def _due(self) -> bool:
+        """Whether it is time for a look."""
+        return time.monotonic() >= self._next_look
+
+    def _attend(self, ids: Ids, plane: int) -> None:
         if self._place is None:
-            now = time.monotonic()
-            if now >= self._next_look:
-                self._next_look = now + LOOK_SECONDS
+            if self._due():
+                self._next_look = time.monotonic() + LOOK_SECONDS
                 self._look()
             movers = self._movers
             if self._seen < SURE or not (movers.sound and movers.any_ended(ids, plane)):

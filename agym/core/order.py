@@ -30,6 +30,8 @@ class Order:
         self._nobody: list[Ticket | None] = [None] * num_envs
         self._owners = self._nobody
         self._owned = 0
+        # Who has every row, as long as none of them was freed.
+        self._whole: Ticket | None = None
         self._held: dict[int, deque[Operation]] = {}
         self._seized: set[int] = set()
         # No row is owned and nothing waits.
@@ -75,22 +77,17 @@ class Order:
         if not self.idle or len(ticket.ids) < len(self._owners):
             return False
         if ticket.kind in ROW_KINDS:
-            self._owners = [ticket] * len(self._owners)
-            self._owned = len(self._owners)
+            self._owned = count = len(self._nobody)
+            self._owners = [ticket] * count
+            self._whole = ticket
             self.idle = False
         return True
 
     def free_all(self, ticket: Ticket) -> bool:
         """Undo :meth:`take_all`, if nothing waits for a row and none was freed before."""
-        if (
-            ticket.expired
-            or ticket.ready is not None
-            or self._owners[0] is not ticket
-            or self._held
-            or self._owned < len(self._owners)
-            or len(ticket.ids) < len(self._owners)
-        ):
+        if self._whole is not ticket or self._held:
             return False
+        self._whole = None
         self._owners = self._nobody
         self._owned = 0
         self.idle = True
@@ -155,6 +152,7 @@ class Order:
     def release(self, ticket: Ticket, ids: Ids, tickets: dict[int, Ticket]) -> list[Operation]:
         """Free some rows of a ticket; gives what may be submitted now."""
         freed = []
+        self._whole = None
         ids = tuple(dict.fromkeys(j for i in ids for j in self._program.get(i, (i,))))
         for i in ids:
             if self._owners[i] is ticket:

@@ -14,7 +14,7 @@ the latest batch again to go on from it: neither recovery nor environments that 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -59,8 +59,8 @@ class Planes:
         """Give a plane's observations away, small ones as copies; ``None`` if it is of the pair."""
         if self._states.get(plane) != RESERVED:
             return None
-        self._states[plane] = LEASED
         lease = Lease(self._states, plane)
+        self._states[plane] = LEASED
         return [
             np.asarray(Leased(lease, block)) if large else block.copy()
             for large, block in zip(
@@ -75,18 +75,18 @@ class Planes:
                 self._states[plane] = LOST
 
 
-class Lease:
-    """Frees a plane when nobody has it any more, in whichever thread that is."""
+class Lease(NamedTuple):
+    """Frees a plane when nobody has it any more, in whichever thread that is.
 
-    __slots__ = ("_plane", "_states")
+    It is a tuple, since these are whole once they are there: Ctrl-C cannot leave half of one.
+    """
 
-    def __init__(self, states: dict[int, int], plane: int) -> None:
-        self._states = states
-        self._plane = plane
+    states: dict[int, int]
+    plane: int
 
     def __del__(self) -> None:
-        if self._states[self._plane] == LEASED:
-            self._states[self._plane] = FREE
+        if self.states[self.plane] == LEASED:
+            self.states[self.plane] = FREE
 
 
 class Leased:

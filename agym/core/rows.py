@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from agym.core.operations import FIRST_BUFFER
 from agym.core.owning import own
 from agym.core.slots import Array, Plane, SlotTable, write_rows
 
@@ -12,6 +13,9 @@ from agym.core.slots import Array, Plane, SlotTable, write_rows
 # many environments, since what else a step returns takes memory too.
 CHUNK_BYTES = 64 * 1024
 CHUNK_ENVS = 128
+
+# Of how many spans of environments views are kept, in any plane.
+MOST_VIEWS = 1024
 
 
 class Rows:
@@ -22,11 +26,11 @@ class Rows:
     """
 
     def __init__(self, table: SlotTable, first: int, stop: int) -> None:
-        """Make views of the whole range once, since that is what most steps write."""
+        """Views are made when they are first needed."""
         self._table = table
         self._first = first
         self._stop = stop
-        self._whole = {p: plane.rows(first, stop) for p, plane in table.planes.items()}
+        self._views: dict[tuple[int, int, int], Plane] = {}
         self._whole_actions = [block[first:stop] for block in table.actions]
         # One array is all there is: what it is iterated into is what environments take.
         self._plain = table.observation.single and not table.observation.objects
@@ -37,10 +41,12 @@ class Rows:
 
     def plane(self, plane: int, start: int, stop: int) -> Plane:
         """The results of the environments ``start:stop`` in one plane."""
-        if start == self._first and stop == self._stop:
-            rows = self._whole.get(plane)
-            return self._table.planes[plane].rows(start, stop) if rows is None else rows
-        return self._table.planes[plane].rows(start, stop)
+        rows = self._views.get((plane, start, stop))
+        if rows is None:
+            rows = self._table.planes[plane].rows(start, stop)
+            if plane < FIRST_BUFFER and len(self._views) < MOST_VIEWS:  # buffers come and go
+                self._views[plane, start, stop] = rows
+        return rows
 
     def actions(self, start: int, stop: int, each: list[list[Any]] | None) -> Any:
         """One action per environment: an array or a list, and a copy, since it may be kept."""

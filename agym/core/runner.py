@@ -26,6 +26,7 @@ from agym.core.autoreset import name_of
 from agym.core.collect import Collector
 from agym.core.debugging import is_debugging
 from agym.core.health import Health
+from agym.core.interrupts import Uninterrupted
 from agym.core.layout import Layout
 from agym.core.making import Factory
 from agym.core.migration import KINDS as MIGRATION_KINDS
@@ -130,7 +131,7 @@ class Runner:
     _moving: Moving | None = None
     before_step: Callable[[Ids], None] | None = None
 
-    # Whether steps of all environments can be done by ``_step_at_once``.
+    # Whether steps of all environments can be done by ``_run_at_once``.
     _at_once = False
 
     # Whether the caller may have the memory that hosts write into: nobody else reads it again.
@@ -181,10 +182,11 @@ class Runner:
         out: Out | None = None,
     ) -> Ticket:
         ticket = Ticket(next(self._numbers), kind, ids)
-        if self._timeout is not None:
-            ticket.deadline = time.monotonic() + self._timeout
-        if self._timeout is not None or self._recovery.policy.tolerant:
+        tolerant = self._recovery.policy.tolerant
+        if self._timeout is not None or tolerant:
             ticket.ended = []
+            if self._timeout is not None:
+                ticket.deadline = time.monotonic() + self._timeout
         if kind == "step" and self.before_step is not None:
             self.before_step(ids)
         if ready is not None:
@@ -201,7 +203,7 @@ class Runner:
         ticket.operation = operation
         if kind == "step" and self._order.idle and ready is None:
             self._traffic.dispatch(ticket)
-        if ticket.plane >= SIDE_PLANE and self._recovery.policy.tolerant:
+        if tolerant and ticket.plane >= SIDE_PLANE:
             self._collector.keep(ids, ticket.plane)
         if self._order.take_all(ticket):
             self._submit(operation, ticket)
@@ -210,30 +212,29 @@ class Runner:
                 self._submit(part, ticket)
         return ticket
 
-    def _step_at_once(self) -> Ticket:
-        """Step all environments where that is done before anything else can begin.
-
-        It is what :meth:`_dispatch` and :meth:`poll` come to then, without the way through queues.
-        """
+    def _run_at_once(self) -> Ticket:
+        """Step all environments, whose actions are in the table."""
         ticket = Ticket(next(self._numbers), "step", self._all)
-        ticket.plane = self._collector.place(None)
-        self._traffic.dispatch(ticket)
-        self._tickets[ticket.number] = ticket
         try:
-            plain = self._executor.step(ticket.number, ticket.plane)
+            ticket.plane = plane = self._collector.place(None)
+            self._traffic.dispatch(ticket)
+            if self._executor.step(ticket.number, plane):
+                ticket.value, ticket.error = self._value(ticket)
+                ticket.done = True
+                if plane > SENT_PLANE:
+                    self._collector.planes.give_back(plane)
+                if self._moving is not None:
+                    self._moving.settled(self._all, plane)
+            else:
+                with Uninterrupted():
+                    self._tickets[ticket.number] = ticket
+                    ticket.operation = Operation(ticket.number, "step", 0, self.num_envs, plane)
+                    self._order.take_all(ticket)
+                    self.poll()
         except BaseException as error:
-            self._call_off(ticket, error)
+            with Uninterrupted():
+                self._call_off(ticket, error)
             raise
-        if plain:
-            ticket.finish(*self._value(ticket))
-            del self._tickets[ticket.number]
-            self._collector.planes.give_back(ticket.plane)
-            if self._moving is not None:
-                self._moving.settled(self._all, ticket.plane)
-        else:
-            ticket.operation = Operation(ticket.number, "step", 0, self.num_envs, ticket.plane)
-            self._order.take_all(ticket)
-            self.poll()
         return ticket
 
     def _submit(self, operation: Operation, ticket: Ticket) -> None:
@@ -341,7 +342,7 @@ class Runner:
 
     def _drop(self, ticket: Ticket) -> None:
         """Forget a ticket; what waited for its rows goes on."""
-        del self._tickets[ticket.number]
+        self._tickets.pop(ticket.number, None)
         if ticket.plane > SENT_PLANE:
             self._collector.planes.give_back(ticket.plane)
         if not self._order.free_all(ticket):

@@ -44,9 +44,14 @@ class Plane:
 
     Infos have an area, and those of finished episodes another one; rows of either are found by
     slot, also in what :meth:`rows` gives.
+
+    Attributes:
+        unflagged: A mark of whoever has found no flag set in these rows.
+        blank: Likewise, no info.
     """
 
     __slots__ = (
+        "blank",
         "final",
         "final_infos",
         "infos",
@@ -54,6 +59,7 @@ class Plane:
         "rewards",
         "terminated",
         "truncated",
+        "unflagged",
     )
 
     def __init__(
@@ -73,6 +79,7 @@ class Plane:
         self.truncated = truncated
         self.infos = infos
         self.final_infos = final_infos
+        self.unflagged = self.blank = 0
 
     def rows(self, start: int, stop: int) -> Plane:
         """Views of the rows ``start:stop``."""
@@ -279,9 +286,13 @@ def write_rows(block: Array, rows: Sequence[Any]) -> None:
     shape = block.shape[1:]
     first = rows[0]
     if type(first) is np.ndarray and first.shape == shape:
-        if block.dtype == first.dtype and block.dtype.kind == "f":
+        dtype = block.dtype
+        if len(rows) == 1 and dtype == first.dtype:
+            block[0] = first
+            return
+        if dtype == first.dtype and dtype.kind == "f":
             # NumPy sees to it that all rows have one shape; any real number may become a float.
-            block[:] = rows
+            block[...] = rows
             return
         if {np.shape(row) for row in rows} == {shape} and shape:
             # One call for all rows: end to end along their first axis they fill the block.

@@ -153,6 +153,10 @@ class Executor(ABC):
     def poll(self) -> Sequence[Outcome]:
         """Give the outcomes that have come since the last call."""
 
+    def news(self) -> bool:
+        """Look quickly whether outcomes may have come, for a caller that watches for them."""
+        return True
+
     @abstractmethod
     def close(self) -> None:
         """Ask the hosts to close their environments and to end; they finish their queues first."""

@@ -21,6 +21,7 @@ import platform
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
 from agym.executors.channel import Channel
 
@@ -49,7 +50,11 @@ else:
 
 
 class Doorbell:
-    """One party's end of the handshake."""
+    """One party's end of the handshake.
+
+    Attributes:
+        look: Read a counter; what it announces may be read after this.
+    """
 
     def __init__(self, words: memoryview, mine: int, theirs: int, channel: Channel) -> None:
         """Use two words of shared memory.
@@ -65,36 +70,41 @@ class Doorbell:
         self._theirs = theirs
         self._channel = channel
         self._lock = threading.Lock()
+        self.look: Callable[[int], int] = words.__getitem__
+        if _WEAK_ORDER:
+            self.look = partial(_look, words, self._lock)
 
     def publish(self, counter: int, value: int) -> None:
         """Announce what was written to shared memory, and wake the other party if it sleeps."""
+        words, lock = self._words, self._lock
         if _WEAK_ORDER:
-            self._fence()
-        self._words[counter] = value
-        self._fence()
-        if self._words[self._theirs]:
+            _fence(lock)
+        words[counter] = value
+        lock.acquire()  # a fence, as below
+        lock.release()
+        if words[self._theirs]:
             self._channel.ring()
-
-    def look(self, counter: int) -> int:
-        """Read a counter; what it announces may be read after this."""
-        value = self._words[counter]
-        if _WEAK_ORDER:
-            self._fence()
-        return value
 
     def park(self) -> None:
         """Say that this party is about to sleep; look for news once more after this."""
         self._words[self._mine] = 1
-        self._fence()
+        _fence(self._lock)
 
     def unpark(self) -> None:
         """Say that this party is awake."""
         self._words[self._mine] = 0
 
-    def _fence(self) -> None:
-        # An uncontended lock is an atomic read-modify-write, which orders all that is around it.
-        self._lock.acquire()
-        self._lock.release()
+
+def _fence(lock: threading.Lock) -> None:
+    # An uncontended lock is an atomic read-modify-write, which orders all that is around it.
+    lock.acquire()
+    lock.release()
+
+
+def _look(words: memoryview, lock: threading.Lock, counter: int) -> int:
+    value: int = words[counter]
+    _fence(lock)
+    return value
 
 
 class Patience:

@@ -55,6 +55,7 @@ class Mailbox:
     def __init__(self, words: memoryview, channel: Channel, ids: range) -> None:
         """Use shared words, and a channel to the worker's end of both."""
         self.ids = ids
+        self.start, self.stop = ids.start, ids.stop
         self.channel = channel
         self.bell = Doorbell(words, CALLER_ASLEEP, WORKER_ASLEEP, channel)
         self._words = words
@@ -83,18 +84,20 @@ class Mailbox:
             plane: The plane for its rows.
             size: How many environments end together, in one outcome.
         """
-        words = self._words
+        words, tail, ring = self._words, self._tail, self.stop - self.start
         self._note("step", start, stop)
         for low in range(start, stop, size):
             high = low + size
-            entry = RING + ENTRY * (self._tail % len(self.ids))
+            entry = RING + ENTRY * (tail % ring)
             words[entry] = number
             words[entry + 1] = low << 32 | high
             words[entry + 2] = plane
-            self._owed[number, low] = high, "step", True
-            self._steps.append((number, low))
-            self._tail += 1
-        self.bell.publish(TAIL, self._tail)
+            key = number, low
+            self._owed[key] = high, "step", True
+            self._steps.append(key)
+            tail += 1
+        self._tail = tail
+        self.bell.publish(TAIL, tail)
 
     def post(
         self, operation: Operation, message: Sequence[Buffer], descriptor: int | None = None
@@ -111,7 +114,7 @@ class Mailbox:
         self.send(operation, message, descriptor)
 
     def _note(self, kind: str, start: int, stop: int) -> None:
-        if stop - start == len(self.ids):
+        if stop - start == self.stop - self.start:
             self._last = kind
             if self._lasts:
                 self._lasts.clear()
@@ -127,24 +130,32 @@ class Mailbox:
         self._sent += 1
         self._words[SENT] = self._sent
 
+    def news(self) -> bool:
+        """Look whether there is something to collect."""
+        words = self._words
+        if words[COMPLETED] != self._completed or words[ANSWERED] > self._received:
+            return True
+        return bool(self._outcomes)
+
     def collect(self) -> Sequence[Outcome]:
         """Take the outcomes that have come."""
-        words = self._words
+        words, bell = self._words, self.bell
         while True:
             # The count is read before the messages: what was sent before it is among them then.
             # And it is read again after them: a bell may have been read among them.
-            completed, answered = self.bell.look(COMPLETED), words[ANSWERED]
-            if completed == self._completed and answered <= self._received:
+            completed, answered = bell.look(COMPLETED), words[ANSWERED]
+            received = answered > self._received
+            if completed == self._completed and not received:
                 break
-            if not self._receive_until(answered):
+            if received and not self._receive_until(answered):
                 break  # what it says to have sent is on the way, and will wake whoever sleeps
-            posted = self._completed + len(self._steps)
-            if not self._completed <= self.bell.look(COMPLETED) <= posted:
+            counted = bell.look(COMPLETED) if received else completed
+            if not self._completed <= counted <= self._completed + len(self._steps):
                 self.channel.give_up("a count of steps that were not posted")
                 break
             while self._completed < completed:
                 self._take_completed()
-            if self.channel.ended:
+            if self.channel.ended or not received:
                 break
         if not self._outcomes:
             return ()

@@ -64,8 +64,9 @@ class MailboxWorker:
         words = self._words
         while not self._channel.ended:
             tail = self._bell.look(TAIL)
-            self._receive_all(words[SENT])
-            if self.message_is_next():
+            if words[SENT] > self._received:
+                self._receive_all(words[SENT])
+            if self._inbox and self.message_is_next():
                 operation = self.next_message()
                 if operation is None:
                     continue

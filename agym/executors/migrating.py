@@ -26,7 +26,7 @@ from agym.executors.base import Executor, Placement
 Place = tuple[Callable[[Placement], Executor], int | None]
 
 # What is called so often that it goes straight to where the environments live.
-DIRECT = ("submit", "poll", "step")
+DIRECT = ("submit", "poll", "step", "news")
 
 
 class MigratingExecutor(Executor):

@@ -207,16 +207,15 @@ class ProcessExecutor(Executor):
 
     def submit(self, operation: Operation) -> None:
         """Post to the mailboxes concerned: a plain step in the ring, the rest as messages."""
-        plain = operation.kind == "step" and operation.each is None
-        if plain and not self._dead and not self._moved:
-            number, _, start, stop, plane, _, _ = operation
+        number, kind, start, stop, plane, each, _ = operation
+        if kind == "step" and each is None and not self._dead and not self._moved:
             for mailbox in self._leading:
-                ids = mailbox.ids
-                if start < ids.stop and ids.start < stop:
-                    low, high = max(start, ids.start), min(stop, ids.stop)
-                    mailbox.post_step(
-                        number, low, high, plane, 1 if plane == SENT_PLANE else high - low
-                    )
+                low, high = mailbox.start, mailbox.stop
+                if start < high and low < stop:
+                    if low < start or stop < high:
+                        low, high = max(low, start), min(high, stop)
+                    size = 1 if plane == SENT_PLANE else high - low
+                    mailbox.post_step(number, low, high, plane, size)
         else:
             self._submit_messages(operation)
 
@@ -252,6 +251,13 @@ class ProcessExecutor(Executor):
         for mailbox in self._mailboxes:
             outcomes += mailbox.collect()
         return outcomes
+
+    def news(self) -> bool:
+        """Look at the counts of all mailboxes."""
+        for mailbox in self._mailboxes:
+            if mailbox.news():
+                return True
+        return bool(self._outcomes)
 
     # ---------------------------------------------------------------- waiting
 

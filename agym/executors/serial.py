@@ -49,11 +49,10 @@ class SerialExecutor(Executor):
 
     def step(self, number: int, plane: int) -> bool:
         """Step all environments."""
-        stop = self._host.stop
-        with Interruptible():
-            extras = self._host.step(0, stop, plane)
+        host = self._host
+        extras = host.step(0, host.stop, plane)
         if extras is not None:
-            self._outcomes.append(Outcome(number, 0, stop, extras))
+            self._outcomes.append(Outcome(number, 0, host.stop, extras))
         return extras is None
 
     def poll(self) -> Sequence[Outcome]:

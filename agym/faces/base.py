@@ -92,13 +92,15 @@ class Face(Generic[Observations, Actions]):
     def _global(self, env_ids: Sequence[int]) -> Sequence[int]: ...
     def _global(self, env_ids: Sequence[int] | None) -> Sequence[int] | None:
         """Ids of the engine's for those of a group."""
+        if env_ids is None:
+            return self._ids
         tolist = getattr(env_ids, "tolist", None)
         if tolist is not None:  # of a tensor it takes long to get one number after the other
             env_ids = tolist()
         if self._ids is None:
             return env_ids
-        local = parse_env_ids(env_ids, self.num_envs)
-        return [self._ids[i] for i in (local if env_ids is None else env_ids)]
+        parse_env_ids(env_ids, self.num_envs)
+        return [self._ids[i] for i in env_ids]
 
     def _begin_ask(
         self,

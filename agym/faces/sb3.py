@@ -164,7 +164,7 @@ class AgymVecEnv(VecEnv):
     def step(self, actions: Any) -> VecEnvStepReturn:
         """Step every environment: :meth:`step_async` and :meth:`step_wait` in one go."""
         self._check_idle()
-        return self._results(self.runner._do(self.runner._engine.step, self._whole(actions)))
+        return self._results(self.runner._step(self._whole(actions)))
 
     def _check_idle(self) -> None:
         if self._pending is not None:

@@ -64,6 +64,19 @@ class Envs(Face[Observations, Actions]):
             self._warn()
         return ticket.result()
 
+    def _step(self, actions: Any, env_ids: Sequence[int] | None = None, out: Any = None) -> Any:
+        """Step, and give arrays."""
+        ticket = None
+        if env_ids is None and out is None:
+            ticket = self._engine.step_at_once(actions)
+        if ticket is None:
+            with Uninterrupted():
+                self._last = ticket = self._engine.step(actions, env_ids, out)
+                self._waiter.wait(ticket)
+        if self._notices:
+            self._warn()
+        return ticket.result()
+
     def _begin(self, begin: Callable[..., Ticket], *arguments: Any) -> Ticket:
         """Begin an operation for :meth:`_wait`."""
         with Uninterrupted():
@@ -133,7 +146,7 @@ class Envs(Face[Observations, Actions]):
             WorkerDied: A worker ended.
         """
         ids, out = self._global(env_ids), self._form.check_out(out)
-        return self._form.step(self._do(self._engine.step, actions, ids, out))
+        return self._form.step(self._step(actions, ids, out))
 
     def send(self, actions: Actions, env_ids: Sequence[int] | None = None) -> None:
         """Begin a step of every environment, or some of them; :meth:`recv` gives the results.

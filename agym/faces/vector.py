@@ -225,7 +225,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
         """
         self._be_idle("step_async")
         try:
-            result = self.runner._do(self._engine.step, actions)
+            result = self.runner._step(actions)
         except (EnvError, ExceptionGroup) as error:
             _raise_own(error)
         return (*result[:4], self._batch_infos(result.infos))

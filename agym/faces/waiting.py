@@ -41,10 +41,11 @@ class SyncWaiter:
 
     def wait(self, ticket: Ticket, seconds: float | None = None) -> None:
         """Wait until a ticket is done, or for so many seconds."""
-        if ticket.done or self._ready(ticket):
+        news = self._executor.news
+        if ticket.done or (news() and self._ready(ticket)):
             return
         begun = time.perf_counter()
-        slept = not self._patience.watch(lambda: self._ready(ticket))
+        slept = not self._patience.watch(lambda: news() and self._ready(ticket))
         if slept:
             self._sleep(ticket, None if seconds is None else time.monotonic() + seconds)
         self._patience.learn(time.perf_counter() - begun, slept=slept)
@@ -129,7 +130,8 @@ class AsyncWaiter:
         """Watch for a while, soon with a turn of the loop between two looks."""
         if not self._executor.watchable:
             return False
-        if self._patience.watch(lambda: self.ready(ticket), HOLD_SECONDS):
+        news = self._executor.news
+        if self._patience.watch(lambda: news() and self.ready(ticket), HOLD_SECONDS):
             return True
         while self._patience.worthwhile and time.perf_counter() < end:
             yield
