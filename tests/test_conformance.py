@@ -7,6 +7,7 @@ import inspect
 import os
 import queue
 import threading
+from functools import partial
 from selectors import EVENT_READ
 
 from agym.executors.base import (
@@ -19,6 +20,8 @@ from agym.executors.base import (
     close_host,
     open_host,
 )
+from agym.executors.migrating import MigratingExecutor
+from agym.executors.thread import ThreadExecutor
 from agym.testing import ExecutorConformance
 
 
@@ -113,6 +116,11 @@ class TestAsyncio(ExecutorConformance):
 class TestProcessWithCoroutines(ExecutorConformance):
     backend = "process"
     coroutines = True
+
+
+class TestMigrating(ExecutorConformance):
+    backend = partial(MigratingExecutor, place=(ThreadExecutor, 2))
+    examples = 25
 
 
 class TestStranger(ExecutorConformance):

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterable
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,26 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.utils import EzPickle
+from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers import TimeLimit
 
 import agym
 from agym.core import migration
+from agym.core.autoreset import parse_mode
+from agym.core.engine import Engine
+from agym.core.gauges import Gauges
 from agym.core.machine import available_cores
+from agym.core.migration import Watch
+from agym.executors.base import Placement
+from agym.executors.migrating import MigratingExecutor
+from agym.executors.process import ProcessExecutor
+from agym.executors.serial import SerialExecutor
+from agym.executors.thread import ThreadExecutor
+from agym.faces.sync import Envs
 from agym.planning import placing, replanning
 from agym.planning.transport import typical
 
-from ..envs import Result
+from ..envs import Nested, Result
 from ..faces import Blocking, opened
 from ..same import same
 from .envs import compute
@@ -288,3 +300,59 @@ def test_closes_in_the_midst_of_a_move(tmp_path: Path) -> None:
                 left -= len(envs.recv(min_envs=left, timeout=0.02).env_ids)
         assert left == 2  # they wait for the move
         assert backend(envs) == "serial"
+
+
+class Restless(Watch):
+    """Sees a drift whenever it looks."""
+
+    def look(self, gauges: Gauges) -> float | None:
+        return 10.0
+
+    def accept(self) -> tuple[float, float]:
+        return 10.0, 0.0
+
+
+@pytest.mark.parametrize("autoreset", ["next_step", "same_step", "disabled"])
+def test_on_the_move_all_the_time(autoreset: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(migration, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(migration, "Watch", Restless)
+    places = cycle([(ThreadExecutor, 2), (ProcessExecutor, 2), (SerialExecutor, None)])
+    moves = []
+
+    def choose(ratio: float, waiting: float) -> Any:
+        moves.append(next(places))
+        return moves[-1]
+
+    factories, mode = [Nested] * 3, parse_mode(autoreset)
+    placement = Placement(factories, mode, start_method="fork")
+    executor = MigratingExecutor(placement, (SerialExecutor, None))
+    engine = Engine(executor, 3, autoreset=mode, migrate=choose)
+    with (
+        Envs(engine, executor, "array") as envs,
+        agym.make(Nested, 3, backend="serial", autoreset=autoreset, output="array") as others,
+    ):
+        assert same(wander(envs), wander(others))
+    assert len(moves) > 5
+
+
+def wander(envs: Any) -> list[Any]:
+    """What all kinds of calls give, of all environments and of some."""
+    rng = np.random.default_rng(1)
+    envs.action_space.seed(4)
+    envs.single_action_space.seed(5)
+    told = [envs.reset(seed=[7, 8, 9])]
+    for t in range(250):
+        result = envs.step(envs.action_space.sample())
+        told.append(result)
+        over = np.flatnonzero(result.terminated | result.truncated).tolist()
+        kind = rng.integers(0, 8)
+        if envs.metadata["autoreset_mode"] is AutoresetMode.DISABLED and over:
+            told.append(envs.reset(env_ids=over))
+        elif kind == 0:
+            told.append(envs.reset(env_ids=[int(rng.integers(0, 3))], seed=t))
+        elif kind == 1:
+            envs.set_attr("mark", [t, t + 1, t + 2])
+            told.append(envs.get_attr("mark"))
+        elif kind == 2:
+            told.append(envs.step([envs.single_action_space.sample()] * 2, env_ids=[0, 2]))
+    return told
