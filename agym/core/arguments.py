@@ -163,3 +163,17 @@ def check_count(name: str, value: Any, least: int = 1) -> int:
         what = "a positive integer" if least else "an integer that is not negative"
         raise UsageError(f"{name}={value!r} must be {what}")
     return int(value)
+
+
+def refuse_windows(render_mode: Any, num_envs: int) -> None:
+    """Refuse to open a window for each of several environments.
+
+    Raises:
+        UsageError: The mode is ``"human"``, and there are several.
+    """
+    if num_envs > 1 and render_mode == "human":
+        raise UsageError(
+            f"render_mode='human' would open a window for each of {num_envs} environments: take"
+            " render_mode='rgb_array' and look at all of them in one page, by envs.watch() or"
+            " `agym watch`; or make a single environment"
+        )

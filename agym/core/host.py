@@ -390,7 +390,7 @@ class EnvHost(Host):
             self._reset(operation, slot, argument)
             return
         if kind == "render":
-            value = env.render()
+            value = self.frames.keep(env.render())
         elif kind == "retire":
             self._retired.add(slot)
             value = env.close()

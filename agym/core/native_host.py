@@ -38,6 +38,7 @@ from agym.core.operations import (
     Outcome,
     Revival,
 )
+from agym.core.owning import own
 from agym.core.rows import Rows
 from agym.core.slots import Array, Plane, SlotTable
 from agym.core.vector_batch import RESET, STEP, Columns, check_column, check_result, split_info
@@ -188,7 +189,8 @@ class NativeHost(Host):
         else:
             self._remake(each)
         for slot in range(operation.start, operation.stop):
-            self._extras.values[slot] = values[slot - self.first]
+            value = values[slot - self.first]
+            self._extras.values[slot] = own(value) if kind == "render" else value
 
     # ---------------------------------------------------------------- step
 

@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium import Space
 from gymnasium.envs.registration import EnvSpec
 
-from agym.core.arguments import check_count, parse_env_ids, take_mask
+from agym.core.arguments import check_count, parse_env_ids, refuse_windows, take_mask
 from agym.core.attributes import Marker
 from agym.core.engine import Engine
 from agym.core.out import RolloutBuffer
@@ -66,6 +66,7 @@ class Face(Generic[Observations, Actions]):
     def _describe(self) -> None:
         """Tell what the environments are like, once they are made."""
         description = self._engine.description
+        refuse_windows(description.render_mode, self.num_envs)
         self._form.attach(self._engine.table)
         self.single_observation_space = description.observation_space
         self.single_action_space = description.action_space
@@ -108,6 +109,8 @@ class Face(Generic[Observations, Actions]):
         env_ids: Sequence[int] | None = None,
     ) -> Ticket:
         """Begin to render, call, or look up."""
+        if kind == "call" and shared == ("render", (), {}):
+            kind, shared = "render", None  # frames have a quicker way
         return self._engine.ask(kind, shared, each, self._global(env_ids))
 
     def _begin_reset(

@@ -150,10 +150,10 @@ class Shown(Counted):
     render_mode = "human"
 
 
-def test_what_shows_a_window_is_not_stepped(log: Path) -> None:
-    with agym.make(partial(Shown, str(log)), 2) as envs:
+async def test_what_shows_a_window_is_not_stepped(log: Path) -> None:
+    async with agym.make_async(partial(Shown, str(log)), 1) as envs:
         assert backend(envs) == "serial"
-    with agym.make(partial(Shown, str(log)), 2, workers=2) as envs:
+    async with agym.make_async(partial(Shown, str(log)), 1, workers=1) as envs:
         assert backend(envs) == "process"
 
 
