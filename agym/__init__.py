@@ -1,5 +1,6 @@
 """agym: many Gymnasium environments concurrently, behind an asyncio face."""
 
+from agym import render as render
 from agym import sb3 as sb3
 from agym.chaos import Chaos, chaos
 from agym.core.async_env import AsyncEnv
@@ -28,6 +29,7 @@ from agym.faces.vector import AgymVectorEnv
 from agym.make import make, make_async, make_vec, register
 from agym.plan import plan
 from agym.planning.plans import Plan
+from agym.render.recording import Recording, record
 from agym.rollout import Rollout, rollout
 from agym.run import run
 
@@ -53,6 +55,7 @@ __all__ = [
     "NothingSentError",
     "Pending",
     "Plan",
+    "Recording",
     "ResetNeededError",
     "ResetResult",
     "Rollout",
@@ -71,6 +74,7 @@ __all__ = [
     "make_async",
     "make_vec",
     "plan",
+    "record",
     "register",
     "rollout",
     "run",

@@ -109,8 +109,6 @@ class Face(Generic[Observations, Actions]):
         env_ids: Sequence[int] | None = None,
     ) -> Ticket:
         """Begin to render, call, or look up."""
-        if kind == "call" and shared == ("render", (), {}):
-            kind, shared = "render", None  # frames have a quicker way
         return self._engine.ask(kind, shared, each, self._global(env_ids))
 
     def _begin_reset(

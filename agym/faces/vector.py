@@ -254,8 +254,6 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Call a method of every environment, or read an attribute; an answer each."""
-        if name == "render" and not args and not kwargs:
-            return self.render()  # frames have a quicker way
         self.call_async(name, *args, **kwargs)
         return self._in_one_go(self.call_wait)
 
