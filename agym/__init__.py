@@ -32,6 +32,8 @@ from agym.planning.plans import Plan
 from agym.render.recording import Recording, record
 from agym.rollout import Rollout, rollout
 from agym.run import run
+from agym.timeline import mark, trace
+from agym.timeline_report import Overlap, overlap
 
 __version__ = "0.1.0"
 
@@ -53,6 +55,7 @@ __all__ = [
     "Fault",
     "MissingExtraError",
     "NothingSentError",
+    "Overlap",
     "Pending",
     "Plan",
     "Recording",
@@ -73,9 +76,12 @@ __all__ = [
     "make",
     "make_async",
     "make_vec",
+    "mark",
+    "overlap",
     "plan",
     "record",
     "register",
     "rollout",
     "run",
+    "trace",
 ]

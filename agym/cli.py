@@ -29,6 +29,8 @@ from agym.record_command import EXAMPLES as RECORD_EXAMPLES
 from agym.record_command import record_command
 from agym.replay import EXAMPLES as REPLAY_EXAMPLES
 from agym.replay import replay
+from agym.trace_command import EXAMPLES as TRACE_EXAMPLES
+from agym.trace_command import trace_command
 
 EXAMPLES = """Examples:
 
@@ -80,6 +82,7 @@ app.command(epilog=DEMO_EXAMPLES)(demo)
 app.command("plan", epilog=PLAN_EXAMPLES)(plan_command)
 app.command("record", epilog=RECORD_EXAMPLES)(record_command)
 app.command(epilog=REPLAY_EXAMPLES)(replay)
+app.command("trace", epilog=TRACE_EXAMPLES)(trace_command)
 app.add_typer(bench, name="bench")
 
 

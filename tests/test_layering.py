@@ -13,7 +13,7 @@ PACKAGE = Path(agym.__file__).parent
 
 # Bottom to top. A module may import from its own layer's earlier lines and from layers above it.
 LAYERS = [
-    ["core.forks", "core.type_variables"],
+    ["core.forks", "core.recorders", "core.type_variables"],
     ["core.results"],
     ["errors"],
     ["core.attributes", "core.autoreset", "core.once", "extras"],
@@ -30,6 +30,7 @@ LAYERS = [
         "core.info_schema",
     ],
     ["core.layout", "core.arguments", "core.arena", "core.frames", "core.operations"],
+    ["core.spans"],
     ["core.gauges", "core.info_table"],
     ["core.ready"],
     ["core.actions", "core.capsule", "core.slots"],
@@ -76,9 +77,10 @@ LAYERS = [
     ["faces.vector_arguments"],
     ["faces.sb3_light"],
     ["faces.sb3", "faces.vector"],
-    ["chaos", "make", "plan", "rollout", "run", "sb3"],
+    ["timeline_report"],
+    ["chaos", "make", "plan", "rollout", "run", "sb3", "timeline"],
     ["envs", "rerun"],
-    ["bench", "demo", "plan_command", "record_command", "replay"],
+    ["bench", "demo", "plan_command", "record_command", "replay", "trace_command"],
     ["cli", "testing"],
     [""],
 ]

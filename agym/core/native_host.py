@@ -149,7 +149,7 @@ class NativeHost(Host):
                 self._step(operation)
             else:
                 self._do(operation)
-                self._meter.add_busy(clock() - begun)
+                self._meter.did(kind, stop - start, begun)
         except self._catch as error:
             action = self._batch(operation.each) if kind == "step" else None
             name = "reset" if self._resetting else NAMES.get(kind, kind)

@@ -17,6 +17,7 @@ from agym.core.attributes import Marker
 from agym.core.engine import Engine
 from agym.core.out import RolloutBuffer
 from agym.core.ready import Ready
+from agym.core.recorders import announce
 from agym.core.results import Batch
 from agym.core.stats import Stats
 from agym.core.ticket import Ticket
@@ -77,6 +78,7 @@ class Face(Generic[Observations, Actions]):
         }
         self.spec = description.spec
         self.render_mode = description.render_mode
+        announce("environments" if self.spec is None else self.spec.id, self._engine.table.gauges)
 
     def _describe_batch(self) -> None:
         self.observation_space = self._form.space(self.single_observation_space, self.num_envs)
