@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import signal
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -138,6 +139,20 @@ def test_memory_is_used_again() -> None:
             frames = envs.render()
             seen.update(frame.ctypes.data for frame in frames)
         assert len(seen) <= 2 * 3
+
+
+def test_frames_of_a_worker_that_died_stay_and_another_paints_on() -> None:
+    with agym.make([partial(Painter, i) for i in range(4)], **FORKED, workers=2) as envs:
+        envs.reset()
+        frames = envs.render()
+        os.kill(envs._executor.pids[1], signal.SIGKILL)
+        with pytest.raises(agym.WorkerDied):
+            envs.step([0] * 4)
+        envs.restart()
+        envs.reset()
+        for i, (frame, again) in enumerate(zip(frames, envs.render(), strict=True)):
+            np.testing.assert_array_equal(frame, Painter(i).picture())
+            np.testing.assert_array_equal(again, Painter(i).picture())
 
 
 def test_a_forked_child_keeps_its_frames() -> None:

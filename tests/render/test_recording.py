@@ -331,6 +331,22 @@ def test_environments_that_fail_are_left_out(tmp_path: Path) -> None:
     assert not (tmp_path / "none.gif").exists()
 
 
+def test_what_is_replaced_meanwhile_is_recorded_on(tmp_path: Path) -> None:
+    path = tmp_path / "run.gif"
+    options: dict[str, Any] = {"on_fault": "restart", "max_restarts": 100, "autoreset": "next_step"}
+    with agym.make(counters(), **FORKED, workers=2, **options) as envs:
+        envs.reset()
+        with agym.chaos(envs, error=0.3, seed=1) as chaos, agym.record(envs, path) as recording:
+            for _ in range(20):
+                envs.step([0, 0])
+            with pytest.raises(agym.UsageError, match="recorded"):
+                agym.chaos(envs, error=0.3)
+        assert envs._engine.before_step is None
+    assert chaos.injected["error"] > 0
+    assert recording.frames + recording.dropped == 21
+    assert len(decoded(path)) == recording.frames > 5
+
+
 def test_what_encoding_raises_is_told_at_the_end(tmp_path: Path) -> None:
     class Strange(Painter):
         def render(self) -> Any:
