@@ -9,7 +9,6 @@ Three kinds of lanes, all on one clock::
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import threading
@@ -86,11 +85,11 @@ class trace:  # noqa: N801 (it is called, and is a context manager)
         with self._lock:
             self._tables.append((name, SpanReader(recorded.arrays)))
 
-    def add_block(self, kind: str, name: str, begun: int, ended: int) -> None:
+    def add_block(self, kind: str, lane: str, name: str, begun: int, ended: int) -> None:
         """The caller did something."""
         with self._lock:
             if self._has_room(1):
-                self._blocks.append((kind, _lane(), name, begun, ended))
+                self._blocks.append((kind, lane, name, begun, ended))
 
     def _has_room(self, count: int) -> bool:
         room = self._kept + count <= MOST_SPANS
@@ -170,15 +169,6 @@ class trace:  # noqa: N801 (it is called, and is a context manager)
 
 def _meta(kind: str, name: str, process: int, thread: int) -> dict[str, Any]:
     return {"name": kind, "ph": "M", "pid": process, "tid": thread, "args": {"name": name}}
-
-
-def _lane() -> str:
-    """Who runs at this moment: a task, or a thread."""
-    try:
-        task = asyncio.current_task()
-    except RuntimeError:
-        task = None
-    return threading.current_thread().name if task is None else task.get_name()
 
 
 @contextmanager

@@ -50,7 +50,7 @@ class SyncWaiter:
             self._sleep(ticket, None if seconds is None else time.monotonic() + seconds)
         now = time.perf_counter()
         self._patience.learn(now - begun, slept=slept)
-        note(WAITING, ticket.kind, begun, now)
+        note(WAITING, ticket.kind, begun, now, in_task=False)
 
     def _ready(self, ticket: Ticket) -> bool:
         self._engine.poll()
@@ -122,7 +122,7 @@ class AsyncWaiter:
                 yield from self._sleep(ticket)
             now = time.perf_counter()
             self._patience.learn(now - begun, slept=slept)
-            note(WAITING, ticket.kind, begun, now)
+            note(WAITING, ticket.kind, begun, now, in_task=True)
         if slept:
             self._last_turn = now
         elif now - self._last_turn > TURN_SECONDS:
