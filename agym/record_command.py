@@ -42,12 +42,14 @@ def record_command(
     labels: Annotated[bool, typer.Option("--labels", help="Number the environments.")] = False,
     single: Annotated[bool, typer.Option("--single", help="A file for each environment.")] = False,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Worker processes.", show_default="chosen")
+        int | None, typer.Option(min=1, help="Worker processes.", show_default="one per core")
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of environments and actions.")] = 0,
 ) -> None:
     """Step environments with random actions, and record all of them in one video."""
     find_spec(env)
+    # Drawing takes longer than most steps, and what draws with pygame is not safe in threads.
+    backend = "process" if workers or num_envs > 1 else "serial"
     with (
         Progress(
             TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
@@ -55,7 +57,7 @@ def record_command(
             console=Console(stderr=True), transient=True,
         ) as progress,
         make(
-            env, num_envs, workers=workers, backend="process" if workers else "auto",
+            env, num_envs, workers=workers, backend=backend,
             autoreset="next_step", render_mode="rgb_array",
         ) as envs,
     ):  # fmt: skip
