@@ -1,5 +1,6 @@
 """agym: many Gymnasium environments concurrently, behind an asyncio face."""
 
+from agym import render as render
 from agym import sb3 as sb3
 from agym.chaos import Chaos, chaos
 from agym.core.async_env import AsyncEnv
@@ -28,8 +29,11 @@ from agym.faces.vector import AgymVectorEnv
 from agym.make import make, make_async, make_vec, register
 from agym.plan import plan
 from agym.planning.plans import Plan
+from agym.render.recording import Recording, record
 from agym.rollout import Rollout, rollout
 from agym.run import run
+from agym.timeline import mark, trace
+from agym.timeline_report import Overlap, overlap
 
 __version__ = "0.1.0"
 
@@ -51,8 +55,10 @@ __all__ = [
     "Fault",
     "MissingExtraError",
     "NothingSentError",
+    "Overlap",
     "Pending",
     "Plan",
+    "Recording",
     "ResetNeededError",
     "ResetResult",
     "Rollout",
@@ -70,8 +76,12 @@ __all__ = [
     "make",
     "make_async",
     "make_vec",
+    "mark",
+    "overlap",
     "plan",
+    "record",
     "register",
     "rollout",
     "run",
+    "trace",
 ]

@@ -109,7 +109,10 @@ def chaos(
         raise ClosedError("the environments are not open yet: use `async with` or `await` first")
     _check_place(envs, rates)
     if engine.before_step is not None:
-        raise UsageError("there is chaos in these environments already: stop() it first")
+        raise UsageError(
+            "there is chaos in these environments already, or they are recorded: stop() it first,"
+            " and begin agym.record after agym.chaos"
+        )
     return Chaos(envs, rates, seconds, ways, seed)
 
 

@@ -25,8 +25,12 @@ from agym.demo import demo
 from agym.errors import AgymError, UsageError
 from agym.plan_command import EXAMPLES as PLAN_EXAMPLES
 from agym.plan_command import plan_command
+from agym.record_command import EXAMPLES as RECORD_EXAMPLES
+from agym.record_command import record_command
 from agym.replay import EXAMPLES as REPLAY_EXAMPLES
 from agym.replay import replay
+from agym.trace_command import EXAMPLES as TRACE_EXAMPLES
+from agym.trace_command import trace_command
 
 EXAMPLES = """Examples:
 
@@ -76,7 +80,9 @@ app = typer.Typer(
 )
 app.command(epilog=DEMO_EXAMPLES)(demo)
 app.command("plan", epilog=PLAN_EXAMPLES)(plan_command)
+app.command("record", epilog=RECORD_EXAMPLES)(record_command)
 app.command(epilog=REPLAY_EXAMPLES)(replay)
+app.command("trace", epilog=TRACE_EXAMPLES)(trace_command)
 app.add_typer(bench, name="bench")
 
 

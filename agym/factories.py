@@ -13,7 +13,7 @@ import gymnasium.error
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import VectorEnv
 
-from agym.core.arguments import check_count
+from agym.core.arguments import check_count, refuse_windows
 from agym.core.async_env import AsyncEnv
 from agym.core.making import Factory
 from agym.core.vector_making import Given, VectorFactory
@@ -48,6 +48,7 @@ def make_factories(env: EnvLike, num_envs: int | None, env_kwargs: dict[str, Any
             raise UsageError(f"num_envs={num_envs} contradicts the list of {len(env)} factories")
         return [partial(factory, **env_kwargs) if env_kwargs else factory for factory in env]
     n = num_envs or 1
+    refuse_windows(env_kwargs.get("render_mode"), n)
     if isinstance(env, str | EnvSpec):
         first = partial(gymnasium.make, find_spec(env), **env_kwargs)
         # Gymnasium's checker looks at the first steps of one; the others are built alike.

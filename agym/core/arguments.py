@@ -173,3 +173,17 @@ def check_flag(name: str, value: Any) -> None:
     """
     if not isinstance(value, bool | np.bool_):
         raise UsageError(f"{name}={value!r} must be True or False")
+
+
+def refuse_windows(render_mode: Any, num_envs: int) -> None:
+    """Refuse to open a window for each of several environments.
+
+    Raises:
+        UsageError: The mode is ``"human"``, and there are several.
+    """
+    if num_envs > 1 and render_mode == "human":
+        raise UsageError(
+            f"render_mode='human' would open a window for each of {num_envs} environments: take"
+            " render_mode='rgb_array' with agym.render.mosaic(envs.render()) or agym.record, or make a"
+            " single environment"
+        )

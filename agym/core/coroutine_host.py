@@ -315,7 +315,8 @@ class CoroutineHost(Host):
         value = look_up(env, name)
         if callable(value):
             value = value(*arguments, **keywords)
-        return await value if inspect.isawaitable(value) else value
+        value = await value if inspect.isawaitable(value) else value
+        return self.frames.keep(value) if kind == "render" else value
 
     # ---------------------------------------------------------------- after a fault
 

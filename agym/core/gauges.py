@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from agym.core.arena import Field
+from agym.core.spans import SpanLog, span_fields
 from agym.core.usage import thread_usage
 
 Array = np.ndarray[Any, Any]
@@ -39,6 +40,7 @@ def gauge_fields(num_envs: int) -> dict[str, Field]:
     kinds = ("steps", "episodes", "rounds", "busy", "began", "ended", "computed", "yields")
     fields: dict[str, Field] = {kind: (np.dtype(np.int64), (num_envs,)) for kind in kinds}
     fields["times"] = np.dtype(np.uint32), (num_envs, BUCKETS)
+    fields.update(span_fields(num_envs))
     return fields
 
 
@@ -90,6 +92,7 @@ class Meter:
         self._begun = 0
         self._running = 0
         self._usage = 0, 0
+        self._spans = SpanLog(gauges.arrays, first)
 
     def begin(self, start: int, stop: int, *, whole: bool) -> bool:
         """A step begins; tells whether each environment is to be timed."""
@@ -109,6 +112,8 @@ class Meter:
         now = gauges.ended[first] = clock()
         nanoseconds = now - self._begun
         self._busy = gauges.busy[first] = self._busy + nanoseconds
+        if self._spans.recording[0]:
+            self._spans.add("step", count, self._begun, now)
         if timed:
             self._schedule(nanoseconds, count)
 
@@ -142,15 +147,25 @@ class Meter:
         if not self._running:
             self._begun = gauges.began[first] = clock()
         self._running += 1
+        begun = clock() if self._spans.recording[0] else 0
         if kind == "step":
             gauges.steps[slot] += 1
         try:
             yield
         finally:
             self._running -= 1
+            if begun:
+                self._spans.add(kind, -1 - slot, begun, clock())
             if not self._running:
                 now = gauges.ended[first] = clock()
                 self.add_busy(now - self._begun)
+
+    def did(self, kind: str, count: int, begun: int) -> None:
+        """The host has done what is no step with so many environments."""
+        now = clock()
+        self.add_busy(now - begun)
+        if self._spans.recording[0]:
+            self._spans.add(kind, count, begun, now)
 
     def add_busy(self, nanoseconds: int) -> None:
         """The host ran something for so long."""

@@ -138,7 +138,7 @@ class EnvHost(Host):
             except self._catch as error:
                 self._fail(error, slot, NAMES.get(kind, kind))
         self._mark(None)
-        self._meter.add_busy(clock() - begun)
+        self._meter.did(kind, stop - start, begun)
         return Outcome(number, start, stop, self._take_extras())
 
     def _mark(self, slot: int | None) -> None:
@@ -399,7 +399,7 @@ class EnvHost(Host):
             self._reset(operation, slot, argument)
             return
         if kind == "render":
-            value = env.render()
+            value = self.frames.keep(env.render())
         elif kind == "retire":
             self._retired.add(slot)
             value = env.close()

@@ -12,6 +12,7 @@ from gymnasium.vector import AutoresetMode
 
 from agym.core.async_env import AnySpace
 from agym.core.autoreset import at_end
+from agym.core.frames import Frames, OwnFrames
 from agym.core.gauges import Meter
 from agym.core.info_policy import InfoFilter, InfoPolicy
 from agym.core.info_table import InfoWriter
@@ -28,7 +29,13 @@ TELL_ALL = InfoPolicy()
 
 
 class Host:
-    """The environments ``first:stop``, made and described; subclasses run them."""
+    """The environments ``first:stop``, made and described; subclasses run them.
+
+    Attributes:
+        frames: Who takes what environments render.
+    """
+
+    frames: Frames = OwnFrames()
 
     # Whether the environments are to be coroutine environments; else they must not be.
     coroutines: ClassVar[bool] = False

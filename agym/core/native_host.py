@@ -38,6 +38,7 @@ from agym.core.operations import (
     Outcome,
     Revival,
 )
+from agym.core.owning import own
 from agym.core.rows import Rows
 from agym.core.slots import Array, Plane, SlotTable
 from agym.core.vector_batch import RESET, STEP, Columns, check_column, check_result, split_info
@@ -148,7 +149,7 @@ class NativeHost(Host):
                 self._step(operation)
             else:
                 self._do(operation)
-                self._meter.add_busy(clock() - begun)
+                self._meter.did(kind, stop - start, begun)
         except self._catch as error:
             action = self._batch(operation.each) if kind == "step" else None
             name = "reset" if self._resetting else NAMES.get(kind, kind)
@@ -188,7 +189,8 @@ class NativeHost(Host):
         else:
             self._remake(each)
         for slot in range(operation.start, operation.stop):
-            self._extras.values[slot] = values[slot - self.first]
+            value = values[slot - self.first]
+            self._extras.values[slot] = own(value) if kind == "render" else value
 
     # ---------------------------------------------------------------- step
 

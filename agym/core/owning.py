@@ -1,4 +1,4 @@
-"""Copies of what an environment returns, which it may go on to change."""
+"""What an environment returns, which it may go on to change: copies, and what can be sent."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from typing import Any
 import numpy as np
 
 _FIXED = frozenset({bool, int, float, complex, str, bytes, type(None)})
+
+# What is nested deeper than this may contain itself.
+_DEPTH = 16
 
 
 def own_info(info: dict[str, Any]) -> dict[str, Any]:
@@ -21,6 +24,19 @@ def own(value: Any) -> Any:
         return copy.deepcopy(value)
     except Exception:
         return value
+
+
+def is_plain(value: Any, depth: int = _DEPTH) -> bool:
+    """Whether a value is sure to survive the way: data of Python's and NumPy's own types."""
+    kind = type(value)
+    if kind in _FIXED or isinstance(value, np.generic):
+        return True
+    if kind is np.ndarray:
+        return not value.dtype.hasobject
+    if kind not in (dict, list, tuple, set) or depth == 0:
+        return False
+    parts = [*value, *value.values()] if kind is dict else value
+    return all(is_plain(part, depth - 1) for part in parts)
 
 
 def _own(value: Any, memo: dict[int, Any]) -> Any:

@@ -62,7 +62,7 @@ class Planes:
         lease = Lease(self._states, plane)
         self._states[plane] = LEASED
         return [
-            np.asarray(Leased(lease, block)) if large else block.copy()
+            Leased.array(lease, block) if large else block.copy()
             for large, block in zip(
                 self._large, self._table.planes[plane].observations, strict=True
             )
@@ -94,7 +94,12 @@ class Leased:
 
     __slots__ = ("__array_interface__", "_block", "_lease")
 
-    def __init__(self, lease: Lease, block: Array) -> None:
+    def __init__(self, lease: object, block: Array) -> None:
         self.__array_interface__: dict[str, Any] = block.__array_interface__
         self._block = block  # the memory lives as long
         self._lease = lease
+
+    @classmethod
+    def array(cls, lease: object, block: Array) -> Array:
+        """An array over the same memory; the lease ends with the last one over it."""
+        return np.asarray(cls(lease, block))

@@ -37,6 +37,7 @@ class Link:
         form = table.final, bool(table.leasable)
         attach = Operation(OPEN, "attach", 0, table.num_envs, shared=form)
         self.mailbox.send(attach, pack_by_value(attach), table.arena.descriptor)
+        self.mailbox.channel.send((), self.mailbox.frames.descriptor)
         for extension in table.extensions.values():
             self.extend(extension)
 
@@ -57,7 +58,7 @@ class Link:
         Returns:
             Whether it has ended, so that nothing is left of it.
         """
-        self.mailbox.channel.close()
+        self.mailbox.close()
         ended = self.process.reap(timeout=0.0) is not None
         if ended:
             self.process.close()

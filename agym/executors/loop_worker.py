@@ -69,7 +69,7 @@ class LoopWorker(MailboxWorker):
                     continue
                 if operation.kind == "close":
                     self._end()
-                elif not self.reshape(operation, host):
+                elif not self.prepare(operation, host):
                     host.begin(operation)
             elif self._head < tail:
                 number, start, stop, plane = self.next_entry(host.stop - host.first)

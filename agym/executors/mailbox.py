@@ -22,6 +22,8 @@ import numpy as np
 
 from agym.core.arena import Field
 from agym.core.arguments import runs
+from agym.core.frame_leases import FrameLeases
+from agym.core.frames import Shelved
 from agym.core.operations import Death, Extras, Failure, Operation, Outcome
 from agym.executors.channel import Channel
 from agym.executors.doorbell import Doorbell
@@ -57,6 +59,7 @@ class Mailbox:
         self.ids = ids
         self.start, self.stop = ids.start, ids.stop
         self.channel = channel
+        self.frames = FrameLeases(len(ids))
         self.bell = Doorbell(words, CALLER_ASLEEP, WORKER_ASLEEP, channel)
         self._words = words
         self._tail = 0
@@ -98,6 +101,12 @@ class Mailbox:
             tail += 1
         self._tail = tail
         self.bell.publish(TAIL, tail)
+
+    def complete(self, operation: Operation) -> Operation:
+        """Add what the worker is to know; who completes an operation posts it."""
+        if operation.kind == "render":
+            return operation._replace(shared=self.frames.give_back())
+        return operation
 
     def post(
         self, operation: Operation, message: Sequence[Buffer], descriptor: int | None = None
@@ -193,6 +202,10 @@ class Mailbox:
             extras = Extras(problems=[Failure.of(error, low, kind)])
         if extras is not None and not isinstance(extras, Extras):
             raise ValueError(f"an answer of type {type(extras).__name__}")
+        if extras is not None:
+            for slot, value in extras.values.items():
+                if isinstance(value, Shelved):
+                    extras.values[slot] = self.frames.open(value)
         for k, (start, low, high) in enumerate(spans, 1):
             self._settle((number, start), low, high)
             last = k == len(spans)  # it has the rest, and the problems
@@ -231,6 +244,11 @@ class Mailbox:
                 self._take_completed()
             self._steps.remove(key)
         del self._owed[key]
+
+    def close(self) -> None:
+        """Close this end; what was received stays."""
+        self.channel.close()
+        self.frames.close()
 
     @property
     def running(self) -> int | None:

@@ -10,9 +10,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from agym.core.frames import Shelved
 from agym.core.host import EnvHost
 from agym.core.making import Host
 from agym.core.operations import Description, Extras, Failure, Operation, Outcome
+from agym.core.owning import is_plain
 from agym.executors.channel import Channel
 from agym.executors.doorbell import RECHECK_SECONDS, Doorbell, Patience
 from agym.executors.mailbox import (
@@ -28,7 +30,7 @@ from agym.executors.mailbox import (
     WORKER_ASLEEP,
     Span,
 )
-from agym.executors.wire import Buffer, is_plain, pack, unpack
+from agym.executors.wire import Buffer, pack, unpack
 
 # After this long the scheduler may have moved a worker onto another one's core.
 SETTLE_SECONDS = 10e-3
@@ -72,7 +74,7 @@ class MailboxWorker:
                     continue
                 if operation.kind == "close":
                     break
-                if not self.reshape(operation, host):
+                if not self.prepare(operation, host):
                     self.answer(host.run(operation))
             elif self._head < tail:
                 self._run_entry(host)
@@ -133,14 +135,20 @@ class MailboxWorker:
             return None
         return operation
 
-    def reshape(self, operation: Operation, host: Host) -> bool:
-        """Add planes to the host's table, or take some off, if it is that; nobody is told."""
+    def prepare(self, operation: Operation, host: Host) -> bool:
+        """Do what an operation says of the host's memory.
+
+        Returns:
+            Whether that is all: planes were added to its table or taken off. Nobody is told.
+        """
         if operation.kind == "extend":
             planes = range(operation.start, operation.stop)
             host.table.extend(planes, self._channel.next_descriptor()).arena.close()
         elif operation.kind == "shrink":
             host.table.shrink(operation.start)
         else:
+            if operation.kind == "render":
+                host.frames.take_back(operation.shared)
             return False
         return True
 
@@ -189,7 +197,7 @@ def _pack_extras(extras: Extras) -> list[Buffer]:
         extras.values,
     ):
         for env_id, answer in [*answers.items()]:
-            if not is_plain(answer) and not isinstance(answer, Description):
+            if not is_plain(answer) and not isinstance(answer, Description | Shelved):
                 try:
                     unpack(b"".join(pack(answer)))
                 except Exception as error:

@@ -222,7 +222,7 @@ class ProcessExecutor(Executor):
     def _submit_messages(self, operation: Operation) -> None:
         """Pack all parts before one is sent: what cannot be packed leaves nothing half done."""
         messages = [
-            (worker, mailbox, part, pack_by_value(part))
+            (worker, mailbox, part, pack_by_value(mailbox.complete(part)))
             for worker, mailbox, ids in self._routes()
             for part in operation.pieces(ids)
         ]
@@ -406,7 +406,7 @@ def _end(links: list[Link], spares: dict[int, Link], old: list[Link], arenas: li
         arena.close()
     every = [*links, *spares.values(), *old]
     for link in every:
-        link.mailbox.channel.close()
+        link.mailbox.close()
     left = [link.process for link in every]
     for force in (None, WorkerProcess.terminate, WorkerProcess.kill):
         if force is not None:

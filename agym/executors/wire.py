@@ -11,17 +11,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import cloudpickle
-import numpy as np
 
 from agym.errors import UsageError
 
 Buffer = bytes | bytearray | memoryview
 
 _COUNT = struct.Struct("<q")
-_PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None)})
-
-# What is nested deeper than this may contain itself.
-_DEPTH = 16
 
 
 def pack_by_value(value: Any) -> list[Buffer]:
@@ -46,19 +41,6 @@ def pack(value: Any) -> list[Buffer]:
     except Exception:
         return pack_by_value(value)
     return _join(pickled, buffers)
-
-
-def is_plain(value: Any, depth: int = _DEPTH) -> bool:
-    """Whether a value is sure to survive the way: data of Python's and NumPy's own types."""
-    kind = type(value)
-    if kind in _PLAIN or isinstance(value, np.generic):
-        return True
-    if kind is np.ndarray:
-        return not value.dtype.hasobject
-    if kind not in (dict, list, tuple, set) or depth == 0:
-        return False
-    parts = [*value, *value.values()] if kind is dict else value
-    return all(is_plain(part, depth - 1) for part in parts)
 
 
 def _join(pickled: bytes, buffers: Sequence[pickle.PickleBuffer]) -> list[Buffer]:

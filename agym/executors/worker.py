@@ -14,6 +14,7 @@ from functools import partial
 
 from agym.core.arena import Arena
 from agym.core.coroutine_host import CoroutineHost
+from agym.core.frames import FrameShelf
 from agym.core.host import EnvHost
 from agym.core.machine import spread
 from agym.core.making import Host, look_at_first
@@ -76,6 +77,7 @@ async def work(end: socket.socket, count: int, position: int, core: int | None) 
                     attach = worker.next_message()
             elif attach is not None and attach.kind == "attach":
                 host.attach(_map_table(host, attach, channel.next_descriptor()))
+                host.frames = FrameShelf(channel.next_descriptor())
                 # What exists now stays: the collector need not look through it ever again.
                 gc.collect()
                 gc.freeze()

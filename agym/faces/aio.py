@@ -212,7 +212,10 @@ class AsyncEnvs(Face[Observations, Actions]):
         return (AsyncEnvHandle(self, i) for i in range(self.num_envs))
 
     def render(self, env_ids: Sequence[int] | None = None) -> Pending[list[Any]]:
-        """Render every environment, or some of them; a frame each, in the order of their ids."""
+        """Render every environment, or some of them; see :meth:`agym.Envs.render`.
+
+        Others can step meanwhile, as far as they do not share a worker with one that is slow.
+        """
         ticket = self._begin_ask("render", env_ids=env_ids)
         return self._pending(ticket, list)
 

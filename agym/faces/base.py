@@ -12,11 +12,12 @@ import numpy as np
 from gymnasium import Space
 from gymnasium.envs.registration import EnvSpec
 
-from agym.core.arguments import check_count, parse_env_ids, take_mask
+from agym.core.arguments import check_count, parse_env_ids, refuse_windows, take_mask
 from agym.core.attributes import Marker
 from agym.core.engine import Engine
 from agym.core.out import RolloutBuffer
 from agym.core.ready import Ready
+from agym.core.recorders import announce
 from agym.core.results import Batch
 from agym.core.stats import Stats
 from agym.core.ticket import Ticket
@@ -66,6 +67,7 @@ class Face(Generic[Observations, Actions]):
     def _describe(self) -> None:
         """Tell what the environments are like, once they are made."""
         description = self._engine.description
+        refuse_windows(description.render_mode, self.num_envs)
         self._form.attach(self._engine.table)
         self.single_observation_space = description.observation_space
         self.single_action_space = description.action_space
@@ -76,6 +78,7 @@ class Face(Generic[Observations, Actions]):
         }
         self.spec = description.spec
         self.render_mode = description.render_mode
+        announce("environments" if self.spec is None else self.spec.id, self._engine.table.gauges)
 
     def _describe_batch(self) -> None:
         self.observation_space = self._form.space(self.single_observation_space, self.num_envs)

@@ -210,7 +210,19 @@ class Envs(Face[Observations, Actions]):
         return self._groups(groups)
 
     def render(self, env_ids: Sequence[int] | None = None) -> list[Any]:
-        """Render every environment, or some of them; a frame each, in the order of their ids."""
+        """Render every environment, or some of them; a frame each, in the order of their ids.
+
+        A frame is what the environment's own ``render`` returns: an array for ``rgb_array`` and
+        ``depth_array``, a list of them for ``rgb_array_list``, a text for ``ansi``. It is yours for
+        ever. From a worker process arrays are no copies: they are the memory that the worker wrote
+        into, in the order of the environment's own, and it gets that back when the last of them is
+        gone. What draws with pygame is not safe in several threads of one process (frames of
+        classic control come out wrong now and then): take ``backend="process"`` for that.
+
+        Raises:
+            EnvError: An environment raised.
+            WorkerDied: A worker ended.
+        """
         return list(self._do(self._begin_ask, "render", None, None, env_ids))
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:

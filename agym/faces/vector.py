@@ -11,6 +11,7 @@ from __future__ import annotations
 import multiprocessing
 import traceback
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NoReturn, Self, TypeVar
 
 import numpy as np
@@ -269,7 +270,9 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
 
     def render(self) -> tuple[Any, ...]:
         """Render every environment: a frame each."""
-        return self.call("render")
+        self._be_idle("call_async")
+        self._pending = self.runner._begin(self._engine.ask, "render")
+        return tuple(self._in_one_go(partial(self._wait, "render", None)))
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
         """Read an attribute of every environment; a method is called, as in Gymnasium."""

@@ -16,6 +16,7 @@ from typing import Any
 
 from agym.core.engine import Engine
 from agym.core.interrupts import Interruptible
+from agym.core.recorders import WAITING, note
 from agym.core.ticket import Ticket
 from agym.executors.base import Executor
 from agym.executors.doorbell import (
@@ -48,7 +49,9 @@ class SyncWaiter:
         slept = not self._patience.watch(lambda: news() and self._ready(ticket))
         if slept:
             self._sleep(ticket, None if seconds is None else time.monotonic() + seconds)
-        self._patience.learn(time.perf_counter() - begun, slept=slept)
+        now = time.perf_counter()
+        self._patience.learn(now - begun, slept=slept)
+        note(WAITING, ticket.kind, begun, now, in_task=False)
 
     def _ready(self, ticket: Ticket) -> bool:
         self._engine.poll()
@@ -120,6 +123,7 @@ class AsyncWaiter:
                 yield from self._sleep(ticket)
             now = time.perf_counter()
             self._patience.learn(now - begun, slept=slept)
+            note(WAITING, ticket.kind, begun, now, in_task=True)
         if slept:
             self._last_turn = now
         elif now - self._last_turn > TURN_SECONDS:

@@ -57,7 +57,7 @@ def caller() -> Iterator[tuple[Mailbox, socket.socket]]:
     try:
         yield mailbox, theirs
     finally:
-        mailbox.channel.close()
+        mailbox.close()
         theirs.close()
 
 

@@ -1,0 +1,221 @@
+"""Frames: what ``render`` returns, handed over so that the environment may reuse its arrays.
+
+Within one process that is a copy. From a worker process, arrays go through a *shelf*: a file in
+shared memory, cut into regions. A region takes what one ``render`` of one environment returned, one
+picture or a list of many, each in the order in which it lies in memory: a picture of pygame's is
+often a transposed view, whose copy to C order takes longer than the drawing. The caller has a
+*lease* of the region (``core/frame_leases.py``), no copy::
+
+    worker                                shared memory                        caller
+    keep(frame) --- copy -------------->  [region] [region]  ----- lease ----> array
+    take_back(regions) <--- with the next render --- its last array, slice or tensor is gone
+
+Regions have sizes of powers of two and are reused, the latest first, so that frames whose size
+changes, and environments with different ones, need nothing more. What a region does not use of its
+size has an address but takes no memory.
+"""
+
+from __future__ import annotations
+
+import io
+import mmap
+import os
+import pickle
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from agym.core.owning import is_plain, own
+
+Array = np.ndarray[Any, Any]
+
+# Arrays of fewer bytes in all travel quicker in the message.
+LEAST_BYTES = 4096
+
+# Addresses that are mapped at first; each further mapping, which takes a descriptor, doubles them.
+CHUNK_BYTES = 64 * 1024 * 1024
+
+ALIGNMENT = 64
+
+
+class Region(NamedTuple):
+    """A part of a shelf.
+
+    Attributes:
+        start: Where it begins in the file, by which it is known.
+        size: Its size, a power of two.
+        chunk: Where the mapping begins that it is in.
+        chunk_size: Size of that.
+    """
+
+    start: int
+    size: int
+    chunk: int
+    chunk_size: int
+
+
+class Placed(NamedTuple):
+    """An array in a region: its dtype, shape and strides, and where it begins."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+
+
+class Shelved(NamedTuple):
+    """A value whose arrays lie in a region.
+
+    Attributes:
+        region: Which.
+        arrays: The arrays.
+        rest: The value without them, pickled; persistent ids are their positions. ``None`` if the
+            value is the one array.
+    """
+
+    region: Region
+    arrays: Sequence[Placed]
+    rest: bytes | None
+
+
+class Frames(Protocol):
+    """Who takes frames from a host."""
+
+    def keep(self, frame: Any) -> Any:
+        """Make a value that no environment changes any more."""
+
+    def take_back(self, regions: Iterable[int]) -> None:
+        """The caller needs these no more, which are known by their starts."""
+
+
+class OwnFrames:
+    """Copies, for a caller in this process."""
+
+    def keep(self, frame: Any) -> Any:
+        """Copy it, in the order in which it lies in memory."""
+        return own(frame)
+
+    def take_back(self, regions: Iterable[int]) -> None:
+        """Nothing was lent."""
+
+
+class FrameShelf:
+    """A worker's end of a shelf, which cuts it into regions and fills these."""
+
+    def __init__(self, descriptor: int) -> None:
+        """Use an empty file that the caller made; its descriptor must stay open."""
+        self._descriptor = descriptor
+        # By start: each region with its memory; and the starts of those to be reused, by size.
+        self._regions: dict[int, tuple[Region, memoryview]] = {}
+        self._free: dict[int, list[int]] = {}
+        # Size of the file; the chunk that is being cut up, and how far.
+        self._file_size = 0
+        self._chunk = memoryview(b"")
+        self._chunk_start = self._cut = 0
+
+    def keep(self, frame: Any) -> Any:
+        """Put the arrays of a value into a region; what has none to speak of stays as it is."""
+        if type(frame) is np.ndarray and not frame.dtype.hasobject:
+            rest, arrays = None, [frame]
+        elif is_plain(frame):
+            rest, arrays = _take_apart(frame)
+        else:
+            return frame
+        placed, size = _place(arrays)
+        if size < LEAST_BYTES:
+            return frame
+        region, memory = self._take(size)
+        for array, place in zip(arrays, placed, strict=True):
+            array_at(memory, place)[...] = array
+        return Shelved(region, placed, rest)
+
+    def take_back(self, regions: Iterable[int]) -> None:
+        """Reuse these, the last one first."""
+        for start in regions:
+            self._free.setdefault(self._regions[start][0].size, []).append(start)
+
+    def _take(self, size: int) -> tuple[Region, memoryview]:
+        size = max(mmap.ALLOCATIONGRANULARITY, 1 << (size - 1).bit_length())
+        free = self._free.get(size)
+        if free:
+            return self._regions[free.pop()]
+        if self._cut + size > len(self._chunk):
+            self._grow(size)
+        start, memory = self._chunk_start + self._cut, self._chunk[self._cut : self._cut + size]
+        self._cut += size
+        region = Region(start, size, self._chunk_start, len(self._chunk))
+        self._regions[start] = region, memory
+        return region, memory
+
+    def _grow(self, size: int) -> None:
+        size = max(CHUNK_BYTES, self._file_size, size)
+        start, self._file_size = self._file_size, self._file_size + size
+        os.ftruncate(self._descriptor, self._file_size)
+        self._chunk = memoryview(mmap.mmap(self._descriptor, size, offset=start))
+        self._chunk_start, self._cut = start, 0
+
+
+def array_at(memory: memoryview, place: Placed) -> Array:
+    """Lay an array over its place in a region's memory.
+
+    Raises:
+        ValueError: It is not within that.
+    """
+    dtype, shape, strides, offset = place
+    return np.ndarray(shape, dtype, memory, offset, strides)
+
+
+def put_together(rest: bytes | None, arrays: Sequence[Array]) -> Any:
+    """Undo the taking apart of a value."""
+    return arrays[0] if rest is None else _Together(rest, arrays).load()
+
+
+def _take_apart(value: Any) -> tuple[bytes, list[Array]]:
+    """Pickle a plain value without its arrays."""
+    stream = io.BytesIO()
+    pickler = _Apart(stream)
+    pickler.dump(value)
+    return stream.getvalue(), pickler.arrays
+
+
+class _Apart(pickle.Pickler):
+    def __init__(self, stream: io.BytesIO) -> None:
+        super().__init__(stream, pickle.HIGHEST_PROTOCOL)
+        self.arrays: list[Array] = []
+
+    def persistent_id(self, value: Any) -> int | None:
+        if type(value) is not np.ndarray:
+            return None
+        self.arrays.append(value)
+        return len(self.arrays) - 1
+
+
+class _Together(pickle.Unpickler):
+    def __init__(self, rest: bytes, arrays: Sequence[Array]) -> None:
+        super().__init__(io.BytesIO(rest))
+        self._arrays = arrays
+
+    def persistent_load(self, position: int) -> Array:
+        return self._arrays[position]
+
+
+def _place(arrays: Sequence[Array]) -> tuple[list[Placed], int]:
+    """Find a place for each array, and the size of all."""
+    placed, offset = [], 0
+    for array in arrays:
+        strides = dense(array.shape, array.strides, array.itemsize)
+        placed.append(Placed(array.dtype, array.shape, strides, offset))
+        offset += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
+    return placed, offset
+
+
+@lru_cache
+def dense(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """Strides of a copy without gaps, whose axes lie in memory in the order of the array's."""
+    ours, step = [0] * len(shape), itemsize
+    for axis in sorted(range(len(shape)), key=lambda axis: (abs(strides[axis]), -axis)):
+        ours[axis] = step
+        step *= shape[axis]
+    return tuple(ours)

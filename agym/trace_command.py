@@ -1,0 +1,38 @@
+"""``agym trace``: what overlapped in a recorded timeline, in a sentence and as a picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from agym.errors import UsageError
+from agym.timeline_report import draw, measure, read_spans
+
+EXAMPLES = """Examples:
+
+agym trace run.json
+
+agym trace run.json -o run.png
+"""
+
+
+def trace_command(
+    file: Annotated[Path, typer.Argument(help="What agym.trace wrote.")],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Draw it into this PNG file.")
+    ] = None,
+) -> None:
+    """Tell what overlapped in a timeline; the file itself opens in https://ui.perfetto.dev."""
+    if output is not None and (output.suffix.lower() != ".png" or not output.parent.is_dir()):
+        raise UsageError(f"-o {output} must be a .png in a folder that exists")
+    console = Console()
+    with Console(stderr=True).status(f"reading {file}"):
+        spans = read_spans(file)
+        if output is not None:
+            draw(spans, output)
+    console.print(str(measure(spans)), soft_wrap=True, highlight=False, markup=False)
+    if output is not None:
+        console.print(f"drawn into {output}", soft_wrap=True, highlight=False, markup=False)

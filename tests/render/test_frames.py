@@ -1,0 +1,315 @@
+"""Frames are what the environments painted, and the caller's for ever, on every backend."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import agym
+from agym.core.frame_leases import SPARE, FrameLeases
+from agym.core.frames import FrameShelf, Shelved
+
+from ..coroutine_envs import AsyncGated, try_gate
+from ..envs import Gated
+from ..faces import FACES, PLACES, opened
+from ..gates import Gates
+from ..players import FORKED, SERIAL, Place, apart, each_face, everywhere
+from ..same import same
+from .painters import SHAPES, AsyncPainter, Painter
+
+MODES = [
+    "rgb_array", "transposed", "flipped", "rgb_array_list", "depth_array", "rgbd_tuple", "both",
+    "ansi", "growing",
+]  # fmt: skip
+
+
+def painters(place: Place, mode: str, **keywords: Any) -> list[Callable[[], Any]]:
+    made = AsyncPainter if place.tally is not SERIAL.tally else Painter
+    return [partial(made, i, mode, SHAPES[i % 3], **keywords) for i in range(4)]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@each_face
+@everywhere
+def test_frames_are_those_of_a_plain_environment(place: Place, face: str, mode: str) -> None:
+    """Different sizes, sizes that change, and environments that paint into the same array."""
+    plain = [Painter(i, mode, SHAPES[i % 3]) for i in range(4)]
+    with opened(face, painters(place, mode), **place.options) as envs:
+        envs.reset(seed=0)
+        held, expected = [], []
+        for round_ in range(5):
+            held += envs.render() + envs.render([2, 0])
+            expected += [copied(plain[i].render()) for i in (0, 1, 2, 3, 0, 2)]
+            if round_ < 4:
+                envs.step([0] * 4)
+                for env in plain:
+                    env.step(0)
+        for ours, theirs in zip(held, expected, strict=True):
+            assert same(ours, theirs)
+
+
+def copied(frame: Any) -> Any:
+    """What a caller would copy of a frame to keep it."""
+    if isinstance(frame, np.ndarray):
+        return frame.copy()
+    if isinstance(frame, list | tuple):
+        return type(frame)(map(copied, frame))
+    return {k: copied(v) for k, v in frame.items()} if isinstance(frame, dict) else frame
+
+
+@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "ALE/Pong-v5"])
+def test_pixels_of_real_environments(place: dict[str, Any], face: str, env_id: str) -> None:
+    ours: list[Any] = []
+    with opened(face, env_id, 3, render_mode="rgb_array", **place) as envs:
+        envs.reset(seed=3)
+        envs.step([1, 0, 1])
+        ours = envs.render()
+    for i, action in enumerate([1, 0, 1]):
+        plain = gym.make(env_id, render_mode="rgb_array")
+        plain.reset(seed=3 + i)
+        plain.step(action)
+        np.testing.assert_array_equal(ours[i], np.asarray(plain.render()))
+        plain.close()
+
+
+@pytest.mark.parametrize("mode", ["rgb_array", "rgb_array_list"])
+@pytest.mark.parametrize("place", PLACES)
+def test_a_program_of_many_environments_renders_each(place: dict[str, Any], mode: str) -> None:
+    """A VectorEnv's frames, and those of Gymnasium's own face."""
+    make = partial(gym.vector.SyncVectorEnv, [partial(Painter, i, mode) for i in range(3)])
+    with agym.make(lambda num_envs: make(), 3, backend="native") as native:
+        native.reset()
+        native.step([0] * 3)
+        frames = native.render()
+        native.step([0] * 3)
+    envs = agym.make_vec([partial(Painter, i, mode) for i in range(3)], **place)
+    envs.reset()
+    envs.step(np.zeros(3, np.int64))
+    assert same(list(envs.render()), frames)
+    envs.close()
+
+
+@everywhere
+def test_what_is_written_into_a_frame_is_nobody_elses(place: Place) -> None:
+    with agym.make(painters(place, "transposed"), **place.options) as envs:
+        envs.reset()
+        first = envs.render()
+        first[1][:] = 7
+        again = envs.render()
+        assert (first[1] == 7).all()
+        assert not (again[1] == 7).all()
+        assert first[0].strides == again[0].strides
+
+
+def test_frames_outlive_their_environments() -> None:
+    with agym.make([partial(Painter, i) for i in range(4)], **FORKED, workers=2) as envs:
+        envs.reset()
+        frames = [frame[:, ::2] for frame in envs.render()]
+    gc.collect()
+    for i, frame in enumerate(frames):
+        np.testing.assert_array_equal(frame, Painter(i).picture()[:, ::2])
+
+
+def test_a_transposed_picture_stays_as_it_lies_in_memory() -> None:
+    with agym.make([partial(Painter, i, "transposed") for i in range(2)], **FORKED) as envs:
+        envs.reset()
+        for frame in envs.render():
+            assert frame.strides == (3, 120, 1)
+
+
+def test_memory_is_used_again() -> None:
+    """However long frames come and go, a worker needs no more than a few places for each env."""
+    with agym.make([Painter] * 3, **FORKED, workers=1) as envs:
+        envs.reset()
+        seen = set()
+        for _ in range(50):
+            frames = envs.render()
+            seen.update(frame.ctypes.data for frame in frames)
+        assert len(seen) <= 2 * 3
+
+
+def test_frames_of_a_worker_that_died_stay_and_another_paints_on() -> None:
+    with agym.make([partial(Painter, i) for i in range(4)], **FORKED, workers=2) as envs:
+        envs.reset()
+        frames = envs.render()
+        os.kill(envs._executor.pids[1], signal.SIGKILL)
+        with pytest.raises(agym.WorkerDied):
+            envs.step([0] * 4)
+        envs.restart()
+        envs.reset()
+        for i, (frame, again) in enumerate(zip(frames, envs.render(), strict=True)):
+            np.testing.assert_array_equal(frame, Painter(i).picture())
+            np.testing.assert_array_equal(again, Painter(i).picture())
+
+
+def test_a_forked_child_keeps_its_frames() -> None:
+    with agym.make([Painter] * 2, **FORKED, workers=1) as envs:
+        envs.reset()
+        frames = envs.render()
+        read, write = os.pipe()
+        ready, go = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.read(ready, 1)
+            os.write(write, b"1" if (frames[0][..., 2] == 0).all() else b"0")
+            os._exit(0)
+        untouched = frames[0].copy()
+        del frames
+        envs.set_attr("me", 9)
+        more = [envs.render() for _ in range(5)]
+        os.write(go, b"!")
+        assert os.read(read, 1) == b"1"
+        os.waitpid(child, 0)
+        assert (untouched[..., 2] == 0).all()
+        assert all((frame[..., 2] == 9).all() for frames in more for frame in frames)
+        for end in (read, write, ready, go):
+            os.close(end)
+
+
+class Slow(Gated):
+    """Its pictures wait at its gate."""
+
+    def render(self) -> Any:
+        self.wait()
+        return np.full((64, 64, 3), 7, np.uint8)
+
+
+class AsyncSlow(AsyncGated):
+    async def render(self) -> Any:
+        await self.wait()
+        return np.full((64, 64, 3), 7, np.uint8)
+
+
+@apart
+async def test_a_slow_renderer_holds_up_nobody_else(place: Place, gates: Gates) -> None:
+    """The others step and render; what it is to do itself comes behind its picture."""
+    slow = Slow if place.gated is Gated else AsyncSlow
+    kinds = [place.gated, slow, place.gated]
+    factories = [partial(kind, path) for kind, path in zip(kinds, gates.paths, strict=True)]
+    options = {**place.options, "workers": 3} if place.name != "asyncio" else place.options
+    async with agym.make_async(factories, **options) as envs:
+        await envs.reset()
+        picture = envs.render([1])
+        for _ in range(3):
+            await envs.step([0, 0], env_ids=[0, 2])
+        assert await envs.render([0, 2]) == ["1:3", "1:3"]
+        behind = envs.step([0], env_ids=[1])
+        assert not picture.done()
+        assert not behind.done()
+        while not try_gate(gates.paths[1]):  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        assert (await picture)[0].min() == 7
+        assert (await behind).observations.tolist() == [[1, 1, 0]]
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_windows_are_refused_for_several(face: str) -> None:
+    for env, options in (
+        ("CartPole-v1", {"render_mode": "human"}),
+        ([partial(Painter, mode="human")] * 2, {}),
+    ):
+        with (
+            pytest.raises(agym.UsageError, match="agym.render.mosaic"),
+            opened(face, env, 2, backend="serial", **options),
+        ):
+            pass
+    with opened(face, partial(Painter, mode="human"), 1, backend="serial") as envs:
+        assert envs.render_mode == "human"
+
+
+def make_shelf() -> tuple[FrameLeases, FrameShelf]:
+    """Both ends of a shelf, in one process."""
+    leases = FrameLeases(1)
+    return leases, FrameShelf(leases.descriptor)
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 12), min_size=1, max_size=4).map(tuple), max_size=4),
+    st.permutations(range(4)),
+    st.sampled_from(["u1", "i8", "f4", "c16", "i2,f4"]),
+    st.booleans(),
+)
+def test_any_arrays_in_any_order_of_memory_come_back(
+    shapes: list[Any], order: list[int], dtype: str, flip: bool
+) -> None:
+    leases, shelf = make_shelf()
+    random = np.random.default_rng(0)
+    frame: list[Any] = [np.zeros(5000, np.uint8), "text"]
+    for shape in shapes:
+        axes = [axis for axis in order if axis < len(shape)]
+        raw = random.bytes(int(np.prod(shape)) * np.dtype(dtype).itemsize)
+        array = np.frombuffer(raw, dtype).reshape(shape).transpose(axes)
+        frame.append(array[::-1] if flip else array)
+    shelved = shelf.keep(frame)
+    assert isinstance(shelved, Shelved)
+    back = leases.open(shelved)
+    assert same(back, frame)
+    for ours, theirs in zip(back[2:], frame[2:], strict=True):
+        if theirs.size > 1 and 1 not in theirs.shape:
+            ranks = [np.argsort(np.abs(a.strides)).tolist() for a in (ours, theirs)]
+            assert ranks[0] == ranks[1]
+    leases.close()
+
+
+def test_a_region_is_lent_until_its_last_array_is_gone() -> None:
+    leases, shelf = make_shelf()
+    frame = np.arange(90_000, dtype=np.uint8).reshape(100, 300, 3)
+    first = leases.open(shelf.keep([frame, frame[::9]]))
+    part = first[1][3:, 5]
+    del first
+    assert leases.give_back() == []
+    np.testing.assert_array_equal(part, frame[::9][3:, 5])
+    del part
+    (start,) = leases.give_back()
+    shelf.take_back([start])
+    assert shelf.keep(frame).region.start == start
+    leases.close()
+
+
+def test_memory_that_is_not_needed_again_is_given_up() -> None:
+    """Of many frames that were held, few keep their memory; what is reused is whole."""
+    leases, shelf = make_shelf()
+    frame = np.full(1 << 20, 7, np.uint8)
+    held = [leases.open(shelf.keep(frame)) for _ in range(20)]
+    assert os.fstat(leases.descriptor).st_blocks * 512 >= 20 << 20
+    held.clear()
+    assert os.fstat(leases.descriptor).st_blocks * 512 <= (SPARE + 1) << 20
+    shelf.take_back(leases.give_back())
+    again = [leases.open(shelf.keep(frame)) for _ in range(90)]  # more than one mapping
+    assert all((array == 7).all() for array in again)
+    assert len({array.ctypes.data for array in again}) == 90
+    del again
+    leases.close()
+
+
+@pytest.mark.parametrize("damage", ["start", "size", "offset", "chunk", "shape", "twice"])
+def test_a_worker_that_says_nonsense_of_its_shelf_is_not_believed(damage: str) -> None:
+    leases, shelf = make_shelf()
+    shelved = shelf.keep(np.zeros((100, 100), np.uint8))
+    region, (place,), _ = shelved
+    wrong = {
+        "start": shelved._replace(region=region._replace(start=1 << 40)),
+        "size": shelved._replace(region=region._replace(size=1 << 40)),
+        "chunk": shelved._replace(region=region._replace(chunk=4096)),
+        "offset": shelved._replace(arrays=[place._replace(offset=1 << 20)]),
+        "shape": shelved._replace(arrays=[place._replace(shape=(1000, 100))]),
+        "twice": shelved,
+    }[damage]
+    kept = leases.open(shelved) if damage == "twice" else None
+    with pytest.raises(ValueError, match=r"region|buffer"):
+        leases.open(wrong)
+    del kept
+    leases.close()
