@@ -5,7 +5,7 @@ A cell is an environment and how many of it there are. In each, all systems take
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Annotated
 
 import typer
@@ -19,7 +19,8 @@ from agym.bench.measure import measure
 from agym.bench.output import JsonFile, PlotFile, check_plot, check_writable, deliver
 from agym.bench.progress import progress_bar
 from agym.bench.report import MARKS, disturbance, machine_line
-from agym.bench.results import Report, Settings, Verdict
+from agym.bench.results import Report, Settings, Verdict, WorkResult
+from agym.bench.system import System
 from agym.bench.works import Work, check_work
 from agym.errors import UsageError
 
@@ -98,13 +99,31 @@ def grid_works(envs: Sequence[str], counts: Sequence[int]) -> list[Work]:
 
 
 def run_grid(works: Sequence[Work], settings: Settings) -> Report:
-    """Measure, with progress on stderr that is drawn only between two slices."""
+    """Measure all cells."""
+    return run_works(works, settings, SYSTEMS, lambda results, _: judge_cells(results))
+
+
+def run_works(
+    works: Sequence[Work],
+    settings: Settings,
+    systems: Sequence[type[System]] | None = None,
+    judge: Callable[[Sequence[WorkResult], Settings], Iterable[Verdict]] = lambda results, _: (),
+) -> Report:
+    """Measure, with progress on stderr that is drawn only between two slices.
+
+    Args:
+        works: What.
+        settings: How long, how often, how many workers.
+        systems: Which; by default those of each contest.
+        judge: Holds the results against aims.
+    """
     results = []
     with progress_bar(len(works)) as bar:
         for work in works:
             with bar.part(work.name) as tell:
-                results.append(measure(work, settings, tell, SYSTEMS))
-    return Report(describe_machine(), settings, tuple(results), aims=judge_cells(results))
+                results.append(measure(work, settings, tell, systems))
+    aims = tuple(judge(results, settings))
+    return Report(describe_machine(), settings, tuple(results), aims=aims)
 
 
 # ---------------------------------------------------------------- the table

@@ -185,7 +185,7 @@ def _efficiency_table(report: Report, works: Sequence[WorkResult]) -> Table:
     for bare in bares:
         table.add_column(f"{1e6 / bare.rate:.3g} µs", justify="right")
     for system in (kind.name for kind in COMPARED if kind is not Bare):
-        measured = points(works, system)
+        measured = points(works, system, settings.workers)
         cost = overhead_of(works[0], system, settings.workers)
         if cost is None or len(measured) < len(bares):
             continue
