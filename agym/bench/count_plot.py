@@ -23,6 +23,7 @@ COLUMNS = 3
 # From so many numbers on, they are written at an angle.
 CROWDED = 5
 
+GREYS = OTHERS, "#4b5563"
 COLORS = "#ea580c", "#16a34a", "#9333ea", "#0d9488", "#db2777"
 MARKERS = "svD^<>xPp*hd"
 
@@ -99,8 +100,8 @@ def save_count_plot(works: Sequence[WorkResult], path: Path, chart: Chart = MILL
             counts = sorted(points)
             (lines[name],) = panel.plot(counts, [points[n] for n in counts], **styles[name])
             mine = [work for work in works if work.env_id == env_id]
-            if chart.formula is not None and (line := chart.formula(mine, name)):
-                panel.plot(*zip(*line, strict=True), "--", color=lines[name].get_color(), lw=1)
+            if chart.formula is not None and name != BARE and (line := chart.formula(mine, name)):
+                panel.plot(*zip(*line, strict=True), "--", color=lines[name].get_color(), lw=0.8)
         _label(panel, env_id, sorted({count for points in systems.values() for count in points}))
         if chart.log:
             panel.set_yscale("log")
@@ -116,7 +117,7 @@ def save_count_plot(works: Sequence[WorkResult], path: Path, chart: Chart = MILL
 
 def _styles(names: Sequence[str], ours: str) -> Iterator[dict[str, Any]]:
     """One system stands out; its other ways have colours; all others are grey."""
-    colors, markers = cycle(COLORS), cycle(MARKERS)
+    colors, greys, markers = cycle(COLORS), cycle(GREYS), cycle(MARKERS)
     for name in names:
         if name == BARE:
             yield {"color": LIMIT, "linestyle": "--", "linewidth": 1}
@@ -125,7 +126,7 @@ def _styles(names: Sequence[str], ours: str) -> Iterator[dict[str, Any]]:
         elif name.startswith("agym"):
             yield {"color": next(colors), "marker": ".", "linewidth": 1.2}
         else:
-            yield {"color": OTHERS, "marker": next(markers), "markersize": 4, "linewidth": 0.8}
+            yield {"color": next(greys), "marker": next(markers), "markersize": 4, "linewidth": 0.8}
 
 
 def _label(panel: Any, env_id: str, counts: Sequence[int]) -> None:

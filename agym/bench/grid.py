@@ -16,6 +16,7 @@ from agym.bench.cells import SYSTEMS, Best, Cell, judge_cells
 from agym.bench.count_plot import save_count_plot
 from agym.bench.machine import describe_machine
 from agym.bench.measure import measure
+from agym.bench.options import Repeats, Seconds
 from agym.bench.output import JsonFile, PlotFile, check_plot, check_writable, deliver
 from agym.bench.progress import progress_bar
 from agym.bench.report import MARKS, disturbance, machine_line
@@ -54,10 +55,8 @@ def grid(
     num_envs: Annotated[
         str, typer.Option(help="How many of each, with commas between.")
     ] = ",".join(map(str, COUNTS)),
-    seconds: Annotated[
-        float, typer.Option(min=0.001, help="Length of one slice of one system.")
-    ] = SECONDS,
-    repeats: Annotated[int, typer.Option(min=1, help="Slices of each system.")] = Settings.repeats,
+    seconds: Seconds = SECONDS,
+    repeats: Repeats = Settings.repeats,
     workers: Annotated[int, typer.Option(min=1, help="Worker processes.")] = Settings.workers,
     json: JsonFile = None,
     plot: PlotFile = None,

@@ -18,6 +18,7 @@ import typer
 from agym.bench.bare import Bare, BareLoop
 from agym.bench.count_plot import Chart, milliseconds, save_count_plot
 from agym.bench.grid import parse_counts, run_works
+from agym.bench.options import CoreWorkers, Repeats, Seconds
 from agym.bench.output import JsonFile, PlotFile, check_plot, check_writable, deliver
 from agym.bench.report import columns_table
 from agym.bench.results import Settings
@@ -92,13 +93,9 @@ class MultiWork(Contest):
 def multienv(
     env: Annotated[str, typer.Argument(metavar="ENV", help="The environment.")] = ENV,
     num_envs: Annotated[str, typer.Option(help="How many of it, with commas between.")] = COUNTS,
-    seconds: Annotated[
-        float, typer.Option(min=0.001, help="Length of one slice of one system.")
-    ] = 0.2,
-    repeats: Annotated[int, typer.Option(min=1, help="Slices of each system.")] = 7,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Worker processes. By default as many as cores.")
-    ] = None,
+    seconds: Seconds = 0.2,
+    repeats: Repeats = 7,
+    workers: CoreWorkers = None,
     json: JsonFile = None,
     plot: PlotFile = None,
 ) -> None:

@@ -22,6 +22,7 @@ from agym.bench.bare import Bare
 from agym.bench.count_plot import Chart, save_count_plot
 from agym.bench.efficiency import cores_of, efficiency_of, formula
 from agym.bench.grid import grid_works, parse_counts, run_works
+from agym.bench.options import CoreWorkers, Repeats, Seconds
 from agym.bench.output import JsonFile, PlotFolder, check_plot, check_writable, deliver
 from agym.bench.report import aims_table, columns_table
 from agym.bench.results import BARE, BOUND, Report, Row, Settings, Verdict, WorkResult
@@ -52,13 +53,9 @@ def pool(
         list[str] | None, typer.Argument(metavar="ENV", help="Environments. By default three.")
     ] = None,
     num_envs: Annotated[str, typer.Option(help="How many of each, with commas between.")] = COUNTS,
-    seconds: Annotated[
-        float, typer.Option(min=0.001, help="Length of one slice of one system.")
-    ] = 0.2,
-    repeats: Annotated[int, typer.Option(min=1, help="Slices of each system.")] = 7,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Worker processes. By default as many as cores.")
-    ] = None,
+    seconds: Seconds = 0.2,
+    repeats: Repeats = 7,
+    workers: CoreWorkers = None,
     json: JsonFile = None,
     plot: PlotFolder = None,
 ) -> None:
@@ -105,9 +102,13 @@ def _decline(env_id: str, works: Sequence[WorkResult], workers: int) -> Verdict:
             rates = tuple(a / b for a, b in zip(row.rates, bare.rates, strict=True))
             costs.append(WorkResult(work.work, (Row(POOL, rates),)))
     worst = rise(costs, POOL)
-    where = "" if worst is None else f", {worst[2]} against {worst[1]}"
+    where = "" if worst is None else ", {1} against {0}".format(*map(_number, worst[1:]))
     aim = f"{env_id}: cost per step with more environments{where}"
     return Verdict.on_ratio(aim, NOISE, None if worst is None else worst[0], at_most=True)
+
+
+def _number(work: str) -> str:
+    return work.rpartition(" ")[2]
 
 
 def _linearity(env_id: str, works: Sequence[WorkResult], workers: int) -> Verdict:

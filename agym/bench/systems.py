@@ -211,7 +211,7 @@ def fork_server() -> str:
 
     It changes how long they take to start, which is not measured, and not how they step.
     """
-    modules = ["__main__", "gymnasium.vector.async_vector_env"]
+    modules = ["__main__", "agym.bench.works", "gymnasium.vector.async_vector_env"]
     if installed("stable_baselines3"):
         modules.append("stable_baselines3.common.vec_env.subproc_vec_env")
     multiprocessing.set_forkserver_preload(modules)
