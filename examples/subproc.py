@@ -67,7 +67,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=2000, help="steps of each environment")
     options = parser.parse_args()
 
-    table = Table(r"\[num_proc, num_seq]", "observations", "environments of each process",
+    table = Table(r"\[num_proc, num_seq]", "observations", "who lives where",
                   "episodes", "steps/s", box=None)  # fmt: skip
     flat = []
     for num_proc in options.num_procs:
@@ -83,7 +83,7 @@ def main() -> None:
         assert seen.shape[1:3] == (num_proc, num_seq)
         table.add_row(
             f"[{num_proc}, {num_seq}]", str(seen.shape[1:]),
-            " ".join(str([*worker.env_ids]) for worker in workers), str(episodes), f"{rate:,.0f}",
+            " | ".join(" ".join(map(str, worker.env_ids)) for worker in workers), str(episodes), f"{rate:,.0f}",
         )  # fmt: skip
         flat.append(seen.reshape(len(seen), -1))
     Console().print(table)
