@@ -83,7 +83,8 @@ def main() -> None:
         assert seen.shape[1:3] == (num_proc, num_seq)
         table.add_row(
             f"[{num_proc}, {num_seq}]", str(seen.shape[1:]),
-            " | ".join(" ".join(map(str, worker.env_ids)) for worker in workers), str(episodes), f"{rate:,.0f}",
+            "|".join(" ".join(map(str, worker.env_ids)) for worker in workers),
+            str(episodes), f"{rate:,.0f}",
         )  # fmt: skip
         flat.append(seen.reshape(len(seen), -1))
     Console().print(table)
