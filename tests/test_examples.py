@@ -18,6 +18,7 @@ RUNS = [
     "async_training.py --target 60 --compare 3 --backend thread",
     "sb3_ppo.py --target 40 --timesteps 16000 --compare 512 --num-envs 4 --workers 2",
     "stragglers.py --seconds 0.5",
+    "subproc.py --num-envs 4 --num-procs 1 2 --steps 300",
     "tool_agents.py --num-envs 40 --rounds 3",
 ]
 

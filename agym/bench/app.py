@@ -8,8 +8,10 @@ from agym.bench import (
     everything,
     grid,
     io,
+    multienv,
     overhead,
     overlap,
+    pool,
     scale,
     soak,
     starting,
@@ -34,6 +36,10 @@ agym bench overlap
 agym bench stragglers
 
 agym bench soak
+
+agym bench pool --plot charts
+
+agym bench multienv
 """
 
 app = typer.Typer(help="Measure agym, side by side.", no_args_is_help=True, epilog=EXAMPLES)
@@ -48,6 +54,8 @@ app.command(epilog=io.EXAMPLES)(io.io)
 app.command(epilog=overlap.EXAMPLES)(overlap.overlap)
 app.command(epilog=stragglers.EXAMPLES)(stragglers.stragglers)
 app.command(epilog=soak.EXAMPLES)(soak.soak)
+app.command(epilog=pool.EXAMPLES)(pool.pool)
+app.command(epilog=multienv.EXAMPLES)(multienv.multienv)
 
 
 @app.callback()

@@ -59,9 +59,6 @@ class BareLoop(System):
     def choose(self, actions: Actions) -> list[Any]:
         return actions.rows
 
-    def reset(self) -> None:
-        self._envs.reset()
-
 
 class BareAtOnce(System):
     """A plain loop in each worker, all at the same time: what the machine can do."""
@@ -110,10 +107,10 @@ class Loop:
         self._envs = [work.factory() for _ in range(work.num_envs)]
         self._over = [False] * work.num_envs
 
-    def reset(self) -> None:
+    def reset(self, seed: int | None = None) -> None:
         """Reset all."""
         for env in self._envs:
-            env.reset(seed=0)
+            env.reset(seed=seed)
 
     def step(self, actions: list[Any]) -> None:
         """Step every environment once, or reset it if its episode is over."""

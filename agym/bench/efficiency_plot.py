@@ -30,7 +30,7 @@ def save_efficiency_plot(report: Report, works: Sequence[WorkResult], path: Path
     workers = report.settings.workers
     systems = dict.fromkeys(row.system for work in works for row in work.rows)
     for system in systems:
-        measured = points(works, system)
+        measured = points(works, system, workers)
         overhead = overhead_of(works[0], system, workers)
         if "bare" in system or not measured or overhead is None:
             continue

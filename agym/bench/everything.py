@@ -24,7 +24,7 @@ from agym.bench.comparison import Comparison, show_comparison
 from agym.bench.count_plot import save_count_plot
 from agym.bench.efficiency_plot import save_efficiency_plot
 from agym.bench.machine import describe_machine
-from agym.bench.output import JsonFile, check_plot, check_writable, deliver
+from agym.bench.output import JsonFile, PlotFolder, check_plot, check_writable, deliver
 from agym.bench.overhead import (
     STEP_TIMES,
     efficiency_works,
@@ -96,9 +96,7 @@ def everything(
         bool, typer.Option("--quick", help="A little of each: no figures to rely on.")
     ] = False,
     json: JsonFile = None,
-    plot: Annotated[
-        Path | None, typer.Option("--plot", file_okay=False, help="Folder for PNG charts.")
-    ] = None,
+    plot: PlotFolder = None,
 ) -> None:
     """Measure every figure of speed, which takes about an hour, and write one report."""
     check_plot(plot)

@@ -5,7 +5,7 @@ A cell is an environment and how many of it there are. In each, all systems take
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Annotated
 
 import typer
@@ -16,10 +16,12 @@ from agym.bench.cells import SYSTEMS, Best, Cell, judge_cells
 from agym.bench.count_plot import save_count_plot
 from agym.bench.machine import describe_machine
 from agym.bench.measure import measure
+from agym.bench.options import Repeats, Seconds
 from agym.bench.output import JsonFile, PlotFile, check_plot, check_writable, deliver
 from agym.bench.progress import progress_bar
 from agym.bench.report import MARKS, disturbance, machine_line
-from agym.bench.results import Report, Settings, Verdict
+from agym.bench.results import Report, Settings, Verdict, WorkResult
+from agym.bench.system import System
 from agym.bench.works import Work, check_work
 from agym.errors import UsageError
 
@@ -53,10 +55,8 @@ def grid(
     num_envs: Annotated[
         str, typer.Option(help="How many of each, with commas between.")
     ] = ",".join(map(str, COUNTS)),
-    seconds: Annotated[
-        float, typer.Option(min=0.001, help="Length of one slice of one system.")
-    ] = SECONDS,
-    repeats: Annotated[int, typer.Option(min=1, help="Slices of each system.")] = Settings.repeats,
+    seconds: Seconds = SECONDS,
+    repeats: Repeats = Settings.repeats,
     workers: Annotated[int, typer.Option(min=1, help="Worker processes.")] = Settings.workers,
     json: JsonFile = None,
     plot: PlotFile = None,
@@ -98,13 +98,31 @@ def grid_works(envs: Sequence[str], counts: Sequence[int]) -> list[Work]:
 
 
 def run_grid(works: Sequence[Work], settings: Settings) -> Report:
-    """Measure, with progress on stderr that is drawn only between two slices."""
+    """Measure all cells."""
+    return run_works(works, settings, SYSTEMS, lambda results, _: judge_cells(results))
+
+
+def run_works(
+    works: Sequence[Work],
+    settings: Settings,
+    systems: Sequence[type[System]] | None = None,
+    judge: Callable[[Sequence[WorkResult], Settings], Iterable[Verdict]] = lambda results, _: (),
+) -> Report:
+    """Measure, with progress on stderr that is drawn only between two slices.
+
+    Args:
+        works: What.
+        settings: How long, how often, how many workers.
+        systems: Which; by default those of each contest.
+        judge: Holds the results against aims.
+    """
     results = []
     with progress_bar(len(works)) as bar:
         for work in works:
             with bar.part(work.name) as tell:
-                results.append(measure(work, settings, tell, SYSTEMS))
-    return Report(describe_machine(), settings, tuple(results), aims=judge_cells(results))
+                results.append(measure(work, settings, tell, systems))
+    aims = tuple(judge(results, settings))
+    return Report(describe_machine(), settings, tuple(results), aims=aims)
 
 
 # ---------------------------------------------------------------- the table

@@ -22,6 +22,10 @@ PlotFile = Annotated[
     Path | None, typer.Option("--plot", dir_okay=False, help="File for a PNG chart.")
 ]
 
+PlotFolder = Annotated[
+    Path | None, typer.Option("--plot", file_okay=False, help="Folder for PNG charts.")
+]
+
 
 def check_plot(plot: Path | None) -> None:
     """See to it that minutes of measuring do not end without what draws.

@@ -23,6 +23,7 @@ from agym.bench.efficiency import overhead_of, points, share_of
 from agym.bench.efficiency_plot import save_efficiency_plot
 from agym.bench.machine import describe_machine
 from agym.bench.measure import measure
+from agym.bench.options import Repeats, Seconds
 from agym.bench.output import JsonFile, PlotFile, check_plot, check_writable, deliver
 from agym.bench.overhead_systems import HostAlone, RoundTrip, StepsAlone
 from agym.bench.progress import progress_bar
@@ -66,10 +67,8 @@ def overhead(
     step_times: Annotated[
         str, typer.Option(help="Microseconds that a step takes, with commas between.")
     ] = STEP_TIMES,
-    seconds: Annotated[
-        float, typer.Option(min=0.001, help="Length of one slice of one system.")
-    ] = 0.2,
-    repeats: Annotated[int, typer.Option(min=1, help="Slices of each system.")] = 9,
+    seconds: Seconds = 0.2,
+    repeats: Repeats = 9,
     workers: Annotated[int, typer.Option(min=1, help="Worker processes.")] = Settings.workers,
     json: JsonFile = None,
     plot: PlotFile = None,
@@ -185,7 +184,7 @@ def _efficiency_table(report: Report, works: Sequence[WorkResult]) -> Table:
     for bare in bares:
         table.add_column(f"{1e6 / bare.rate:.3g} µs", justify="right")
     for system in (kind.name for kind in COMPARED if kind is not Bare):
-        measured = points(works, system)
+        measured = points(works, system, settings.workers)
         cost = overhead_of(works[0], system, settings.workers)
         if cost is None or len(measured) < len(bares):
             continue

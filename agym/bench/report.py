@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from agym.bench.results import AT_ONCE, BOUND, Report, StartupResult, Verdict, WorkResult
+from agym.bench.results import AT_ONCE, BOUND, Report, Row, StartupResult, Verdict, WorkResult
 from agym.bench.systems import GymnasiumSync, SB3Dummy, SB3Subproc
 
 # What every system is compared with.
@@ -73,6 +73,30 @@ def _add_work(table: Table, work: WorkResult) -> None:
 def ratio_cell(ratio: float | None) -> str:
     """A ratio, or a dash where there is none."""
     return "–" if ratio is None else f"{ratio:.2f}"
+
+
+def columns_table(
+    report: Report, title: str, systems: Sequence[str], cell: Callable[[WorkResult, Row], str]
+) -> Table:
+    """A line for each work, a column for each system, what was left out below."""
+    settings = report.settings
+    left_out = dict.fromkeys(f"{note}." for work in report.works for note in work.notes)
+    table = Table(
+        title=f"{title}: median of {settings.repeats} × {settings.seconds:g} s in turns",
+        caption="\n".join([machine_line(report.machine), *left_out, *disturbance(report)]),
+        caption_justify="left",
+    )
+    table.add_column("work", no_wrap=True)
+    for system in systems:
+        table.add_column(system, justify="right")
+    env_id = ""
+    for work in report.works:
+        if env_id not in ("", work.env_id):
+            table.add_section()
+        env_id = work.env_id
+        rows = (work.row(system) for system in systems)
+        table.add_row(work.work, *("–" if row is None else cell(work, row) for row in rows))
+    return table
 
 
 def startup_table(startup: StartupResult) -> Table:

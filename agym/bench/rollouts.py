@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from agym.bench.system import Contest, System
-from agym.bench.systems import GymnasiumAsync, GymnasiumSync, SB3Dummy, SB3Subproc
+from agym.bench.systems import AgymSB3, GymnasiumAsync, GymnasiumSync, SB3Dummy, SB3Subproc
 from agym.bench.works import Work
 from agym.extras import require
 from agym.make import make_vec
@@ -144,23 +144,18 @@ class SubprocRollout(SB3Collects, SB3Subproc):
     """Over Stable-Baselines3's processes."""
 
 
-class VecEnvSerial(SB3Collects, SB3Dummy):
+class VecEnvSerial(SB3Collects, AgymSB3):
     """Over agym's face for Stable-Baselines3."""
 
     name = "agym sb3 serial"
     backend = "serial"
 
-    def make(self, work: Work, workers: int) -> Any:
-        vec_env = require("agym.faces.sb3", "sb3").AgymVecEnv
-        count = None if self.backend == "serial" else workers
-        return vec_env([work.factory] * work.num_envs, backend=self.backend, workers=count)
+    def count(self, workers: int) -> int | None:
+        return None
 
 
-class VecEnvProcess(VecEnvSerial):
+class VecEnvProcess(SB3Collects, AgymSB3):
     """Likewise, with worker processes."""
-
-    name = "agym sb3 process"
-    backend = "process"
 
 
 class Network(SB3Collects):

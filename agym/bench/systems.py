@@ -62,6 +62,35 @@ class SB3Subproc(SB3Dummy):
         return vec_env.SubprocVecEnv([work.factory] * work.num_envs, start_method=fork_server())
 
 
+class AgymSB3(SB3Dummy):
+    """agym's worker processes, by its face for Stable-Baselines3.
+
+    Attributes:
+        backend: Where its environments live.
+    """
+
+    name = "agym sb3 process"
+    backend: ClassVar[str] = "process"
+
+    def make(self, work: Work, workers: int) -> Any:
+        vec_env = require("agym.faces.sb3", "sb3").AgymVecEnv
+        factories = [work.factory] * work.num_envs
+        return vec_env(factories, backend=self.backend, workers=self.count(workers))
+
+    def count(self, workers: int) -> int | None:
+        """How many workers it is asked for."""
+        return workers
+
+
+class AgymSB3OneProcess(AgymSB3):
+    """Likewise, only one of them."""
+
+    name = "agym sb3 process, 1 worker"
+
+    def count(self, workers: int) -> int | None:
+        return 1
+
+
 class Agym(System):
     """agym by its sync face, with arrays.
 
@@ -182,7 +211,7 @@ def fork_server() -> str:
 
     It changes how long they take to start, which is not measured, and not how they step.
     """
-    modules = ["__main__", "gymnasium.vector.async_vector_env"]
+    modules = ["__main__", "agym.bench.works", "gymnasium.vector.async_vector_env"]
     if installed("stable_baselines3"):
         modules.append("stable_baselines3.common.vec_env.subproc_vec_env")
     multiprocessing.set_forkserver_preload(modules)

@@ -11,6 +11,7 @@ import typer
 from agym.bench.aims import judge
 from agym.bench.machine import describe_machine
 from agym.bench.measure import measure
+from agym.bench.options import Repeats, Seconds
 from agym.bench.output import JsonFile, PlotFile, check_plot, check_writable, deliver
 from agym.bench.plot import save_plot
 from agym.bench.progress import progress_bar
@@ -61,10 +62,8 @@ def throughput(
             f" By default everything but {SB3_STARTUP}, which takes a minute and 10 GB.",
         ),
     ] = None,
-    seconds: Annotated[
-        float, typer.Option(min=0.001, help="Length of one slice of one system.")
-    ] = Settings.seconds,
-    repeats: Annotated[int, typer.Option(min=1, help="Slices of each system.")] = Settings.repeats,
+    seconds: Seconds = Settings.seconds,
+    repeats: Repeats = Settings.repeats,
     workers: Annotated[int, typer.Option(min=1, help="Worker processes.")] = Settings.workers,
     json: JsonFile = None,
     plot: PlotFile = None,

@@ -14,7 +14,7 @@ COMMANDS = [
     [], ["demo"], ["replay"], ["bench"], ["bench", "throughput"], ["bench", "io"],
     ["bench", "overlap"], ["bench", "stragglers"], ["bench", "soak"], ["bench", "grid"],
     ["bench", "overhead"], ["bench", "scale"], ["bench", "startup"], ["bench", "memory"],
-    ["bench", "all"],
+    ["bench", "all"], ["bench", "pool"], ["bench", "multienv"],
 ]  # fmt: skip
 WORDS = {word for command in COMMANDS for word in command}
 
@@ -64,6 +64,9 @@ def test_version() -> None:
         (["bench", "scale", "Nowhere-v0"], "Nowhere-v0"),
         (["bench", "startup", "CartPole-v1"], "CartPole-v1:8"),
         (["bench", "memory", "Nowhere-v0:2"], "Nowhere-v0"),
+        (["bench", "pool", "--num-envs", "0"], "write 1,8,64"),
+        (["bench", "pool", "--plot", "no/such/folder/charts"], "no/such"),
+        (["bench", "multienv", "Nowhere-v0"], "Nowhere-v0"),
         (["bench", "all", "--plot", "no/such/folder/charts"], "no/such"),
         (["bench", "soak", "--json", "no/such/folder/a.json"], "no/such"),
     ],

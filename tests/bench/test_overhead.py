@@ -94,7 +94,7 @@ def test_formula_tells_what_a_runner_of_fixed_cost_would_show() -> None:
         )
     overhead = overhead_of(works[0], "agym process", 2)
     assert overhead == pytest.approx(40e-6)
-    assert points(works[::-1], "agym process") == [
+    assert points(works[::-1], "agym process", 2) == [
         Point(pytest.approx(step), pytest.approx(efficiency(4, step, overhead)))
         for step in (1e-7, 1e-5, 1e-3)
     ]
@@ -103,10 +103,10 @@ def test_formula_tells_what_a_runner_of_fixed_cost_would_show() -> None:
 def test_what_runs_on_one_core_is_held_against_one_core() -> None:
     rows = (Row(BARE, (1000.0,)), Row(BOUND, (2000.0,)), Row("agym serial", (800.0,)))
     work = WorkResult("steps of 1000 µs ×4", rows)
-    assert points([work], "agym serial") == [Point(0.001, 0.8)]
+    assert points([work], "agym serial", 2) == [Point(0.001, 0.8)]
     assert overhead_of(work, "agym serial", 2) == pytest.approx(0.001)
     assert overhead_of(work, "agym process", 2) is None
-    assert points([work], "agym process") == []
+    assert points([work], "agym process", 2) == []
 
 
 # ---------------------------------------------------------------- environments and systems

@@ -1,0 +1,97 @@
+"""A hand-written MultiEnv and SubprocVecEnv, as tutorials have them, in a dozen lines over agym.
+
+Theirs are a loop over environments, a process for each group of them, pipes between, and commands
+as strings. What they offer stays: batches of shape [num_proc, num_seq], and environments that
+are reset within the last step of an episode.
+
+python examples/subproc.py --num-envs 8 --num-procs 1 2 4 8
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+import agym
+
+
+class SubprocVecEnv:
+    """``num_proc`` processes, in each of which ``num_seq`` environments run in sequence."""
+
+    def __init__(self, env: str, num_proc: int, num_seq: int) -> None:
+        self.shape = num_proc, num_seq
+        self.envs: agym.Envs[Any, Any] = agym.make(
+            env, num_proc * num_seq, backend="process", workers=num_proc,
+            autoreset="same_step", output="array",
+        )  # fmt: skip
+
+    def reset(self, seed: int) -> np.ndarray:
+        return self.grid(self.envs.reset(seed=seed)[0])
+
+    def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        flat = actions.reshape(-1, *actions.shape[2:])
+        observations, rewards, terminated, truncated, _ = self.envs.step(flat)
+        return self.grid(observations), self.grid(rewards), self.grid(terminated | truncated)
+
+    def grid(self, batch: np.ndarray) -> np.ndarray:
+        return batch.reshape(*self.shape, *batch.shape[1:])
+
+
+def play(vec_env: SubprocVecEnv, steps: int) -> tuple[np.ndarray, int, float]:
+    """Act at random, the same in every split.
+
+    Returns:
+        The observations of all steps, ``[T, num_proc, num_seq, ...]``, the episodes that ended,
+        and the steps of environments per second.
+    """
+    space = vec_env.envs.action_space
+    space.seed(0)
+    seen, episodes = [vec_env.reset(seed=0)], 0
+    begun = time.perf_counter()
+    for _ in range(steps):
+        observations, _, done = vec_env.step(vec_env.grid(space.sample()))
+        seen.append(observations)
+        episodes += int(done.sum())
+    return np.array(seen), episodes, steps * len(vec_env.envs) / (time.perf_counter() - begun)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--num-envs", type=int, default=8)
+    parser.add_argument("--num-procs", type=int, nargs="+", default=[1, 2, 4, 8])
+    parser.add_argument("--steps", type=int, default=2000, help="steps of each environment")
+    options = parser.parse_args()
+
+    table = Table(r"\[num_proc, num_seq]", "observations", "who lives where",
+                  "episodes", "steps/s", box=None)  # fmt: skip
+    flat = []
+    for num_proc in options.num_procs:
+        num_seq, rest = divmod(options.num_envs, num_proc)
+        if rest:
+            parser.error(f"{options.num_envs} environments cannot be dealt to {num_proc} processes")
+        vec_env = SubprocVecEnv("CartPole-v1", num_proc, num_seq)
+        with vec_env.envs as envs:
+            seen, episodes, rate = play(vec_env, options.steps)
+            workers = envs.stats().workers
+        # A row of a batch is what lives in one process.
+        assert len({worker.pid for worker in workers}) == num_proc
+        assert seen.shape[1:3] == (num_proc, num_seq)
+        table.add_row(
+            f"[{num_proc}, {num_seq}]", str(seen.shape[1:]),
+            "|".join(" ".join(map(str, worker.env_ids)) for worker in workers),
+            str(episodes), f"{rate:,.0f}",
+        )  # fmt: skip
+        flat.append(seen.reshape(len(seen), -1))
+    Console().print(table)
+    # Where an environment lives makes no difference to what it does.
+    assert all(np.array_equal(flat[0], other) for other in flat)
+    print(f"The same games in all of them, step for step: {flat[0].nbytes:,} bytes are alike.")
+
+
+if __name__ == "__main__":
+    main()
