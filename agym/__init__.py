@@ -7,6 +7,7 @@ from agym.core.debugging import debug
 from agym.core.out import RolloutBuffer
 from agym.core.results import Batch, Fault, ResetResult, StepResult
 from agym.core.stats import EnvStats, Stats, WorkerStats
+from agym.envs import registration as registration
 from agym.errors import (
     AgymError,
     BusyError,
@@ -32,6 +33,8 @@ from agym.rollout import Rollout, rollout
 from agym.run import run
 
 __version__ = "0.1.0"
+
+registration.register_games()
 
 __all__ = [
     "AgymError",

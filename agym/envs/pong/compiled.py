@@ -1,0 +1,142 @@
+"""Games compiled by numba: the functions of one game, over the whole batch, on one core or all."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from agym.envs.pong.game import BEFORE, CELLS, FIELDS, bound, compile_game, restart, take_turn
+from agym.envs.pong.games import Array, Games, Setup
+from agym.extras import require
+
+KEY, DRAWS = FIELDS.index("key"), FIELDS.index("draws")
+
+# As views of arrays are passed from function to function, their counts of references would take
+# half the time; nothing is allocated here that would need them.
+OPTIONS = {"nogil": True, "_nrt": False}
+
+TURN = (
+    "void(i4[:, ::1], u1[::1], u1[::1], i8[:, ::1], f8[::1], b1[::1], b1[::1], i8, i8, i8, i8,"
+    " i8, i8)"
+)
+BEGIN = "void(i4[:, ::1], u1[::1], b1[::1])"
+
+
+class CompiledGames(Games):
+    """An array of records, a row each."""
+
+    parallel = False
+
+    def __init__(self, count: int, setup: Setup) -> None:
+        super().__init__(count, setup)
+        self._turn = compile_all()[1] if self.parallel else compile_one()[0]
+        self._begin = compile_one()[1]
+        self._records = np.empty((count, len(FIELDS)), np.int32)
+        self._records[:] = BEFORE
+        self._cells, self._finals = self.cells.reshape(-1), self.finals.reshape(-1)
+        # The last two: from the first game to the last, or in how many shares.
+        shares = compile_all()[0] if self.parallel else count
+        self._setup = (setup.points, setup.skill, setup.limit, setup.mode, 0, shares)
+
+    def begin(self, mask: Array, keys: Array, seeded: Array) -> None:
+        self._records[seeded, KEY] = keys[seeded].astype(np.uint32).view(np.int32)
+        self._records[seeded, DRAWS] = 0
+        self._begin(self._records, self._cells, mask)
+
+    def turn(self, actions: Array, rewards: Array, terminated: Array, truncated: Array) -> None:
+        self._turn(
+            self._records, self._cells, self._finals, actions, rewards, terminated, truncated,
+            *self._setup,
+        )  # fmt: skip
+
+
+class ParallelGames(CompiledGames):
+    """The same, shared among all cores."""
+
+    parallel = True
+
+
+@cache
+def compile_one() -> tuple[Any, Any]:
+    """Compile the loops that play and begin games, which takes some seconds, once in a process.
+
+    Raises:
+        MissingExtraError: numba is not installed.
+    """
+    numba = require("numba", "pong")
+    names = compile_game(numba.njit(inline="always", **OPTIONS))
+    return (
+        numba.njit(TURN, **OPTIONS)(bound(turn, names)),
+        numba.njit(BEGIN, **OPTIONS)(bound(begin, names)),
+    )
+
+
+@cache
+def compile_all() -> tuple[int, Any]:
+    """Compile the loop that shares games among the cores.
+
+    Returns:
+        The number of shares, and the loop.
+
+    Raises:
+        MissingExtraError: numba is not installed.
+    """
+    numba = require("numba", "pong")
+    names = {"turn": compile_one()[0], "prange": numba.prange}
+    loop = numba.njit(TURN, parallel=True, nogil=True)(bound(turn_shares, names))
+    return numba.get_num_threads(), loop
+
+
+# ---------------------------------------------------------------- what is compiled
+
+# Another one in what is compiled.
+prange = range
+
+
+def turn(
+    records: Any, cells: Any, finals: Any, actions: Any, rewards: Any, terminated: Any,
+    truncated: Any, points: int, skill: int, limit: int, mode: int, first: int, stop: int,
+) -> None:  # fmt: skip
+    """Play a step of some games."""
+    players = actions.shape[1]
+    for i in range(first, stop):
+        it = records[i]
+        game = (
+            it[0], it[1], it[2], it[3], it[4], it[5],
+            it[6], it[7], it[8], it[9], it[10], it[11],
+        )  # fmt: skip
+        after, rewards[i], terminated[i], truncated[i] = take_turn(
+            game, actions[i, 0], actions[i, players - 1], players, points, skill,
+            limit, mode, cells, finals, i * CELLS,
+        )  # fmt: skip
+        it[0], it[1], it[2], it[3], it[4], it[5] = after[:6]
+        it[6], it[7], it[8], it[9], it[10], it[11] = after[6:]
+
+
+def begin(records: Any, cells: Any, mask: Any) -> None:
+    """Begin games in the place of some."""
+    for i in range(len(records)):
+        if mask[i]:
+            it = records[i]
+            game = (
+                it[0], it[1], it[2], it[3], it[4], it[5],
+                it[6], it[7], it[8], it[9], it[10], it[11],
+            )  # fmt: skip
+            after = restart(game, cells, i * CELLS)
+            it[0], it[1], it[2], it[3], it[4], it[5] = after[:6]
+            it[6], it[7], it[8], it[9], it[10], it[11] = after[6:]
+
+
+def turn_shares(
+    records: Any, cells: Any, finals: Any, actions: Any, rewards: Any, terminated: Any,
+    truncated: Any, points: int, skill: int, limit: int, mode: int, first: int, shares: int,
+) -> None:  # fmt: skip
+    """Play a step of all games from one on, in so many shares at once."""
+    count = len(records) - first
+    for k in prange(shares):
+        turn(
+            records, cells, finals, actions, rewards, terminated, truncated, points, skill,
+            limit, mode, first + count * k // shares, first + count * (k + 1) // shares,
+        )  # fmt: skip
