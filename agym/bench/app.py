@@ -10,6 +10,7 @@ from agym.bench import (
     io,
     overhead,
     overlap,
+    pong,
     scale,
     soak,
     starting,
@@ -34,6 +35,8 @@ agym bench overlap
 agym bench stragglers
 
 agym bench soak
+
+agym bench pong
 """
 
 app = typer.Typer(help="Measure agym, side by side.", no_args_is_help=True, epilog=EXAMPLES)
@@ -48,6 +51,7 @@ app.command(epilog=io.EXAMPLES)(io.io)
 app.command(epilog=overlap.EXAMPLES)(overlap.overlap)
 app.command(epilog=stragglers.EXAMPLES)(stragglers.stragglers)
 app.command(epilog=soak.EXAMPLES)(soak.soak)
+app.command(epilog=pong.EXAMPLES)(pong.pong)
 
 
 @app.callback()

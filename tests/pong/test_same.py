@@ -58,6 +58,7 @@ def test_any_seeds_actions_and_resets(name: str, mode: AutoresetMode, data: st.D
 @each_game
 def test_blocks_and_shares(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agym.envs.pong.vectorised.BLOCK", 7)
+    monkeypatch.setattr("agym.envs.pong.compiled.SHARE", 7)
     envs = side_by_side(name, ENGINES, 23, AutoresetMode.SAME_STEP)
     points, _ = play_same(envs, 5, actions_of(name, 23, 100, 2), resets=20)
     assert points > 40

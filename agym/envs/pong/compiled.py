@@ -13,6 +13,9 @@ from agym.extras import require
 
 KEY, DRAWS = FIELDS.index("key"), FIELDS.index("draws")
 
+# So many games are worth another core.
+SHARE = 512
+
 # As views of arrays are passed from function to function, their counts of references would take
 # half the time; nothing is allocated here that would need them.
 OPTIONS = {"nogil": True, "_nrt": False}
@@ -31,14 +34,16 @@ class CompiledGames(Games):
 
     def __init__(self, count: int, setup: Setup) -> None:
         super().__init__(count, setup)
-        self._turn = compile_all()[1] if self.parallel else compile_one()[0]
-        self._begin = compile_one()[1]
+        self._turn, self._begin = compile_one()
+        # The last two: from the first game to the last, or in how many shares.
+        last = count
+        if self.parallel and count >= 2 * SHARE:
+            threads, self._turn = compile_all()
+            last = min(threads, count // SHARE)
+        self._setup = (setup.points, setup.skill, setup.limit, setup.mode, 0, last)
         self._records = np.empty((count, len(FIELDS)), np.int32)
         self._records[:] = BEFORE
         self._cells, self._finals = self.cells.reshape(-1), self.finals.reshape(-1)
-        # The last two: from the first game to the last, or in how many shares.
-        shares = compile_all()[0] if self.parallel else count
-        self._setup = (setup.points, setup.skill, setup.limit, setup.mode, 0, shares)
 
     def begin(self, mask: Array, keys: Array, seeded: Array) -> None:
         self._records[seeded, KEY] = keys[seeded].astype(np.uint32).view(np.int32)
@@ -53,7 +58,7 @@ class CompiledGames(Games):
 
 
 class ParallelGames(CompiledGames):
-    """The same, shared among all cores."""
+    """The same, shared among all cores if there are enough of them."""
 
     parallel = True
 

@@ -27,7 +27,7 @@ from agym.extras import require
 
 KEY, DRAWS = FIELDS.index("key"), FIELDS.index("draws")
 
-# Threads of a block.
+# Threads of a block at most.
 THREADS = 64
 
 
@@ -46,7 +46,8 @@ class CudaGames(Games):
         if not cuda.is_available():
             raise UsageError("engine='cuda' needs an NVIDIA card and its driver: take 'compiled'")
         self._turn, self._begin = compile_kernels()
-        self._blocks = -(-count // THREADS)
+        threads = min(count, THREADS)
+        self._launch = -(-count // threads), threads
         self._records = cuda.to_device(np.tile(np.array(BEFORE, np.int64), (count, 1)))
         self.device_cells = cuda.to_device(self.cells.reshape(-1))
         self._device_finals = self.device_cells
@@ -63,13 +64,13 @@ class CudaGames(Games):
     def begin(self, mask: Array, keys: Array, seeded: Array) -> None:
         for there, here in zip(self._seeding, (mask, keys, seeded), strict=True):
             there.copy_to_device(np.ascontiguousarray(here))
-        self._begin[self._blocks, THREADS](self._records, self.device_cells, *self._seeding)
+        self._begin[self._launch](self._records, self.device_cells, *self._seeding)
         self._fetch_cells()
 
     def turn(self, actions: Array, rewards: Array, terminated: Array, truncated: Array) -> None:
         setup = self.setup
         self._actions.copy_to_device(actions)
-        self._turn[self._blocks, THREADS](
+        self._turn[self._launch](
             self._records, self.device_cells, self._device_finals, self._actions, self._rewards,
             self._flags, setup.points, setup.skill, setup.limit, setup.mode,
         )  # fmt: skip

@@ -186,6 +186,23 @@ class ManyGames(VectorEnv[Array, Array, Array]):
             "final_info": {}, "_final_info": over.copy(),
         }  # fmt: skip
 
+    def fetch_cells(self, wanted: bool) -> None:
+        """Say whether steps on a graphics card fetch what is seen; they do by default.
+
+        Else it stays there, as ``device_cells`` of the card's games, and observations are old.
+
+        Raises:
+            UsageError: The games are on no card.
+        """
+        if not isinstance(self._games, CudaGames):
+            raise UsageError("fetch_cells is for engine='cuda': the cells of others are here")
+        self._games.fetch = wanted
+
+    @property
+    def device_cells(self) -> Any:
+        """What is seen on a graphics card: flat, ``uint8[num_envs * HEIGHT * WIDTH]``."""
+        return self._games.device_cells if isinstance(self._games, CudaGames) else None
+
     def render(self) -> Any:
         """Draw each game as ``render_mode`` says; ``None`` without one."""
         if self.render_mode is None:
