@@ -9,9 +9,14 @@ import numpy as np
 
 from agym.envs.pong.game import BEFORE, CELLS, FIELDS, bound, compile_game, restart, take_turn
 from agym.envs.pong.games import Array, Games, Setup
+from agym.envs.pong.prefetching import make_prefetch
+from agym.envs.pong.rules import FULL_SKILL, PACE, WIDTH, folded, follow, moved
 from agym.extras import require
 
 KEY, DRAWS = FIELDS.index("key"), FIELDS.index("draws")
+
+# Cells are fetched for the game that has its turn after so many others.
+AHEAD = 12
 
 # So many games are worth another core.
 SHARE = 512
@@ -71,7 +76,10 @@ def compile_one() -> tuple[Any, Any]:
         MissingExtraError: numba is not installed.
     """
     numba = require("numba", "pong")
-    names = compile_game(numba.njit(inline="always", **OPTIONS))
+    inline = numba.njit(inline="always", **OPTIONS)
+    names = {**compile_game(inline), "prefetch": make_prefetch()}
+    names["fetch_paddle"] = inline(bound(fetch_paddle, names))
+    names["fetch"] = inline(bound(fetch, names))
     return (
         numba.njit(TURN, **OPTIONS)(bound(turn, names)),
         numba.njit(BEGIN, **OPTIONS)(bound(begin, names)),
@@ -96,8 +104,33 @@ def compile_all() -> tuple[int, Any]:
 
 # ---------------------------------------------------------------- what is compiled
 
-# Another one in what is compiled.
+# Others in what is compiled.
 prange = range
+
+
+def prefetch(cells: Any, index: int) -> None:
+    """See :mod:`agym.envs.pong.prefetching`."""
+
+
+def fetch_paddle(cells: Any, base: int, paddle: int, action: int) -> None:
+    """Fetch the four cells that change if a paddle moves; see ``shift_paddle``."""
+    way = WIDTH * (moved(paddle, action) - paddle) // PACE
+    base += paddle * WIDTH
+    prefetch(cells, base - 2 * way)
+    prefetch(cells, base - way)
+    prefetch(cells, base + 3 * way)
+    prefetch(cells, base + 4 * way)
+
+
+def fetch(records: Any, cells: Any, actions: Any, i: int) -> None:
+    """Fetch the cells of a game that are about to change, as far as that is known."""
+    it, players, base = records[i], actions.shape[1], i * CELLS
+    row, column, fall, run, left, right = it[0], it[1], it[2], it[3], it[4], it[5]
+    prefetch(cells, base + row * WIDTH + column)
+    prefetch(cells, base + folded(row + fall) * WIDTH + column + run)
+    left_action = follow(row, run, left, 0, FULL_SKILL) if players == 1 else actions[i, 0]
+    fetch_paddle(cells, base, left, left_action)
+    fetch_paddle(cells, base + WIDTH - 1, right, actions[i, players - 1])
 
 
 def turn(
@@ -107,6 +140,8 @@ def turn(
     """Play a step of some games."""
     players = actions.shape[1]
     for i in range(first, stop):
+        if i + AHEAD < stop:
+            fetch(records, cells, actions, i + AHEAD)
         it = records[i]
         game = (
             it[0], it[1], it[2], it[3], it[4], it[5],

@@ -13,6 +13,7 @@ from agym.envs.pong.rules import (
     BALL,
     BOTTOM,
     CENTRE,
+    DOWN,
     EMPTY,
     HALF,
     HEIGHT,
@@ -23,16 +24,14 @@ from agym.envs.pong.rules import (
     RIGHT_END,
     STEEPEST,
     TOP,
+    UP,
     WIDTH,
 )
 
-BLOCK = 2048
+BLOCK = 16_384
 
 # Rows of a paddle, from its centre, as distances of their cells.
 PADDLE_CELLS = np.arange(-HALF, HALF + 1) * WIDTH
-
-# By how much a paddle moves, by action.
-CHANGES = np.array([0, -PACE, PACE])
 
 DTYPES = {"key": np.uint32, "draws": np.uint32, "over": np.bool_}
 
@@ -100,9 +99,9 @@ class Block:
         setup, flat = self.setup, self.flat
         begun = np.flatnonzero(self.over) if setup.mode == NEXT_STEP else NONE
         flat[self.ball] = EMPTY
-        change = self._follow() if setup.players == 1 else CHANGES.take(actions[:, 0])
+        change = self._follow() if setup.players == 1 else changes(actions[:, 0])
         self.left = self._shift(self.base, self.left, change)
-        self.right = self._shift(self.right_base, self.right, CHANGES.take(actions[:, -1]))
+        self.right = self._shift(self.right_base, self.right, changes(actions[:, -1]))
         ended, points = self._fly()
         if len(begun):
             counts = self.over[ended] == 0
@@ -141,7 +140,8 @@ class Block:
     def _shift(self, base: Array, old: Array, change: Array) -> Array:
         """Move paddles, and redraw those that have moved; see ``moved`` and ``shift_paddle``."""
         new = old + change
-        np.clip(new, TOP, BOTTOM, out=new)
+        np.maximum(new, TOP, out=new)
+        np.minimum(new, BOTTOM, out=new)
         changed = np.flatnonzero(new != old)
         base, tail, tip = base[changed], old[changed], new[changed]
         change = tip - tail
@@ -168,7 +168,8 @@ class Block:
         np.subtract(HEIGHT - 1, row, out=row)
         np.abs(row, out=row)
         np.subtract(HEIGHT - 1, row, out=row)
-        np.negative(self.fall, out=self.fall, where=row != straight)
+        bounced = np.flatnonzero(row != straight)
+        self.fall[bounced] *= -1
         self.row = row
         self.column += self.run
         met = np.flatnonzero((self.column == LEFT_END) | (self.column == RIGHT_END))
@@ -219,6 +220,15 @@ class Block:
         ball = base + self.row[games] * WIDTH + self.column[games]
         self.ball[games] = ball
         flat[ball] = BALL
+
+
+def changes(actions: Array) -> Array:
+    """By how much paddles move."""
+    assert (UP, DOWN) == (1, 2)
+    change = actions >> 1
+    change -= actions & 1
+    change *= PACE
+    return change
 
 
 def chances(keys: Array, draws: Array) -> Array:
