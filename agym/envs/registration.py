@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gymnasium
 
+# Two that never miss would play for ever.
+LIMIT = 10_000
+
 SINGLE, VECTOR = "agym.envs.pong.single", "agym.envs.pong.vector"
 
 
@@ -14,4 +17,5 @@ def register_games() -> None:
             env_id,
             entry_point=f"{SINGLE}:{name}Env",
             vector_entry_point=f"{VECTOR}:{name}VectorEnv",
+            max_episode_steps=LIMIT,
         )

@@ -22,6 +22,7 @@ from agym.envs.pong.rules import (
     TOP,
     UP,
     WIDTH,
+    attention,
     chance,
     fly,
     follow,
@@ -133,9 +134,10 @@ def test_the_opponent_follows_a_ball_that_comes(row: int, paddle: int, bits: int
     assert follow(row, -1, paddle, bits, 0) == STAY
 
 
-def test_the_opponent_reacts_as_often_as_its_skill_says() -> None:
-    times = sum(follow(0, -1, BOTTOM, chance(7, k), FULL_SKILL // 4) == UP for k in range(4000))
-    assert 900 < times < 1100
+def test_the_opponent_pays_attention_as_often_as_its_skill_says() -> None:
+    does = [follow(0, -1, BOTTOM, attention(7, k), FULL_SKILL // 4) == UP for k in range(8 * 4000)]
+    assert all(len({*does[k : k + 8]}) == 1 for k in range(0, len(does), 8))
+    assert 900 < sum(does[::8]) < 1100
 
 
 class Watched(dict[int, int]):
@@ -200,4 +202,4 @@ def test_a_game_counts_points_and_serves_until_one_has_enough() -> None:
 
 
 def follow_of(game: tuple[int, ...]) -> int:
-    return follow(game[0], game[3], game[4], chance(game[8], game[9]), FULL_SKILL // 2)
+    return follow(game[0], game[3], game[4], attention(game[8], game[9]), FULL_SKILL // 2)

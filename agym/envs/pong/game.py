@@ -26,6 +26,7 @@ from agym.envs.pong.rules import (
     LEFT_SERVE,
     PADDLE,
     WIDTH,
+    attention,
     chance,
     fly,
     folded,
@@ -78,14 +79,14 @@ def play(
         right_action: Of the right player.
         players: 1 or 2.
         points: As many points win.
-        skill: Of the scripted opponent: so many times in 65536 it reacts.
+        skill: Of the scripted opponent: so many times in 65536 it pays attention.
 
     Returns:
         The record after it, and the reward.
     """
     row, column, fall, run, left, right, left_score, right_score, key, draws, age, over = game
     if players == 1:
-        left_action = follow(row, run, left, chance(key, draws), skill)
+        left_action = follow(row, run, left, attention(key, draws), skill)
         draws += 1
     left, right = moved(left, left_action), moved(right, right_action)
     row, column, fall, run, point = fly(row, column, fall, run, left, right)
@@ -185,7 +186,7 @@ def take_turn(
 
 # All that a turn is made of, each after what it calls.
 PARTS = (
-    mix, chance, moved, folded, fly, serve, follow,
+    mix, chance, attention, moved, folded, fly, serve, follow,
     begin, play, shift_paddle, redraw, restart, take_turn,
 )  # fmt: skip
 

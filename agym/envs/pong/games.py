@@ -66,7 +66,9 @@ class Setup:
         if not isinstance(points, int | np.integer) or points < 1:
             raise UsageError(f"points={points!r} must be a number of points: 1 or more")
         if not 0 <= skill <= 1:
-            raise UsageError(f"skill={skill!r} must be a chance to react: from 0 to 1")
+            raise UsageError(
+                f"skill={skill!r} must be the opponent's chance to pay attention: from 0 to 1"
+            )
         if limit is not None and limit < 1:
             raise UsageError(f"max_episode_steps={limit!r} must be 1 or more, or None")
         return cls(

@@ -42,7 +42,10 @@ LEFT_SERVE, RIGHT_SERVE = WIDTH // 2 - 1, WIDTH // 2
 
 MASK = 0xFFFFFFFF
 
-# The skill of an opponent that is never slow to react.
+# The opponent pays attention, or does not, for 2 ** SPAN steps on end.
+SPAN = 3
+
+# The skill of an opponent that always pays attention.
 FULL_SKILL = 1 << 16
 
 
@@ -150,12 +153,21 @@ def serve(bits: int) -> tuple[int, int, int, int]:
     return row, column, fall, run
 
 
+def attention(key: int, draw: int) -> int:
+    """The random bits that :func:`follow` is given, which stay the same for 8 draws.
+
+    Draws are counted down for them, and up for serves, so that none is used twice.
+    """
+    return chance(key, -1 - (int(draw) >> SPAN))
+
+
 def follow(row: int, run: int, paddle: int, bits: int, skill: int) -> int:
     """What the scripted opponent, who plays on the left, does.
 
     While the ball comes, it moves towards the row that the ball is in now, not knowing where it
     will be; within a row of that it stays. It stays as well while the ball flies away, and
-    whenever it is slow to react: with the chance ``1 - skill / 65536``, in each step anew.
+    whenever it does not pay attention: with the chance ``1 - skill / 65536``, for some steps on end
+    (see :func:`attention`).
 
     Returns:
         An action.

@@ -86,13 +86,13 @@ class PongEnv(OneGame):
     """
 
     def __init__(
-        self, points: int = 21, skill: float = 0.8, render_mode: str | None = None
+        self, points: int = 21, skill: float = 0.5, render_mode: str | None = None
     ) -> None:
         """Make one.
 
         Args:
             points: As many win.
-            skill: The opponent's: the chance that it reacts, in each step, 0 to 1.
+            skill: The opponent's: the chance that it pays attention, 0 to 1.
             render_mode: ``"rgb_array"``, ``"ansi"`` or ``None``.
         """
         super().__init__(Setup.of(1, points, skill), render_mode)

@@ -221,7 +221,7 @@ class PongVectorEnv(ManyGames):
         self,
         num_envs: int = 1,
         points: int = 21,
-        skill: float = 0.8,
+        skill: float = 0.5,
         engine: str | None = None,
         autoreset_mode: AutoresetMode = AutoresetMode.NEXT_STEP,
         max_episode_steps: int | None = None,
@@ -233,7 +233,7 @@ class PongVectorEnv(ManyGames):
         Args:
             num_envs: How many.
             points: As many win.
-            skill: The opponent's: the chance that it reacts, in each step, 0 to 1.
+            skill: The opponent's: the chance that it pays attention, 0 to 1.
             engine: ``"scalar"`` (plain Python), ``"numpy"``, ``"compiled"`` (by numba, one core),
                 ``"parallel"`` (the same on all cores, from one thread at a time) or ``"cuda"``.
                 What comes of it is the same. By default compiled where there is numba, else numpy.

@@ -22,6 +22,7 @@ from agym.envs.pong.rules import (
     PACE,
     PADDLE,
     RIGHT_END,
+    SPAN,
     STEEPEST,
     TOP,
     UP,
@@ -128,13 +129,13 @@ class Block:
 
     def _follow(self) -> Array:
         """By how much the scripted opponents move; see :func:`agym.envs.pong.rules.follow`."""
-        quick = (chances(self.key, self.draws) & 0xFFFF) < self.setup.skill
-        quick &= self.run < 0
+        attentive = (chances(self.key, ~(self.draws >> SPAN)) & 0xFFFF) < self.setup.skill
+        attentive &= self.run < 0
         self.draws += 1
         distance = self.row - self.left
         change = (distance > 1) * PACE
         change -= (distance < -1) * PACE
-        change *= quick
+        change *= attentive
         return change
 
     def _shift(self, base: Array, old: Array, change: Array) -> Array:
