@@ -85,7 +85,11 @@ def pong(
     json: JsonFile = None,
     plot: PlotFile = None,
 ) -> None:
-    """Measure Pong as plain Python, NumPy, numba and CUDA play it, and as ALE does."""
+    """Measure Pong as plain Python, NumPy, numba and CUDA play it, and as ALE does.
+
+    agym's games write what is seen in place. ALE's single environment gives pictures of
+    210 × 160 in colour, its batches four grey ones of 84 × 84; both skip 4 frames.
+    """
     check_plot(plot)
     check_writable(json, plot)
     if game not in GAMES:

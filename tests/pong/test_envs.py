@@ -13,9 +13,11 @@ from gymnasium.utils.play import play
 from gymnasium.vector import AutoresetMode
 
 import agym
+from agym.core.vector_making import VectorFactory
 from agym.envs.pong.rendering import COLORS, SCALE
 from agym.envs.pong.rules import BALL, EMPTY, HEIGHT, PADDLE, WIDTH
 from agym.envs.pong.vector import ENGINES, ManyGames, PongVectorEnv
+from agym.factories import find_spec
 
 from ..same import same
 from .same_games import GAMES
@@ -234,3 +236,23 @@ def test_without_numba(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agym.envs.pong.vector.installed", lambda module: False)
     envs = PongVectorEnv(2)
     assert type(envs._games) is ENGINES["numpy"]
+
+
+@each_id
+def test_agym_copies_once(env_id: str) -> None:
+    """Its native backend takes views, since it copies what it gets into memory of its own."""
+    for keywords, copy in (({}, False), ({"copy": True}, True)):
+        envs = VectorFactory(find_spec(env_id), keywords)(num_envs=2)
+        assert envs.unwrapped.copy is copy
+    with agym.make(env_id, 2, backend="native", output="array") as ours:
+        first = ours.reset(seed=0).observations
+        kept = first.copy()
+        ours.step(ours.action_space.sample())
+        assert same(first, kept)
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_worker_processes_know_the_ids(env_id: str) -> None:
+    with agym.make(env_id, 2, backend="process", workers=1) as envs:
+        observations, _ = envs.reset(seed=0)
+        assert [observation.shape for observation in observations] == [(HEIGHT, WIDTH)] * 2

@@ -66,7 +66,8 @@ class ManyGames(VectorEnv[Array, Array, Array]):
         self._mode = autoreset_mode
         self._players = setup.players
         self._games = ENGINES[engine](num_envs, setup)
-        self._keyed = np.zeros(num_envs, bool)
+        # Which games have begun at all, and whether all have.
+        self._keyed, self._begun = np.zeros(num_envs, bool), False
         self._over = np.zeros(num_envs, bool)
 
     def reset(
@@ -100,6 +101,7 @@ class ManyGames(VectorEnv[Array, Array, Array]):
             keys[unkeyed] = self.np_random.integers(2**32, size=int(unkeyed.sum()))
         self._games.begin(mask, keys, seeded | unkeyed)
         self._keyed |= mask
+        self._begun = bool(self._keyed.all())
         self._over &= ~mask
         return self._observe(), {}
 
@@ -168,7 +170,7 @@ class ManyGames(VectorEnv[Array, Array, Array]):
         # Negative numbers are large ones without their sign.
         if array.view(np.uint64).max() > DOWN:
             raise UsageError("actions must be 0 (stay), 1 (up) or 2 (down)")
-        if not self._keyed.all():
+        if not self._begun:
             raise ResetNeeded("call reset before step")
         return np.ascontiguousarray(array).reshape(-1, self._players)
 
