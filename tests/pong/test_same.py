@@ -14,6 +14,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agym.envs.pong.compiled import NEAR_GAMES
 from agym.envs.pong.single import PongEnv, PongRallyEnv
 
 from ..same import same
@@ -62,6 +63,15 @@ def test_blocks_and_shares(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     envs = side_by_side(name, ENGINES, 23, AutoresetMode.SAME_STEP)
     points, _ = play_same(envs, 5, actions_of(name, 23, 100, 2), resets=20)
     assert points > 40
+
+
+@each_game
+def test_more_games_than_are_near(name: str) -> None:
+    """Those whose cells are fetched ahead."""
+    n = NEAR_GAMES + 20
+    envs = side_by_side(name, ENGINES, n, AutoresetMode.NEXT_STEP)
+    points, _ = play_same(envs, 6, actions_of(name, n, 30, 4))
+    assert points > n // 4
 
 
 def test_on_a_graphics_card() -> None:

@@ -10,13 +10,14 @@ import numpy as np
 from agym.envs.pong.game import BEFORE, CELLS, FIELDS, bound, compile_game, restart, take_turn
 from agym.envs.pong.games import Array, Games, Setup
 from agym.envs.pong.prefetching import make_prefetch
-from agym.envs.pong.rules import FULL_SKILL, PACE, WIDTH, folded, follow, moved
+from agym.envs.pong.rules import DOWN, FULL_SKILL, UP, WIDTH, follow
 from agym.extras import require
 
 KEY, DRAWS = FIELDS.index("key"), FIELDS.index("draws")
 
-# Cells are fetched for the game that has its turn after so many others.
-AHEAD = 12
+# Cells are fetched for the game that has its turn after so many others, if there are more games
+# than fit into the second cache of a core.
+AHEAD, NEAR_GAMES = 12, 1024
 
 # So many games are worth another core.
 SHARE = 512
@@ -113,8 +114,12 @@ def prefetch(cells: Any, index: int) -> None:
 
 
 def fetch_paddle(cells: Any, base: int, paddle: int, action: int) -> None:
-    """Fetch the four cells that change if a paddle moves; see ``shift_paddle``."""
-    way = WIDTH * (moved(paddle, action) - paddle) // PACE
+    """Fetch the four cells that change if a paddle moves, not looking for walls."""
+    way = 0
+    if action == UP:
+        way = -WIDTH
+    if action == DOWN:
+        way = WIDTH
     base += paddle * WIDTH
     prefetch(cells, base - 2 * way)
     prefetch(cells, base - way)
@@ -127,7 +132,7 @@ def fetch(records: Any, cells: Any, actions: Any, i: int) -> None:
     it, players, base = records[i], actions.shape[1], i * CELLS
     row, column, fall, run, left, right = it[0], it[1], it[2], it[3], it[4], it[5]
     prefetch(cells, base + row * WIDTH + column)
-    prefetch(cells, base + folded(row + fall) * WIDTH + column + run)
+    prefetch(cells, base + (row + fall) * WIDTH + column + run)
     left_action = follow(row, run, left, 0, FULL_SKILL) if players == 1 else actions[i, 0]
     fetch_paddle(cells, base, left, left_action)
     fetch_paddle(cells, base + WIDTH - 1, right, actions[i, players - 1])
@@ -140,7 +145,7 @@ def turn(
     """Play a step of some games."""
     players = actions.shape[1]
     for i in range(first, stop):
-        if i + AHEAD < stop:
+        if i + AHEAD < stop and len(records) > NEAR_GAMES:
             fetch(records, cells, actions, i + AHEAD)
         it = records[i]
         game = (
