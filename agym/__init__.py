@@ -8,6 +8,7 @@ from agym.core.debugging import debug
 from agym.core.out import RolloutBuffer
 from agym.core.results import Batch, Fault, ResetResult, StepResult
 from agym.core.stats import EnvStats, Stats, WorkerStats
+from agym.envs import registration as registration
 from agym.errors import (
     AgymError,
     BusyError,
@@ -36,6 +37,8 @@ from agym.timeline import mark, trace
 from agym.timeline_report import Overlap, overlap
 
 __version__ = "0.1.0"
+
+registration.register_games()
 
 __all__ = [
     "AgymError",

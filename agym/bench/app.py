@@ -12,6 +12,7 @@ from agym.bench import (
     overhead,
     overlap,
     pool,
+    pong,
     scale,
     soak,
     starting,
@@ -40,6 +41,8 @@ agym bench soak
 agym bench pool --plot charts
 
 agym bench multienv
+
+agym bench pong
 """
 
 app = typer.Typer(help="Measure agym, side by side.", no_args_is_help=True, epilog=EXAMPLES)
@@ -56,6 +59,7 @@ app.command(epilog=stragglers.EXAMPLES)(stragglers.stragglers)
 app.command(epilog=soak.EXAMPLES)(soak.soak)
 app.command(epilog=pool.EXAMPLES)(pool.pool)
 app.command(epilog=multienv.EXAMPLES)(multienv.multienv)
+app.command(epilog=pong.EXAMPLES)(pong.pong)
 
 
 @app.callback()

@@ -11,6 +11,7 @@ from agym.core.machine import available_cores
 # Distributions whose versions matter to what is measured.
 LIBRARIES = (
     "agym-envs", "gymnasium", "numpy", "uvloop", "stable-baselines3", "torch", "ale-py", "mujoco",
+    "numba",
 )  # fmt: skip
 
 

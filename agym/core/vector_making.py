@@ -58,6 +58,9 @@ class VectorFactory:
         wanted = mode not in (None, AutoresetMode.DISABLED) and MODE_KEYWORD not in keywords
         if wanted and parameter is not None and _mode(parameter.default) is not mode:
             keywords[MODE_KEYWORD] = mode
+        copies = self.parameters.get("copy")
+        if copies is not None and copies.default is True:
+            keywords.setdefault("copy", False)  # the host copies what it gets
         env = self._build(**keywords)
         if first and _is_envpools(env) and not isinstance(seed, int):
             env.close()
