@@ -25,7 +25,11 @@ def test_python_blocks_run(block: Block, tmp_path: Path) -> None:
     script = tmp_path / "block.py"
     script.write_text(block.code)
     done = subprocess.run(
-        [sys.executable, "-W", "error", script], capture_output=True, text=True, timeout=60
+        [sys.executable, "-W", "error", script],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=tmp_path,
     )
     assert done.returncode == 0, done.stderr
     assert "Error" not in done.stderr
@@ -34,7 +38,7 @@ def test_python_blocks_run(block: Block, tmp_path: Path) -> None:
 def test_there_are_exactly_two_set_up_commands_and_ci_runs_them() -> None:
     setup, tests = commands()
     assert setup.endswith("agym demo")
-    assert tests.endswith("pytest -q")
+    assert tests.endswith("pytest -q -n 2")
     script = (ROOT / ".ci/run").read_text()
     assert "readme.py setup" in script
     assert "readme.py tests" in script
