@@ -12,6 +12,7 @@ so that everything that was injected also happens.
 from __future__ import annotations
 
 import math
+import os
 from collections import Counter
 from collections.abc import Sequence
 from itertools import cycle
@@ -137,8 +138,8 @@ def _check_seconds(seconds: dict[str, float]) -> None:
 
 def _check_place(envs: Face, rates: dict[str, float]) -> None:
     """Refuse what cannot happen, or cannot end, where the environments live."""
-    place = type(envs._executor).__name__.removesuffix("Executor").lower()
-    if rates["kill"] and not envs._executor.shared:
+    place = envs._executor.name
+    if rates["kill"] and os.getpid() in envs._executor.pids:
         raise UsageError(
             f"kill={rates['kill']:g} needs worker processes, and with backend={place!r} it would"
             " end this very program: take backend='process'"
@@ -182,6 +183,7 @@ class Chaos:
         self._bounds = np.cumsum([rates[kind] for kind in KINDS])
         self._seconds = seconds
         self._ways = cycle(ways)
+        self._engine.stay(for_good=True)
         ranges = envs._executor.ranges
         self._worker_of = {i: worker for worker, ids in enumerate(ranges) for i in ids}
         # What takes all environments of its worker along, and must be over before the next.

@@ -106,10 +106,12 @@ def make(
             ``final_info``. An environment that tells an ``"episode"`` of its own keeps that, and
             an episode that a fault has cut off has none. With ``infos="episode"`` it is on.
         replan: With ``"auto"``, choose again at the end of an episode once steps take more than
-            three times as long as they did, or less than a third. If another place promises to be
-            quicker, all environments move there in the midst of what they are doing, pickled with
-            all their state, so that no trajectory changes. What cannot be pickled like that stays
-            where it is, such as Gymnasium's ``EzPickle`` (MuJoCo's, Box2D's, ALE's).
+            three times as long as they did, or less than a third, and none is on its way. If
+            another place promises to be quicker, all environments move there in the midst of what
+            they are doing, pickled with all their state, so that no trajectory changes. What cannot
+            be pickled like that stays where it is, such as Gymnasium's ``EzPickle`` (MuJoCo's,
+            Box2D's, ALE's). ``False`` for environments whose state is elsewhere: in a simulator
+            that they only have a number of, or in an object that they share.
         start_method: How worker processes start: ``"spawn"``, ``"forkserver"`` or ``"fork"``.
         max_concurrency: How many coroutine environments of one loop may be busy at once.
         **env_kwargs: For the environment, as in ``gymnasium.make``.

@@ -287,6 +287,7 @@ class Engine(Mending):
             BusyError: One has something to do.
         """
         self._check(())
+        self.stay()
         self.poll()
         ids = parse_env_ids(env_ids, self.num_envs) if env_ids is not None else ()
         ids = self._recovery.whole(ids or tuple(sorted(self._health.lost)))

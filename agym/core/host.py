@@ -101,6 +101,10 @@ class EnvHost(Host):
     def make(self) -> tuple[Description | None, list[Failure]]:
         """Construct the environments."""
         description, failures = super().make()
+        self._retired.update(
+            slot for slot, factory in enumerate(self._factories, self.first)
+            if getattr(factory, "arriving", False)
+        )  # fmt: skip
         self._steps = [] if failures else [env.step for env in self._envs]
         return description, failures
 
@@ -521,6 +525,7 @@ class EnvHost(Host):
     def _unpack(self, i: int, luggage: Luggage) -> None:
         """An environment that came from another host goes on."""
         _, seed, options, reseed, episode, age, over, held, tally = luggage
+        self._retired.discard(self.first + i)
         self._seeds[i], self._options[i], self._episodes[i] = seed, options, episode
         if reseed is not None:
             self._reseeds[i] = reseed

@@ -77,6 +77,8 @@ class Mending(Runner):
         Returns:
             Seconds until the next deadline, ``None`` if there is none.
         """
+        if isinstance(self._moving, Migration):
+            self._moving.expire()
         if self._timeout is None and not self._sent.receivers:
             return None
         now = time.monotonic()
@@ -151,7 +153,11 @@ class Mending(Runner):
         if kind in PATIENT:
             self._be_patient(ticket)
         if kind not in ("restart", "spare", "migrate"):  # these come with the workers themselves
-            self._executor.submit(ticket.operation)
+            try:
+                self._executor.submit(ticket.operation)
+            except BaseException:
+                self.revoke(ticket.number)
+                raise
         return ticket.number
 
     def _be_patient(self, ticket: Ticket) -> None:
@@ -212,23 +218,49 @@ class Mending(Runner):
     @property
     def sound(self) -> bool:
         """Whether every environment is alive and was reset."""
-        return self._health.fine
+        return self._health.fine and not self._recovery.recovering
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether none steps or resets, or is about to."""
+        return self._order.idle
 
     @property
     def gauges(self) -> Gauges:
         """What the hosts count."""
         return self.table.gauges
 
+    def revoke(self, number: int) -> None:
+        """Nobody waits any more for an operation of our own."""
+        self._tickets.pop(number, None)
+
+    def hold_all(self) -> None:
+        """Hold back what all environments are asked to do; they are at rest."""
+        holder = Ticket(next(self._numbers), "move", self._all)
+        for slot in self._all:
+            self._order.seize(slot, holder)
+
+    def let_all_go(self) -> None:
+        """Let it be done."""
+        holder = self._order.owner(0)
+        if holder is not None and holder.kind == "move":
+            self._release(holder, self._all)
+
     def moved(self) -> None:
         """All environments are in another place."""
         self._at_once = self._executor.immediate and self._plain
         self._recovery.restarts = [0] * len(self._executor.ranges)
 
-    def depart(self, slot: int, kind: str) -> int | None:
+    def stay(self, *, for_good: bool = False) -> None:
+        """Move nowhere, now or from now on."""
+        if isinstance(self._moving, Migration):
+            self._moving.call_off(for_good=for_good)
+
+    def depart(self, slot: int) -> int | None:
         """Begin to move an environment, and hold back what it is to do next; unless it is busy."""
         if not self._order.is_free(slot):
             return None
-        number = self.order(kind, (slot,))
+        number = self.order("depart", (slot,))
         self._order.seize(slot, self._tickets[number])
         return number
 

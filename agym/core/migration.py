@@ -1,14 +1,15 @@
 """Migration: when steps take much longer than planned, or much less, environments move elsewhere.
 
-At the end of an episode, once the drift is sure, another place is chosen. If it promises to be
-quicker, all environments move there, and what is asked of them meanwhile waits::
+At the end of an episode, once the drift is sure and nobody steps or resets, it is planned again. If
+another place promises to be quicker, all environments move there. What is asked of them meanwhile
+waits::
 
-    each, once it is free  --> pack     (the old host: here it is, with all its state)
-    all packed             --> migrate  (the new hosts make theirs from that)
-    all made               --> unpack   (what their hosts have to know); the old ones end
-    done                   --> what waited goes on
+    pack     the old hosts: here they are, with all their state
+    migrate  the new hosts make theirs from that
+    unpack   what their hosts have to know; the old ones end, and what waited goes on
 
-No trajectory changes by that: an environment moves as it is (``core/luggage.py``), or all stay.
+No trajectory changes by that: environments move as they are (``core/luggage.py``), or all stay,
+since the old ones are there until all others are.
 """
 
 from __future__ import annotations
@@ -37,6 +38,9 @@ DRIFT, LEAST_SECONDS = 3.0, 2e-6
 # One that seldom gave its core away did not wait by itself: others had the core.
 WAITS_PER_STEP = 0.5
 
+# A place that is not ready by then is given up.
+MOVE_SECONDS = 60.0
+
 KINDS = frozenset({"pack", "migrate", "unpack"})
 
 # Where to go, as the executor takes it, ``None`` to stay; for steps that take so many times as long
@@ -51,7 +55,10 @@ class Place(Protocol):
     def ranges(self) -> Sequence[range]: ...
     def prepare_place(self, place: Any, envs: Sequence[bytes], number: int) -> None: ...
     def leave_place(self) -> None: ...
+    @property
+    def next_is_well(self) -> bool: ...
     def change_place(self) -> None: ...
+    def tidy(self) -> None: ...
 
 
 class Movers(Protocol):
@@ -67,17 +74,24 @@ class Movers(Protocol):
     def sound(self) -> bool:
         """Whether every environment is alive and was reset."""
 
-    def order(self, kind: str, ids: Ids, each: list[Any] | None = None) -> int:
-        """Begin an operation of our own, ahead of all that waits; gives its number."""
+    @property
+    def at_rest(self) -> bool:
+        """Whether none steps or resets, or is about to."""
 
     def any_ended(self, ids: Ids, plane: int) -> bool:
         """Whether a row has a flag."""
 
-    def depart(self, slot: int, kind: str) -> int | None:
-        """Begin to move an environment, and hold back what it is to do next; unless it is busy."""
+    def order(self, kind: str, ids: Ids, each: list[Any] | None = None) -> int:
+        """Begin an operation of our own, ahead of all that waits; gives its number."""
 
-    def let_go(self, slot: int, number: int) -> None:
-        """Let it go on."""
+    def revoke(self, number: int) -> None:
+        """Nobody waits for it any more."""
+
+    def hold_all(self) -> None:
+        """Hold back what all environments are asked to do."""
+
+    def let_all_go(self) -> None:
+        """Let it be done."""
 
     def moved(self) -> None:
         """The executor's place is another one."""
@@ -91,18 +105,22 @@ class Migration:
         self._choose = choose
         self._movers = movers
         self._executor = executor
+        self._all = range(movers.num_envs)
         self._next_look = 0.0
         self._watch = Watch()
         self._seen = 0
+        # Where they are about to go, by when, and what is under way for that.
         self._place: Any = None
-        # Who holds back what each environment is asked to do.
-        self._holders: dict[int, int] = {}
-        self._luggage: dict[int, Luggage] = {}
+        self._deadline = 0.0
+        self._number = 0
+        self._luggage: list[Luggage] = []
         self._over = False
+
+    # ---------------------------------------------------------------- a drift
 
     def settled(self, ids: Ids, plane: int) -> None:
         """Steps have ended."""
-        if self._over or (self._place is None and not self._seen and not self._due()):
+        if self._over or self._place is not None or not (self._seen or self._due()):
             return
         with Uninterrupted():
             self._attend(ids, plane)
@@ -112,80 +130,93 @@ class Migration:
         return time.monotonic() >= self._next_look
 
     def _attend(self, ids: Ids, plane: int) -> None:
-        if self._place is None:
-            if self._due():
-                self._next_look = time.monotonic() + LOOK_SECONDS
-                self._look()
-            movers = self._movers
-            if self._seen < SURE or not (movers.sound and movers.any_ended(ids, plane)):
-                return
-            self._seen = 0
+        if self._due():
+            self._next_look = time.monotonic() + LOOK_SECONDS
+            self._executor.tidy()
+            ratio = self._watch.look(self._movers.gauges)
+            if ratio is not None:
+                self._seen = self._seen + 1 if has_drifted(ratio) else 0
+        movers = self._movers
+        ready = self._seen >= SURE and movers.sound and movers.at_rest
+        if not ready or not movers.any_ended(ids, plane):
+            return
+        self._seen = 0
+        try:
             self._place = self._choose(*self._watch.accept())
-        if self._place is not None and len(self._holders) < self._movers.num_envs:
-            self._collect()
+        except Exception:  # a factory that cannot even be looked at
+            self._over = True
+        if self._place is None:
+            return
+        self._deadline = time.monotonic() + MOVE_SECONDS
+        movers.hold_all()
+        try:
+            self._number = movers.order("pack", self._all)
+        except BaseException:
+            self.call_off(for_good=True)
+            raise
 
-    def _look(self) -> None:
-        ratio = self._watch.look(self._movers.gauges)
-        if ratio is not None:
-            self._seen = self._seen + 1 if has_drifted(ratio) else 0
-
-    def _collect(self) -> None:
-        """Pack who is free; the others follow when they are."""
-        for slot in range(self._movers.num_envs):
-            if slot not in self._holders:
-                number = self._movers.depart(slot, "pack")
-                if number is not None:
-                    self._holders[slot] = number
+    # ---------------------------------------------------------------- a move
 
     def advance(self, ticket: Ticket) -> None:
         """A part of the move has ended."""
-        if self._place is None:
+        if ticket.number != self._number or self._place is None:
             return  # it was called off meanwhile
         extras = ticket.extras
         values = {} if extras is None else extras.values
-        lost = extras is not None and bool(extras.problems)
-        if ticket.kind == "unpack":
-            self._end()
-        elif lost or not self._movers.sound or any(isinstance(v, str) for v in values.values()):
-            self._call_off()
-        elif ticket.kind == "pack":
-            self._luggage[ticket.ids[0]] = values[ticket.ids[0]]
-            if len(self._luggage) == self._movers.num_envs:
+        failed = extras is not None and bool(extras.problems)
+        try:
+            if ticket.kind == "unpack":
+                self._end()
+            elif any(isinstance(value, str) for value in values.values()):
+                self.call_off(for_good=True)  # why it cannot be done
+            elif failed or not self._movers.sound:
+                self.call_off()
+            elif ticket.kind == "pack":
+                self._luggage = [values[slot] for slot in self._all]
                 self._prepare()
-        else:
-            self._change()
+            else:
+                self._change()
+        except BaseException:
+            self.call_off(for_good=True)
+            raise
 
     def _prepare(self) -> None:
-        slots = range(self._movers.num_envs)
-        number = self._movers.order("migrate", slots)
+        self._number = self._movers.order("migrate", self._all)
+        envs = [luggage.env for luggage in self._luggage]
         try:
-            envs = [self._luggage[slot].env for slot in slots]
-            self._executor.prepare_place(self._place, envs, number)
+            self._executor.prepare_place(self._place, envs, self._number)
         except Exception:  # no processes, no memory
-            self._call_off()
+            self.call_off(for_good=True)
 
     def _change(self) -> None:
         """The environments are there, and those that were left are used no more."""
-        slots = range(self._movers.num_envs)
+        if not self._executor.next_is_well:
+            self.call_off()
+            return
         self._movers.gauges.settle(self._executor.ranges)
         self._executor.change_place()
         self._movers.moved()
-        each = [self._luggage[slot]._replace(env=b"") for slot in slots]
-        self._movers.order("unpack", slots, each)
+        each = [luggage._replace(env=b"") for luggage in self._luggage]
+        self._number = self._movers.order("unpack", self._all, each)
 
-    def _call_off(self) -> None:
-        """All stay where they are, for good: it would fail again."""
-        self._over = True
-        self._executor.leave_place()
-        self._end()
+    def expire(self) -> None:
+        """Give a place up that does not come up."""
+        if self._place is not None and time.monotonic() > self._deadline:
+            self.call_off(for_good=True)
+
+    def call_off(self, *, for_good: bool = False) -> None:
+        """Stay, now or from now on."""
+        self._over = self._over or for_good
+        if self._place is not None:
+            self._movers.revoke(self._number)
+            self._executor.leave_place()
+            self._end()
 
     def _end(self) -> None:
         self._place = None
-        self._luggage = {}
-        holders, self._holders = self._holders, {}
-        for slot, number in holders.items():
-            self._movers.let_go(slot, number)
+        self._luggage = []
         self._watch = Watch()
+        self._movers.let_all_go()
 
 
 def has_drifted(ratio: float) -> bool:

@@ -43,6 +43,9 @@ FIRST_BUFFER = PLANES + LEASABLE
 ROW_KINDS = frozenset({"step", "reset"})
 
 
+# Ctrl-C must not break these off: an environment would be in two places, or in none.
+MOVING_KINDS = frozenset({"pack", "unpack", "forget"})
+
 # An exception that carries more bytes than this travels as text alone.
 MAX_PICKLED = 64 * 1024
 

@@ -67,7 +67,7 @@ class Movers(Protocol):
     def ended_with(self, slot: int, plane: int) -> tuple[bool, bool]:
         """The flags of an environment's row."""
 
-    def depart(self, slot: int, kind: str) -> int | None:
+    def depart(self, slot: int) -> int | None:
         """Begin to move an environment, and hold back what it is to do next; unless that began."""
 
     def let_go(self, slot: int, number: int) -> None:
@@ -111,7 +111,7 @@ class Recycling:
         elif self._ready[worker] and slot not in self._moved[worker]:
             if slot in self._recovery.recovering or slot in self._recovery.pending:
                 return
-            number = self._movers.depart(slot, "depart")
+            number = self._movers.depart(slot)
             if number is not None:
                 self._holders[slot] = number, plane
 

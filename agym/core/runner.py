@@ -106,7 +106,10 @@ class Runs(Protocol):
     def finish(self, worker: int) -> None: ...
     def prepare_place(self, place: Any, envs: Sequence[bytes], number: int) -> None: ...
     def leave_place(self) -> None: ...
+    @property
+    def next_is_well(self) -> bool: ...
     def change_place(self) -> None: ...
+    def tidy(self) -> None: ...
     def close(self) -> None: ...
     def terminate(self) -> None: ...
     def kill(self) -> None: ...
@@ -181,14 +184,14 @@ class Runner:
         ready: Ready | None = None,
         out: Out | None = None,
     ) -> Ticket:
+        if kind == "step" and self.before_step is not None:
+            self.before_step(ids)  # what it begins is older
         ticket = Ticket(next(self._numbers), kind, ids)
         tolerant = self._recovery.policy.tolerant
         if self._timeout is not None or tolerant:
             ticket.ended = []
             if self._timeout is not None:
                 ticket.deadline = time.monotonic() + self._timeout
-        if kind == "step" and self.before_step is not None:
-            self.before_step(ids)
         if ready is not None:
             ticket.plane, ticket.ready = self._collector.place_sent(ids), ready
         elif kind in ROW_KINDS:
@@ -322,6 +325,7 @@ class Runner:
         if self._moving is not None and self._closing is None:
             if ticket.kind in MOVING_KINDS:
                 self._moving.advance(ticket)
+                self._recovery.acted = True  # what it began may have ended
             elif ticket.kind == "step" and ticket.ready is None and not ticket.expired:
                 self._moving.settled(ticket.ids, ticket.plane)
 

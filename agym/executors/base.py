@@ -84,7 +84,7 @@ class Placement:
 class Executor(ABC):
     """One place for environments to live; the module's text says what is promised."""
 
-    # Whether hosts live in other processes, so that the slot table must be in shared memory.
+    # Whether hosts live in other processes, or may come to: the slot table is shared then.
     shared: bool = False
 
     # Whether outcomes can come while the caller's thread watches for them.
@@ -249,9 +249,17 @@ class Executor(ABC):
         """Stay here: end what was begun elsewhere."""
         raise NotImplementedError
 
+    @property
+    def next_is_well(self) -> bool:
+        """Whether all of the other place is alive."""
+        raise NotImplementedError
+
     def change_place(self) -> None:
         """All operations go to the other place from now on, and this one ends."""
         raise NotImplementedError
+
+    def tidy(self) -> None:
+        """See to places that were left."""
 
     def terminate(self) -> None:
         """End what did not end when asked."""

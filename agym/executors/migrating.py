@@ -4,8 +4,8 @@ What the caller has of it stays the same, the slot table too, which is shared wi
 from the beginning. Who is not moving pays nothing: what is called for each step is the inner
 executor's own method.
 
-While others are made in the *next* place, all goes on in the one that is; when these take over,
-what they left behind ends without closing environments that live on.
+The *next* place makes environments of its own from luggage, which are nobody's until it takes over.
+From then on those that it was packed from are, and neither the ones nor the others are closed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from functools import partial
 
 from agym.core.arena import Arena
 from agym.core.luggage import unpack_env
-from agym.core.making import Premade
+from agym.core.making import Arriving
 from agym.core.operations import FAULT, OPEN, Extras, Failure, Operation, Outcome
 from agym.core.slots import Extension, SlotTable
 from agym.executors.base import Executor, Placement
@@ -41,6 +41,8 @@ class MigratingExecutor(Executor):
         self._here = executor_class(replace(placement, workers=workers))
         self._next: Executor | None = None
         self._number = OPEN
+        # A worker of the next place has ended.
+        self._next_lost = False
         # The places that are left, until they have ended; then until nobody sleeps on them; then
         # until they can be released.
         self._left: list[Executor] = []
@@ -59,6 +61,7 @@ class MigratingExecutor(Executor):
         self.watchable = here.watchable
         self.immediate = here.immediate
         self.replaceable = here.replaceable
+        self.pinnable = here.pinnable
         self._settle()
 
     def _settle(self) -> None:
@@ -90,11 +93,12 @@ class MigratingExecutor(Executor):
         """Begin to make environments that were packed in another place."""
         executor_class, workers = place
         factories = [
-            Premade(partial(unpack_env, env), factory)
+            Arriving(partial(unpack_env, env), factory)
             for env, factory in zip(envs, self.factories, strict=True)
         ]
         placement = replace(self.placement, factories=factories, workers=workers)
         self._next, self._number = executor_class(placement), number
+        self._next_lost = False
         self._settle()
         # What has to be made again later is made as at first.
         self._next.start()
@@ -108,14 +112,20 @@ class MigratingExecutor(Executor):
             self._leave(self._next)
             self._next = None
 
+    @property
+    def next_is_well(self) -> bool:
+        """Whether no worker of the other place has ended."""
+        return not self._next_lost
+
     def change_place(self) -> None:
         """Live in the other place from now on."""
         assert self._next is not None
-        left, self._here, self._next = self._here, self._next, None
+        left = self._here
         left.submit(Operation(OPEN, "forget", 0, len(self.factories)))
+        self._next.attach(self._table)
+        self._here, self._next = self._next, None
         left.detach()
         self._leave(left)
-        self._here.attach(self._table)
         self._arrive()
 
     def _leave(self, left: Executor) -> None:
@@ -162,14 +172,20 @@ class MigratingExecutor(Executor):
         """Take what comes from where environments live, and what is to be known of the others."""
         outcomes = [*self._here.poll()]
         if self._next is not None:
-            outcomes += [self._told(*o) for o in self._next.poll() if o.number != FAULT]
+            told = self._next.poll()
+            self._next_lost |= any(outcome.number == FAULT for outcome in told)
+            outcomes += [self._told(*o) for o in told if o.number != FAULT]
+        self.tidy()
+        return outcomes
+
+    def tidy(self) -> None:
+        """See which places that were left have ended."""
         for left in [*self._left]:
             left.poll()  # nobody waits for it
             if left.ended:
                 self._left.remove(left)
                 self._ended.append(left)
                 self._settle()
-        return outcomes
 
     def _told(self, number: int, start: int, stop: int, extras: Extras | None) -> Outcome:
         """What is said where environments do not live yet: no fault of one that does."""

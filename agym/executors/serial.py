@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from agym.core.host import EnvHost
 from agym.core.interrupts import Interruptible
-from agym.core.operations import Operation, Outcome
+from agym.core.operations import MOVING_KINDS, Operation, Outcome
 from agym.core.slots import SlotTable
 from agym.executors.base import Executor, Placement, close_host, open_host
 
@@ -43,8 +43,11 @@ class SerialExecutor(Executor):
 
     def submit(self, operation: Operation) -> None:
         """Run the operation."""
-        with Interruptible():
+        if operation.kind in MOVING_KINDS:
             outcome = self._host.run(operation)
+        else:
+            with Interruptible():
+                outcome = self._host.run(operation)
         self._outcomes.append(outcome)
 
     def step(self, number: int, plane: int) -> bool:

@@ -26,11 +26,13 @@ from agym.core.engine import Engine
 from agym.core.gauges import Gauges
 from agym.core.machine import available_cores
 from agym.core.migration import Watch
+from agym.executors import doorbell
 from agym.executors.base import Placement
 from agym.executors.migrating import MigratingExecutor
 from agym.executors.process import ProcessExecutor
 from agym.executors.serial import SerialExecutor
 from agym.executors.thread import ThreadExecutor
+from agym.faces import waiting
 from agym.faces.sync import Envs
 from agym.planning import placing, replanning
 from agym.planning.transport import typical
@@ -123,12 +125,34 @@ class Dies(Drifts):
 
 
 class Slowly(Drifts):
-    """Takes its time to come back to life."""
+    """Takes its time to come back to life, and writes down when it is closed."""
+
+    path = ""
 
     def __setstate__(self, state: Any) -> None:
         Path(state["path"]).touch()
         time.sleep(0.5)
         self.__dict__.update(state)
+
+    def close(self) -> None:
+        with Path(self.path + ".closed").open("a") as file:
+            file.write("closed\n")
+
+
+def slowly(path: Path) -> Any:
+    """A factory of such."""
+
+    def make() -> Any:
+        env = Slowly(0.0, SLOW)
+        env.path = str(path)
+        return env
+
+    return make
+
+
+def closed(path: Path) -> int:
+    """How many were closed, but for the one that was measured."""
+    return len(Path(f"{path}.closed").read_text().splitlines()) - 1
 
 
 def limited(before: float = 0.0, then: float = 0.0) -> Any:
@@ -228,23 +252,19 @@ def test_stays_where_it_is_told_to() -> None:
 
 
 @needs_cores
-def test_what_is_received_one_by_one_moves_too() -> None:
-    make = partial(Drifts, 0.0, SLOW)
-    steps = np.zeros(4, int)
+def test_what_is_sent_moves_when_all_has_come() -> None:
     left = MORE
-    with agym.make(make, 4, autoreset="next_step", output="array") as envs:
+    with agym.make(partial(Drifts, 0.0, SLOW), 4, autoreset="next_step", output="array") as envs:
         envs.reset(seed=0)
-        envs.send([1] * 4)
         while left:
             left -= backend(envs) == "process"
+            envs.send([1] * 3, env_ids=[0, 1, 2])
+            envs.send([1], env_ids=[3])
             batch = envs.recv(min_envs=2)
-            steps[batch.env_ids] += 1
-            for i, observation in zip(batch.env_ids, batch.observations, strict=True):
-                if observation[0] != 0:
-                    assert observation[0] <= steps[i]
-            envs.send([1] * len(batch.env_ids), env_ids=batch.env_ids)
-        envs.recv(min_envs=4)
-    assert steps.sum() > MORE
+            count = 4 - len(batch.env_ids)
+            if count:
+                envs.recv(min_envs=count)
+        assert envs.reset(env_ids=[1, 2])[0].shape == (4, 2)
 
 
 @needs_cores
@@ -284,13 +304,7 @@ def test_a_worker_that_dies_after_the_move_is_brought_back() -> None:
 @needs_cores
 def test_closes_in_the_midst_of_a_move(tmp_path: Path) -> None:
     path = tmp_path / "begun"
-
-    def make() -> Any:
-        env = Slowly(0.0, SLOW)
-        vars(env)["path"] = str(path)
-        return env
-
-    with agym.make(make, 2, autoreset="next_step") as envs:
+    with agym.make(slowly(path), 2, autoreset="next_step") as envs:
         assert backend(envs) == "serial"
         envs.reset(seed=0)
         while not path.exists():
@@ -300,6 +314,52 @@ def test_closes_in_the_midst_of_a_move(tmp_path: Path) -> None:
                 left -= len(envs.recv(min_envs=left, timeout=0.02).env_ids)
         assert left == 2  # they wait for the move
         assert backend(envs) == "serial"
+    assert closed(path) == 2
+
+
+@needs_cores
+def test_each_is_closed_once(tmp_path: Path) -> None:
+    path = tmp_path / "begun"
+    with agym.make(slowly(path), 2, autoreset="next_step") as envs:
+        play_until_moved(envs, "process")
+    assert closed(path) == 2
+
+
+def test_a_place_that_does_not_come_up_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(migration, "MOVE_SECONDS", 0.1)
+    monkeypatch.setattr(doorbell, "RECHECK_SECONDS", 0.1)
+    monkeypatch.setattr(waiting, "RECHECK_SECONDS", 0.1)
+    path = tmp_path / "begun"
+    with agym.make(slowly(path), 2, autoreset="next_step") as envs:
+        play_on(envs)
+        assert backend(envs) == "serial"
+    assert closed(path) == 2
+
+
+def test_chaos_knows_where_they_live_and_keeps_them_there() -> None:
+    with agym.make(partial(Drifts, 0.0, SLOW), 2, autoreset="next_step") as envs:
+        with pytest.raises(agym.UsageError, match="'serial' it would end this very program"):
+            agym.chaos(envs, kill=0.1)
+        with agym.chaos(envs, delay=0.1, delay_seconds=0.0):
+            play_on(envs)
+        assert backend(envs) == "serial"
+
+
+@needs_cores
+def test_a_restart_calls_a_move_off(tmp_path: Path) -> None:
+    path = tmp_path / "begun"
+    with agym.make(slowly(path), 2, autoreset="next_step") as envs:
+        envs.reset(seed=0)
+        while not path.exists():
+            envs.send([0, 0])
+            left = 2
+            while left and not path.exists():
+                left -= len(envs.recv(min_envs=left, timeout=0.02).env_ids)
+        assert envs.restart() == []  # none is gone
+        assert backend(envs) == "serial"
+        assert len(envs.recv(min_envs=2).env_ids) == 2  # what had to wait
 
 
 class Restless(Watch):
