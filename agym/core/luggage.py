@@ -3,7 +3,7 @@
 It is pickled whole, so that it goes on as if nothing had happened. Where a pickle would not hold
 all of it, it stays where it is: what cannot be pickled at all, and whatever is an ``EzPickle``
 of Gymnasium's, which is made anew from its constructor's arguments instead
-(https://gymnasium.farama.org/api/utils/#gymnasium.utils.EzPickle). That it has state which is not in
+(https://gymnasium.farama.org/api/utils/#gymnasium.utils.EzPickle). That some of its state is not in
 it at all, such as a simulator of which it has the number, cannot be seen here.
 """
 
