@@ -155,10 +155,11 @@ class trace:  # noqa: N801 (it is called, and is a context manager)
             }  # fmt: skip
 
     def _all(self) -> Iterator[tuple[str, str, str, int, int]]:
-        several = len(self._tables) > 1
+        # Only those that did something are told apart.
+        numbers = {p: k for k, p in enumerate(sorted({each[0] for each in self._spans}))}
         for position, first, spans in sorted(self._spans, key=lambda each: each[:2]):
             name = self._tables[position][0]
-            where = f"{name} #{position}: " if several else ""
+            where = f"{name} #{numbers[position]}: " if len(numbers) > 1 else ""
             for kind, what, begun, ended in spans.tolist():
                 one = what < 0
                 lane = f"environment {-1 - what}" if one else f"worker of environment {first}"

@@ -33,7 +33,7 @@ from agym.executors.supervisor import check_platform
 CHEAP_SECONDS = 0.05
 
 # What a factory returns at once it had already; another call tells.
-AT_ONCE_SECONDS = 50e-6
+AT_ONCE_SECONDS = 1e-3
 
 
 @dataclass
@@ -101,11 +101,12 @@ def make_sample(factory: Factory) -> Sample:
         env = factory()
         seconds = time.perf_counter() - begun
         given = False
-        if seconds < AT_ONCE_SECONDS and spec is None and not isinstance(innermost(factory), type):
+        known = spec is not None or isinstance(innermost(factory), type) or is_coroutine_env(env)
+        if seconds < AT_ONCE_SECONDS and not known:
             with contextlib.suppress(Exception):  # there can only be one
                 another = factory()
                 given = core_of(another) is core_of(env)
-                if not given and not is_coroutine_env(another):
+                if not given:
                     another.close()
     return Sample(env, seconds, given)
 

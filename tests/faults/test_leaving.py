@@ -10,6 +10,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -84,6 +85,13 @@ def running(folder: Path, code: str, word: str = "ready") -> Iterator[subprocess
         finally:
             process.kill()
             end_session(process.pid)
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """A short one: the address of a fork server in it may have a hundred letters."""
+    with tempfile.TemporaryDirectory(prefix="left", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
 
 
 def sync(folder: Path, method: str, does: str, before: str = "", in_c: bool = False) -> str:
