@@ -44,7 +44,7 @@ ROW_KINDS = frozenset({"step", "reset"})
 
 
 # Ctrl-C must not break these off: an environment would be in two places, or in none.
-MOVING_KINDS = frozenset({"pack", "unpack", "forget"})
+UNBROKEN_KINDS = frozenset({"pack", "unpack", "forget"})
 
 # An exception that carries more bytes than this travels as text alone.
 MAX_PICKLED = 64 * 1024

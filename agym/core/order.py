@@ -51,7 +51,7 @@ class Order:
         return found
 
     def owner(self, slot: int) -> Ticket | None:
-        """The ticket whose step or reset an environment is doing."""
+        """The ticket that has an environment's row: its step or reset, or its move."""
         return self._owners[slot]
 
     def held(self, ticket: Ticket) -> set[int]:

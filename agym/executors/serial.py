@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from agym.core.host import EnvHost
 from agym.core.interrupts import Interruptible
-from agym.core.operations import MOVING_KINDS, Operation, Outcome
+from agym.core.operations import UNBROKEN_KINDS, Operation, Outcome
 from agym.core.slots import SlotTable
 from agym.executors.base import Executor, Placement, close_host, open_host
 
@@ -43,7 +43,7 @@ class SerialExecutor(Executor):
 
     def submit(self, operation: Operation) -> None:
         """Run the operation."""
-        if operation.kind in MOVING_KINDS:
+        if operation.kind in UNBROKEN_KINDS:
             outcome = self._host.run(operation)
         else:
             with Interruptible():

@@ -25,8 +25,10 @@ class Host:
             self.gauges.computed[0] += int((seconds if computed is None else computed) * 1e9)
             self.gauges.yields[0] += yields
 
-    def look(self, seconds: float, **used: float) -> float | None:
-        self.run(seconds, **used)  # type: ignore[arg-type]
+    def look(
+        self, seconds: float, *, computed: float | None = None, yields: int = 0
+    ) -> float | None:
+        self.run(seconds, computed=computed, yields=yields)
         return self.watch.look(self.gauges)
 
 

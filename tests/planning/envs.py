@@ -8,8 +8,13 @@ import time
 from typing import Any
 
 import numpy as np
+import pytest
+
+from agym.core.machine import available_cores
 
 from ..envs import Counted, Nested, Result
+
+needs_cores = pytest.mark.skipif(available_cores() < 2, reason="one core gains nothing")
 
 
 def compute(seconds: float) -> None:

@@ -12,14 +12,13 @@ from typing import Any
 import pytest
 
 import agym
-from agym.core.machine import available_cores
 from agym.planning.model import Ask, Profile
 from agym.planning.placing import plan_for
 
 from ..envs import Counted, Nested, Tally
 from ..faces import opened
 from ..same import same
-from .envs import AsyncCostly, Costly, DearNested, RaisesInStep
+from .envs import AsyncCostly, Costly, DearNested, RaisesInStep, needs_cores
 
 
 @pytest.fixture
@@ -44,8 +43,6 @@ def lock_in(factory: Any) -> Any:
     lock = threading.Lock()
     return lambda: lock and factory()
 
-
-needs_cores = pytest.mark.skipif(available_cores() < 2, reason="one core gains nothing")
 
 COMPUTES = Profile("Computes", 1e-3, 1e-5, 2e-2)
 

@@ -24,7 +24,6 @@ from agym.core import migration
 from agym.core.autoreset import parse_mode
 from agym.core.engine import Engine
 from agym.core.gauges import Gauges
-from agym.core.machine import available_cores
 from agym.core.migration import Watch
 from agym.executors import doorbell
 from agym.executors.base import Placement
@@ -40,9 +39,7 @@ from agym.planning.transport import typical
 from ..envs import Nested, Result
 from ..faces import Blocking, opened
 from ..same import same
-from .envs import compute
-
-needs_cores = pytest.mark.skipif(available_cores() < 2, reason="one core gains nothing")
+from .envs import compute, needs_cores
 
 SLOW = 1e-3
 
@@ -148,6 +145,18 @@ def slowly(path: Path) -> Any:
         return env
 
     return make
+
+
+def step_until_they_move(envs: Any, path: Path) -> int:
+    """Send steps until new ones come to life; gives how many have not come back."""
+    envs.reset(seed=0)
+    left = 0
+    while not path.exists():
+        envs.send([0, 0])
+        left = 2
+        while left and not path.exists():
+            left -= len(envs.recv(min_envs=left, timeout=0.02).env_ids)
+    return left
 
 
 def closed(path: Path) -> int:
@@ -307,12 +316,7 @@ def test_closes_in_the_midst_of_a_move(tmp_path: Path) -> None:
     with agym.make(slowly(path), 2, autoreset="next_step") as envs:
         before = closed(path)
         assert backend(envs) == "serial"
-        envs.reset(seed=0)
-        while not path.exists():
-            envs.send([0, 0])
-            left = 2
-            while left and not path.exists():
-                left -= len(envs.recv(min_envs=left, timeout=0.02).env_ids)
+        left = step_until_they_move(envs, path)
         assert left == 2  # they wait for the move
         assert backend(envs) == "serial"
     assert closed(path) == before + 2
@@ -354,12 +358,7 @@ def test_chaos_knows_where_they_live_and_keeps_them_there() -> None:
 def test_a_restart_calls_a_move_off(tmp_path: Path) -> None:
     path = tmp_path / "begun"
     with agym.make(slowly(path), 2, autoreset="next_step") as envs:
-        envs.reset(seed=0)
-        while not path.exists():
-            envs.send([0, 0])
-            left = 2
-            while left and not path.exists():
-                left -= len(envs.recv(min_envs=left, timeout=0.02).env_ids)
+        step_until_they_move(envs, path)
         assert envs.restart() == []  # none is gone
         assert backend(envs) == "serial"
         assert len(envs.recv(min_envs=2).env_ids) == 2  # what had to wait
