@@ -6,7 +6,9 @@ import asyncio
 import gc
 import os
 import signal
+import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -69,7 +71,7 @@ def copied(frame: Any) -> Any:
 
 
 @pytest.mark.parametrize("face", FACES)
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", [*PLACES, pytest.param({"backend": "thread"}, id="thread")])
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "ALE/Pong-v5"])
 def test_pixels_of_real_environments(place: dict[str, Any], face: str, env_id: str) -> None:
     ours: list[Any] = []
@@ -83,6 +85,48 @@ def test_pixels_of_real_environments(place: dict[str, Any], face: str, env_id: s
         plain.step(action)
         np.testing.assert_array_equal(ours[i], np.asarray(plain.render()))
         plain.close()
+
+
+def test_pixels_of_a_program_are_those_of_the_environment_alone() -> None:
+    options: dict[str, Any] = {"backend": "native", "workers": 2, "engine": "numpy"}
+    with agym.make("agym/Pong-v0", 4, render_mode="rgb_array", **options) as envs:
+        envs.reset(seed=3)
+        for _ in range(20):
+            envs.step([0, 1, 2, 0])
+        frames = envs.render()
+    for i, action in enumerate([0, 1, 2, 0]):
+        plain = gym.make("agym/Pong-v0", render_mode="rgb_array")
+        plain.reset(seed=3 + i)
+        for _ in range(20):
+            plain.step(action)
+        np.testing.assert_array_equal(frames[i], np.asarray(plain.render()))
+        plain.close()
+
+
+def test_polygons_of_several_threads_do_not_mix() -> None:
+    """pygame alone fills one in a hundred wrong, if threads take turns as often as they can."""
+    with agym.make("CartPole-v1", 1, backend="thread", render_mode="rgb_array"):
+        pass  # which is when agym sees to that
+    pygame = pytest.importorskip("pygame.gfxdraw", reason="the extra render brings pygame")
+    draw, surface = pygame.filled_polygon, sys.modules["pygame"].Surface
+
+    def painted(k: int) -> bytes:
+        canvas = surface((300, 200))
+        corners = [(20 + 40 * k, 10), (120 + 40 * k, 30), (90 + 40 * k, 180), (10, 150 - 10 * k)]
+        draw(canvas, corners, (255, 255, 255))
+        return bytes(canvas.get_buffer().raw)
+
+    def wrong(k: int) -> int:
+        return sum(painted(k) != alone[k] for _ in range(3000))
+
+    alone = [painted(k) for k in range(4)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            assert [*pool.map(wrong, range(4))] == [0] * 4
+    finally:
+        sys.setswitchinterval(interval)
 
 
 @pytest.mark.parametrize("mode", ["rgb_array", "rgb_array_list"])
