@@ -7,7 +7,7 @@ it is the runner's (``core/runner.py``). Nothing here awaits or blocks.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from agym.core.actions import write_actions
@@ -206,7 +206,12 @@ class Engine(Mending):
         receiver.ticket.result()
         self._check(())
         taken = self._sent.take(receiver, most)
-        return None if taken is None else self._collector.batch(*taken)
+        if taken is None:
+            return None
+        batch = self._collector.batch(*taken)
+        for witness in self.witnesses:
+            witness.stepped(None, batch.env_ids.tolist(), batch)
+        return batch
 
     def leave(self, receiver: Receiver) -> None:
         """A call that waited has what it wanted, or gave up."""
@@ -317,13 +322,13 @@ class Engine(Mending):
         """Read the statistics; nobody is asked, so this neither waits nor disturbs."""
         self._check(())
         self.poll()
-        recovery = self._recovery
-        return self._traffic.read(
-            self.table.gauges,
-            self._executor.ranges,
-            self._executor.pids,
-            recovery.counts,
-            recovery.restarts,
+        return self.stats_reader()()
+
+    def stats_reader(self) -> Callable[[], Stats]:
+        """What reads the statistics at any time, in any thread."""
+        gauges, executor, recovery = self.table.gauges, self._executor, self._recovery
+        return lambda: self._traffic.read(
+            gauges, executor.ranges, executor.pids, recovery.counts, recovery.restarts
         )
 
     @property

@@ -46,6 +46,7 @@ from agym.core.ready import Ready
 from agym.core.recovery import Recovery
 from agym.core.recycling import KINDS as RECYCLING_KINDS
 from agym.core.recycling import Recycling
+from agym.core.results import Batch, StepResult
 from agym.core.rows import Rows
 from agym.core.sent import Sent
 from agym.core.slots import Extension, SlotTable
@@ -65,6 +66,18 @@ class Moving(Protocol):
 
     def advance(self, ticket: Ticket) -> None:
         """A part of a move has ended."""
+
+
+class Witness(Protocol):
+    """Who is told of what environments do, and waits for nothing."""
+
+    def sent_reset(self, number: int, ids: Ids) -> None:
+        """A reset was sent; what is sent after it has higher numbers."""
+
+    def stepped(
+        self, number: int | None, ids: Sequence[int], result: StepResult[Any] | Batch[Any]
+    ) -> None:
+        """Steps have ended that were sent with this number, if that is known, and are given."""
 
 
 class Runs(Protocol):
@@ -126,6 +139,7 @@ class Runner:
         description: What the environments are like; set when the opening ticket is done.
         table: The slot table; likewise.
         before_step: Called with the ids of a step before it is dispatched, if there is one.
+        witnesses: Who is told of resets and of the results of steps.
     """
 
     description: Description
@@ -133,6 +147,7 @@ class Runner:
     _recovery: Recovery
     _moving: Moving | None = None
     before_step: Callable[[Ids], None] | None = None
+    witnesses: tuple[Witness, ...] = ()
 
     # Whether steps of all environments can be done by ``_run_at_once``.
     _at_once = False
@@ -201,6 +216,9 @@ class Runner:
                 ticket.plane = self._collector.place(out)
             else:
                 ticket.plane = SIDE_PLANE
+        if kind == "reset":
+            for witness in self.witnesses:
+                witness.sent_reset(ticket.number, ids)
         self._tickets[ticket.number] = ticket
         operation = Operation(ticket.number, kind, ids[0], ids[-1] + 1, ticket.plane, each, shared)
         ticket.operation = operation
@@ -336,6 +354,8 @@ class Runner:
                 value = self._collector.step(ticket)
                 if ticket.followed:
                     self._traffic.settle(ticket, self.table.gauges, self._executor.ranges)
+                for witness in self.witnesses:
+                    witness.stepped(ticket.number, ticket.ids, value)
                 return value, None
             if ticket.kind == "reset":
                 return self._collector.reset(ticket), None

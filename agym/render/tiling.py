@@ -15,7 +15,7 @@ from agym.extras import require
 
 Array = np.ndarray[Any, Any]
 
-# Without a ``scale``, a mosaic is made to fit into so many pixels (width, height).
+# Without ``scale`` or ``size``, a mosaic is made to fit into so many pixels (width, height).
 FITTING = (1920, 1080)
 
 # Pixels between two pictures; the colour there and around smaller ones; that of texts.
@@ -33,6 +33,7 @@ def mosaic(
     *,
     labels: bool | Sequence[object] = False,
     scale: float | None = None,
+    size: tuple[int, int] = FITTING,
 ) -> Array:
     """Put frames of many environments into one picture, row by row.
 
@@ -40,10 +41,11 @@ def mosaic(
         frames: What ``envs.render()`` gave: pictures ``uint8[height, width, 3]``, of one or four
             channels or of none, of any sizes; depths, floats of which the nearest is white; texts;
             or lists of these, the last of which is shown. ``None`` leaves a place empty.
-        columns: Pictures in a row; by default as many as can be shown largest on 1920 × 1080.
+        columns: Pictures in a row; by default as many as can be shown largest on ``size``.
         labels: What to write into the corner of each; ``True`` for their positions.
         scale: Factor for the sizes of all; by default they are made smaller, if need be, so that
-            the whole fits into 1920 × 1080.
+            the whole fits into ``size``.
+        size: Width and height.
 
     Returns:
         ``uint8[height, width, 3]``, a new array.
@@ -69,18 +71,18 @@ def mosaic(
     width = max((image.width for image in images if image is not None), default=1)
     height = max((image.height for image in images if image is not None), default=1)
     if columns is None:
-        fits = [_fitting(len(images), n, width, height) for n in range(1, len(images) + 1)]
+        fits = [_fitting(size, len(images), n, width, height) for n in range(1, len(images) + 1)]
         columns = 1 + fits.index(max(fits))
     columns = check_count("columns", columns)
     rows = -(-len(images) // columns)
     if scale is None:
-        scale = max(1e-6, min(1.0, _fitting(len(images), columns, width, height)))
+        scale = max(1e-6, min(1.0, _fitting(size, len(images), columns, width, height)))
     elif not (isinstance(scale, int | float) and 0 < scale < math.inf):
         raise UsageError(f"scale={scale!r} must be a positive number")
     width, height = _scaled(width, height, scale)
     pillow = require("PIL.Image", "render")
-    size = columns * (width + GAP) - GAP, rows * (height + GAP) - GAP
-    whole = pillow.new("RGB", size, GROUND)
+    whole_size = columns * (width + GAP) - GAP, rows * (height + GAP) - GAP
+    whole = pillow.new("RGB", whole_size, GROUND)
     for i, (image, text) in enumerate(zip(images, texts, strict=True)):
         left, top = i % columns * (width + GAP), i // columns * (height + GAP)
         if image is not None:
@@ -96,10 +98,10 @@ def mosaic(
     return np.array(whole)
 
 
-def _fitting(count: int, columns: int, width: int, height: int) -> float:
+def _fitting(size: tuple[int, int], count: int, columns: int, width: int, height: int) -> float:
     """How much larger pictures may be so that all of them fit."""
-    across = (FITTING[0] + GAP) / columns - GAP
-    down = (FITTING[1] + GAP) / -(-count // columns) - GAP
+    across = (size[0] + GAP) / columns - GAP
+    down = (size[1] + GAP) / -(-count // columns) - GAP
     return min(across / width, down / height)
 
 
