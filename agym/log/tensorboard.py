@@ -130,6 +130,7 @@ class TensorBoard:
         fps = fps or float(face.metadata.get("render_fps") or USUAL_FPS)
         self._closes = isinstance(writer, str | os.PathLike)
         if self._closes:
+            require("tensorboard", "tensorboard")
             writer = require("torch.utils.tensorboard", "tensorboard").SummaryWriter(writer)
         if not callable(getattr(writer, "add_scalar", None)):
             raise UsageError(
