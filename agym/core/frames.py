@@ -18,6 +18,7 @@ size has an address but takes no memory.
 from __future__ import annotations
 
 import io
+import math
 import mmap
 import os
 import pickle
@@ -123,7 +124,7 @@ class FrameShelf:
             rest, arrays = _take_apart(frame)
         else:
             return frame
-        placed, size = _place(arrays)
+        placed, size = _place(*[(array.dtype, array.shape, array.strides) for array in arrays])
         if size < LEAST_BYTES:
             return frame
         region, memory = self._take(size)
@@ -201,17 +202,21 @@ class _Together(pickle.Unpickler):
         return self._arrays[position]
 
 
-def _place(arrays: Sequence[Array]) -> tuple[list[Placed], int]:
-    """Find a place for each array, and the size of all."""
-    placed, offset = [], 0
-    for array in arrays:
-        strides = dense(array.shape, array.strides, array.itemsize)
-        placed.append(Placed(array.dtype, array.shape, strides, offset))
-        offset += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
-    return placed, offset
-
-
 @lru_cache
+def _place(
+    *arrays: tuple[np.dtype[Any], tuple[int, ...], tuple[int, ...]],
+) -> tuple[tuple[Placed, ...], int]:
+    """Find a place for each array, by its dtype, shape and strides; and the size of all.
+
+    Frames of one kind have one and the same places, which are pickled once per message then.
+    """
+    placed, offset = [], 0
+    for dtype, shape, strides in arrays:
+        placed.append(Placed(dtype, shape, dense(shape, strides, dtype.itemsize), offset))
+        offset += -(-math.prod(shape) * dtype.itemsize // ALIGNMENT) * ALIGNMENT
+    return tuple(placed), offset
+
+
 def dense(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
     """Strides of a copy without gaps, whose axes lie in memory in the order of the array's."""
     ours, step = [0] * len(shape), itemsize
