@@ -319,7 +319,23 @@ def test_a_region_is_lent_until_its_last_array_is_gone() -> None:
     del part
     (start,) = leases.give_back()
     shelf.take_back([start])
-    assert shelf.keep(frame).region.start == start
+    assert shelf.keep(frame).region == start
+    leases.close()
+
+
+def test_a_region_takes_frames_of_other_kinds() -> None:
+    """Also of a kind that it had before, while the array of that is gone."""
+    leases, shelf = make_shelf()
+    random = np.random.default_rng(0)
+    starts = set()
+    for shape in [(50, 100), (100, 50), (50, 100), (50, 100), (25, 50, 4)]:
+        frame = random.integers(0, 255, shape).astype(np.uint8)
+        shelved = shelf.keep([frame, frame.T])
+        told = shelved.region
+        starts.add(told if isinstance(told, int) else told.start)
+        assert same(leases.open(shelved), [frame, frame.T])
+        shelf.take_back(leases.give_back())
+    assert len(starts) == 1
     leases.close()
 
 
@@ -339,13 +355,16 @@ def test_memory_that_is_not_needed_again_is_given_up() -> None:
     leases.close()
 
 
-@pytest.mark.parametrize("damage", ["start", "size", "offset", "chunk", "shape", "twice"])
+@pytest.mark.parametrize(
+    "damage", ["start", "unknown", "size", "offset", "chunk", "shape", "twice"]
+)
 def test_a_worker_that_says_nonsense_of_its_shelf_is_not_believed(damage: str) -> None:
     leases, shelf = make_shelf()
     shelved = shelf.keep(np.zeros((100, 100), np.uint8))
     region, (place,), _ = shelved
     wrong = {
         "start": shelved._replace(region=region._replace(start=1 << 40)),
+        "unknown": shelved._replace(region=region.start),
         "size": shelved._replace(region=region._replace(size=1 << 40)),
         "chunk": shelved._replace(region=region._replace(chunk=4096)),
         "offset": shelved._replace(arrays=[place._replace(offset=1 << 20)]),
