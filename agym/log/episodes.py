@@ -35,6 +35,7 @@ class Episodes:
         self._totals = np.zeros(num_envs)
         self._counts = np.zeros(num_envs, np.int64)
         self._over = np.zeros(num_envs, np.bool_)
+        self._pausing = False  # whether any is
         # The number of the latest reset that is still to be seen in a result.
         self._resets = np.zeros(num_envs, np.int64)
         self._reset_sent = False
@@ -57,17 +58,26 @@ class Episodes:
         index: Any = slice(ids.start, ids.stop) if isinstance(ids, range) else np.asarray(ids)
         if self._reset_sent:
             self._begin(number, index)
-        over = self._over[index]
-        counted = ~over if self._pauses else np.ones(len(ids), np.bool_)
         done = result.terminated | result.truncated
-        self.steps += int(counted.sum())
-        self._totals[index] += np.where(counted, result.rewards, 0.0)
-        self._counts[index] += counted
-        if done.any():
+        if self._pausing:  # those whose row is no step
+            over = self._over[index]
+            counted: Any = ~over
+            self.steps += int(np.count_nonzero(counted))
+            self._totals[index] += np.where(counted, result.rewards, 0.0)
+            self._counts[index] += counted
+            self._over[index] = done | (over & self._holds)
+            self._pausing = bool(self._over.any())
+        else:
+            counted = np.True_  # all of them
+            self.steps += len(ids)
+            self._totals[index] += result.rewards
+            self._counts[index] += 1
+        if np.count_nonzero(done):
             for k in np.flatnonzero(done & counted).tolist():
                 self._end(ids[k], result.infos[k])
-        if self._pauses:
-            self._over[index] = done | (over & self._holds)
+            if self._pauses:
+                self._over[index] |= done
+                self._pausing = True
 
     def _begin(self, number: int | None, index: Any) -> None:
         """Episodes begin where a reset was sent before these steps."""
