@@ -32,7 +32,7 @@ LAYERS = [
     ["core.layout", "core.arguments", "core.arena", "core.frames", "core.operations"],
     ["core.spans"],
     ["core.gauges", "core.info_table"],
-    ["core.ready"],
+    ["core.listeners", "core.ready"],
     ["core.actions", "core.capsule", "core.slots"],
     ["core.debugging", "core.out", "core.planes"],
     ["core.frame_leases"],

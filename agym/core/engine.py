@@ -137,7 +137,7 @@ class Engine(Mending):
             UsageError: Wrong number, shape or dtype of actions.
         """
         usual = self._at_once and self._health.fine and self._order.idle
-        if not usual or self.before_step is not None:
+        if not usual or self.listeners:
             return None
         table = self.table
         if write_actions(table.action, table.actions, actions, self._all) is not None:
@@ -206,7 +206,12 @@ class Engine(Mending):
         receiver.ticket.result()
         self._check(())
         taken = self._sent.take(receiver, most)
-        return None if taken is None else self._collector.batch(*taken)
+        if taken is None:
+            return None
+        batch = self._collector.batch(*taken)
+        if self.listeners:
+            self.listeners.after_step(tuple(taken[0]), *batch[2:5])
+        return batch
 
     def leave(self, receiver: Receiver) -> None:
         """A call that waited has what it wanted, or gave up."""

@@ -14,7 +14,7 @@ means is recovery's to decide (``core/recovery.py``).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import count
 from typing import Any, Protocol
@@ -28,6 +28,7 @@ from agym.core.debugging import is_debugging
 from agym.core.health import Health
 from agym.core.interrupts import Uninterrupted
 from agym.core.layout import Layout
+from agym.core.listeners import Listeners
 from agym.core.making import Factory
 from agym.core.migration import KINDS as MIGRATION_KINDS
 from agym.core.operations import (
@@ -125,14 +126,13 @@ class Runner:
         num_envs: Number of environments.
         description: What the environments are like; set when the opening ticket is done.
         table: The slot table; likewise.
-        before_step: Called with the ids of a step before it is dispatched, if there is one.
+        listeners: Who is told of steps.
     """
 
     description: Description
     table: SlotTable
     _recovery: Recovery
     _moving: Moving | None = None
-    before_step: Callable[[Ids], None] | None = None
 
     # Whether steps of all environments can be done by ``_run_at_once``.
     _at_once = False
@@ -172,6 +172,7 @@ class Runner:
         self._health = Health(num_envs)
         self._sent = Sent()
         self._traffic = Traffic()
+        self.listeners = Listeners()
 
     # ---------------------------------------------------------------- dispatch
 
@@ -184,8 +185,8 @@ class Runner:
         ready: Ready | None = None,
         out: Out | None = None,
     ) -> Ticket:
-        if kind == "step" and self.before_step is not None:
-            self.before_step(ids)  # what it begins is older
+        if self.listeners and kind == "step":
+            self.listeners.before_step(ids)  # what it begins is older
         ticket = Ticket(next(self._numbers), kind, ids)
         tolerant = self._recovery.policy.tolerant
         if self._timeout is not None or tolerant:
@@ -336,6 +337,8 @@ class Runner:
                 value = self._collector.step(ticket)
                 if ticket.followed:
                     self._traffic.settle(ticket, self.table.gauges, self._executor.ranges)
+                if self.listeners:
+                    self.listeners.after_step(ticket.ids, *value[1:4])
                 return value, None
             if ticket.kind == "reset":
                 return self._collector.reset(ticket), None

@@ -1,0 +1,66 @@
+"""Listeners: who is told of steps while they are under way, such as a recording or a live page.
+
+Without any, steps cost nothing more. They run in the caller's thread, and must not take long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from agym.core.arguments import Ids
+
+Array = np.ndarray[Any, Any]
+
+
+class Listener:
+    """Is told of steps; each method does nothing unless it is overridden."""
+
+    def before_step(self, ids: Ids) -> None:
+        """Environments are about to be sent a step; what is dispatched here comes before it."""
+
+    def after_step(self, ids: Ids, rewards: Array, terminated: Array, truncated: Array) -> None:
+        """The caller gets their results.
+
+        Args:
+            ids: The environments, as a sequence of ``n``.
+            rewards: ``float64[n]``.
+            terminated: ``bool[n]``.
+            truncated: ``bool[n]``.
+        """
+
+
+class Listeners:
+    """Those of one engine."""
+
+    def __init__(self) -> None:
+        """None yet."""
+        self._all: tuple[Listener, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Whether there is one."""
+        return bool(self._all)
+
+    def __iter__(self) -> Iterator[Listener]:
+        """Them, in the order in which they are told."""
+        return iter(self._all)
+
+    def add(self, listener: Listener, *, first: bool = False) -> None:
+        """Tell a listener from now on, before the others if it is to be the first."""
+        self._all = (listener, *self._all) if first else (*self._all, listener)
+
+    def remove(self, listener: Listener) -> None:
+        """Tell it nothing any more. Twice is once."""
+        self._all = tuple(other for other in self._all if other is not listener)
+
+    def before_step(self, ids: Ids) -> None:
+        """Tell all of a step that is about to be dispatched."""
+        for listener in self._all:
+            listener.before_step(ids)
+
+    def after_step(self, ids: Ids, rewards: Array, terminated: Array, truncated: Array) -> None:
+        """Tell all of results."""
+        for listener in self._all:
+            listener.after_step(ids, rewards, terminated, truncated)
