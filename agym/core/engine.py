@@ -248,6 +248,8 @@ class Engine(Mending):
         seeds = parse_seeds(seed, ids, given)
         self._check(ids)
         self._check_together("reset", ids, seeds)
+        if self.listeners:
+            self.listeners.before_reset(ids)
         self._recovery.incidents.note_reset(ids, seeds, options)
         ticket = self._dispatch("reset", ids, seeds, options, out=place)
         ticket.about = about or self._all
@@ -322,6 +324,10 @@ class Engine(Mending):
         """Read the statistics; nobody is asked, so this neither waits nor disturbs."""
         self._check(())
         self.poll()
+        return self.glance()
+
+    def glance(self) -> Stats:
+        """Read them in any thread, without taking in what has come."""
         recovery = self._recovery
         return self._traffic.read(
             self.table.gauges,

@@ -21,6 +21,9 @@ class Listener:
     def before_step(self, ids: Ids) -> None:
         """Environments are about to be sent a step; what is dispatched here comes before it."""
 
+    def before_reset(self, ids: Ids) -> None:
+        """The caller resets environments."""
+
     def after_step(self, ids: Ids, rewards: Array, terminated: Array, truncated: Array) -> None:
         """The caller gets their results.
 
@@ -59,6 +62,11 @@ class Listeners:
         """Tell all of a step that is about to be dispatched."""
         for listener in self._all:
             listener.before_step(ids)
+
+    def before_reset(self, ids: Ids) -> None:
+        """Tell all of a reset."""
+        for listener in self._all:
+            listener.before_reset(ids)
 
     def after_step(self, ids: Ids, rewards: Array, terminated: Array, truncated: Array) -> None:
         """Tell all of results."""

@@ -9,7 +9,7 @@ from statistics import median
 
 import psutil
 
-from agym.core.gauges import Gauges, clock, percentile
+from agym.core.gauges import Gauges, clock, percentiles
 from agym.core.operations import name_ids
 from agym.core.ticket import Ticket
 
@@ -173,14 +173,13 @@ class Traffic:
             )
             for worker, (ids, pid) in enumerate(zip(ranges, pids, strict=True))
         )
-        arrays = gauges.arrays
+        times = percentiles(gauges.arrays["times"], (0.5, 0.99))
         envs = tuple(
             EnvStats(
                 i,
-                int(arrays["steps"][i] + arrays["rounds"][ids.start]),
-                int(arrays["episodes"][i]),
-                percentile(arrays["times"][i], 0.5),
-                percentile(arrays["times"][i], 0.99),
+                gauges.steps[i] + gauges.rounds[ids.start],
+                gauges.episodes[i],
+                *times[i],
                 faults[i],
             )
             for ids in ranges
