@@ -179,11 +179,12 @@ class Traffic:
                 i,
                 gauges.steps[i] + gauges.rounds[ids.start],
                 gauges.episodes[i],
-                *times[i],
+                p50,
+                p99,
                 faults[i],
             )
             for ids in ranges
-            for i in ids
+            for i, (p50, p99) in zip(ids, times[ids.start : ids.stop], strict=True)
         )
         scale = 1e9 * max(1, self._followed)
         queue, transport = self._queue / scale, self._transport / scale
