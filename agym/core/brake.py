@@ -39,6 +39,11 @@ class Brake:
         # Who waits on an event loop.
         self._sleepers: set[asyncio.Future[None]] = set()
 
+    @property
+    def engaged(self) -> bool:
+        """Whether steps have to be counted."""
+        return self.paused or self.limit is not None
+
     def count(self, steps: int) -> None:
         """So many environments are about to step."""
         with self._changed:
@@ -70,11 +75,6 @@ class Brake:
         with self._changed:
             self.limit, self._due = limit, 0.0
             self._wake()
-
-    def release(self) -> None:
-        """Hold nobody up any more."""
-        self.resume()
-        self.set_limit(None)
 
     def hold(self) -> None:
         """Wait, in a thread, until results may be given."""

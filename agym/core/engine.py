@@ -279,6 +279,10 @@ class Engine(Mending):
         self._check_together(kind, ids)
         return self._dispatch(kind, ids, each, shared)
 
+    def usable(self, ids: Ids) -> Ids:
+        """Those of some environments that are there, and were reset."""
+        return () if self._closing is not None else self._health.usable(ids)
+
     def retire(self, env_id: int) -> Ticket:
         """Close one environment, behind what it has to do; it takes nothing any more."""
         self._check((env_id,))

@@ -5,6 +5,7 @@ Without any, steps cost nothing more. They run in the caller's thread, and must 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -41,6 +42,7 @@ class Listeners:
     def __init__(self) -> None:
         """None yet."""
         self._all: tuple[Listener, ...] = ()
+        self._lock = threading.Lock()  # a live page comes and goes in a thread of its own
 
     def __bool__(self) -> bool:
         """Whether there is one."""
@@ -52,11 +54,13 @@ class Listeners:
 
     def add(self, listener: Listener, *, first: bool = False) -> None:
         """Tell a listener from now on, before the others if it is to be the first."""
-        self._all = (listener, *self._all) if first else (*self._all, listener)
+        with self._lock:
+            self._all = (listener, *self._all) if first else (*self._all, listener)
 
     def remove(self, listener: Listener) -> None:
         """Tell it nothing any more. Twice is once."""
-        self._all = tuple(other for other in self._all if other is not listener)
+        with self._lock:
+            self._all = tuple(other for other in self._all if other is not listener)
 
     def before_step(self, ids: Ids) -> None:
         """Tell all of a step that is about to be dispatched."""
