@@ -64,7 +64,7 @@ LAYERS = [
     ["faces.pinning"],
     ["render.tiling"],
     ["render", "live"],
-    ["live.camera", "live.score", "live.view"],
+    ["live.camera", "live.keyboard", "live.score", "live.view"],
     ["live.hub"],
     ["live.app"],
     ["live.server"],
@@ -88,7 +88,8 @@ LAYERS = [
     ["timeline_report"],
     ["chaos", "make", "plan", "rollout", "run", "sb3", "timeline"],
     ["envs", "rerun"],
-    ["bench", "demo", "plan_command", "record_command", "replay", "trace_command"],
+    ["bench", "demo", "plan_command", "record_command", "replay", "trace_command", "watch_command"],
+    ["play_command"],
     ["cli", "testing"],
     [""],
 ]

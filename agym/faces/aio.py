@@ -236,13 +236,20 @@ class AsyncEnvs(Face[Observations, Actions]):
         return self._pending(ticket, lambda _: None)
 
     def watch(
-        self, port: int = 0, *, host: str = "127.0.0.1", fps: float = 10, share: float = 0.05
+        self,
+        port: int = 0,
+        *,
+        host: str = "127.0.0.1",
+        fps: float = 10,
+        share: float = 0.05,
+        legend: str = "",
     ) -> AsyncPage:
         """Serve a page on the running event loop; see :meth:`agym.Envs.watch`.
 
-        It begins at once, and ends with ``async with envs.watch() as page:`` or ``aclose()``.
+        It begins at once, and ends with ``async with envs.watch() as page:`` or ``aclose()``. With
+        a ``legend``, which is shown, keys are the caller's: see :attr:`AsyncPage.keys`.
         """
-        options = {"port": port, "host": host, "fps": fps, "share": share}
+        options = {"port": port, "host": host, "fps": fps, "share": share, "legend": legend}
         return self._page_of(AsyncPage, self._waiter, wait=self._waiter.waiting, **options)
 
     def restart(self, env_ids: Sequence[int] | None = None) -> Pending[list[int]]:

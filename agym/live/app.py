@@ -162,6 +162,7 @@ class Viewer:
             if len(keys) > MOST_KEYS or not all(isinstance(key, str) for key in keys):
                 raise ValueError("keys")
             self.keys = frozenset(keys)
+            hub.pressing()
         elif kind != "here":
             self._control(kind, message)
 

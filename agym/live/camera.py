@@ -62,6 +62,7 @@ class Camera(Listener):
         self._rendering = engine.table.gauges.arrays["rendering"]
         self._rendered = int(self._rendering.sum())
         self._painting = 0.0
+        self._cost = 0.0
         self._cores = available_cores()
 
     def want(self, ids: Ids) -> None:
@@ -110,6 +111,9 @@ class Camera(Listener):
     def _set_due(self) -> None:
         """Set the earliest time of the next picture, by what the latest one cost."""
         rendered = int(self._rendering.sum())
-        seconds = (rendered - self._rendered) / 1e9 + self._painting
+        before = self._cost
+        self._cost = (rendered - self._rendered) / 1e9 + self._painting
         self._rendered = rendered
-        self._due = time.monotonic() + max(1 / self.fps, seconds / (self.share * self._cores))
+        # The first picture of an environment is costly, so the smaller of two counts.
+        seconds = min(before, self._cost) / (self.share * self._cores)
+        self._due = time.monotonic() + max(1 / self.fps, seconds)

@@ -72,6 +72,7 @@ class Hub:
         brake: What holds the caller up.
         camera: What takes the pictures.
         arrival: Set while somebody looks.
+        pressed: Set while a key is held down.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class Hub:
         self.brake = Brake(engine.num_envs)
         self.camera = Camera(engine, self._delivered, fps=fps, share=share)
         self.arrival = asyncio.Event()
+        self.pressed = asyncio.Event()
         self._engine = engine
         self._about = {
             "type": "about",
@@ -148,6 +150,7 @@ class Hub:
         if seat not in self._seats:
             return
         self._seats.remove(seat)
+        self.pressing()
         self._want()
         if self._seats:
             return
@@ -173,6 +176,13 @@ class Hub:
         self.set_speed(None)
         if self._painting is not None:
             await asyncio.wait([self._painting])
+
+    def pressing(self) -> None:
+        """Keys went down, or up."""
+        if self.keys:
+            self.pressed.set()
+        else:
+            self.pressed.clear()
 
     # ---------------------------------------------------------------- controls
 

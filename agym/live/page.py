@@ -198,6 +198,10 @@ class AsyncPage(Page):
         """Wait until somebody has it open."""
         await self._hub.arrival.wait()
 
+    async def wait_for_key(self) -> None:
+        """Wait until a key is held down."""
+        await self._hub.pressed.wait()
+
     def close(self) -> None:
         """Not for async code.
 
