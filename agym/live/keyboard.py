@@ -96,7 +96,7 @@ def _parse(part: str, space: Space[Any]) -> tuple[Keys, Any]:
 def _names(held: Any) -> Keys:
     """Keys by the names that browsers have for them."""
     held = held if isinstance(held, str | list | tuple) else [held]
-    names = [NAMES.get(key, chr(key)) if isinstance(key, int) else key for key in held]
+    names = [NAMES.get(key) or chr(key) if isinstance(key, int) else key for key in held]
     return frozenset(name.lower() if len(name) == 1 else name for name in names)
 
 

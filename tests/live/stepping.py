@@ -108,6 +108,8 @@ class Stepping:
 
     def end(self) -> None:
         self._over.set()
+        if self.page is not None:
+            self.page._hub.brake.resume()  # as any thread may
         self._thread.join(PATIENCE)
         assert not self._thread.is_alive()
         if self.error is not None:

@@ -51,11 +51,10 @@ class Browser:
         data = self["#picture"].get_attribute
         return tuple(int(data(f"data-{name}") or -1) for name in ("pictures", "first", "count"))  # type: ignore[return-value]
 
-    def pixels(self, where: str = "c.width, c.height") -> list[int]:
-        """What the picture shows: a hash is enough to see it move."""
+    def pixels(self) -> str:
+        """What the picture shows."""
         return self.driver.execute_script(  # type: ignore[no-any-return]
-            "const c = document.getElementById('picture');"
-            f"return [...c.getContext('2d').getImageData(0, 0, {where}).data]"
+            "return document.getElementById('picture').toDataURL()"
         )
 
     def complaints(self) -> list[str]:
@@ -154,7 +153,6 @@ def test_without_the_token_there_is_nothing_to_see(browser: Browser) -> None:
     with watched("sync") as run:
         browser.open(run.page.url.partition("?")[0])
         assert "token" in browser["body"].text
-        assert browser.seen_nothing if hasattr(browser, "seen_nothing") else True
         assert run.page.viewers == 0
 
 
@@ -166,6 +164,7 @@ def test_playing_with_the_keyboard(browser: Browser, tmp_path: Path) -> None:
         try:
             assert process.stdout is not None
             browser.open(process.stdout.readline().strip())
+            process.stdout.readline()
             until(lambda: browser.seen[2] == 1)
             assert "w: 1" in browser["#legend"].text
             still = browser.pixels()
