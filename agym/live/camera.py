@@ -21,7 +21,6 @@ from agym.core.engine import Engine
 from agym.core.listeners import Listener
 from agym.core.machine import available_cores
 from agym.core.ticket import Ticket
-from agym.errors import AgymError
 
 Frames = dict[int, Any]
 
@@ -87,7 +86,7 @@ class Camera(Listener):
             return None
         try:
             ticket = self._engine.ask("render", env_ids=ids)
-        except AgymError as error:
+        except Exception as error:  # that is no reason for a step to fail
             self._deliver({}, error)
             return None
         if ticket.done:

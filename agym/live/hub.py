@@ -240,9 +240,10 @@ class Hub:
         self._loop.call_soon_threadsafe(self._take_in, frames, error)
 
     def _take_in(self, frames: Frames, error: BaseException | None) -> None:
-        self._trouble = None if error is None else str(error)
-        self._frames.update(frames)
-        self._paint()
+        if self._seats:
+            self._trouble = None if error is None else str(error)
+            self._frames.update(frames)
+            self._paint()
 
     def _paint(self) -> None:
         """Paint for those who are due, after what is being painted."""
@@ -259,6 +260,7 @@ class Hub:
             self._trouble = str(task.exception())
         if self._again:
             self._paint()
+        self._want()  # those who could not be served
 
     async def _paint_all(self) -> None:
         due = [seat for seat in self._seats if seat.due]
@@ -277,7 +279,6 @@ class Hub:
             self._shown += 1
         if seconds:
             self.camera.charge(seconds)
-        self._want()  # those who could not be served
 
     # ---------------------------------------------------------------- numbers
 
