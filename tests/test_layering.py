@@ -33,6 +33,7 @@ LAYERS = [
     ["core.spans"],
     ["core.gauges", "core.info_table"],
     ["core.listeners", "core.ready"],
+    ["core.episodes"],
     ["core.actions", "core.capsule", "core.slots"],
     ["core.debugging", "core.out", "core.planes"],
     ["core.frame_leases"],

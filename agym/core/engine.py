@@ -210,7 +210,7 @@ class Engine(Mending):
             return None
         batch = self._collector.batch(*taken)
         if self.listeners:
-            self.listeners.after_step(tuple(taken[0]), *batch[2:5])
+            self.listeners.stepped(None, tuple(taken[0]), batch)
         return batch
 
     def leave(self, receiver: Receiver) -> None:
@@ -248,8 +248,6 @@ class Engine(Mending):
         seeds = parse_seeds(seed, ids, given)
         self._check(ids)
         self._check_together("reset", ids, seeds)
-        if self.listeners:
-            self.listeners.before_reset(ids)
         self._recovery.incidents.note_reset(ids, seeds, options)
         ticket = self._dispatch("reset", ids, seeds, options, out=place)
         ticket.about = about or self._all

@@ -9,30 +9,28 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-
 from agym.core.arguments import Ids
+from agym.core.results import Batch, StepResult
 
-Array = np.ndarray[Any, Any]
+Result = StepResult[Any] | Batch[Any]
 
 
 class Listener:
-    """Is told of steps; each method does nothing unless it is overridden."""
+    """Is told of steps and resets; each method does nothing unless it is overridden."""
 
     def before_step(self, ids: Ids) -> None:
         """Environments are about to be sent a step; what is dispatched here comes before it."""
 
-    def before_reset(self, ids: Ids) -> None:
-        """The caller resets environments."""
+    def sent_reset(self, number: int, ids: Ids) -> None:
+        """A reset was sent; what is sent after it has higher numbers."""
 
-    def after_step(self, ids: Ids, rewards: Array, terminated: Array, truncated: Array) -> None:
-        """The caller gets their results.
+    def stepped(self, number: int | None, ids: Ids, result: Result) -> None:
+        """The caller gets what came of steps.
 
         Args:
-            ids: The environments, as a sequence of ``n``.
-            rewards: ``float64[n]``.
-            terminated: ``bool[n]``.
-            truncated: ``bool[n]``.
+            number: When they were sent; ``None`` if after all resets.
+            ids: The environments, in the order of the result's rows.
+            result: Rewards and flags as arrays.
         """
 
 
@@ -67,12 +65,12 @@ class Listeners:
         for listener in self._all:
             listener.before_step(ids)
 
-    def before_reset(self, ids: Ids) -> None:
+    def sent_reset(self, number: int, ids: Ids) -> None:
         """Tell all of a reset."""
         for listener in self._all:
-            listener.before_reset(ids)
+            listener.sent_reset(number, ids)
 
-    def after_step(self, ids: Ids, rewards: Array, terminated: Array, truncated: Array) -> None:
+    def stepped(self, number: int | None, ids: Ids, result: Result) -> None:
         """Tell all of results."""
         for listener in self._all:
-            listener.after_step(ids, rewards, terminated, truncated)
+            listener.stepped(number, ids, result)

@@ -202,6 +202,8 @@ class Runner:
                 ticket.plane = self._collector.place(out)
             else:
                 ticket.plane = SIDE_PLANE
+        if self.listeners and kind == "reset":
+            self.listeners.sent_reset(ticket.number, ids)
         self._tickets[ticket.number] = ticket
         operation = Operation(ticket.number, kind, ids[0], ids[-1] + 1, ticket.plane, each, shared)
         ticket.operation = operation
@@ -338,7 +340,7 @@ class Runner:
                 if ticket.followed:
                     self._traffic.settle(ticket, self.table.gauges, self._executor.ranges)
                 if self.listeners:
-                    self.listeners.after_step(ticket.ids, *value[1:4])
+                    self.listeners.stepped(ticket.number, ticket.ids, value)
                 return value, None
             if ticket.kind == "reset":
                 return self._collector.reset(ticket), None

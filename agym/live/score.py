@@ -11,14 +11,11 @@ import time
 from collections import deque
 from typing import Any
 
-import numpy as np
-
 from agym.core.arguments import Ids
 from agym.core.engine import Engine
+from agym.core.episodes import Episodes
 from agym.core.gauges import clock
-from agym.core.listeners import Listener
-
-Array = np.ndarray[Any, Any]
+from agym.core.listeners import Listener, Result
 
 # How many of the latest episodes are drawn, and averaged.
 EPISODES = 200
@@ -34,45 +31,26 @@ class Score(Listener):
         """Begin to count."""
         self._engine = engine
         self._gauges = engine.table.gauges
-        # Held environments give the same flags again and again.
-        self._holds = engine.autoreset == "disabled"
-        count = engine.num_envs
-        self._returns = np.zeros(count)
-        self._last = np.full(count, np.nan)
-        self._over = np.zeros(count, bool)
+        self.forget()
         # Returns of the latest episodes; how many there were.
-        self._episodes: deque[float] = deque(maxlen=EPISODES)
+        self._returns: deque[float] = deque(maxlen=EPISODES)
         self._ended = 0
+
+    def forget(self) -> None:
+        """Begin anew: nobody has looked for a while, and episodes were not followed whole."""
+        self._episodes = Episodes(self._engine.num_envs, self._engine.autoreset)
         # Steps, and time of work of each worker, when they were told last, and when.
         self._before: tuple[float, int, list[float]] | None = None
 
-    def before_reset(self, ids: Ids) -> None:
-        """Episodes begin; what there was of others does not count."""
-        index = list(ids)
-        self._returns[index] = 0
-        self._over[index] = False
+    def sent_reset(self, number: int, ids: Ids) -> None:
+        self._episodes.reset(number, ids)
 
-    def after_step(self, ids: Ids, rewards: Array, terminated: Array, truncated: Array) -> None:
-        """Add rewards up, and take down the episodes that ended."""
-        whole = len(ids) == len(self._returns)
-        index: Any = slice(None) if whole and isinstance(ids, range) else list(ids)
-        self._returns[index] += rewards
-        done = terminated | truncated
-        if not done.any():
-            return
-        for k in np.flatnonzero(done).tolist():
-            i = ids[k]
-            if not self._over[i]:
-                self._last[i] = self._returns[i]
-                self._episodes.append(float(self._returns[i]))
-                self._ended += 1
-            self._returns[i] = 0
-            self._over[i] = self._holds
-
-    def forget(self) -> None:
-        """Nobody has looked for a while: episodes under way were not followed whole."""
-        self._returns[:] = 0
-        self._before = None
+    def stepped(self, number: int | None, ids: Ids, result: Result) -> None:
+        self._episodes.add(number, ids, result)
+        if self._episodes.returns:
+            returns, _ = self._episodes.take()
+            self._ended += len(returns)
+            self._returns.extend(returns)
 
     def read(self) -> dict[str, Any]:
         """Tell everything, in what JSON can hold; in any thread.
@@ -87,8 +65,8 @@ class Score(Listener):
         busy = [worker.busy * stats.seconds for worker in stats.workers]
         before, self._before = self._before, (now, steps, busy)
         seconds = None if before is None else max(1e-9, now - before[0])
-        returns = [*self._episodes]  # at once: the caller may add to it
-        running, last = self._returns.tolist(), self._last.tolist()
+        returns = [*self._returns]  # at once: the caller may add to it
+        running, last = self._episodes.totals.tolist(), self._episodes.last.tolist()
         return {
             "seconds": stats.seconds,
             "steps": steps,
