@@ -23,6 +23,7 @@ import numpy as np
 
 from agym.core.affliction import Affliction
 from agym.core.arguments import Ids
+from agym.core.listeners import Listener
 from agym.errors import ClosedError, UsageError
 from agym.faces.base import Face
 
@@ -109,11 +110,8 @@ def chaos(
     if not engine.opened:
         raise ClosedError("the environments are not open yet: use `async with` or `await` first")
     _check_place(envs, rates)
-    if engine.before_step is not None:
-        raise UsageError(
-            "there is chaos in these environments already, or they are recorded: stop() it first,"
-            " and begin agym.record after agym.chaos"
-        )
+    if any(isinstance(listener, Chaos) for listener in engine.listeners):
+        raise UsageError("there is chaos in these environments already: stop() it first")
     return Chaos(envs, rates, seconds, ways, seed)
 
 
@@ -157,7 +155,7 @@ def _check_place(envs: Face, rates: dict[str, float]) -> None:
             )
 
 
-class Chaos:
+class Chaos(Listener):
     """Strikes environments at random until it is stopped; made by :func:`agym.chaos`.
 
     As a context manager it stops at the end of the block.
@@ -194,8 +192,8 @@ class Chaos:
         # them whose step is only about to be sent off.
         self._struck: dict[int, list[Strike]] = {}
         self._fresh: set[int] = set()
-        self._hook = self._before_step
-        self._engine.before_step = self._hook
+        # Before a recording dispatches a render: nobody is struck who has something in flight.
+        self._engine.listeners.add(self, first=True)
 
     @property
     def injected(self) -> dict[str, int]:
@@ -205,8 +203,7 @@ class Chaos:
 
     def stop(self) -> None:
         """Strike nobody any more. Twice is once."""
-        if self._engine.before_step is self._hook:
-            self._engine.before_step = None
+        self._engine.listeners.remove(self)
 
     def __enter__(self) -> Self:
         """Stop at the end of the block."""
@@ -221,7 +218,7 @@ class Chaos:
         """Stop."""
         self.stop()
 
-    def _before_step(self, ids: Ids) -> None:
+    def before_step(self, ids: Ids) -> None:
         """Draw for each environment of a step that is about to be sent off."""
         if self._members is not None:
             ids = tuple(i for i in ids if i in self._members)

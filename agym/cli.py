@@ -25,12 +25,16 @@ from agym.demo import demo
 from agym.errors import AgymError, UsageError
 from agym.plan_command import EXAMPLES as PLAN_EXAMPLES
 from agym.plan_command import plan_command
+from agym.play_command import EXAMPLES as PLAY_EXAMPLES
+from agym.play_command import play_command
 from agym.record_command import EXAMPLES as RECORD_EXAMPLES
 from agym.record_command import record_command
 from agym.replay import EXAMPLES as REPLAY_EXAMPLES
 from agym.replay import replay
 from agym.trace_command import EXAMPLES as TRACE_EXAMPLES
 from agym.trace_command import trace_command
+from agym.watch_command import EXAMPLES as WATCH_EXAMPLES
+from agym.watch_command import watch_command
 
 EXAMPLES = """Examples:
 
@@ -39,6 +43,8 @@ agym demo
 agym demo CartPole-v1 -n 1024 --workers 4
 
 agym plan ALE/Pong-v5 16
+
+agym watch CartPole-v1 -n 64
 
 agym bench throughput CartPole-v1:8
 """
@@ -80,9 +86,11 @@ app = typer.Typer(
 )
 app.command(epilog=DEMO_EXAMPLES)(demo)
 app.command("plan", epilog=PLAN_EXAMPLES)(plan_command)
+app.command("play", epilog=PLAY_EXAMPLES)(play_command)
 app.command("record", epilog=RECORD_EXAMPLES)(record_command)
 app.command(epilog=REPLAY_EXAMPLES)(replay)
 app.command("trace", epilog=TRACE_EXAMPLES)(trace_command)
+app.command("watch", epilog=WATCH_EXAMPLES)(watch_command)
 app.add_typer(bench, name="bench")
 
 

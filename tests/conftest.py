@@ -162,4 +162,8 @@ def nothing_outlives(request: pytest.FixtureRequest, once_opened: None) -> Itera
             assert isinstance(process, psutil.Process)
             process.kill()
         return
+    for thread in left.get("threads", []):
+        assert isinstance(thread, threading.Thread)
+        thread.join(2)  # rich tells its thread to end, and does not wait for it
+    left = Holdings.now().beyond(before) if "threads" in left else left
     assert not left, f"left behind by the test: {left}"

@@ -21,6 +21,7 @@ RUNS = [
     "stragglers.py --seconds 0.5",
     "subproc.py --num-envs 4 --num-procs 1 2 --steps 300",
     "tool_agents.py --num-envs 40 --rounds 3",
+    "watch_training.py --target 60",
 ]
 
 # Packages that an example imports, and the extra that brings each.
@@ -29,6 +30,7 @@ NEEDS = {
     "render_wall.py": {"pygame": "render", "av": "video"},
     "sb3_ppo.py": {"stable_baselines3": "sb3"},
     "tool_agents.py": {"aiohttp": "examples"},
+    "watch_training.py": {"torch": "examples"},
 }
 
 

@@ -184,6 +184,6 @@ def refuse_windows(render_mode: Any, num_envs: int) -> None:
     if num_envs > 1 and render_mode == "human":
         raise UsageError(
             f"render_mode='human' would open a window for each of {num_envs} environments: take"
-            " render_mode='rgb_array', and agym.render.mosaic(envs.render()) or agym.record to see"
-            " all of them; or make a single environment"
+            " render_mode='rgb_array', and envs.watch() to see all of them in a browser (or `agym"
+            " watch` on the command line); or make a single environment"
         )

@@ -137,7 +137,7 @@ class Engine(Mending):
             UsageError: Wrong number, shape or dtype of actions.
         """
         usual = self._at_once and self._health.fine and self._order.idle
-        if not usual or self.before_step is not None:
+        if not usual or self.listeners:
             return None
         table = self.table
         if write_actions(table.action, table.actions, actions, self._all) is not None:
@@ -209,8 +209,8 @@ class Engine(Mending):
         if taken is None:
             return None
         batch = self._collector.batch(*taken)
-        for witness in self.witnesses:
-            witness.stepped(None, batch.env_ids.tolist(), batch)
+        if self.listeners:
+            self.listeners.stepped(None, tuple(taken[0]), batch)
         return batch
 
     def leave(self, receiver: Receiver) -> None:
@@ -277,6 +277,10 @@ class Engine(Mending):
         self._check_together(kind, ids)
         return self._dispatch(kind, ids, each, shared)
 
+    def usable(self, ids: Ids) -> Ids:
+        """Those of some environments that are there, and were reset."""
+        return () if self._closing is not None else self._health.usable(ids)
+
     def retire(self, env_id: int) -> Ticket:
         """Close one environment, behind what it has to do; it takes nothing any more."""
         self._check((env_id,))
@@ -322,10 +326,14 @@ class Engine(Mending):
         """Read the statistics; nobody is asked, so this neither waits nor disturbs."""
         self._check(())
         self.poll()
-        return self.stats_reader()()
+        return self.glance()
 
-    def stats_reader(self) -> Callable[[], Stats]:
-        """What reads the statistics at any time, in any thread."""
+    def glance(self) -> Stats:
+        """Read them in any thread, without taking in what has come."""
+        return self.glancing()()
+
+    def glancing(self) -> Callable[[], Stats]:
+        """What does that, also once the environments are closed."""
         gauges, executor, recovery = self.table.gauges, self._executor, self._recovery
         return lambda: self._traffic.read(
             gauges, executor.ranges, executor.pids, recovery.counts, recovery.restarts

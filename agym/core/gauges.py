@@ -37,7 +37,9 @@ def gauge_fields(num_envs: int) -> dict[str, Field]:
 
     Those of a host are in its first environment's row: all but ``steps``, ``episodes``, ``times``.
     """
-    kinds = ("steps", "episodes", "rounds", "busy", "began", "ended", "computed", "yields")
+    kinds = (
+        "steps", "episodes", "rounds", "busy", "rendering", "began", "ended", "computed", "yields"
+    )  # fmt: skip
     fields: dict[str, Field] = {kind: (np.dtype(np.int64), (num_envs,)) for kind in kinds}
     fields["times"] = np.dtype(np.uint32), (num_envs, BUCKETS)
     fields.update(span_fields(num_envs))
@@ -52,6 +54,7 @@ class Gauges:
         episodes: Episodes begun.
         rounds: Steps of the whole range.
         busy: Nanoseconds in which the host ran something.
+        rendering: Those in which it rendered.
         began: When the host began the latest step, in nanoseconds of the system's clock.
         ended: When it ended that.
         times: How many timed steps fell into each bucket.
@@ -65,6 +68,7 @@ class Gauges:
         views = {name: array.data for name, array in arrays.items()}
         self.steps, self.episodes = views["steps"], views["episodes"]
         self.rounds, self.busy = views["rounds"], views["busy"]
+        self.rendering = views["rendering"]
         self.began, self.ended = views["began"], views["ended"]
         self.times = views["times"]
         self.computed, self.yields = views["computed"], views["yields"]
@@ -148,12 +152,15 @@ class Meter:
             self._begun = gauges.began[first] = clock()
         self._running += 1
         begun = clock() if self._spans.recording[0] else 0
+        started = clock() if kind == "render" else 0
         if kind == "step":
             gauges.steps[slot] += 1
         try:
             yield
         finally:
             self._running -= 1
+            if kind == "render":
+                gauges.rendering[first] += clock() - started
             if begun:
                 self._spans.add(kind, -1 - slot, begun, clock())
             if not self._running:
@@ -164,6 +171,8 @@ class Meter:
         """The host has done what is no step with so many environments."""
         now = clock()
         self.add_busy(now - begun)
+        if kind == "render":
+            self._gauges.rendering[self._first] += now - begun
         if self._spans.recording[0]:
             self._spans.add(kind, count, begun, now)
 
@@ -194,9 +203,21 @@ def bucket_of(nanoseconds: int) -> int:
     return min(octave << 2 | nanoseconds >> octave - 2 & 3, BUCKETS - 1)
 
 
-def percentile(counts: Array, share: float) -> float | None:
-    """The duration below which a share of the timed steps lies, in seconds."""
-    below = np.cumsum(counts, dtype=np.int64)
-    if not below[-1]:
-        return None
-    return float(MIDS[np.searchsorted(below, share * below[-1])])
+def percentiles(counts: Array, shares: Sequence[float]) -> list[list[float | None]]:
+    """For each environment, the durations below which some shares of its timed steps lie.
+
+    Args:
+        counts: Their times by bucket, ``(n, BUCKETS)``.
+        shares: Which shares, ``k`` of them.
+
+    Returns:
+        ``n`` lists of ``k`` times in seconds, or of ``None`` where no step was timed.
+    """
+    below = np.cumsum(counts, axis=1, dtype=np.int64)
+    totals = below[:, -1:]
+    columns = [MIDS[(below < share * totals).sum(axis=1)] for share in shares]
+    rows = np.stack(columns, axis=1).tolist()
+    return [
+        row if total else [None] * len(shares)
+        for row, total in zip(rows, totals[:, 0].tolist(), strict=True)
+    ]

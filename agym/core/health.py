@@ -58,6 +58,13 @@ class Health:
         """Whether an environment was reset."""
         return env_id not in self._unready
 
+    def usable(self, ids: Ids) -> Ids:
+        """Those that are there, and were reset."""
+        if self.fine:
+            return ids
+        gone = self._unready.keys() | self.lost.keys() | self.retired
+        return tuple(i for i in ids if i not in gone)
+
     def mark_ready(self, ids: Ids) -> None:
         """Environments are reset, or will be before anything else."""
         for i in ids:

@@ -14,7 +14,7 @@ means is recovery's to decide (``core/recovery.py``).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import count
 from typing import Any, Protocol
@@ -28,6 +28,7 @@ from agym.core.debugging import is_debugging
 from agym.core.health import Health
 from agym.core.interrupts import Uninterrupted
 from agym.core.layout import Layout
+from agym.core.listeners import Listeners
 from agym.core.making import Factory
 from agym.core.migration import KINDS as MIGRATION_KINDS
 from agym.core.operations import (
@@ -46,7 +47,6 @@ from agym.core.ready import Ready
 from agym.core.recovery import Recovery
 from agym.core.recycling import KINDS as RECYCLING_KINDS
 from agym.core.recycling import Recycling
-from agym.core.results import Batch, StepResult
 from agym.core.rows import Rows
 from agym.core.sent import Sent
 from agym.core.slots import Extension, SlotTable
@@ -66,18 +66,6 @@ class Moving(Protocol):
 
     def advance(self, ticket: Ticket) -> None:
         """A part of a move has ended."""
-
-
-class Witness(Protocol):
-    """Who is told of what environments do, and waits for nothing."""
-
-    def sent_reset(self, number: int, ids: Ids) -> None:
-        """A reset was sent; what is sent after it has higher numbers."""
-
-    def stepped(
-        self, number: int | None, ids: Sequence[int], result: StepResult[Any] | Batch[Any]
-    ) -> None:
-        """Steps have ended that were sent with this number, if that is known, and are given."""
 
 
 class Runs(Protocol):
@@ -138,16 +126,13 @@ class Runner:
         num_envs: Number of environments.
         description: What the environments are like; set when the opening ticket is done.
         table: The slot table; likewise.
-        before_step: Called with the ids of a step before it is dispatched, if there is one.
-        witnesses: Who is told of resets and of the results of steps.
+        listeners: Who is told of steps.
     """
 
     description: Description
     table: SlotTable
     _recovery: Recovery
     _moving: Moving | None = None
-    before_step: Callable[[Ids], None] | None = None
-    witnesses: tuple[Witness, ...] = ()
 
     # Whether steps of all environments can be done by ``_run_at_once``.
     _at_once = False
@@ -187,6 +172,7 @@ class Runner:
         self._health = Health(num_envs)
         self._sent = Sent()
         self._traffic = Traffic()
+        self.listeners = Listeners()
 
     # ---------------------------------------------------------------- dispatch
 
@@ -199,8 +185,8 @@ class Runner:
         ready: Ready | None = None,
         out: Out | None = None,
     ) -> Ticket:
-        if kind == "step" and self.before_step is not None:
-            self.before_step(ids)  # what it begins is older
+        if self.listeners and kind == "step":
+            self.listeners.before_step(ids)  # what it begins is older
         ticket = Ticket(next(self._numbers), kind, ids)
         tolerant = self._recovery.policy.tolerant
         if self._timeout is not None or tolerant:
@@ -216,9 +202,8 @@ class Runner:
                 ticket.plane = self._collector.place(out)
             else:
                 ticket.plane = SIDE_PLANE
-        if kind == "reset":
-            for witness in self.witnesses:
-                witness.sent_reset(ticket.number, ids)
+        if self.listeners and kind == "reset":
+            self.listeners.sent_reset(ticket.number, ids)
         self._tickets[ticket.number] = ticket
         operation = Operation(ticket.number, kind, ids[0], ids[-1] + 1, ticket.plane, each, shared)
         ticket.operation = operation
@@ -354,8 +339,8 @@ class Runner:
                 value = self._collector.step(ticket)
                 if ticket.followed:
                     self._traffic.settle(ticket, self.table.gauges, self._executor.ranges)
-                for witness in self.witnesses:
-                    witness.stepped(ticket.number, ticket.ids, value)
+                if self.listeners:
+                    self.listeners.stepped(ticket.number, ticket.ids, value)
                 return value, None
             if ticket.kind == "reset":
                 return self._collector.reset(ticket), None

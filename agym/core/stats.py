@@ -9,7 +9,7 @@ from statistics import median
 
 import psutil
 
-from agym.core.gauges import Gauges, clock, percentile
+from agym.core.gauges import Gauges, clock, percentiles
 from agym.core.operations import name_ids
 from agym.core.ticket import Ticket
 
@@ -173,18 +173,18 @@ class Traffic:
             )
             for worker, (ids, pid) in enumerate(zip(ranges, pids, strict=True))
         )
-        arrays = gauges.arrays
+        times = percentiles(gauges.arrays["times"], (0.5, 0.99))
         envs = tuple(
             EnvStats(
                 i,
-                int(arrays["steps"][i] + arrays["rounds"][ids.start]),
-                int(arrays["episodes"][i]),
-                percentile(arrays["times"][i], 0.5),
-                percentile(arrays["times"][i], 0.99),
+                gauges.steps[i] + gauges.rounds[ids.start],
+                gauges.episodes[i],
+                p50,
+                p99,
                 faults[i],
             )
             for ids in ranges
-            for i in ids
+            for i, (p50, p99) in zip(ids, times[ids.start : ids.stop], strict=True)
         )
         scale = 1e9 * max(1, self._followed)
         queue, transport = self._queue / scale, self._transport / scale

@@ -22,6 +22,7 @@ from agym.executors.base import Executor
 from agym.faces.base import Face
 from agym.faces.output import Output
 from agym.faces.waiting import AsyncWaiter
+from agym.live.page import AsyncPage
 
 T = TypeVar("T")
 
@@ -234,6 +235,23 @@ class AsyncEnvs(Face[Observations, Actions]):
         ticket = self._begin_ask("set_attr", name, self._each(name, values))
         return self._pending(ticket, lambda _: None)
 
+    def watch(
+        self,
+        port: int = 0,
+        *,
+        host: str = "127.0.0.1",
+        fps: float = 10,
+        share: float = 0.05,
+        legend: str = "",
+    ) -> AsyncPage:
+        """Serve a page on the running event loop; see :meth:`agym.Envs.watch`.
+
+        It begins at once, and ends with ``async with envs.watch() as page:`` or ``aclose()``. With
+        a ``legend``, which is shown, keys are the caller's: see :attr:`AsyncPage.keys`.
+        """
+        options = {"port": port, "host": host, "fps": fps, "share": share, "legend": legend}
+        return self._page_of(AsyncPage, self._waiter, wait=self._waiter.waiting, **options)
+
     def restart(self, env_ids: Sequence[int] | None = None) -> Pending[list[int]]:
         """Put others in the place of environments; see :meth:`agym.Envs.restart`."""
         ticket = self._engine.restart(self._global(env_ids))
@@ -247,6 +265,8 @@ class AsyncEnvs(Face[Observations, Actions]):
     async def _close(self) -> None:
         error: BaseException | None = None
         try:
+            while self._pages:
+                await self._pages.pop().aclose()  # type: ignore[attr-defined]
             for ticket, seconds in self._engine.closing():
                 await self._waiter.wait_at_most(ticket, seconds)
                 error = ticket.error

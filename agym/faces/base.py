@@ -6,7 +6,7 @@ import copy
 import warnings
 from collections.abc import Sequence
 from itertools import islice
-from typing import Any, Generic, Self, overload
+from typing import Any, Generic, Self, TypeVar, overload
 
 import numpy as np
 from gymnasium import Space
@@ -25,6 +25,9 @@ from agym.core.type_variables import Actions, Observations
 from agym.errors import UsageError
 from agym.executors.base import Executor
 from agym.faces.output import Output, make_form
+from agym.live.page import Page
+
+P = TypeVar("P", bound=Page)
 
 
 class Face(Generic[Observations, Actions]):
@@ -60,6 +63,7 @@ class Face(Generic[Observations, Actions]):
         self._engine = engine
         self._executor = executor
         self._notices = engine.notices
+        self._pages: list[Page] = []  # the latest; groups share the list
         # The ids of a group's environments (see ``split``), ``None`` for all.
         self._ids: list[int] | None = None
         self._ready = Ready()
@@ -162,6 +166,19 @@ class Face(Generic[Observations, Actions]):
         In a group of :meth:`split` this is about the whole.
         """
         return self._engine.stats()
+
+    def _page_of(self, kind: type[P], waiter: Any, **options: Any) -> P:
+        """Make a page for all environments."""
+        spec = getattr(self, "spec", None)
+        page = kind(
+            self._engine,
+            waiter,
+            title="environments" if spec is None else spec.id,
+            pictures=getattr(self, "render_mode", None) not in (None, "human"),
+            **options,
+        )
+        self._pages[:] = [page]
+        return page
 
     def _warn(self) -> None:
         """Warn the caller, in its own frame, of what was noticed meanwhile."""

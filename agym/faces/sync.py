@@ -24,6 +24,7 @@ from agym.executors.base import Executor
 from agym.faces.base import Face
 from agym.faces.output import Output
 from agym.faces.waiting import SyncWaiter
+from agym.live.page import Page
 
 # Threads that ``parallel`` may use at once.
 PARALLEL_THREADS = 32
@@ -245,6 +246,37 @@ class Envs(Face[Observations, Actions]):
         """
         self._do(self._begin_ask, "set_attr", name, self._each(name, values))
 
+    def watch(
+        self, port: int = 0, *, host: str = "127.0.0.1", fps: float = 10, share: float = 0.05
+    ) -> Page:
+        """Serve a page to watch the environments in a browser, from a thread of its own.
+
+        It shows what they render, numbers, and who is slow or was replaced; there one can pause
+        them, go step by step, or slow them down. Only what somebody looks at is rendered, before
+        a step of the caller's; with nobody to look the environments know nothing of it. Whoever
+        leaves, or is too slow, holds nobody up.
+
+        Args:
+            port: Where; 0 for any that is free.
+            host: The address to serve at; others than loopback show it to the network.
+            fps: Pictures a second, 30 at most; it can be changed in the page.
+            share: Which share of the time of this process's cores pictures may take, at most.
+
+        Raises:
+            UsageError: The port is taken, there is a page already, or an argument cannot work.
+            MissingExtraError: Starlette, uvicorn or Pillow is not installed.
+
+        Example:
+            >>> import agym
+            >>> with agym.make("CartPole-v1", 4, render_mode="rgb_array") as envs:
+            ...     observations, infos = envs.reset(seed=0)
+            ...     with envs.watch() as page:
+            ...         print(page.url)
+            http://127.0.0.1:...
+        """
+        options = {"port": port, "host": host, "fps": fps, "share": share}
+        return self._page_of(Page, self._waiter, **options)
+
     def restart(self, env_ids: Sequence[int] | None = None) -> list[int]:
         """Put others in the place of environments; these are to be reset then.
 
@@ -291,6 +323,8 @@ class Envs(Face[Observations, Actions]):
     def close(self) -> None:
         """Close all environments and end all workers, by force if need be. Twice is once."""
         error: BaseException | None = None
+        while self._pages:
+            self._pages.pop().close()
         with Uninterrupted():
             for ticket, seconds in self._engine.closing():
                 self._waiter.wait(ticket, seconds)

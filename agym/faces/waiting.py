@@ -14,6 +14,7 @@ from collections.abc import Generator
 from selectors import EVENT_READ, EVENT_WRITE
 from typing import Any
 
+from agym.core.brake import HELD_KINDS, Brake
 from agym.core.engine import Engine
 from agym.core.interrupts import Interruptible
 from agym.core.recorders import WAITING, note
@@ -32,7 +33,13 @@ TURN_SECONDS = 1e-3
 
 
 class SyncWaiter:
-    """Waits without an event loop, so also inside a running one."""
+    """Waits without an event loop, so also inside a running one.
+
+    Attributes:
+        brake: Holds results of steps back, if there is one.
+    """
+
+    brake: Brake | None = None
 
     def __init__(self, engine: Engine, executor: Executor) -> None:
         """Wait for an engine's tickets."""
@@ -42,6 +49,12 @@ class SyncWaiter:
 
     def wait(self, ticket: Ticket, seconds: float | None = None) -> None:
         """Wait until a ticket is done, or for so many seconds."""
+        self._await(ticket, seconds)
+        if self.brake is not None and ticket.done and ticket.kind in HELD_KINDS:
+            with Interruptible():
+                self.brake.hold()
+
+    def _await(self, ticket: Ticket, seconds: float | None) -> None:
         news = self._executor.news
         if ticket.done or (news() and self._ready(ticket)):
             return
@@ -87,7 +100,13 @@ def _poll_mask(events: int) -> int:
 
 
 class AsyncWaiter:
-    """Waits on the running event loop, which turns meanwhile."""
+    """Waits on the running event loop, which turns meanwhile.
+
+    Attributes:
+        brake: Holds results of steps back, if there is one.
+    """
+
+    brake: Brake | None = None
 
     def __init__(self, engine: Engine, executor: Executor) -> None:
         """Wait for an engine's tickets."""
@@ -129,6 +148,8 @@ class AsyncWaiter:
         elif now - self._last_turn > TURN_SECONDS:
             self._last_turn = now
             yield
+        if self.brake is not None and ticket.kind in HELD_KINDS:
+            yield from self.brake.holding()
 
     def _watch_for(self, ticket: Ticket, end: float) -> Generator[Any, None, bool]:
         """Watch for a while, soon with a turn of the loop between two looks."""

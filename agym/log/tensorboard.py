@@ -19,14 +19,19 @@ from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from agym.core.arguments import check_count, parse_env_ids
-from agym.core.results import Batch, StepResult
+import numpy as np
+
+from agym.core.arguments import Ids, check_count, parse_env_ids
+from agym.core.episodes import Episodes
+from agym.core.listeners import Listener, Result
+from agym.core.results import StepResult
 from agym.errors import UsageError
 from agym.extras import require
 from agym.faces.aio import AsyncEnvs
 from agym.log.clips import ClipMovie, Clips
-from agym.log.episodes import Episodes
-from agym.render.recording import USUAL_FPS, check_pictures, face_of, paint_whole
+from agym.render.movie import Array
+from agym.render.recording import USUAL_FPS, check_pictures, face_of
+from agym.render.tiling import tile
 from agym.render.writer import Writer
 
 # Videos fit into so many pixels (width, height) by default: TensorBoard shows them in that size.
@@ -48,7 +53,11 @@ class _Point(NamedTuple):
     lengths: list[int]
 
 
-class TensorBoard:
+def _paint(frames: list[Any], scale: float | None) -> list[Array]:
+    return [np.array(tile(frames, scale=scale, fitting=FITTING).image)]
+
+
+class TensorBoard(Listener):
     """Write returns and lengths of episodes, statistics and videos for TensorBoard.
 
     It begins at once, and all is written at the end of the block: ``with
@@ -146,7 +155,7 @@ class TensorBoard:
         self._episodes = Episodes(self._engine.num_envs, self._engine.autoreset, step)
         self._last = step
         self._error: Exception | None = None
-        self._read = self._engine.stats_reader()
+        self._read = self._engine.glancing()
         self._points: queue.SimpleQueue[_Point | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="agym-log", daemon=True)
         self._thread.start()
@@ -155,30 +164,28 @@ class TensorBoard:
             rate = Fraction(fps).limit_denominator(1000)
             steps = range(step, FOR_EVER, rounds * face.num_envs)
             movie = ClipMovie(writer, self._lock, f"{prefix}envs/video", video_length, rate, steps)
-            paint = partial(paint_whole, scale=scale, size=FITTING)
+            paint = partial(_paint, scale=scale)
             self._clips = Clips(envs, face, Writer([movie], paint), ids, rounds, video_length)
-        self._engine.witnesses += (self,)
+        self._engine.listeners.add(self)
 
     @property
     def step(self) -> int:
         """How many steps single environments made so far."""
         return self._episodes.steps
 
-    # ---------------------------------------------------------------- as a witness
+    # ---------------------------------------------------------------- as a listener
 
-    def sent_reset(self, number: int, ids: Sequence[int]) -> None:
+    def sent_reset(self, number: int, ids: Ids) -> None:
         """A reset was sent."""
         self._episodes.reset(number, ids)
 
-    def stepped(
-        self, number: int | None, ids: Sequence[int], result: StepResult[Any] | Batch[Any]
-    ) -> None:
+    def stepped(self, number: int | None, ids: Ids, result: Result) -> None:
         """Steps have ended."""
         if self._members is not None and not self._members.issuperset(ids):
             mine = [k for k, i in enumerate(ids) if i in self._members]
             if not mine:
                 return
-            ids = [ids[k] for k in mine]
+            ids = tuple(ids[k] for k in mine)
             infos = [result.infos[k] for k in mine]
             flags = result.terminated[mine], result.truncated[mine]
             result = StepResult(None, result.rewards[mine], *flags, infos)
@@ -236,8 +243,8 @@ class TensorBoard:
 
     def _leave(self) -> None:
         """See no more results, and have what is left written."""
-        if self in self._engine.witnesses:
-            self._engine.witnesses = tuple(w for w in self._engine.witnesses if w is not self)
+        if self in self._engine.listeners:
+            self._engine.listeners.remove(self)
             if self._episodes.returns or self._episodes.steps > self._last:
                 self._points.put(_Point(self._episodes.steps, *self._episodes.take()))
             self._points.put(None)

@@ -1,6 +1,5 @@
 """Pictures of many environments: one of all, or a video."""
 
-from agym.render.recording import Recording
 from agym.render.tiling import mosaic
 
-__all__ = ["Recording", "mosaic"]
+__all__ = ["mosaic"]

@@ -3,8 +3,8 @@
 Before a step is dispatched, a render is, behind which the environments step; nobody waits for it.
 Its frames go to a thread that encodes them::
 
-    step(...) --> engine: before_step --> render(env_ids)      (in flight, the step behind it)
-                                             '-- frames --> writer: mosaic, encode --> file
+    step(...) --> before_step --> render(env_ids)      (in flight, the step behind it)
+                                     '-- frames --> writer: mosaic, encode --> file
 
 What does not fit into the writer's bounded queue is dropped: the picture before it is shown for
 longer, so that a video keeps time.
@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from agym.core.arguments import Ids, check_count, parse_env_ids
+from agym.core.listeners import Listener
 from agym.core.ticket import Ticket
 from agym.errors import AgymError, ClosedError, UsageError
 from agym.faces.aio import AsyncEnvs
@@ -113,7 +114,7 @@ def record(
     rate = Fraction(fps).limit_denominator(1000)
     if mosaic:
         paths = [path]
-        paint = partial(paint_whole, columns=columns, labels=texts, scale=scale)
+        paint = partial(_paint_whole, columns=columns, labels=texts, scale=scale)
     else:
         paths = [path.with_stem(f"{path.stem}-{i}") for i in ids]
         paint = partial(_paint_each, labels=texts, scale=scale)
@@ -154,8 +155,7 @@ def check_pictures(face: Face[Any, Any]) -> None:
         )
 
 
-def paint_whole(frames: list[Any], **options: Any) -> list[Array]:
-    """All frames in one picture; see :func:`agym.render.mosaic`."""
+def _paint_whole(frames: list[Any], **options: Any) -> list[Array]:
     return [make_mosaic(frames, **options)]
 
 
@@ -171,7 +171,7 @@ def _paint_each(
     ]
 
 
-class Recording:
+class Recording(Listener):
     """A video that is being recorded; :func:`agym.record` begins it.
 
     Whatever it does not have itself is looked up in the environments.
@@ -202,9 +202,7 @@ class Recording:
         self._tickets: dict[int, Ticket] = {}
         self._error: BaseException | None = None
         self._active = True
-        self._before = self._engine.before_step
-        self._hook = self._before_step
-        self._engine.before_step = self._hook
+        self._engine.listeners.add(self)
         self._end = weakref.finalize(self, writer.finish)  # if it is forgotten
 
     @property
@@ -214,12 +212,8 @@ class Recording:
 
     # ---------------------------------------------------------------- pictures
 
-    def _before_step(self, ids: Ids) -> None:
-        """A step is about to be dispatched."""
-        if self._before is not None:
-            self._before(ids)
-        if not self._active:
-            return
+    def before_step(self, ids: Ids) -> None:
+        """Take a picture, if one is due."""
         whole = len(ids) == self._engine.num_envs
         steps = len(self._members) if whole else len(self._members.intersection(ids))
         if steps and self._left <= 0:
@@ -266,8 +260,7 @@ class Recording:
         if last and self._due and not self._engine.closed:
             self._take()
         self._active = False
-        if self._engine.before_step == self._hook:
-            self._engine.before_step = self._before
+        self._engine.listeners.remove(self)
 
     def _check(self) -> None:
         """Raise what went wrong in the writer, or, if there is no picture at all, in rendering."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from agym.extras import require
 
 Array = np.ndarray[Any, Any]
 
-# Without ``scale`` or ``size``, a mosaic is made to fit into so many pixels (width, height).
+# Without a ``scale``, a mosaic is made to fit into so many pixels (width, height).
 FITTING = (1920, 1080)
 
 # Pixels between two pictures; the colour there and around smaller ones; that of texts.
@@ -33,7 +33,6 @@ def mosaic(
     *,
     labels: bool | Sequence[object] = False,
     scale: float | None = None,
-    size: tuple[int, int] = FITTING,
 ) -> Array:
     """Put frames of many environments into one picture, row by row.
 
@@ -41,11 +40,10 @@ def mosaic(
         frames: What ``envs.render()`` gave: pictures ``uint8[height, width, 3]``, of one or four
             channels or of none, of any sizes; depths, floats of which the nearest is white; texts;
             or lists of these, the last of which is shown. ``None`` leaves a place empty.
-        columns: Pictures in a row; by default as many as can be shown largest on ``size``.
+        columns: Pictures in a row; by default as many as can be shown largest on 1920 × 1080.
         labels: What to write into the corner of each; ``True`` for their positions.
         scale: Factor for the sizes of all; by default they are made smaller, if need be, so that
-            the whole fits into ``size``.
-        size: Width and height.
+            the whole fits into 1920 × 1080.
 
     Returns:
         ``uint8[height, width, 3]``, a new array.
@@ -60,6 +58,34 @@ def mosaic(
         >>> agym.render.mosaic(frames, columns=3).shape
         (82, 184, 3)
     """
+    return np.array(tile(frames, columns, labels=labels, scale=scale).image)
+
+
+class Tiling(NamedTuple):
+    """Pictures in rows.
+
+    Attributes:
+        image: The whole, of Pillow's.
+        columns: Places in a row.
+        width: Of a place, in pixels; ``GAP`` pixels are between two.
+        height: Likewise.
+    """
+
+    image: Any
+    columns: int
+    width: int
+    height: int
+
+
+def tile(
+    frames: Sequence[Any],
+    columns: int | None = None,
+    *,
+    labels: bool | Sequence[object] = False,
+    scale: float | None = None,
+    fitting: tuple[int, int] = FITTING,
+) -> Tiling:
+    """Do what :func:`mosaic` does, or fit the whole into another size, and tell how."""
     if isinstance(frames, str | np.ndarray) and not (
         isinstance(frames, np.ndarray) and frames.ndim == 4
     ):
@@ -71,18 +97,17 @@ def mosaic(
     width = max((image.width for image in images if image is not None), default=1)
     height = max((image.height for image in images if image is not None), default=1)
     if columns is None:
-        fits = [_fitting(size, len(images), n, width, height) for n in range(1, len(images) + 1)]
-        columns = 1 + fits.index(max(fits))
+        columns, _ = arrange(len(images), width, height, fitting)
     columns = check_count("columns", columns)
     rows = -(-len(images) // columns)
     if scale is None:
-        scale = max(1e-6, min(1.0, _fitting(size, len(images), columns, width, height)))
+        scale = max(1e-6, min(1.0, _fitting(len(images), columns, width, height, fitting)))
     elif not (isinstance(scale, int | float) and 0 < scale < math.inf):
         raise UsageError(f"scale={scale!r} must be a positive number")
     width, height = _scaled(width, height, scale)
     pillow = require("PIL.Image", "render")
-    whole_size = columns * (width + GAP) - GAP, rows * (height + GAP) - GAP
-    whole = pillow.new("RGB", whole_size, GROUND)
+    size = columns * (width + GAP) - GAP, rows * (height + GAP) - GAP
+    whole = pillow.new("RGB", size, GROUND)
     for i, (image, text) in enumerate(zip(images, texts, strict=True)):
         left, top = i % columns * (width + GAP), i // columns * (height + GAP)
         if image is not None:
@@ -95,13 +120,21 @@ def mosaic(
             whole.paste(image, middle)
         if text:
             _write(whole, (left, top), text)
-    return np.array(whole)
+    return Tiling(whole, columns, width, height)
 
 
-def _fitting(size: tuple[int, int], count: int, columns: int, width: int, height: int) -> float:
+def arrange(
+    count: int, width: int, height: int, fitting: tuple[int, int] = FITTING
+) -> tuple[int, float]:
+    """In how many columns pictures are shown largest, and by what factor they fit then."""
+    fits = [_fitting(count, n, width, height, fitting) for n in range(1, count + 1)]
+    return 1 + fits.index(max(fits)), max(fits)
+
+
+def _fitting(count: int, columns: int, width: int, height: int, fitting: tuple[int, int]) -> float:
     """How much larger pictures may be so that all of them fit."""
-    across = (size[0] + GAP) / columns - GAP
-    down = (size[1] + GAP) / -(-count // columns) - GAP
+    across = (fitting[0] + GAP) / columns - GAP
+    down = (fitting[1] + GAP) / -(-count // columns) - GAP
     return min(across / width, down / height)
 
 
@@ -140,11 +173,19 @@ def _image(frame: Any, i: int) -> Any:
         )
     if 0 in pixels.shape:
         return None
-    image = pillow.fromarray(np.ascontiguousarray(pixels))
+    image = pillow.fromarray(_in_order(pixels))
     if image.mode == "RGBA":
         ground = pillow.new("RGBA", image.size, (*GROUND, 255))
         image = pillow.alpha_composite(ground, image)
     return image.convert("RGB")
+
+
+def _in_order(pixels: Array) -> Array:
+    """The same in C order; a picture of pygame's is transposed, and pixels are moved whole."""
+    if pixels.ndim == 3 and pixels.strides[2] == 1 and not pixels.flags.c_contiguous:
+        whole = np.ascontiguousarray(pixels.view(f"V{pixels.shape[2]}"))
+        return whole.view(np.uint8).reshape(pixels.shape)
+    return np.ascontiguousarray(pixels)
 
 
 def _shade(depths: Array) -> Array:

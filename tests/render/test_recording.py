@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -338,17 +339,23 @@ def test_environments_that_fail_are_left_out(tmp_path: Path) -> None:
     assert not (tmp_path / "none.gif").exists()
 
 
-def test_what_is_replaced_meanwhile_is_recorded_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("chaos_first", [True, False])
+def test_what_is_replaced_meanwhile_is_recorded_on(chaos_first: bool, tmp_path: Path) -> None:
     path = tmp_path / "run.gif"
     options: dict[str, Any] = {"on_fault": "restart", "max_restarts": 100, "autoreset": "next_step"}
-    with agym.make(counters(), **FORKED, workers=2, **options) as envs:
+    with agym.make(counters(), **FORKED, workers=2, **options) as envs, ExitStack() as stack:
         envs.reset()
-        with agym.chaos(envs, error=0.3, seed=1) as chaos, agym.record(envs, path) as recording:
-            for _ in range(20):
-                envs.step([0, 0])
-            with pytest.raises(agym.UsageError, match="recorded"):
-                agym.chaos(envs, error=0.3)
-        assert envs._engine.before_step is None
+        if chaos_first:
+            chaos = stack.enter_context(agym.chaos(envs, error=0.3, seed=1))
+        recording = stack.enter_context(agym.record(envs, path))
+        if not chaos_first:
+            chaos = stack.enter_context(agym.chaos(envs, error=0.3, seed=1))
+        for _ in range(20):
+            envs.step([0, 0])
+        with pytest.raises(agym.UsageError, match="chaos in these"):
+            agym.chaos(envs, error=0.3)
+        stack.close()
+        assert not envs._engine.listeners
     assert chaos.injected["error"] > 0
     assert recording.frames + recording.dropped == 21
     assert len(decoded(path)) == recording.frames > 5
@@ -417,7 +424,7 @@ async def test_each_face_has_its_own_kind_of_block(tmp_path: Path) -> None:
         with pytest.raises(agym.UsageError, match="without asyncio"):
             async with agym.record(other, tmp_path / "run.gif"):
                 pass
-        assert other._engine.before_step is None
+        assert not other._engine.listeners
 
 
 def test_pyav_is_an_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

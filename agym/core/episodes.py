@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from agym.core.info_policy import EPISODE
-from agym.core.results import Batch, StepResult
+from agym.core.listeners import Result
 
 
 class Episodes:
@@ -22,6 +22,8 @@ class Episodes:
         steps: Steps so far, without those that only reset an environment or found it holding still.
         returns: Of the episodes that have ended and were not taken yet.
         lengths: Likewise.
+        totals: What each environment has earned in its episode so far, ``float64[num_envs]``.
+        last: Return of the latest episode of each that has ended, or NaN.
     """
 
     def __init__(self, num_envs: int, autoreset: str, steps: int = 0) -> None:
@@ -32,10 +34,11 @@ class Episodes:
         # A row behind an episode's end is no step: a reset, or nothing until there is a reset.
         self._pauses = autoreset != "same_step"
         self._holds = autoreset == "disabled"
-        self._totals = np.zeros(num_envs)
+        self.totals = np.zeros(num_envs)
+        self.last = np.full(num_envs, np.nan)
         self._counts = np.zeros(num_envs, np.int64)
         self._over = np.zeros(num_envs, np.bool_)
-        self._pausing = False  # whether any is
+        self._any_over = False
         # The number of the latest reset that is still to be seen in a result.
         self._resets = np.zeros(num_envs, np.int64)
         self._reset_sent = False
@@ -45,9 +48,7 @@ class Episodes:
         self._resets[list(ids)] = number
         self._reset_sent = True
 
-    def add(
-        self, number: int | None, ids: Sequence[int], result: StepResult[Any] | Batch[Any]
-    ) -> None:
+    def add(self, number: int | None, ids: Sequence[int], result: Result) -> None:
         """Steps have ended.
 
         Args:
@@ -59,25 +60,24 @@ class Episodes:
         if self._reset_sent:
             self._begin(number, index)
         done = result.terminated | result.truncated
-        if self._pausing:  # those whose row is no step
+        any_done = bool(done.any())
+        if self._any_over:
             over = self._over[index]
-            counted: Any = ~over
-            self.steps += int(np.count_nonzero(counted))
-            self._totals[index] += np.where(counted, result.rewards, 0.0)
+            counted = ~over
+            self.steps += int(counted.sum())
+            self.totals[index] += np.where(counted, result.rewards, 0.0)
             self._counts[index] += counted
-            self._over[index] = done | (over & self._holds)
-            self._pausing = bool(self._over.any())
-        else:
-            counted = np.True_  # all of them
+        else:  # most often
             self.steps += len(ids)
-            self._totals[index] += result.rewards
+            self.totals[index] += result.rewards
             self._counts[index] += 1
-        if np.count_nonzero(done):
-            for k in np.flatnonzero(done & counted).tolist():
+        if any_done:
+            ended = done & counted if self._any_over else done
+            for k in np.flatnonzero(ended).tolist():
                 self._end(ids[k], result.infos[k])
-            if self._pauses:
-                self._over[index] |= done
-                self._pausing = True
+        if self._pauses and (any_done or self._any_over):
+            self._over[index] = done | (over & self._holds) if self._any_over else done
+            self._any_over = bool(self._over.any())
 
     def _begin(self, number: int | None, index: Any) -> None:
         """Episodes begin where a reset was sent before these steps."""
@@ -86,7 +86,7 @@ class Episodes:
         if number is not None:
             begin &= resets < number
         if begin.any():
-            for array in (self._totals, self._counts, self._over, self._resets):
+            for array in (self.totals, self._counts, self._over, self._resets):
                 array[index] = np.where(begin, 0, array[index])
             self._reset_sent = bool(self._resets.any())
 
@@ -94,9 +94,10 @@ class Episodes:
         told: Any = (info.get("final_info") or info).get(EPISODE)
         if "fault" not in info:  # what it was cut off by is no end
             known = isinstance(told, dict) and "r" in told and "l" in told
-            self.returns.append(float(told["r"] if known else self._totals[i]))
+            self.last[i] = told["r"] if known else self.totals[i]
+            self.returns.append(float(self.last[i]))
             self.lengths.append(int(told["l"] if known else self._counts[i]))
-        self._totals[i] = 0.0
+        self.totals[i] = 0.0
         self._counts[i] = 0
 
     def take(self) -> tuple[list[float], list[int]]:

@@ -1,0 +1,1 @@
+"""The live page: watch environments in a browser while they are stepped."""

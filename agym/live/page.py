@@ -1,0 +1,233 @@
+"""Pages: what ``envs.watch()`` gives, for code with asyncio and for code without."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from agym.core.arguments import check_count, check_seconds
+from agym.core.brake import Brake
+from agym.core.engine import Engine
+from agym.core.forks import disown_in_forks
+from agym.core.ticket import Ticket
+from agym.errors import ClosedError, UsageError
+from agym.live.app import MOST_FPS, make_app, positive
+from agym.live.hub import Hub
+from agym.live.server import Server, Thread, bind
+
+
+class Waiter(Protocol):
+    """Who waits for the caller's steps."""
+
+    brake: Brake | None
+
+
+class Page:
+    """A page on which environments can be watched; :meth:`agym.Envs.watch` makes it.
+
+    It is there until :meth:`close`, the end of its ``with`` block, or the end of the environments.
+
+    Attributes:
+        url: Its address, with the token without which nobody gets in.
+    """
+
+    _thread: Thread | None = None
+
+    def __init__(
+        self,
+        engine: Engine,
+        waiter: Waiter,
+        *,
+        title: str,
+        pictures: bool,
+        port: int,
+        host: str,
+        fps: float,
+        share: float,
+        legend: str = "",
+    ) -> None:
+        """Serve it."""
+        if engine.closed:
+            raise ClosedError("the environments are closed: make new ones")
+        if not engine.opened:
+            raise ClosedError("the environments are not open yet: `await` them first")
+        if waiter.brake is not None:
+            raise UsageError("these environments have a page already: close() that one first")
+        if not isinstance(host, str):
+            raise UsageError(f"host={host!r} must be an address, such as '127.0.0.1'")
+        if check_count("port", port, 0) > 65535:
+            raise UsageError(f"port={port} must be at most 65535")
+        for name, value, most in (("fps", fps, MOST_FPS), ("share", share, 1.0)):
+            try:
+                positive(value, most)
+            except (ValueError, TypeError) as error:
+                raise UsageError(f"{name}={value!r} must be a number, at most {most:g}") from error
+        self._waiter = waiter
+        self._engine = engine
+        self._token = secrets.token_urlsafe(16)
+        self._listening = bind(host, port)
+        where, number, *_ = self._listening.getsockname()
+        where = f"[{where}]" if ":" in where else where
+        self.url = f"http://{where}:{number}/?token={self._token}"
+        disown_in_forks(self)
+        try:
+            self._begin(lambda: self._serve(title, fps, share, pictures, legend))
+        except BaseException:
+            self._listening.close()
+            raise
+        waiter.brake = self._hub.brake
+
+    def _begin(self, serve: Callable[[], None]) -> None:
+        """Serve on an event loop."""
+        self._thread = Thread()
+        try:
+            self._do(serve)
+        except BaseException:
+            self._thread.close()
+            raise
+
+    def _do(self, function: Callable[[], None]) -> None:
+        """Call a function on that loop."""
+        assert self._thread is not None
+        self._thread.do(function)
+
+    def _serve(self, title: str, fps: float, share: float, pictures: bool, legend: str) -> None:
+        self._hub = Hub(self._engine, title, fps=fps, share=share, pictures=pictures, legend=legend)
+        app = make_app(self._hub, self._token, self._engine.num_envs)
+        self._server = Server(app, self._listening)
+
+    @property
+    def viewers(self) -> int:
+        """How many have it open."""
+        return self._hub.seats
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """The keys that are held down in it, by the names of ``KeyboardEvent.key``."""
+        return self._hub.keys
+
+    def pause(self) -> None:
+        """Hold the results of further steps back, as the page's button does."""
+        self._do(lambda: self._hub.set_pause(True))
+
+    def resume(self) -> None:
+        """Go on."""
+        self._do(lambda: self._hub.set_pause(False))
+
+    def limit_speed(self, steps: float | None) -> None:
+        """Have each environment step at most so often a second; ``None`` for no limit."""
+        if steps is not None:
+            check_seconds("steps", steps)
+        self._do(lambda: self._hub.set_speed(steps, usual=True))
+
+    async def _end(self) -> None:
+        self._waiter.brake = None
+        await self._hub.close()
+        await self._server.aclose()
+
+    def close(self) -> None:
+        """End it; the environments go on. Twice is once."""
+        if self._thread is not None and self._waiter.brake is self._hub.brake:
+            self._thread.do(self._end)
+            self._thread.close()
+
+    def disown(self) -> None:
+        """Let go of the port, in a forked child."""
+        self._listening.close()
+
+    def __enter__(self) -> Self:
+        """Close it at the end of the block."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        """Close it."""
+        self.close()
+
+    def __repr__(self) -> str:
+        """Where it is."""
+        return f"{type(self).__name__}({self.url!r})"
+
+    def _repr_html_(self) -> str:
+        """A link, in notebooks."""
+        return f'<a href="{self.url}" target="_blank">{self.url}</a>'
+
+
+class AsyncPage(Page):
+    """The same on the caller's event loop; :meth:`agym.AsyncEnvs.watch` makes it."""
+
+    def __init__(
+        self, *args: Any, wait: Callable[[Ticket], Awaitable[None]], **options: Any
+    ) -> None:
+        """Serve it; ``wait`` waits for a ticket."""
+        self._wait = wait
+        self._looking: asyncio.Task[None] | None = None
+        super().__init__(*args, **options)
+        self._hub.take_idle = self._take_idle
+
+    def _begin(self, serve: Callable[[], None]) -> None:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            raise UsageError("call watch() inside of a coroutine: it serves on its loop") from None
+        serve()
+
+    def _do(self, function: Callable[[], None]) -> None:
+        function()
+
+    def _take_idle(self) -> None:
+        if self._looking is None and not self._hub.camera.busy:
+            self._looking = asyncio.create_task(self._look())
+
+    async def _look(self) -> None:
+        try:
+            ticket = self._hub.camera.take()
+            if ticket is not None:
+                await self._wait(ticket)
+        finally:
+            self._looking = None
+
+    async def wait_for_viewer(self) -> None:
+        """Wait until somebody has it open."""
+        await self._hub.arrival.wait()
+
+    async def wait_for_key(self) -> None:
+        """Wait until a key is held down."""
+        await self._hub.pressed.wait()
+
+    def close(self) -> None:
+        """Not for async code.
+
+        Raises:
+            UsageError: Always.
+        """
+        raise UsageError("this page is on an event loop: use `async with`, or await aclose()")
+
+    async def aclose(self) -> None:
+        """End it; the environments go on. Twice is once."""
+        if self._waiter.brake is self._hub.brake:
+            await self._end()
+
+    def __enter__(self) -> Self:
+        """Not for async code."""
+        raise UsageError("this page is on an event loop: use `async with envs.watch()`")
+
+    async def __aenter__(self) -> Self:
+        """Close it at the end of the block."""
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        """Close it."""
+        await self.aclose()

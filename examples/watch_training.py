@@ -1,0 +1,55 @@
+"""The training of async_training.py, with a page to watch it on.
+
+python examples/watch_training.py --wait
+
+Open the address that is printed, look at what the environments do, click one to enlarge it, pause
+them or slow them down. Nothing is rendered but what is looked at, so training is hardly slower.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+import torch
+from async_training import STEPS, train
+
+import agym
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--num-envs", type=int, default=16)
+    cores = os.cpu_count() or 1
+    parser.add_argument("--workers", type=int, default=max(1, cores - 1), help="worker processes")
+    parser.add_argument("--updates", type=int, default=600, help="rollouts to learn from at most")
+    parser.add_argument("--target", type=float, default=400, help="mean return to be reached")
+    parser.add_argument("--port", type=int, default=0, help="of the page; 0 for any that is free")
+    parser.add_argument("--wait", action="store_true", help="begin when the page is opened")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+
+    torch.set_num_threads(1)  # the other cores are for the environments
+    async with (
+        agym.make_async(
+            "CartPole-v1",
+            options.num_envs,
+            backend="process",
+            workers=options.workers,
+            render_mode="rgb_array",
+        ) as envs,
+        envs.watch(options.port) as page,
+    ):
+        print(f"watch it at {page.url}", flush=True)
+        if options.wait:
+            await page.wait_for_viewer()
+        run = await train(envs, options.updates, options.seed, target=options.target)
+    print(
+        f"{run.rollouts * STEPS * options.num_envs:,} steps in {run.seconds:.1f} s,"
+        f" mean return of the last {len(run.returns)} episodes {run.mean:.1f}"
+    )
+    assert run.mean > options.target
+
+
+if __name__ == "__main__":
+    agym.run(main())

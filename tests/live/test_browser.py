@@ -1,0 +1,178 @@
+"""The page in a real browser, without a screen: what people see, click and press."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ..render.painters import Painter
+from .stepping import FACES, Stepping, stepping, until
+
+webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+from selenium.webdriver.common.action_chains import ActionChains  # noqa: E402
+from selenium.webdriver.common.by import By  # noqa: E402
+from selenium.webdriver.support.ui import Select  # noqa: E402
+
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+pytestmark = pytest.mark.skipif(
+    not (CHROMIUM and DRIVER), reason="needs Debian's chromium and chromium-driver"
+)
+
+FLAGS = [
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+    "--disable-dev-shm-usage", "--window-size=1300,800",
+]  # fmt: skip
+
+
+class Browser:
+    """A page that is open in Chromium."""
+
+    def __init__(self, driver: Any) -> None:
+        self.driver = driver
+
+    def __getitem__(self, css: str) -> Any:
+        return self.driver.find_element(By.CSS_SELECTOR, css)
+
+    def open(self, url: str) -> None:
+        self.driver.get(url)
+
+    @property
+    def seen(self) -> tuple[int, int, int]:
+        """Number of pictures so far; first environment of the latest, and how many."""
+        data = self["#picture"].get_attribute
+        return tuple(int(data(f"data-{name}") or -1) for name in ("pictures", "first", "count"))  # type: ignore[return-value]
+
+    def pixels(self) -> str:
+        """What the picture shows."""
+        return self.driver.execute_script(  # type: ignore[no-any-return]
+            "return document.getElementById('picture').toDataURL()"
+        )
+
+    def complaints(self) -> list[str]:
+        return [entry["message"] for entry in self.driver.get_log("browser")]
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Iterator[Browser]:
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for flag in [*FLAGS, f"--user-data-dir={tmp_path / 'profile'}"]:
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+    try:
+        yield Browser(driver)
+    finally:
+        driver.quit()
+
+
+def watched(face: str, count: int = 4) -> Any:
+    envs = [partial(Painter, i, shape=(60, 90, 3)) for i in range(count)]
+    return stepping(face, envs, backend="process", workers=2, start_method="fork")
+
+
+def move(browser: Browser) -> None:
+    """Pictures come, and differ."""
+    before, picture = browser.seen, browser.pixels()
+    until(lambda: browser.seen > before and browser.pixels() != picture)
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_watching(face: str, browser: Browser) -> None:
+    with watched(face) as run:
+        browser.open(run.page.url)
+        until(lambda: browser.seen[1:] == (0, 4))
+        assert browser.driver.title == "environments × 4"
+        move(browser)
+        until(lambda: browser["#rate"].text not in ("–", "0"))
+
+        # A click on the last of two by two enlarges it; another one goes back.
+        box = browser["#picture"].rect
+        ActionChains(browser.driver).move_to_element_with_offset(
+            browser["#picture"], box["width"] // 4, box["height"] // 4
+        ).click().perform()
+        until(lambda: browser.seen[1:] == (3, 1))
+        move(browser)
+        assert browser["#place"].text == "environment 3"
+        browser["#picture"].click()
+        until(lambda: browser.seen[1:] == (0, 4))
+        browser["#envs tbody tr:nth-child(2)"].click()
+        until(lambda: browser.seen[1:] == (1, 1))
+        ActionChains(browser.driver).send_keys("\ue00c").perform()  # escape
+        until(lambda: browser.seen[1:] == (0, 4))
+
+        check_controls(run, browser)
+        assert browser.complaints() == []
+    until(lambda: browser["#link"].text == "ended")
+    assert "closed" in browser["#notice"].text
+
+
+def check_controls(run: Stepping, browser: Browser) -> None:
+    browser["#pause"].click()
+    until(lambda: browser["#pause"].text == "Resume")
+    before = run.stands()
+    picture = browser.pixels()
+    assert run.stands() == before
+    assert browser.pixels() == picture
+    browser["#step"].click()
+    until(lambda: run.rounds == before + 1)
+    until(lambda: browser.pixels() != picture)
+    browser["#pause"].click()
+    run.goes_on()
+    ActionChains(browser.driver).send_keys(" ").perform()  # the button has the focus
+    until(lambda: browser["#pause"].text == "Resume")
+    run.stands()
+    browser["#pause"].click()
+    Select(browser["#speed"]).select_by_visible_text("15")
+    until(lambda: run.page._hub.brake.limit == 15)
+    Select(browser["#fps"]).select_by_visible_text("5")
+    until(lambda: run.page._hub.camera.fps == 5)
+    run.goes_on()
+
+
+def test_many_environments_have_pages(browser: Browser) -> None:
+    with watched("sync", 70) as run:
+        browser.open(run.page.url)
+        until(lambda: browser.seen[1:] == (0, 64))
+        browser["#on"].click()
+        until(lambda: browser.seen[1:] == (64, 6))
+        assert browser["#place"].text == "page 2 of 2"
+        assert browser.complaints() == []
+
+
+def test_without_the_token_there_is_nothing_to_see(browser: Browser) -> None:
+    with watched("sync") as run:
+        browser.open(run.page.url.partition("?")[0])
+        assert "token" in browser["body"].text
+        assert run.page.viewers == 0
+
+
+def test_playing_with_the_keyboard(browser: Browser, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "agym.cli", "play", "agym/Pong-v0", "--seed", "0", "--wait"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}
+    ) as process:
+        try:
+            assert process.stdout is not None
+            browser.open(process.stdout.readline().strip())
+            process.stdout.readline()
+            until(lambda: browser.seen[2] == 1)
+            assert "w: 1" in browser["#legend"].text
+            still = browser.pixels()
+            press = ActionChains(browser.driver)
+            press.key_down("s").perform()
+            until(lambda: browser.pixels() != still)
+            press.key_up("s").perform()
+            assert browser.complaints() == []
+        finally:
+            process.send_signal(2)
+            assert process.wait(20) == 130

@@ -1,0 +1,88 @@
+"""``agym watch`` and ``agym play``, as a whole."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from agym.cli import app
+
+from .stepping import looking
+
+
+@contextmanager
+def started(*words: str, folder: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """A command that runs; gives the address that it tells."""
+    process = subprocess.Popen(
+        [sys.executable, "-W", "error", "-m", "agym.cli", *words],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=folder,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    with process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().strip(), process
+        finally:
+            process.kill()
+
+
+def test_watch_with_a_policy(tmp_path: Path) -> None:
+    (tmp_path / "agent.py").write_text(
+        "async def act(observations):\n    return (observations[:, 2] > 0).astype(int)\n"
+    )
+    words = ["watch", "CartPole-v1", "-n", "3", "--policy", "agent:act", "--steps", "40"]
+    words += ["--speed", "0", "--workers", "1"]
+    with started(*words, folder=tmp_path) as (url, process):
+        with looking(url) as look:
+            assert look.next("about")["title"] == "CartPole-v1"
+            assert look.next("picture").ids == range(3)
+        assert process.wait(30) == 0
+
+
+def test_play_until_ctrl_c(tmp_path: Path) -> None:
+    words = ["play", "CartPole-v1", "--keys", "ArrowLeft=0 ArrowRight=1", "--wait", "--seed", "0"]
+    with started(*words, folder=tmp_path) as (url, process):
+        with looking(url) as look:
+            assert look.next("about")["legend"] == "ArrowLeft: 0\nArrowRight: 1"
+            look.next("picture")  # of how it begins: no key was pressed
+            assert look.next("numbers")["steps"] == 0
+            look.say("keys", down=["ArrowLeft"])
+            look.next("numbers", lambda numbers: numbers["ended"] > 0)  # it falls to one side
+            look.say("keys", down=[])
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+
+
+def invoke(*words: str) -> Any:
+    return CliRunner().invoke(app, words)
+
+
+@pytest.mark.parametrize("policy", ["agent", "no_such_module:act", "math:no_such", "math:pi"])
+def test_a_policy_that_is_none(policy: str) -> None:
+    result = invoke("watch", "CartPole-v1", "--policy", policy)
+    assert result.exit_code == 2
+    assert f"--policy {policy}" in result.stderr
+
+
+def test_an_environment_that_is_none() -> None:
+    for command in ("watch", "play"):
+        assert invoke(command, "NoSuch-v0").exit_code == 2
+    assert "--keys" in invoke("play", "Pendulum-v1").stderr
+
+
+@pytest.mark.parametrize("command", ["watch", "play"])
+def test_help_has_examples(command: str) -> None:
+    result = invoke(command, "--help")
+    assert result.exit_code == 0
+    assert f"agym {command}" in result.stdout

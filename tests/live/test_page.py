@@ -1,0 +1,389 @@
+"""The page: what is shown, to whom, what it may cost, and who may hold whom up."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import socket
+import threading
+import time
+import urllib.error
+import urllib.request
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+import agym
+
+from ..coroutine_envs import AsyncTally
+from ..envs import Tally
+from ..players import FORKED
+from ..render.painters import AsyncPainter, Painter
+from .stepping import FACES, looking, stepping, until
+
+each_face = pytest.mark.parametrize("face", FACES)
+TWO: dict[str, Any] = {**FORKED, "workers": 2}
+PLACES = {
+    "serial": {"backend": "serial"},
+    "thread": {"backend": "thread"},
+    "process": TWO,
+    "asyncio": {"backend": "asyncio"},
+    "coroutines": TWO,
+}
+
+
+class Counted(Painter):
+    """Counts how often it is rendered."""
+
+    renders = 0
+
+    def render(self) -> Any:
+        self.renders += 1
+        return super().render()
+
+
+class Stumbles(Tally):
+    def step(self, action: Any) -> Any:
+        if self.now == 2:
+            raise RuntimeError("stumbled")
+        return super().step(action)
+
+
+class Blind(Painter):
+    def render(self) -> Any:
+        raise RuntimeError("no light")
+
+
+def painters(count: int = 2, kind: Any = Painter, **options: Any) -> list[Any]:
+    return [partial(kind, i, shape=(64, 96, 3), **options) for i in range(count)]
+
+
+def get(url: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+@each_face
+@pytest.mark.parametrize("place", PLACES)
+def test_it_shows_what_environments_render(place: str, face: str) -> None:
+    kind = AsyncPainter if place in ("asyncio", "coroutines") else Painter
+    with stepping(face, painters(3, kind), **PLACES[place]) as run, looking(run.page.url) as look:
+        about = look.next("about")
+        assert (about["num_envs"], about["pictures"]) == (3, True)
+        first = look.next("picture")
+        assert first.ids == range(3)
+        later = look.next("picture", lambda picture: (picture.pixels != first.pixels).any())
+        for i in later.ids:  # blue tells who it is, and green runs from left to right
+            place_of = later.place(i).astype(int)
+            assert place_of.shape == (64, 96, 3)
+            assert abs(place_of[20:-20, 20:-20, 2].mean() - i) < 8
+            assert abs(np.diff(place_of[20:40, 20:76, 1].mean(axis=0)).mean() - 1) < 0.2
+        look.say("view", env=1, page=0)
+        alone = look.next("picture", lambda picture: len(picture.ids) == 1)
+        assert alone.ids == range(1, 2)
+
+
+@each_face
+def test_only_what_is_looked_at_is_rendered(face: str) -> None:
+    envs = painters(70, Counted)
+    with stepping(face, envs, backend="serial") as run:
+        run.goes_on()
+        assert not run.envs._engine.listeners
+        with looking(run.page.url) as look:
+            assert look.next("picture").ids == range(64)
+            look.say("view", env=2, page=0)
+            look.next("picture", lambda picture: picture.ids == range(2, 3))
+            for _ in range(10):
+                look.next("picture")
+            look.say("pause")
+            run.stands()
+            count = renders_of(run)
+            assert max(count[:2] + count[3:64]) <= min(count[:64]) + 1 <= 6
+            assert count[2] >= count[0] + 9
+            assert set(count[64:]) == {0}
+            look.say("resume")
+            look.say("view", env=None, page=1)
+            assert look.next("picture", lambda picture: picture.ids != range(2, 3)).ids == range(
+                64, 70
+            )
+        until(lambda: not run.envs._engine.listeners)
+        before = renders_of(run)
+        run.goes_on()
+        assert renders_of(run) == before
+
+
+def renders_of(run: Any) -> list[int]:
+    """Read off the environments themselves, which are in this process."""
+    return [env.unwrapped.renders for env in run.envs._executor._host._envs]
+
+
+@each_face
+def test_who_shows_nothing_gets_nothing_more_and_holds_nobody_up(face: str) -> None:
+    with (
+        stepping(face, painters(1, Counted), backend="serial") as run,
+        looking(run.page.url) as look,
+    ):
+        until(lambda: renders_of(run) == [1])
+        run.goes_on()
+        time.sleep(0.5)
+        assert renders_of(run) == [1]
+        look.next("picture")
+        until(lambda: renders_of(run) >= [2])
+
+
+@each_face
+@pytest.mark.parametrize("place", [{"backend": "serial"}, TWO], ids=["serial", "process"])
+def test_pause_step_and_speed(place: dict[str, Any], face: str) -> None:
+    with stepping(face, painters(), **place) as run, looking(run.page.url) as look:
+        look.say("pause")
+        look.next("controls", lambda controls: controls["paused"])
+        before = run.stands()
+        picture = look.next("numbers", lambda numbers: numbers["paused"])["pictures"]
+        for k in range(1, 4):
+            look.say("step")
+            until(lambda k=k: run.rounds == before + k)
+        assert run.stands() == before + 3
+        assert look.next("numbers")["pictures"] > picture  # each step is seen
+        look.say("speed", value=20)
+        look.say("resume")
+        look.next("controls", lambda controls: not controls["paused"])
+        begun, before = time.monotonic(), run.rounds
+        until(lambda: run.rounds >= before + 10)
+        assert time.monotonic() - begun >= 9 / 20
+        look.say("speed", value=None)
+        look.next("controls", lambda controls: controls["speed"] is None)
+        run.goes_on()
+
+
+@each_face
+def test_what_is_paused_goes_on_when_the_last_viewer_leaves(face: str) -> None:
+    with stepping(face, painters(), backend="serial") as run:
+        with looking(run.page.url) as one:
+            with looking(run.page.url) as other:
+                other.say("pause")
+                one.next("controls", lambda controls: controls["paused"])
+                run.stands()
+            until(lambda: run.page.viewers == 1)
+            run.stands()
+        run.goes_on()
+
+
+@each_face
+def test_a_paused_page_shows_one_environment_of_those_it_knows(face: str) -> None:
+    with stepping(face, painters(4), backend="serial") as run, looking(run.page.url) as look:
+        look.next("picture")
+        look.say("pause")
+        run.stands()
+        look.say("view", env=3, page=0)
+        assert look.next("picture", lambda picture: len(picture.ids) == 1).ids == range(3, 4)
+
+
+@each_face
+def test_the_token_is_needed(face: str) -> None:
+    with stepping(face, painters(), backend="serial") as run:
+        url = run.page.url
+        bare = url.partition("?")[0]
+        assert get(url)[0] == 200
+        for wrong in (bare, bare + "?token=", bare + "?token=%C3%A9", url[:-1]):
+            code, text = get(wrong)
+            assert code == 403
+            assert "token" in text
+            with (
+                pytest.raises(InvalidStatus, match="403"),
+                looking(wrong),
+            ):
+                pass
+        assert run.page.viewers == 0
+
+
+NONSENSE = [
+    "", "[]", "{}", '{"type": "fly"}', "\x00" * 5000,
+    '{"type": "view", "env": 99, "page": 0}', '{"type": "view", "env": null, "page": true}',
+    '{"type": "speed", "value": -1}', '{"type": "speed"}', '{"type": "fps", "value": 1e9}',
+    '{"type": "keys", "down": [1]}',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("nonsense", NONSENSE)
+def test_nonsense_is_hung_up_on(nonsense: str) -> None:
+    with stepping("sync", painters(), backend="serial") as run:
+        with looking(run.page.url) as look:
+            look.socket.send(nonsense)
+            with pytest.raises(ConnectionClosed):
+                look.next("never")
+        run.goes_on()
+        with looking(run.page.url) as look:
+            look.next("picture")
+
+
+@each_face
+def test_faults_and_restarts_are_told(face: str) -> None:
+    options = {"on_fault": "restart", "max_restarts": 1000, **TWO}
+    with (
+        stepping(face, [Tally, Stumbles], **options) as run,
+        looking(run.page.url) as look,
+    ):
+        numbers = look.next("numbers", lambda numbers: numbers["envs"][1][-1] > 1)
+        assert numbers["envs"][0][-1] == 0
+
+
+@each_face
+def test_who_cannot_be_rendered_leaves_the_others_seen(face: str) -> None:
+    envs = [*painters(2), partial(Blind, 2)]
+    with stepping(face, envs, backend="serial") as run, looking(run.page.url) as look:
+        look.next("numbers", lambda numbers: "no light" in (numbers["trouble"] or ""))
+        picture = look.next("picture")
+        assert picture.place(1).std() > 10 > picture.place(2).std()
+        run.goes_on()
+
+
+@each_face
+def test_it_draws_no_random_numbers_and_takes_no_signals(face: str) -> None:
+    handler = signal.getsignal(signal.SIGINT)
+    random.seed(1)
+    state = random.getstate()
+    with stepping(face, painters(), backend="serial") as run:
+        with looking(run.page.url) as look:
+            for _ in range(5):
+                look.next("picture")
+        assert signal.getsignal(signal.SIGINT) is handler
+    assert random.getstate() == state
+
+
+@each_face
+def test_it_ends_with_the_environments(face: str) -> None:
+    with stepping(face, painters(), backend="serial") as run:
+        url = run.page.url
+        look = looking(url)
+        seen = look.__enter__()
+        seen.next("picture")
+    with pytest.raises(ConnectionClosed):
+        seen.next("never")
+    look.__exit__(None, None, None)
+    with pytest.raises(urllib.error.URLError, match="refused"):
+        get(url)
+
+
+def test_bad_arguments() -> None:
+    with agym.make(painters(), backend="serial") as envs:
+        wrong: list[tuple[dict[str, Any], str]] = [
+            ({"port": -1}, "port=-1"),
+            ({"port": 70000}, "port=70000"),
+            ({"port": "80"}, "port='80'"),
+            ({"host": 5}, "host=5"),
+            ({"host": "no.such.host.invalid"}, "no.such.host"),
+            ({"fps": 0}, "fps=0"),
+            ({"fps": 60}, "at most 30"),
+            ({"share": 2}, "share=2"),
+            ({"share": "all"}, "share='all'"),
+        ]
+        for options, match in wrong:
+            with pytest.raises(agym.UsageError, match=match):
+                envs.watch(**options)
+        with envs.watch() as page:
+            with pytest.raises(agym.UsageError, match="page already"):
+                envs.watch()
+            taken = int(page.url.split(":")[2].split("/")[0])
+            with (
+                agym.make(painters(), backend="serial") as others,
+                pytest.raises(agym.UsageError, match=f"port={taken}.*port=0"),
+            ):
+                others.watch(taken)
+            for seconds in (0, "fast"):
+                with pytest.raises(agym.UsageError, match="steps="):
+                    page.limit_speed(seconds)  # type: ignore[arg-type]
+        with envs.watch() as page:  # after the first was closed
+            assert page.url in page._repr_html_()
+            page.close()
+    with pytest.raises(agym.ClosedError):
+        envs.watch()
+
+
+async def test_bad_uses_of_the_async_face() -> None:
+    envs = agym.make_async(painters(), backend="serial")
+    with pytest.raises(agym.ClosedError, match="not open"):
+        envs.watch()
+    async with envs:
+        with pytest.raises(agym.UsageError, match="coroutine"):
+            await asyncio.to_thread(envs.watch)
+        page = envs.watch()
+        with pytest.raises(agym.UsageError, match="async with"), page:
+            pass
+        with pytest.raises(agym.UsageError, match="aclose"):
+            page.close()
+        await page.aclose()
+        await page.aclose()
+
+
+async def test_a_cancelled_await_of_a_paused_step_spoils_nothing() -> None:
+    async with agym.make_async([Tally] * 2, backend="serial", autoreset="disabled") as envs:
+        await envs.reset()
+        async with envs.watch() as page:
+            page.pause()
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(envs.step([0, 0]), 0.2)
+            step = asyncio.create_task(envs.step([1, 1]))
+            received = asyncio.create_task(asyncio.sleep(0))
+            await received
+            assert not step.done()
+            page.resume()
+            observations, *_ = await step
+            assert observations[:, 1].tolist() == [2, 2]
+            page.pause()
+            envs.send([0, 0])
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(envs.recv(2), 0.2)
+            page.resume()
+            batch = await envs.recv(2)
+            assert batch.observations[:, 1].tolist() == [3, 3]
+
+
+def test_ctrl_c_breaks_a_paused_step_off() -> None:
+    with agym.make([Tally] * 2, backend="serial") as envs:
+        envs.reset()
+        with envs.watch() as page:
+            page.pause()
+            timer = threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGINT])
+            timer.start()
+            with pytest.raises(KeyboardInterrupt):
+                envs.step([0, 0])
+            timer.join()
+            page.resume()
+            assert envs.step([0, 0])[0][0][1] == 2
+
+
+def test_whoever_forks_does_not_keep_the_port() -> None:
+    with agym.make(painters(), backend="serial") as envs:
+        page = envs.watch()
+        port = int(page.url.split(":")[2].split("/")[0])
+        with agym.make(painters(), **TWO):  # forked while it is open
+            page.close()
+            with socket.create_server(("127.0.0.1", port)):
+                pass
+
+
+def test_the_other_faces_have_it_too() -> None:
+    envs = agym.make_vec("CartPole-v1", 2, backend="serial", render_mode="rgb_array")
+    with envs.runner.watch() as page:
+        assert page.viewers == 0
+        assert page.keys == frozenset()
+    envs.close()
+
+
+async def test_coroutine_environments_on_the_same_loop() -> None:
+    factories = [partial(AsyncTally, Tally)] * 3
+    async with agym.make_async(factories, backend="asyncio") as envs:
+        await envs.reset()
+        async with envs.watch() as page:
+            page.limit_speed(100)
+            for _ in range(5):
+                await envs.step([0] * 3)

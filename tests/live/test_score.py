@@ -1,0 +1,79 @@
+"""The numbers beside the pictures: returns are those of Gymnasium's own statistics."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+import agym
+from agym.live.score import Score
+
+from ..envs import Tally
+from ..faces import FACES, PLACES, opened
+
+
+def recorded(length: int) -> Any:
+    return gymnasium.wrappers.RecordEpisodeStatistics(Tally(length=length))
+
+
+@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
+@pytest.mark.parametrize("place", PLACES)
+def test_returns_are_those_of_the_episodes(place: dict[str, Any], mode: str, face: str) -> None:
+    lengths = [1, 2, 3, 5]
+    factories = [partial(recorded, length) for length in lengths]
+    told: list[float] = []
+    with opened(face, factories, autoreset=mode, **place) as envs:
+        score = Score(envs._engine)
+        envs._engine.listeners.add(score)
+        envs.reset(seed=0)
+        for t in range(30):
+            *_, infos = envs.step([t % 3] * 4)
+            for info in infos:
+                told += [info["episode"]["r"]] if "episode" in info else []
+                told += [info["final_info"]["episode"]["r"]] if "final_info" in info else []
+            if t == 11:  # what is broken off counts for nothing
+                envs.reset()
+            elif mode == "disabled" and t % 6 == 5:
+                envs.reset(env_ids=[0, 1, 2])
+        numbers = score.read()
+    assert told
+    assert sorted(numbers["returns"]) == sorted(map(float, told))
+    assert numbers["ended"] == len(told)
+    assert numbers["mean"] == pytest.approx(np.mean(told))
+    assert numbers["steps"] == sum(row[0] for row in numbers["envs"]) > 0
+
+
+def test_what_json_cannot_hold_is_left_out() -> None:
+    class Infinite(Tally):
+        def step(self, action: Any) -> Any:
+            observation, _, *rest = super().step(action)
+            return observation, float("nan") if self.now == 1 else np.inf, *rest
+
+    with agym.make([Infinite] * 2, backend="serial", autoreset="next_step") as envs:
+        score = Score(envs._engine)
+        envs._engine.listeners.add(score)
+        envs.reset()
+        for _ in range(6):
+            envs.step([0, 0])
+        assert json.loads(json.dumps(score.read(), allow_nan=False))["returns"][:1] == [None]
+
+
+def test_a_worker_that_hangs_is_seen(tmp_path: Any) -> None:
+    place = {"backend": "process", "workers": 2, "start_method": "fork"}
+    with agym.make([Tally] * 2, **place) as envs:
+        envs.reset()
+        envs.step([0, 0])
+        score = Score(envs._engine)
+        assert [worker["stuck"] for worker in score.read()["workers"]] == [None, None]
+        # As if worker 1 had begun a step two seconds ago, and not ended it.
+        gauges = envs._engine.table.gauges
+        gauges.began[1] = gauges.ended[1] + 1
+        gauges.ended[1] -= 2_000_000_000
+        gauges.began[1] -= 2_000_000_000
+        assert [worker["stuck"] is None for worker in score.read()["workers"]] == [True, False]
