@@ -1,5 +1,6 @@
 """agym: many Gymnasium environments concurrently, behind an asyncio face."""
 
+from agym import log as log
 from agym import render as render
 from agym import sb3 as sb3
 from agym.chaos import Chaos, chaos

@@ -48,7 +48,7 @@ def record_command(
 ) -> None:
     """Step environments with random actions, and record all of them in one video."""
     find_spec(env)
-    # Drawing takes longer than most steps, and what draws with pygame is not safe in threads.
+    # Drawing takes longer than most steps, and threads take turns at most of it.
     backend = "process" if workers or num_envs > 1 else "serial"
     with (
         Progress(

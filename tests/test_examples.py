@@ -16,6 +16,7 @@ RUNS = [
     "quickstart.py --num-envs 12 --episodes 1 --verbose --backend process",
     "async_training.py --target 60 --compare 3 --backend process",
     "async_training.py --target 60 --compare 3 --backend thread",
+    "render_wall.py --num-envs 6 --episodes 2 --workers 2 --video-steps 10",
     "sb3_ppo.py --target 40 --timesteps 16000 --compare 512 --num-envs 4 --workers 2",
     "stragglers.py --seconds 0.5",
     "subproc.py --num-envs 4 --num-procs 1 2 --steps 300",
@@ -25,24 +26,25 @@ RUNS = [
 
 # Packages that an example imports, and the extra that brings each.
 NEEDS = {
-    "async_training.py": ("torch", "examples"),
-    "sb3_ppo.py": ("stable_baselines3", "sb3"),
-    "tool_agents.py": ("aiohttp", "examples"),
-    "watch_training.py": ("torch", "examples"),
+    "async_training.py": {"torch": "examples"},
+    "render_wall.py": {"pygame": "render", "av": "video"},
+    "sb3_ppo.py": {"stable_baselines3": "sb3"},
+    "tool_agents.py": {"aiohttp": "examples"},
+    "watch_training.py": {"torch": "examples", "starlette": "watch"},
 }
 
 
-def run(command: str) -> None:
-    """Run an example; a warning is an error."""
+def run(command: str, folder: Path) -> None:
+    """Run an example in a folder; a warning is an error."""
     name, *options = command.split()
-    if name in NEEDS:
-        module, extra = NEEDS[name]
+    for module, extra in NEEDS.get(name, {}).items():
         pytest.importorskip(module, reason=f"{name} needs {module}: the extra `{extra}`")
     done = subprocess.run(
         [sys.executable, "-W", "error", EXAMPLES / name, *options],
         capture_output=True,
         text=True,
         timeout=100,
+        cwd=folder,
     )
     assert done.returncode == 0, done.stderr
 
@@ -52,10 +54,10 @@ def test_every_example_is_run() -> None:
 
 
 @pytest.mark.parametrize("command", RUNS)
-def test_example(command: str) -> None:
-    run(command)
+def test_example(command: str, tmp_path: Path) -> None:
+    run(command, tmp_path)
 
 
-def test_quickstart_renders() -> None:
+def test_quickstart_renders(tmp_path: Path) -> None:
     pytest.importorskip("pygame", reason="rendering CartPole needs pygame: the extra `render`")
-    run("quickstart.py --num-envs 12 --episodes 1 --render")
+    run("quickstart.py --num-envs 12 --episodes 1 --render", tmp_path)

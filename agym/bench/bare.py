@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 
@@ -61,9 +61,14 @@ class BareLoop(System):
 
 
 class BareAtOnce(System):
-    """A plain loop in each worker, all at the same time: what the machine can do."""
+    """A plain loop in each worker, all at the same time: what the machine can do.
+
+    Attributes:
+        loop: The kind of loop.
+    """
 
     name = AT_ONCE
+    loop: ClassVar[type[System]] = BareLoop
 
     def make(self, work: Work, workers: int) -> list[Connection]:
         """Start the workers; each has its share of the environments."""
@@ -73,7 +78,8 @@ class BareAtOnce(System):
         self._processes, ends = [], []
         for start, stop in pairwise(bounds):
             ours, theirs = context.Pipe()
-            process = context.Process(target=_loop, args=(theirs, work, stop - start), daemon=True)
+            arguments = theirs, self.loop, work, stop - start
+            process = context.Process(target=_loop, args=arguments, daemon=True)
             process.start()
             theirs.close()
             self._processes.append(process)
@@ -129,11 +135,11 @@ class Loop:
             env.close()
 
 
-def _loop(end: Connection, work: Work, count: int) -> None:
+def _loop(end: Connection, kind: type[System], work: Work, count: int) -> None:
     """Be a worker: whenever it is told a time, loop for so long and tell the steps per second."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the caller's to handle
     work = replace(work, num_envs=count)
-    loop = BareLoop(work, sample_actions(work), 1)
+    loop = kind(work, sample_actions(work), 1)
     loop.reset()
     end.send(count)
     with suppress(EOFError):

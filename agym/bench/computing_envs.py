@@ -52,6 +52,19 @@ class NullEnv(BusyEnv):
         return self._observation, 0.0, False, False, {}
 
 
+class StillEnv(NullEnv):
+    """Shows a picture that is finished already, as large as CartPole's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.render_mode = "rgb_array"
+        self.picture = np.zeros((400, 600, 3), np.uint8)
+
+    def render(self) -> np.ndarray[Any, Any]:
+        """Give the picture, which is the same each time."""
+        return self.picture
+
+
 def turns_for(seconds: float) -> int:
     """How many turns of the loop take so long on this machine, roughly."""
     best = float("inf")
@@ -81,6 +94,7 @@ PROBES = {
     spec.id: spec
     for spec in (
         probe("Null-v0", f"{__name__}:NullEnv"),
+        probe("Still-v0", f"{__name__}:StillEnv"),
         probe("Waiting1ms-v0", "agym.bench.waiting_envs:SleepingEnv", delay=0.001),
         probe("Informing-v0", "agym.envs.probes:CounterEnv", informs=True),
     )

@@ -7,7 +7,7 @@ it is the runner's (``core/runner.py``). Nothing here awaits or blocks.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from agym.core.actions import write_actions
@@ -326,17 +326,13 @@ class Engine(Mending):
         """Read the statistics; nobody is asked, so this neither waits nor disturbs."""
         self._check(())
         self.poll()
-        return self.glance()
+        return self.stats_reader()()
 
-    def glance(self) -> Stats:
-        """Read them in any thread, without taking in what has come."""
-        recovery = self._recovery
-        return self._traffic.read(
-            self.table.gauges,
-            self._executor.ranges,
-            self._executor.pids,
-            recovery.counts,
-            recovery.restarts,
+    def stats_reader(self) -> Callable[[], Stats]:
+        """What reads the statistics at any time, in any thread."""
+        gauges, executor, recovery = self.table.gauges, self._executor, self._recovery
+        return lambda: self._traffic.read(
+            gauges, executor.ranges, executor.pids, recovery.counts, recovery.restarts
         )
 
     @property

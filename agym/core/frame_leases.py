@@ -12,13 +12,19 @@ import mmap
 import os
 import weakref
 from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
+
 from agym.core.arena import anonymous_file
 from agym.core.forks import disown_in_forks, tell_of_forks
-from agym.core.frames import Region, Shelved, array_at, put_together
+from agym.core.frames import Array, Placed, Region, Shelved, array_at, put_together
 from agym.core.planes import Leased
+
+# An array over a region's memory, and how NumPy is told of it.
+Laid = tuple[Array, dict[str, Any]]
 
 # How many regions without a lease keep their memory, per environment.
 SPARE = 2
@@ -39,9 +45,11 @@ class FrameLeases:
             fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
         self._spare = SPARE * num_envs
         self._chunks: dict[int, mmap.mmap] = {}
-        # Each region's memory, by its start; those that are lent; and those to be sent back: first
-        # those without memory, which are the last to be reused.
-        self._regions: dict[int, memoryview] = {}
+        # The regions with their memory, by their start; what was laid over each last; those that
+        # are lent; and those to be sent back: first those without memory, which are the last to be
+        # reused.
+        self._regions: dict[int, tuple[Region, memoryview]] = {}
+        self._laid: dict[int, tuple[Sequence[Placed], list[Laid]]] = {}
         self._leased: set[int] = set()
         self._returned: deque[int] = deque()
         self._end = weakref.finalize(self, os.close, self.descriptor)
@@ -54,20 +62,28 @@ class FrameLeases:
         Raises:
             ValueError: It is not what a worker would have written.
         """
-        region, places, rest = value
-        start = region.start
+        told, places, rest = value
+        start = told if isinstance(told, int) else told.start
         if start in self._leased:
-            raise ValueError(f"a region that was not given back: {region}")
-        memory = self._regions.get(start)
-        if memory is None:
-            memory = self._map(region)
+            raise ValueError(f"a region that was not given back: {told}")
+        known = self._regions.get(start)
+        if known is None:
+            if isinstance(told, int):
+                raise ValueError(f"a region that nobody knows: {told}")
+            known = self._map(told)
+        region, memory = known
+        # Mostly a region takes the same kind of frame again.
+        last, laid = self._laid.get(start, ((), []))
+        if last != places:
+            blocks = [array_at(memory, place) for place in places]
+            laid = [(block, block.__array_interface__) for block in blocks]
+            self._laid[start] = places, laid
         self._leased.add(start)
         lease = _Lease(self, region)
-        return put_together(
-            rest, [Leased.array(lease, array_at(memory, place)) for place in places]
-        )
+        arrays = [np.asarray(Leased(lease, block, interface)) for block, interface in laid]
+        return put_together(rest, arrays)
 
-    def _map(self, region: Region) -> memoryview:
+    def _map(self, region: Region) -> tuple[Region, memoryview]:
         start, size, chunk, chunk_size = region
         if chunk not in self._chunks:
             if os.fstat(self.descriptor).st_size < chunk + chunk_size:
@@ -79,8 +95,8 @@ class FrameLeases:
         mapped, begin = self._chunks[chunk], start - chunk
         if not 0 <= begin < begin + size <= len(mapped):
             raise ValueError(f"a region that is not within its chunk: {region}")
-        memory = self._regions[start] = memoryview(mapped)[begin : begin + size]
-        return memory
+        known = self._regions[start] = region, memoryview(mapped)[begin : begin + size]
+        return known
 
     def end(self, region: Region) -> None:
         """Nobody has it any more."""
@@ -109,6 +125,7 @@ class FrameLeases:
         for start in [*self._leased]:
             self._leased.discard(start)
             self._regions.pop(start, None)
+            self._laid.pop(start, None)
 
     def disown(self) -> None:
         """Let go of the file, in a forked child."""

@@ -18,6 +18,7 @@ size has an address but takes no memory.
 from __future__ import annotations
 
 import io
+import math
 import mmap
 import os
 import pickle
@@ -69,13 +70,13 @@ class Shelved(NamedTuple):
     """A value whose arrays lie in a region.
 
     Attributes:
-        region: Which.
+        region: Which; its start alone if the caller knows it.
         arrays: The arrays.
         rest: The value without them, pickled; persistent ids are their positions. ``None`` if the
             value is the one array.
     """
 
-    region: Region
+    region: Region | int
     arrays: Sequence[Placed]
     rest: bytes | None
 
@@ -107,8 +108,9 @@ class FrameShelf:
     def __init__(self, descriptor: int) -> None:
         """Use an empty file that the caller made; its descriptor must stay open."""
         self._descriptor = descriptor
-        # By start: each region with its memory; and the starts of those to be reused, by size.
-        self._regions: dict[int, tuple[Region, memoryview]] = {}
+        # By start: the size and the memory of each region; and the starts of those to be reused,
+        # by size.
+        self._regions: dict[int, tuple[int, memoryview]] = {}
         self._free: dict[int, list[int]] = {}
         # Size of the file; the chunk that is being cut up, and how far.
         self._file_size = 0
@@ -123,7 +125,7 @@ class FrameShelf:
             rest, arrays = _take_apart(frame)
         else:
             return frame
-        placed, size = _place(arrays)
+        placed, size = _place(*[(array.dtype, array.shape, array.strides) for array in arrays])
         if size < LEAST_BYTES:
             return frame
         region, memory = self._take(size)
@@ -134,20 +136,20 @@ class FrameShelf:
     def take_back(self, regions: Iterable[int]) -> None:
         """Reuse these, the last one first."""
         for start in regions:
-            self._free.setdefault(self._regions[start][0].size, []).append(start)
+            self._free.setdefault(self._regions[start][0], []).append(start)
 
-    def _take(self, size: int) -> tuple[Region, memoryview]:
+    def _take(self, size: int) -> tuple[Region | int, memoryview]:
         size = max(mmap.ALLOCATIONGRANULARITY, 1 << (size - 1).bit_length())
         free = self._free.get(size)
         if free:
-            return self._regions[free.pop()]
+            start = free.pop()
+            return start, self._regions[start][1]
         if self._cut + size > len(self._chunk):
             self._grow(size)
         start, memory = self._chunk_start + self._cut, self._chunk[self._cut : self._cut + size]
         self._cut += size
-        region = Region(start, size, self._chunk_start, len(self._chunk))
-        self._regions[start] = region, memory
-        return region, memory
+        self._regions[start] = size, memory
+        return Region(start, size, self._chunk_start, len(self._chunk)), memory
 
     def _grow(self, size: int) -> None:
         size = max(CHUNK_BYTES, self._file_size, size)
@@ -201,17 +203,21 @@ class _Together(pickle.Unpickler):
         return self._arrays[position]
 
 
-def _place(arrays: Sequence[Array]) -> tuple[list[Placed], int]:
-    """Find a place for each array, and the size of all."""
-    placed, offset = [], 0
-    for array in arrays:
-        strides = dense(array.shape, array.strides, array.itemsize)
-        placed.append(Placed(array.dtype, array.shape, strides, offset))
-        offset += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
-    return placed, offset
-
-
 @lru_cache
+def _place(
+    *arrays: tuple[np.dtype[Any], tuple[int, ...], tuple[int, ...]],
+) -> tuple[tuple[Placed, ...], int]:
+    """Find a place for each array, by its dtype, shape and strides; and the size of all.
+
+    Frames of one kind have one and the same places, which are pickled once per message then.
+    """
+    placed, offset = [], 0
+    for dtype, shape, strides in arrays:
+        placed.append(Placed(dtype, shape, dense(shape, strides, dtype.itemsize), offset))
+        offset += -(-math.prod(shape) * dtype.itemsize // ALIGNMENT) * ALIGNMENT
+    return tuple(placed), offset
+
+
 def dense(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
     """Strides of a copy without gaps, whose axes lie in memory in the order of the array's."""
     ours, step = [0] * len(shape), itemsize

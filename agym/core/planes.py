@@ -94,12 +94,12 @@ class Leased:
 
     __slots__ = ("__array_interface__", "_block", "_lease")
 
-    def __init__(self, lease: object, block: Array) -> None:
-        self.__array_interface__: dict[str, Any] = block.__array_interface__
+    def __init__(self, lease: object, block: Array, interface: dict[str, Any]) -> None:
+        self.__array_interface__ = interface
         self._block = block  # the memory lives as long
         self._lease = lease
 
     @classmethod
     def array(cls, lease: object, block: Array) -> Array:
         """An array over the same memory; the lease ends with the last one over it."""
-        return np.asarray(cls(lease, block))
+        return np.asarray(cls(lease, block, block.__array_interface__))

@@ -19,6 +19,7 @@ from typing import ClassVar
 
 from agym.core.host import EnvHost
 from agym.core.operations import FAULT, OPEN, Death, Extras, Operation, Outcome
+from agym.core.polygons import fill_one_at_a_time
 from agym.core.slots import SlotTable
 from agym.executors.base import Placement, RunningHost, close_host, open_host
 from agym.executors.outbox import Outbox, OutboxExecutor
@@ -97,7 +98,10 @@ class Worker:
 
     def _work(self, host: RunningHost, outbox: Outbox[Said], number: int) -> None:
         """Be the thread."""
-        outbox.put((self, (open_host(host, number),)))
+        made = open_host(host, number)
+        if made.extras and any(each.render_mode for each in made.extras.values.values()):
+            fill_one_at_a_time()
+        outbox.put((self, (made,)))
         while (item := self.inbox.get()) is not None and not self.permit.withdrawn:
             if isinstance(item, SlotTable):
                 host.attach(item)

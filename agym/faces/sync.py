@@ -217,8 +217,7 @@ class Envs(Face[Observations, Actions]):
         ``depth_array``, a list of them for ``rgb_array_list``, a text for ``ansi``. It is yours for
         ever. From a worker process arrays are no copies: they are the memory that the worker wrote
         into, in the order of the environment's own, and it gets that back when the last of them is
-        gone. What draws with pygame is not safe in several threads of one process (frames of
-        classic control come out wrong now and then): take ``backend="process"`` for that.
+        gone.
 
         Raises:
             EnvError: An environment raised.

@@ -92,21 +92,8 @@ def record(
         >>> recording.frames  # the last one is of how it ended
         4
     """
-    face = envs if isinstance(envs, Face) else getattr(envs, "runner", None)
-    if not isinstance(face, Face):
-        raise UsageError(
-            f"record takes environments that agym made, not {type(envs).__name__}: pass what"
-            " agym.make, agym.make_async or agym.make_vec gives"
-        )
-    if face._engine.closed:
-        raise ClosedError("the environments are closed: make new ones")
-    if not face._engine.opened:
-        raise ClosedError("the environments are not open yet: use `async with` or `await` first")
-    if face.render_mode in (None, "human"):
-        raise UsageError(
-            f"environments with render_mode={face.render_mode!r} give no pictures to record: make"
-            " them with render_mode='rgb_array'"
-        )
+    face = face_of(envs, "record")
+    check_pictures(face)
     if not drop and isinstance(face, AsyncEnvs):
         raise UsageError("drop=False would hold the event loop up: leave it out, or use agym.make")
     every = check_count("every", every)
@@ -127,7 +114,7 @@ def record(
     rate = Fraction(fps).limit_denominator(1000)
     if mosaic:
         paths = [path]
-        paint = partial(_paint_whole, columns=columns, labels=texts, scale=scale)
+        paint = partial(paint_whole, columns=columns, labels=texts, scale=scale)
     else:
         paths = [path.with_stem(f"{path.stem}-{i}") for i in ids]
         paint = partial(_paint_each, labels=texts, scale=scale)
@@ -135,7 +122,41 @@ def record(
     return Recording(envs, face, writer, ids, every, drop=drop)
 
 
-def _paint_whole(frames: list[Any], **options: Any) -> list[Array]:
+def face_of(envs: Any, who: str) -> Face[Any, Any]:
+    """The face of environments that agym made and that are open.
+
+    Raises:
+        UsageError: ``who``, a name of agym's, was given something else.
+        ClosedError: They are not open.
+    """
+    face = envs if isinstance(envs, Face) else getattr(envs, "runner", None)
+    if not isinstance(face, Face):
+        raise UsageError(
+            f"{who} takes environments that agym made, not {type(envs).__name__}: pass what"
+            " agym.make, agym.make_async or agym.make_vec gives"
+        )
+    if face._engine.closed:
+        raise ClosedError("the environments are closed: make new ones")
+    if not face._engine.opened:
+        raise ClosedError("the environments are not open yet: use `async with` or `await` first")
+    return face
+
+
+def check_pictures(face: Face[Any, Any]) -> None:
+    """See that environments give pictures.
+
+    Raises:
+        UsageError: They do not.
+    """
+    if face.render_mode in (None, "human"):
+        raise UsageError(
+            f"environments with render_mode={face.render_mode!r} give no pictures to record: make"
+            " them with render_mode='rgb_array'"
+        )
+
+
+def paint_whole(frames: list[Any], **options: Any) -> list[Array]:
+    """All frames in one picture; see :func:`agym.render.mosaic`."""
     return [make_mosaic(frames, **options)]
 
 

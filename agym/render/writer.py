@@ -9,11 +9,9 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
-
-from agym.render.movie import Movie
 
 Array = np.ndarray[Any, Any]
 Paint = Callable[[list[Any]], Sequence[Array]]
@@ -21,6 +19,13 @@ Paint = Callable[[list[Any]], Sequence[Array]]
 # What may wait to be encoded: so many renders, and so many bytes, but two in any case.
 MOST_WAITING = 8
 MOST_BYTES = 256 * 1024 * 1024
+
+
+class Film(Protocol):
+    """What pictures are added to; see :class:`~agym.render.movie.Movie`."""
+
+    def add(self, picture: Array, position: int) -> None: ...
+    def close(self) -> None: ...
 
 
 class Writer:
@@ -31,7 +36,7 @@ class Writer:
         error: What went wrong; nothing is written any more then.
     """
 
-    def __init__(self, movies: Sequence[Movie], paint: Paint) -> None:
+    def __init__(self, movies: Sequence[Film], paint: Paint) -> None:
         """Start the thread.
 
         Args:

@@ -20,7 +20,7 @@ from agym.cli import app
 from agym.render.movie import Movie
 from agym.render.writer import MOST_WAITING, Writer
 
-from ..faces import FACES, opened
+from ..faces import FACES, PLACES, opened
 from ..faulty import Raises
 from ..players import FORKED, SERIAL, Place, everywhere
 from .painters import AsyncPainter, Painter
@@ -247,13 +247,20 @@ async def test_it_stands_for_async_environments(tmp_path: Path) -> None:
     assert len(decoded(tmp_path / "run.gif")) == 2
 
 
-def test_gymnasiums_face_is_recorded(tmp_path: Path) -> None:
-    envs = agym.make_vec(counters(), backend="serial")
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("face", ["gymnasium", "stable_baselines3"])
+def test_faces_of_others_are_recorded(face: str, place: dict[str, Any], tmp_path: Path) -> None:
+    if face == "gymnasium":
+        envs: Any = agym.make_vec(counters(), **place)
+    else:
+        pytest.importorskip("stable_baselines3", reason="the extra sb3 brings it")
+        envs = agym.sb3.AgymVecEnv(counters(), **place)
     with agym.record(envs, tmp_path / "run.gif"):
         envs.reset()
-        envs.step(np.zeros(2, np.int64))
+        for _ in range(2):
+            envs.step(np.zeros(2, np.int64))
     envs.close()
-    assert steps_in(decoded(tmp_path / "run.gif")) == [[0, 0], [1, 1]]
+    assert steps_in(decoded(tmp_path / "run.gif")) == [[0, 0], [1, 1], [2, 2]]
 
 
 class Slow(Movie):

@@ -1,0 +1,138 @@
+"""A wall of CartPoles, each rendered in every step: a plain loop, and agym, for the same frames.
+
+python examples/render_wall.py --num-envs 200 --episodes 50
+
+Both do the same work, in turns: the same environments, seeds and actions, a step and a picture of
+each, kept until the next round. At the end it writes a picture and a video of the whole wall.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+from PIL import Image
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+import agym
+
+ENV = "CartPole-v1"
+
+
+class Loop:
+    """The environments in a plain loop; one whose episode is over is reset in its next step."""
+
+    def __init__(self, num_envs: int, seed: int) -> None:
+        self.envs = [gymnasium.make(ENV, render_mode="rgb_array") for _ in range(num_envs)]
+        self.over = [False] * num_envs
+        self.returns = [0.0] * num_envs
+        self.frames: list[Any] = []
+        for i, env in enumerate(self.envs):
+            env.reset(seed=seed + i)
+
+    def round(self, actions: list[int]) -> None:
+        frames = []
+        for i, (env, action) in enumerate(zip(self.envs, actions, strict=True)):
+            if self.over[i]:
+                env.reset()
+                self.over[i] = False
+            else:
+                _, reward, terminated, truncated, _ = env.step(action)
+                self.returns[i] += float(reward)
+                self.over[i] = terminated or truncated
+            frames.append(env.render())
+        self.frames = frames
+
+    def close(self) -> None:
+        for env in self.envs:
+            env.close()
+
+
+class Wall:
+    """The same environments in agym's worker processes."""
+
+    def __init__(self, num_envs: int, seed: int, workers: int | None) -> None:
+        self.envs = agym.make(
+            ENV, num_envs, backend="process", workers=workers, autoreset="next_step",
+            output="array", render_mode="rgb_array",
+        )  # fmt: skip
+        self.returns = np.zeros(num_envs)
+        self.episodes = np.zeros(num_envs, int)
+        self.frames: list[Any] = []
+        self.envs.reset(seed=seed)
+
+    def round(self, actions: list[int]) -> None:
+        _, rewards, terminated, truncated, _ = self.envs.step(actions)
+        self.returns += rewards
+        self.episodes += terminated | truncated
+        self.frames = self.envs.render()
+
+
+def play(loop: Loop, wall: Wall, episodes: int, seed: int) -> tuple[int, float, float]:
+    """Play in turns until every environment had its episodes; gives frames, and seconds of both."""
+    random = np.random.default_rng(seed)
+    num_envs = len(wall.envs)
+    rounds, seconds = 0, [0.0, 0.0]
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(
+        *columns, TextColumn("{task.fields[ratio]}"), TimeElapsedColumn(),
+        console=Console(stderr=True), auto_refresh=False, transient=True,
+    ) as progress:  # fmt: skip
+        bar = progress.add_task("episodes of each", total=episodes, ratio="")
+        for k in range(1, episodes + 1):
+            begun, turn = time.perf_counter(), []
+            while wall.episodes.min() < k:
+                turn.append(random.integers(0, 2, num_envs).tolist())
+                wall.round(turn[-1])
+            seconds[1] += time.perf_counter() - begun
+            begun = time.perf_counter()
+            for actions in turn:
+                loop.round(actions)
+            seconds[0] += time.perf_counter() - begun
+            rounds += len(turn)
+            ratio = f"{seconds[0] / seconds[1]:.2f} times as fast" if seconds[1] else ""
+            progress.update(bar, completed=k, ratio=ratio, refresh=True)
+    return rounds * num_envs, seconds[0], seconds[1]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--num-envs", type=int, default=200)
+    parser.add_argument("--episodes", type=int, default=50, help="of each environment, at least")
+    parser.add_argument("--workers", type=int, help="worker processes; by default one per core")
+    parser.add_argument("--video-steps", type=int, default=100, help="length of the video")
+    parser.add_argument(
+        "--output", type=Path, default=Path("render_wall"), help="name of the files"
+    )
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+
+    loop = Loop(options.num_envs, options.seed)
+    wall = Wall(options.num_envs, options.seed, options.workers)
+    with wall.envs as envs:
+        frames, plain, ours = play(loop, wall, options.episodes, options.seed)
+        # The same happened, and the same is seen, to the last pixel.
+        assert loop.returns == wall.returns.tolist()
+        assert all(map(np.array_equal, loop.frames, wall.frames))
+        loop.close()
+
+        picture = options.output.with_suffix(".png")
+        Image.fromarray(agym.render.mosaic(wall.frames)).save(picture)
+        video = options.output.with_suffix(".mp4")
+        with agym.record(envs, video, drop=False) as recording:
+            for _ in range(options.video_steps):
+                envs.step(envs.action_space.sample())
+    assert recording.frames == options.video_steps + 1
+    print(
+        f"{frames:,} frames of {options.num_envs} CartPoles: {plain:.1f} s in a plain loop,"
+        f" {ours:.1f} s with agym, {plain / ours:.2f} times as fast; see {picture} and {video}"
+    )
+
+
+if __name__ == "__main__":
+    main()
