@@ -30,7 +30,7 @@ NEEDS = {
     "render_wall.py": {"pygame": "render", "av": "video"},
     "sb3_ppo.py": {"stable_baselines3": "sb3"},
     "tool_agents.py": {"aiohttp": "examples"},
-    "watch_training.py": {"torch": "examples"},
+    "watch_training.py": {"torch": "examples", "starlette": "watch"},
 }
 
 

@@ -13,8 +13,14 @@ PACKAGE = Path(agym.__file__).parent
 
 # Bottom to top. A module may import from its own layer's earlier lines and from layers above it.
 LAYERS = [
-    ["core.brake", "core.forks", "core.polygons", "core.recorders"],
-    ["core.type_variables", "core.usage"],
+    [
+        "core.brake",
+        "core.forks",
+        "core.polygons",
+        "core.recorders",
+        "core.type_variables",
+        "core.usage",
+    ],
     ["core.results"],
     ["errors"],
     ["core.attributes", "core.autoreset", "core.once", "extras"],

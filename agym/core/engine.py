@@ -326,14 +326,10 @@ class Engine(Mending):
         """Read the statistics; nobody is asked, so this neither waits nor disturbs."""
         self._check(())
         self.poll()
-        return self.glance()
+        return self.stats_reader()()
 
-    def glance(self) -> Stats:
-        """Read them in any thread, without taking in what has come."""
-        return self.glancing()()
-
-    def glancing(self) -> Callable[[], Stats]:
-        """What does that, also once the environments are closed."""
+    def stats_reader(self) -> Callable[[], Stats]:
+        """What reads the statistics at any time, in any thread."""
         gauges, executor, recovery = self.table.gauges, self._executor, self._recovery
         return lambda: self._traffic.read(
             gauges, executor.ranges, executor.pids, recovery.counts, recovery.restarts

@@ -126,7 +126,7 @@ class Runner:
         num_envs: Number of environments.
         description: What the environments are like; set when the opening ticket is done.
         table: The slot table; likewise.
-        listeners: Who is told of steps.
+        listeners: Who is told of steps and resets.
     """
 
     description: Description

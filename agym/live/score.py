@@ -31,6 +31,7 @@ class Score(Listener):
         """Begin to count."""
         self._engine = engine
         self._gauges = engine.table.gauges
+        self._read = engine.stats_reader()
         self.forget()
         # Returns of the latest episodes; how many there were.
         self._returns: deque[float] = deque(maxlen=EPISODES)
@@ -59,7 +60,7 @@ class Score(Listener):
             ``envs`` has ``[steps, episodes, return so far, last return, p50, p99, faults]`` each,
             with times in seconds and ``None`` for what is not known.
         """
-        stats = self._engine.glance()
+        stats = self._read()
         now = time.monotonic()
         steps = sum(env.steps for env in stats.envs)
         busy = [worker.busy * stats.seconds for worker in stats.workers]

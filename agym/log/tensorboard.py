@@ -19,8 +19,6 @@ from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-import numpy as np
-
 from agym.core.arguments import Ids, check_count, parse_env_ids
 from agym.core.episodes import Episodes
 from agym.core.listeners import Listener, Result
@@ -29,9 +27,7 @@ from agym.errors import UsageError
 from agym.extras import require
 from agym.faces.aio import AsyncEnvs
 from agym.log.clips import ClipMovie, Clips
-from agym.render.movie import Array
-from agym.render.recording import USUAL_FPS, check_pictures, face_of
-from agym.render.tiling import tile
+from agym.render.recording import USUAL_FPS, check_pictures, face_of, paint_whole
 from agym.render.writer import Writer
 
 # Videos fit into so many pixels (width, height) by default: TensorBoard shows them in that size.
@@ -51,10 +47,6 @@ class _Point(NamedTuple):
     step: int
     returns: list[float]
     lengths: list[int]
-
-
-def _paint(frames: list[Any], scale: float | None) -> list[Array]:
-    return [np.array(tile(frames, scale=scale, fitting=FITTING).image)]
 
 
 class TensorBoard(Listener):
@@ -155,7 +147,7 @@ class TensorBoard(Listener):
         self._episodes = Episodes(self._engine.num_envs, self._engine.autoreset, step)
         self._last = step
         self._error: Exception | None = None
-        self._read = self._engine.glancing()
+        self._read = self._engine.stats_reader()
         self._points: queue.SimpleQueue[_Point | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="agym-log", daemon=True)
         self._thread.start()
@@ -164,7 +156,7 @@ class TensorBoard(Listener):
             rate = Fraction(fps).limit_denominator(1000)
             steps = range(step, FOR_EVER, rounds * face.num_envs)
             movie = ClipMovie(writer, self._lock, f"{prefix}envs/video", video_length, rate, steps)
-            paint = partial(_paint, scale=scale)
+            paint = partial(paint_whole, scale=scale, size=FITTING)
             self._clips = Clips(envs, face, Writer([movie], paint), ids, rounds, video_length)
         self._engine.listeners.add(self)
 

@@ -114,7 +114,7 @@ def record(
     rate = Fraction(fps).limit_denominator(1000)
     if mosaic:
         paths = [path]
-        paint = partial(_paint_whole, columns=columns, labels=texts, scale=scale)
+        paint = partial(paint_whole, columns=columns, labels=texts, scale=scale)
     else:
         paths = [path.with_stem(f"{path.stem}-{i}") for i in ids]
         paint = partial(_paint_each, labels=texts, scale=scale)
@@ -155,7 +155,8 @@ def check_pictures(face: Face[Any, Any]) -> None:
         )
 
 
-def _paint_whole(frames: list[Any], **options: Any) -> list[Array]:
+def paint_whole(frames: list[Any], **options: Any) -> list[Array]:
+    """All frames in one picture; see :func:`agym.render.mosaic`."""
     return [make_mosaic(frames, **options)]
 
 

@@ -15,7 +15,7 @@ from agym.extras import require
 
 Array = np.ndarray[Any, Any]
 
-# Without a ``scale``, a mosaic is made to fit into so many pixels (width, height).
+# Without ``scale`` or ``size``, a mosaic is made to fit into so many pixels (width, height).
 FITTING = (1920, 1080)
 
 # Pixels between two pictures; the colour there and around smaller ones; that of texts.
@@ -33,6 +33,7 @@ def mosaic(
     *,
     labels: bool | Sequence[object] = False,
     scale: float | None = None,
+    size: tuple[int, int] = FITTING,
 ) -> Array:
     """Put frames of many environments into one picture, row by row.
 
@@ -40,10 +41,11 @@ def mosaic(
         frames: What ``envs.render()`` gave: pictures ``uint8[height, width, 3]``, of one or four
             channels or of none, of any sizes; depths, floats of which the nearest is white; texts;
             or lists of these, the last of which is shown. ``None`` leaves a place empty.
-        columns: Pictures in a row; by default as many as can be shown largest on 1920 × 1080.
+        columns: Pictures in a row; by default as many as can be shown largest on ``size``.
         labels: What to write into the corner of each; ``True`` for their positions.
         scale: Factor for the sizes of all; by default they are made smaller, if need be, so that
-            the whole fits into 1920 × 1080.
+            the whole fits into ``size``.
+        size: Width and height.
 
     Returns:
         ``uint8[height, width, 3]``, a new array.
@@ -58,7 +60,7 @@ def mosaic(
         >>> agym.render.mosaic(frames, columns=3).shape
         (82, 184, 3)
     """
-    return np.array(tile(frames, columns, labels=labels, scale=scale).image)
+    return np.array(tile(frames, columns, labels=labels, scale=scale, size=size).image)
 
 
 class Tiling(NamedTuple):
@@ -83,9 +85,9 @@ def tile(
     *,
     labels: bool | Sequence[object] = False,
     scale: float | None = None,
-    fitting: tuple[int, int] = FITTING,
+    size: tuple[int, int] = FITTING,
 ) -> Tiling:
-    """Do what :func:`mosaic` does, or fit the whole into another size, and tell how."""
+    """Do what :func:`mosaic` does, and tell how."""
     if isinstance(frames, str | np.ndarray) and not (
         isinstance(frames, np.ndarray) and frames.ndim == 4
     ):
@@ -97,17 +99,17 @@ def tile(
     width = max((image.width for image in images if image is not None), default=1)
     height = max((image.height for image in images if image is not None), default=1)
     if columns is None:
-        columns, _ = arrange(len(images), width, height, fitting)
+        columns, _ = arrange(len(images), width, height, size)
     columns = check_count("columns", columns)
     rows = -(-len(images) // columns)
     if scale is None:
-        scale = max(1e-6, min(1.0, _fitting(len(images), columns, width, height, fitting)))
+        scale = max(1e-6, min(1.0, _fitting(size, len(images), columns, width, height)))
     elif not (isinstance(scale, int | float) and 0 < scale < math.inf):
         raise UsageError(f"scale={scale!r} must be a positive number")
     width, height = _scaled(width, height, scale)
     pillow = require("PIL.Image", "render")
-    size = columns * (width + GAP) - GAP, rows * (height + GAP) - GAP
-    whole = pillow.new("RGB", size, GROUND)
+    whole_size = columns * (width + GAP) - GAP, rows * (height + GAP) - GAP
+    whole = pillow.new("RGB", whole_size, GROUND)
     for i, (image, text) in enumerate(zip(images, texts, strict=True)):
         left, top = i % columns * (width + GAP), i // columns * (height + GAP)
         if image is not None:
@@ -123,18 +125,16 @@ def tile(
     return Tiling(whole, columns, width, height)
 
 
-def arrange(
-    count: int, width: int, height: int, fitting: tuple[int, int] = FITTING
-) -> tuple[int, float]:
+def arrange(count: int, width: int, height: int, size: tuple[int, int]) -> tuple[int, float]:
     """In how many columns pictures are shown largest, and by what factor they fit then."""
-    fits = [_fitting(count, n, width, height, fitting) for n in range(1, count + 1)]
+    fits = [_fitting(size, count, n, width, height) for n in range(1, count + 1)]
     return 1 + fits.index(max(fits)), max(fits)
 
 
-def _fitting(count: int, columns: int, width: int, height: int, fitting: tuple[int, int]) -> float:
+def _fitting(size: tuple[int, int], count: int, columns: int, width: int, height: int) -> float:
     """How much larger pictures may be so that all of them fit."""
-    across = (fitting[0] + GAP) / columns - GAP
-    down = (fitting[1] + GAP) / -(-count // columns) - GAP
+    across = (size[0] + GAP) / columns - GAP
+    down = (size[1] + GAP) / -(-count // columns) - GAP
     return min(across / width, down / height)
 
 
