@@ -76,32 +76,33 @@ class Brake:
             self.limit, self._due = limit, 0.0
             self._wake()
 
-    def hold(self) -> None:
-        """Wait, in a thread, until results may be given."""
+    def hold(self, end: float | None = None) -> None:
+        """Wait, in a thread, until results may be given, or until a time of ``monotonic``."""
         with self._changed:
-            while (seconds := self._seconds_left()) > 0:
+            while (seconds := self._seconds_left(end)) > 0:
                 self._changed.wait(None if math.isinf(seconds) else seconds)
 
-    def holding(self) -> Generator[Any, None, None]:
+    def holding(self, end: float | None = None) -> Generator[Any, None, None]:
         """Wait likewise on the running event loop."""
-        while (seconds := self._seconds_left()) > 0:
+        while (seconds := self._seconds_left(end)) > 0:
             loop = asyncio.get_running_loop()
             woken = loop.create_future()
             timer = None if math.isinf(seconds) else loop.call_later(seconds, _set, woken)
             self._sleepers.add(woken)
             try:
                 # Again, now that a change would be told.
-                if self._seconds_left() > 0:
+                if self._seconds_left(end) > 0:
                     yield from woken
             finally:
                 self._sleepers.discard(woken)
                 if timer is not None:
                     timer.cancel()
 
-    def _seconds_left(self) -> float:
+    def _seconds_left(self, end: float | None) -> float:
+        seconds = 0.0 if self.limit is None else self._due - time.monotonic()
         if self.paused and self._dispatched > self._granted:
-            return math.inf
-        return 0.0 if self.limit is None else self._due - time.monotonic()
+            seconds = math.inf
+        return seconds if end is None else min(seconds, end - time.monotonic())
 
     def _wake(self) -> None:
         self._changed.notify_all()

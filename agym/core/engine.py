@@ -277,6 +277,29 @@ class Engine(Mending):
         self._check_together(kind, ids)
         return self._dispatch(kind, ids, each, shared)
 
+    def look(self, ids: Ids) -> Ticket:
+        """Render for somebody beside the caller, whose own deadlines do not run meanwhile."""
+        ticket = self.ask("render", env_ids=ids)
+        if ticket.deadline is not None and not ticket.done:
+            ticket.deadline = time.monotonic() + self._patience
+            self._looks += 1
+            ticket.on_done(self._looked)
+        return ticket
+
+    def _looked(self) -> None:
+        self._looks -= 1
+        if not self._looks:
+            self.rearm()
+
+    @property
+    def ranges(self) -> Sequence[range]:
+        """The environments of each worker."""
+        return self._executor.ranges
+
+    def held_up(self, seconds: float) -> None:
+        """A result was held back for so long, which is not the caller's time."""
+        self._traffic.held_up(seconds)
+
     def usable(self, ids: Ids) -> Ids:
         """Those of some environments that are there, and were reset."""
         return () if self._closing is not None else self._health.usable(ids)

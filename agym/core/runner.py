@@ -173,6 +173,7 @@ class Runner:
         self._sent = Sent()
         self._traffic = Traffic()
         self.listeners = Listeners()
+        self._looks = 0
 
     # ---------------------------------------------------------------- dispatch
 
@@ -193,6 +194,8 @@ class Runner:
             ticket.ended = []
             if self._timeout is not None:
                 ticket.deadline = time.monotonic() + self._timeout
+                if self._looks:
+                    ticket.suspend()
         if ready is not None:
             ticket.plane, ticket.ready = self._collector.place_sent(ids), ready
         elif kind in ROW_KINDS:

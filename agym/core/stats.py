@@ -139,6 +139,11 @@ class Traffic:
             self._left = FOLLOWED
             ticket.followed = clock()
 
+    def held_up(self, seconds: float) -> None:
+        """The latest result was held back for so long."""
+        if self._returned:
+            self._returned += int(seconds * 1e9)
+
     def settle(self, ticket: Ticket, gauges: Gauges, ranges: Sequence[range]) -> None:
         """A step that was followed has come back."""
         firsts = [ids.start for ids in ranges]

@@ -254,7 +254,9 @@ class Envs(Face[Observations, Actions]):
         It shows what they render, numbers, and who is slow or was replaced; there one can pause
         them, go step by step, or slow them down. Only what somebody looks at is rendered, before
         a step of the caller's; with nobody to look the environments know nothing of it. Whoever
-        leaves, or is too slow, holds nobody up.
+        leaves, or is too slow, holds nobody up. Frames of ``rgb_array_list`` that it shows are
+        taken from the environment. As long as it is open, the environments are not given up by
+        themselves when nobody has them any more.
 
         Args:
             port: Where; 0 for any that is free.

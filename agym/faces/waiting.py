@@ -49,10 +49,14 @@ class SyncWaiter:
 
     def wait(self, ticket: Ticket, seconds: float | None = None) -> None:
         """Wait until a ticket is done, or for so many seconds."""
+        brake, begun = self.brake, 0.0 if seconds is None else time.monotonic()
         self._await(ticket, seconds)
-        if self.brake is not None and ticket.done and ticket.kind in HELD_KINDS:
+        if brake is not None and is_held(ticket):
+            end = until(ticket, None if seconds is None else begun + seconds)
+            begun = time.monotonic()
             with Interruptible():
-                self.brake.hold()
+                brake.hold(end)
+            self._engine.held_up(time.monotonic() - begun)
 
     def _await(self, ticket: Ticket, seconds: float | None) -> None:
         news = self._executor.news
@@ -92,6 +96,16 @@ class SyncWaiter:
         finally:
             executor.unpark()
             engine.poll()
+
+
+def is_held(ticket: Ticket) -> bool:
+    """Whether a brake may hold its result back: that of steps, unless it is an error."""
+    return ticket.done and ticket.kind in HELD_KINDS and ticket.error is None
+
+
+def until(ticket: Ticket, end: float | None = None) -> float | None:
+    """When the caller wants to hear in any case: ``recv`` has a time of its own."""
+    return ticket.deadline if ticket.kind == "recv" else end
 
 
 def _poll_mask(events: int) -> int:
@@ -148,8 +162,11 @@ class AsyncWaiter:
         elif now - self._last_turn > TURN_SECONDS:
             self._last_turn = now
             yield
-        if self.brake is not None and ticket.kind in HELD_KINDS:
-            yield from self.brake.holding()
+        brake = self.brake
+        if brake is not None and is_held(ticket):
+            begun = time.monotonic()
+            yield from brake.holding(until(ticket))
+            self._engine.held_up(time.monotonic() - begun)
 
     def _watch_for(self, ticket: Ticket, end: float) -> Generator[Any, None, bool]:
         """Watch for a while, soon with a turn of the loop between two looks."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,9 @@ MOST_FPS = 30
 # Bytes of a message that a browser may send, and how many keys may be held down.
 MOST_BYTES = 4096
 MOST_KEYS = 32
+
+# What a message that makes no sense raises.
+NONSENSE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -90,7 +94,7 @@ class Viewer:
         self._socket = socket
         self._num_envs = num_envs
         self._picture: bytes | None = None
-        self._messages: dict[str, dict[str, Any]] = {}  # the latest of each type
+        self._messages: dict[str, str] = {}  # the latest of each kind
         self._news = asyncio.Event()
 
     def show(self, picture: bytes) -> None:
@@ -98,21 +102,27 @@ class Viewer:
         self._picture = picture
         self._news.set()
 
-    def tell(self, message: dict[str, Any]) -> None:
+    def tell(self, kind: str, message: str) -> None:
         """Send a message."""
-        self._messages[message["type"]] = message
+        self._messages[kind] = message
         self._news.set()
 
     async def serve(self) -> None:
         """Stay until the browser is gone."""
-        self._hub.add(self)
-        sending = asyncio.create_task(self._send())
+        if not self._hub.add(self):
+            await self.hang_up(1001)
+            return
+        both = [asyncio.create_task(self._send()), asyncio.create_task(self._receive())]
         try:
-            await self._receive()
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self._hub.remove(self)
-            sending.cancel()
-            await asyncio.gather(sending, return_exceptions=True)
+            for task in both:
+                task.cancel()
+            ended = await asyncio.gather(*both, return_exceptions=True)
+        for code in ended:
+            if isinstance(code, int):
+                await self.hang_up(code)
 
     async def _send(self) -> None:
         while True:
@@ -120,31 +130,31 @@ class Viewer:
             self._news.clear()
             messages, self._messages = self._messages, {}
             for message in messages.values():
-                await self._socket.send_text(json.dumps(message))
+                await self._socket.send_text(message)
             picture, self._picture = self._picture, None
             if picture is not None:
                 await self._socket.send_bytes(picture)
 
-    async def _receive(self) -> None:
+    async def _receive(self) -> int | None:
+        """Do what it says, until it is gone; or gives the code to hang up with."""
         while True:
             try:
                 async with asyncio.timeout(SILENT_SECONDS):
                     message = await self._socket.receive()
             except TimeoutError:
-                return await self.hang_up(1011)
+                return 1011
             if message["type"] == "websocket.disconnect":
                 return None
             try:
                 self._act(json.loads(message.get("text") or ""))
-            except (ValueError, KeyError, TypeError, AttributeError):
-                return await self.hang_up(1003)
+            except NONSENSE:
+                return 1003
 
     async def hang_up(self, code: int) -> None:
-        """Close the socket."""
-        try:
-            await self._socket.close(code)
-        except RuntimeError:
-            return  # it is gone already
+        """Close the socket; one that reads nothing is given up after a second."""
+        with suppress(Exception):  # it may be gone already, in as many ways
+            async with asyncio.timeout(1):
+                await self._socket.close(code)
 
     def _act(self, message: Any) -> None:
         """Do what the browser says.
@@ -178,7 +188,7 @@ class Viewer:
     def _control(self, kind: str, message: dict[str, Any]) -> None:
         hub = self._hub
         if kind in ("pause", "resume"):
-            hub.set_pause(kind == "pause")
+            hub.set_pause(kind == "pause", there=True)
         elif kind == "step":
             hub.brake.step_once()
         elif kind == "speed":

@@ -13,19 +13,20 @@ the next one when it says that it has shown it, so slow ones get fewer, and vani
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, Protocol
 
 from agym.core.arguments import Ids
 from agym.core.brake import Brake
 from agym.core.engine import Engine
 from agym.core.listeners import Listener
-from agym.errors import AgymError
 from agym.live.camera import Camera, Frames
 from agym.live.score import Score
-from agym.live.view import View, pages, paint
+from agym.live.view import View, last, pages, paint
 
 # How often numbers are told, in seconds.
 TELL_SECONDS = 0.5
@@ -47,11 +48,11 @@ class Seat(Protocol):
     def show(self, picture: bytes) -> None:
         """Show a picture; it is not due for another then."""
 
-    async def hang_up(self, code: int) -> None:
-        """Send it away."""
+    def tell(self, kind: str, message: str) -> None:
+        """Tell something in JSON, in place of what was not sent yet of this kind."""
 
-    def tell(self, message: dict[str, Any]) -> None:
-        """Tell numbers, in place of those that were not sent yet."""
+    async def hang_up(self, code: int) -> None:
+        """Send it away, within a second."""
 
 
 class Odometer(Listener):
@@ -94,7 +95,6 @@ class Hub:
         self.pressed = asyncio.Event()
         self._engine = engine
         self._about = {
-            "type": "about",
             "title": title,
             "num_envs": engine.num_envs,
             "pages": pages(engine.num_envs),
@@ -105,17 +105,20 @@ class Hub:
         self._score = Score(engine)
         self._odometer = Odometer(self.brake)
         self._counting = False
-        # What was said in code, which holds where nobody in a browser says anything else.
+        # What was said in code, and what in a browser, which holds as long as somebody looks.
         self._speed: float | None = None
+        self._paused_there = False
         self._seats: set[Seat] = set()
         self._loop = asyncio.get_running_loop()
         self._frames: Frames = {}
         self._trouble: str | None = None
+        self._closed = False
         self._shown = 0
         self._painter: ThreadPoolExecutor | None = None
         self._painting: asyncio.Task[None] | None = None
         self._again = False
         self._telling: asyncio.TimerHandle | None = None
+        self._asking: asyncio.Task[None] | None = None
         # Takes a picture where no steps do; only the caller's own loop can.
         self.take_idle: Callable[[], None] | None = None
 
@@ -131,19 +134,21 @@ class Hub:
         """How many look."""
         return len(self._seats)
 
-    def add(self, seat: Seat) -> None:
-        """Somebody comes."""
+    def add(self, seat: Seat) -> bool:
+        """Somebody comes; tells whether there is still something to see."""
+        if self._closed:
+            return False
         if not self._seats:
             self._score.forget()
             self._engine.listeners.add(self.camera)
             self._engine.listeners.add(self._score)
             self._painter = ThreadPoolExecutor(1, thread_name_prefix="agym-painter")
-            self._tell_all()
         self._seats.add(seat)
         self.arrival.set()
-        seat.tell(self._about)
-        seat.tell(self._numbers())
+        seat.tell("about", json.dumps({"type": "about", **self._about}))
         self.look(seat, seat.view)
+        self._tell()
+        return True
 
     def remove(self, seat: Seat) -> None:
         """Somebody leaves; with the last one all goes on as if nobody had come. Twice is once."""
@@ -152,14 +157,19 @@ class Hub:
         self._seats.remove(seat)
         self.pressing()
         self._want()
-        if self._seats:
-            return
+        if not self._seats:
+            self._rest()
+
+    def _rest(self) -> None:
+        """Nobody looks any more."""
         self.arrival.clear()
         self._engine.listeners.remove(self.camera)
         self._engine.listeners.remove(self._score)
-        self.set_pause(False)
+        self.camera.try_again(range(self._engine.num_envs))
+        if self._paused_there:
+            self.set_pause(False)
         self.set_speed(self._speed)
-        self._frames = {}
+        self._frames, self._trouble = {}, None
         if self._telling is not None:
             self._telling.cancel()
             self._telling = None
@@ -168,14 +178,17 @@ class Hub:
             self._painter = None
 
     async def close(self) -> None:
-        """Send everybody away."""
-        for seat in tuple(self._seats):
-            await seat.hang_up(1001)
+        """Let the caller go on, and send everybody away."""
+        self._closed = True
+        seats = tuple(self._seats)
+        for seat in seats:
             self.remove(seat)
         self.set_pause(False)
         self.set_speed(None)
-        if self._painting is not None:
-            await asyncio.wait([self._painting])
+        await asyncio.gather(*(seat.hang_up(1001) for seat in seats))
+        under_way = [task for task in (self._painting, self._asking) if task is not None]
+        if under_way:
+            await asyncio.wait(under_way)
 
     def pressing(self) -> None:
         """Keys went down, or up."""
@@ -186,8 +199,9 @@ class Hub:
 
     # ---------------------------------------------------------------- controls
 
-    def set_pause(self, on: bool) -> None:
-        """Pause, or go on."""
+    def set_pause(self, on: bool, *, there: bool = False) -> None:
+        """Pause, or go on; ``there``, if somebody in a browser says so."""
+        self._paused_there = on and there
         if on:
             self.brake.pause()
         else:
@@ -207,16 +221,18 @@ class Hub:
             self._counting = self.brake.engaged
             listeners = self._engine.listeners
             (listeners.add if self._counting else listeners.remove)(self._odometer)
-        for seat in self._seats:
-            seat.tell(self._controls())
+        self._tell_controls()
 
     # ---------------------------------------------------------------- pictures
 
     def look(self, seat: Seat, view: View) -> None:
         """Somebody wants to see this now; what is known of it is shown at once."""
         seat.view, seat.due = view, True
+        ids = view.ids(self._engine.num_envs)
+        self.camera.try_again(ids)
+        self._trouble = None
         self._want()
-        if not self._frames.keys().isdisjoint(view.ids(self._engine.num_envs)):
+        if not self._frames.keys().isdisjoint(ids):
             self._paint()
         elif self._pictures and self.take_idle is not None:
             self.take_idle()
@@ -235,15 +251,19 @@ class Hub:
                     wanted.update(seat.view.ids(self._engine.num_envs))
         self.camera.want(tuple(sorted(wanted)))
 
-    def _delivered(self, frames: Frames, error: BaseException | None) -> None:
+    def _delivered(self, frames: Frames, trouble: str | None) -> None:
         """The camera has taken a picture, in the caller's thread."""
-        self._loop.call_soon_threadsafe(self._take_in, frames, error)
+        with suppress(RuntimeError):  # the page's loop has ended
+            self._loop.call_soon_threadsafe(self._take_in, frames, trouble)
 
-    def _take_in(self, frames: Frames, error: BaseException | None) -> None:
-        if self._seats:
-            self._trouble = None if error is None else str(error)
-            self._frames.update(frames)
-            self._paint()
+    def _take_in(self, frames: Frames, trouble: str | None) -> None:
+        self._trouble = trouble or self._trouble
+        known: set[int] = set()
+        for seat in self._seats:
+            known.update(seat.view.reach(self._engine.num_envs))
+        taken = {**self._frames, **{i: last(frame) for i, frame in frames.items()}}
+        self._frames = {i: frame for i, frame in taken.items() if i in known}
+        self._paint()
 
     def _paint(self) -> None:
         """Paint for those who are due, after what is being painted."""
@@ -270,46 +290,70 @@ class Hub:
             frames = {i: self._frames[i] for i in ids if i in self._frames}
             if not frames or self._painter is None:
                 continue
-            picture, spent = await self._loop.run_in_executor(self._painter, _paint, ids, frames)
+            try:
+                picture, spent = await self._loop.run_in_executor(
+                    self._painter, _paint, ids, frames
+                )
+            except Exception as error:  # such as a frame that is no picture
+                self._trouble = str(error)
+                continue
             seconds += spent
+            self._shown += 1
             for seat in due:
                 if seat.view == view and seat in self._seats:
                     seat.due = False
                     seat.show(picture)
-            self._shown += 1
         if seconds:
             self.camera.charge(seconds)
 
     # ---------------------------------------------------------------- numbers
 
-    def _tell_all(self) -> None:
-        self._telling = self._loop.call_later(TELL_SECONDS, self._tell_all)
+    def _tell(self) -> None:
+        """Tell everybody the numbers of what they look at, now and again."""
+        if self._telling is not None:
+            self._telling.cancel()
+        if self._seats and self._asking is None:
+            self._asking = self._loop.create_task(self._tell_all())
+            self._asking.add_done_callback(self._told)
+
+    def _told(self, task: asyncio.Task[None]) -> None:
+        self._asking = None
         if self._seats:
-            numbers = self._numbers()
+            self._telling = self._loop.call_later(TELL_SECONDS, self._tell)
+
+    async def _tell_all(self) -> None:
+        if self._painter is None:
+            return
+        if self._engine.closed:
             for seat in self._seats:
-                seat.tell(numbers)
+                seat.tell("closed", '{"type": "closed"}')
+            return
+        try:
+            numbers = await self._loop.run_in_executor(self._painter, self._score.read)
+        except Exception:  # they move, or are being closed, at this moment
+            self._tell_controls()
+            return
+        state = {**self._controls(), "pictures": self._shown, "trouble": self._trouble}
+        told: dict[range, str] = {}
+        for seat in self._seats:
+            ids = seat.view.page_ids(self._engine.num_envs)
+            if ids not in told:
+                envs = numbers["envs"][ids.start : ids.stop]
+                message = {**state, **numbers, "type": "numbers", "first": ids.start, "envs": envs}
+                told[ids] = json.dumps(message)
+            seat.tell("numbers", told[ids])
+
+    def _tell_controls(self) -> None:
+        """Tell the state of the controls, which somebody has changed."""
+        message = json.dumps({"type": "controls", **self._controls()})
+        for seat in self._seats:
+            seat.tell("controls", message)
 
     def _controls(self) -> dict[str, Any]:
         return {
-            "type": "controls",
             "paused": self.brake.paused,
             "speed": self.brake.limit,
             "fps": self.camera.fps,
-        }
-
-    def _numbers(self) -> dict[str, Any]:
-        if self._engine.closed:
-            return {"type": "closed"}
-        try:
-            numbers = self._score.read()
-        except (AttributeError, AgymError):  # they are being closed at this moment
-            return {"type": "closed"}
-        return {
-            **self._controls(),
-            **numbers,
-            "type": "numbers",
-            "pictures": self._shown,
-            "trouble": self._trouble,
         }
 
 

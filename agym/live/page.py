@@ -12,8 +12,10 @@ from agym.core.arguments import check_count, check_seconds
 from agym.core.brake import Brake
 from agym.core.engine import Engine
 from agym.core.forks import disown_in_forks
+from agym.core.interrupts import Uninterrupted
 from agym.core.ticket import Ticket
 from agym.errors import ClosedError, UsageError
+from agym.extras import require
 from agym.live.app import MOST_FPS, make_app, positive
 from agym.live.hub import Hub
 from agym.live.server import Server, Thread, bind
@@ -35,6 +37,7 @@ class Page:
     """
 
     _thread: Thread | None = None
+    _closed = False
 
     def __init__(
         self,
@@ -60,11 +63,9 @@ class Page:
             raise UsageError(f"host={host!r} must be an address, such as '127.0.0.1'")
         if check_count("port", port, 0) > 65535:
             raise UsageError(f"port={port} must be at most 65535")
-        for name, value, most in (("fps", fps, MOST_FPS), ("share", share, 1.0)):
-            try:
-                positive(value, most)
-            except (ValueError, TypeError) as error:
-                raise UsageError(f"{name}={value!r} must be a number, at most {most:g}") from error
+        fps, share = _number("fps", fps, MOST_FPS), _number("share", share, 1.0)
+        if pictures:
+            require("PIL.Image", "watch")
         self._waiter = waiter
         self._engine = engine
         self._token = secrets.token_urlsafe(16)
@@ -109,34 +110,49 @@ class Page:
         """The keys that are held down in it, by the names of ``KeyboardEvent.key``."""
         return self._hub.keys
 
+    def _control(self, function: Callable[[], None]) -> None:
+        """Do something to the caller's steps.
+
+        Raises:
+            ClosedError: The page was closed.
+        """
+        if self._closed:
+            raise ClosedError("this page is closed: envs.watch() makes another")
+        self._do(function)
+
     def pause(self) -> None:
         """Hold the results of further steps back, as the page's button does."""
-        self._do(lambda: self._hub.set_pause(True))
+        self._control(lambda: self._hub.set_pause(True))
 
     def resume(self) -> None:
         """Go on."""
-        self._do(lambda: self._hub.set_pause(False))
+        self._control(lambda: self._hub.set_pause(False))
 
     def limit_speed(self, steps: float | None) -> None:
         """Have each environment step at most so often a second; ``None`` for no limit."""
         if steps is not None:
             check_seconds("steps", steps)
-        self._do(lambda: self._hub.set_speed(steps, usual=True))
+        self._control(lambda: self._hub.set_speed(steps, usual=True))
 
     async def _end(self) -> None:
-        self._waiter.brake = None
         await self._hub.close()
         await self._server.aclose()
+        self._waiter.brake = None
 
     def close(self) -> None:
         """End it; the environments go on. Twice is once."""
-        if self._thread is not None and self._waiter.brake is self._hub.brake:
+        if self._closed or self._thread is None:
+            return
+        with Uninterrupted():
             self._thread.do(self._end)
             self._thread.close()
+            self._closed = True
 
     def disown(self) -> None:
-        """Let go of the port, in a forked child."""
+        """Let go of the port, in a forked child, where nobody serves."""
         self._listening.close()
+        self._closed = True
+        self._waiter.brake = None
 
     def __enter__(self) -> Self:
         """Close it at the end of the block."""
@@ -158,6 +174,13 @@ class Page:
     def _repr_html_(self) -> str:
         """A link, in notebooks."""
         return f'<a href="{self.url}" target="_blank">{self.url}</a>'
+
+
+def _number(name: str, value: Any, most: float) -> float:
+    try:
+        return positive(value, most)
+    except (ValueError, TypeError) as error:
+        raise UsageError(f"{name}={value!r} must be a number, at most {most:g}") from error
 
 
 class AsyncPage(Page):
@@ -183,13 +206,12 @@ class AsyncPage(Page):
         function()
 
     def _take_idle(self) -> None:
-        if self._looking is None and not self._hub.camera.busy:
+        if self._looking is None:
             self._looking = asyncio.create_task(self._look())
 
     async def _look(self) -> None:
         try:
-            ticket = self._hub.camera.take()
-            if ticket is not None:
+            for ticket in self._hub.camera.take():
                 await self._wait(ticket)
         finally:
             self._looking = None
@@ -212,8 +234,12 @@ class AsyncPage(Page):
 
     async def aclose(self) -> None:
         """End it; the environments go on. Twice is once."""
-        if self._waiter.brake is self._hub.brake:
-            await self._end()
+        if self._closed:
+            return
+        await self._end()
+        if self._looking is not None:
+            await asyncio.wait([self._looking])
+        self._closed = True
 
     def __enter__(self) -> Self:
         """Not for async code."""

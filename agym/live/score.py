@@ -11,6 +11,8 @@ import time
 from collections import deque
 from typing import Any
 
+import numpy as np
+
 from agym.core.arguments import Ids
 from agym.core.engine import Engine
 from agym.core.episodes import Episodes
@@ -47,7 +49,8 @@ class Score(Listener):
         self._episodes.reset(number, ids)
 
     def stepped(self, number: int | None, ids: Ids, result: Result) -> None:
-        self._episodes.add(number, ids, result)
+        with np.errstate(all="ignore"):  # rewards may be infinite
+            self._episodes.add(number, ids, result)
         if self._episodes.returns:
             returns, _ = self._episodes.take()
             self._ended += len(returns)
@@ -65,6 +68,8 @@ class Score(Listener):
         steps = sum(env.steps for env in stats.envs)
         busy = [worker.busy * stats.seconds for worker in stats.workers]
         before, self._before = self._before, (now, steps, busy)
+        if before is not None and len(before[2]) != len(busy):
+            before = None  # they have moved to other workers
         seconds = None if before is None else max(1e-9, now - before[0])
         returns = [*self._returns]  # at once: the caller may add to it
         running, last = self._episodes.totals.tolist(), self._episodes.last.tolist()

@@ -1,6 +1,6 @@
 """The server: a page on an event loop, the caller's or one in a thread of its own. Uvicorn serves.
 
-It keeps away from the caller's signal handlers, log, and random numbers.
+It keeps away from the caller's signal handlers, logs, and random numbers.
 """
 
 from __future__ import annotations
@@ -8,15 +8,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import logging
 import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import ContextVar
 from typing import Any
 
 from agym.errors import UsageError
 from agym.extras import require
 from agym.live.app import MOST_BYTES
+
+# Whether what runs is a page of ours: that, and its token, have no business in the caller's logs.
+_ours: ContextVar[bool] = ContextVar("agym_page", default=False)
+
+
+def _is_not_ours(record: logging.LogRecord) -> bool:
+    return not _ours.get()
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -68,9 +77,11 @@ class Server:
         )
         self._server = uvicorn.Server(config)
         self._server.capture_signals = contextlib.nullcontext
+        logging.getLogger("uvicorn.error").addFilter(_is_not_ours)  # the same one is added once
         self._task = asyncio.get_running_loop().create_task(self._serve(listening))
 
     async def _serve(self, listening: socket.socket) -> None:
+        _ours.set(True)  # in this task, and in all that comes of it
         with listening:
             await self._server.serve([listening])
 

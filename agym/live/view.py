@@ -9,7 +9,7 @@ import io
 import json
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
@@ -35,10 +35,16 @@ class View(NamedTuple):
 
     def ids(self, num_envs: int) -> range:
         """The environments that are seen."""
-        if self.env is not None:
-            return range(self.env, self.env + 1)
+        return self.page_ids(num_envs) if self.env is None else range(self.env, self.env + 1)
+
+    def page_ids(self, num_envs: int) -> range:
+        """Those of the page of many, to which one that is seen alone goes back."""
         start = self.page * TILES
         return range(start, min(num_envs, start + TILES))
+
+    def reach(self, num_envs: int) -> set[int]:
+        """Those that are seen now, or one click away."""
+        return {*self.page_ids(num_envs), *self.ids(num_envs)}
 
 
 def pages(num_envs: int) -> int:
@@ -53,7 +59,7 @@ def paint(ids: range, frames: Mapping[int, Any]) -> bytes:
         The length of the header in four bytes (little-endian), the header in JSON (``ids``,
         ``columns``, ``width`` and ``height`` of a place, ``gap``), and a JPEG.
     """
-    shown = [_last(frames.get(i)) for i in ids]
+    shown = [frames.get(i) for i in ids]
     shapes = [frame.shape[:2] for frame in shown if _is_picture(frame)]
     columns = None
     if shapes:
@@ -78,10 +84,10 @@ def paint(ids: range, frames: Mapping[int, Any]) -> bytes:
     return stream.getvalue()
 
 
-def _last(frame: Any) -> Any:
-    """What is shown of lists of frames."""
+def last(frame: Any) -> Any:
+    """What is shown of a list of frames."""
     return (frame[-1] if frame else None) if isinstance(frame, list | tuple) else frame
 
 
-def _is_picture(frame: Any) -> bool:
+def _is_picture(frame: Any) -> TypeGuard[np.ndarray[Any, Any]]:
     return isinstance(frame, np.ndarray) and frame.ndim >= 2 and 0 not in frame.shape

@@ -33,6 +33,14 @@ FLAGS = [
 ]  # fmt: skip
 
 
+class Blinker(Painter):
+    """Its pictures differ by more from step to step than what a JPEG leaves out."""
+
+    def render(self) -> Any:
+        self.canvas[:] = 37 * self.steps % 256, 60 * self.me % 256, 128
+        return self.canvas
+
+
 class Browser:
     """A page that is open in Chromium."""
 
@@ -76,7 +84,7 @@ def browser(tmp_path: Path) -> Iterator[Browser]:
 
 
 def watched(face: str, count: int = 4) -> Any:
-    envs = [partial(Painter, i, shape=(60, 90, 3)) for i in range(count)]
+    envs = [partial(Blinker, i, shape=(60, 90, 3)) for i in range(count)]
     return stepping(face, envs, backend="process", workers=2, start_method="fork")
 
 

@@ -209,7 +209,7 @@ NONSENSE = [
     "", "[]", "{}", '{"type": "fly"}', "\x00" * 5000,
     '{"type": "view", "env": 99, "page": 0}', '{"type": "view", "env": null, "page": true}',
     '{"type": "speed", "value": -1}', '{"type": "speed"}', '{"type": "fps", "value": 1e9}',
-    '{"type": "keys", "down": [1]}',
+    '{"type": "keys", "down": [1]}', "[" * 4000,
 ]  # fmt: skip
 
 
