@@ -41,6 +41,7 @@ class Stepping:
     def __init__(
         self, face: str, envs: Any, watch: dict[str, Any], options: dict[str, Any]
     ) -> None:
+        self.face = face
         self.rounds = 0
         self.page: Any = None
         self.envs: Any = None
