@@ -7,6 +7,7 @@
     render beside       [ 20 rounds of steps          ]       ideal: one after the other, with the
                           [ draw ]                            drawing on all cores at once
     timeline            [ steps, written down ]               against steps alone
+    live page           [ steps, ten pictures a second ]      against no page
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from agym.bench.render_systems import (
     STILL,
     TRACED,
     WALL,
+    WATCHED,
     DrawingAgym,
     DrawingAsync,
     DrawingLoop,
@@ -42,6 +44,9 @@ from agym.bench.render_systems import (
     StillAgym,
     Traced,
     Untraced,
+    Unwatched,
+    Watchable,
+    Watched,
 )
 from agym.bench.report import aims_table, machine_line, notes
 from agym.bench.results import Report, Settings, Verdict, WorkResult
@@ -127,6 +132,10 @@ def judge_render(works: Sequence[WorkResult]) -> Iterator[Verdict]:
         elif work.work == BESIDE.name:
             text = f"{work.work}: steps with 1 round in {RENDERED} rendered, against the ideal"
             yield Verdict.on_ratio(text, 0.9, share_of_ideal(work))
+        elif work.work == WATCHED.name:
+            for kind, aim in ((Watchable, 0.99), (Watched, 0.95)):
+                text = f"{work.work}: {kind.name}, against {Unwatched.name}"
+                yield Verdict.on_ratio(text, aim, work.ratio(kind.name, Unwatched.name))
         elif work.work == TRACED.name:
             ratio = work.ratio(Untraced.name, Traced.name)
             text = f"{work.work}: a batch while it is recorded, against none"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -20,6 +22,9 @@ from agym.timeline import trace
 
 # One round in so many is rendered beside the steps.
 RENDERED = 20
+
+# Pictures a second of the live page, and how long its viewer may take to notice its end.
+PICTURES, VIEWER_SECONDS = 10, 20
 
 
 class DrawingLoop(BareLoop):
@@ -170,6 +175,41 @@ class Traced(AgymProcess):
             return super().run(seconds)
 
 
+class Unwatched(AgymProcess):
+    """Steps of all environments, and no page."""
+
+    name = "no page"
+
+
+class Watchable(AgymProcess):
+    """The same with a page that nobody has open."""
+
+    name = "a page, nobody looks"
+    extra = "watch", "starlette"
+    _page: Any = None
+
+    def make(self, work: Work, workers: int) -> Any:
+        envs = super().make(work, workers)
+        self._page = envs.watch(fps=PICTURES)
+        return envs
+
+
+class Watched(Watchable):
+    """The same with a viewer, which is a process of its own."""
+
+    name = "a page, with a viewer"
+    _viewer: Any = None
+
+    def make(self, work: Work, workers: int) -> Any:
+        envs = super().make(work, workers)
+        self._viewer = subprocess.Popen([sys.executable, "-m", "agym.bench.viewer", self._page.url])
+        return envs
+
+    def close(self) -> None:
+        super().close()
+        self._viewer.wait(VIEWER_SECONDS)
+
+
 @dataclass(frozen=True)
 class RenderWork(Contest):
     """So many environments, and what is to be done with them.
@@ -211,4 +251,5 @@ BESIDE = RenderWork(
     "CartPole-v1", 64, "render beside", (Stepping, OnlyDrawingAtOnce, SteppingAndDrawing)
 )
 TRACED = RenderWork("CartPole-v1", 64, "timeline of", (Untraced, Traced), None)
-RENDER_WORKS = WALL, FEW, STILL, BESIDE, TRACED
+WATCHED = RenderWork("CartPole-v1", 16, "live page of", (Unwatched, Watchable, Watched))
+RENDER_WORKS = WALL, FEW, STILL, BESIDE, TRACED, WATCHED
