@@ -1,0 +1,476 @@
+"""Double DQN learns Pong on six rungs of a ladder, each of which makes the same learning quicker.
+
+python examples/dqn_pong.py                                      # all rungs: a table, and a PNG
+python examples/dqn_pong.py --variant baseline wrappers-parallel --seeds 0 1 2
+python examples/dqn_pong.py --env ALE/Pong-v5                    # frames per second alone
+
+    baseline           one environment: act, store, learn, in turn
+    grad               the same without torch.no_grad(), to see what forgetting it costs
+    envs3              three environments for each training step, of three times the batch
+    parallel           ... which step in a worker process while the training step is done
+    wrappers           or preprocessed as one batch, and bytes until they reach the network
+    wrappers-parallel  both
+
+A frame is what an agent sees and acts upon: two steps of agym/Pong-v0, four of the emulator.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
+from gymnasium.vector.utils import batch_space
+from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation, TransformObservation
+from matplotlib.figure import Figure
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from torch import Tensor, nn
+
+import agym
+
+BATCH = 32  # transitions of a training step, for each environment
+CAPACITY = 30_000  # frames that are remembered
+WARM_UP = 1_000  # frames before the first training step
+DISCOUNT = 0.97
+N_STEP = 3  # rewards that are summed up before a target is bootstrapped
+LEARNING_RATE = 1e-3
+SYNC = 500  # frames between two copies into the target network
+EXPLORATION = 10_000  # frames in which epsilon falls from 1 to ...
+EPSILON = 0.02
+MOST_FRAMES = 200_000  # after which it is given up
+WINDOW = 20  # games of which the mean score counts
+FULL = 21  # points that win a whole game
+SKIP, STACK = 2, 2  # of agym/Pong-v0: steps per frame, and frames per observation
+
+
+@dataclass(frozen=True)
+class Rung:
+    """What is done otherwise than in the baseline."""
+
+    num_envs: int = 1
+    no_grad: bool = True
+    overlap: bool = False
+    batched: bool = False
+
+
+LADDER = {
+    "baseline": Rung(),
+    "grad": Rung(no_grad=False),
+    "envs3": Rung(num_envs=3),
+    "parallel": Rung(num_envs=3, overlap=True),
+    "wrappers": Rung(num_envs=3, batched=True),
+    "wrappers-parallel": Rung(num_envs=3, batched=True, overlap=True),
+}
+
+
+# Environments: one game in Gymnasium's wrappers, or a batch.
+
+
+class Skip(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Does each action so many times."""
+
+    def step(self, action: Any) -> Any:
+        total = 0.0
+        for _ in range(SKIP):
+            observation, reward, terminated, truncated, info = self.env.step(action)
+            total += float(reward)
+            if terminated or truncated:
+                break
+        return observation, total, terminated, truncated, info
+
+
+class SkipAndStack(VectorWrapper):
+    """Does each action so many times and stacks what is seen, for all games at once."""
+
+    def __init__(self, envs: VectorEnv[Any, Any, Any]) -> None:
+        super().__init__(envs)
+        cell = envs.single_observation_space
+        assert isinstance(cell, spaces.Box)
+        low, high = (np.stack([edge] * STACK) for edge in (cell.low, cell.high))
+        self.single_observation_space = spaces.Box(low, high, dtype=np.uint8)
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+        self.stacks = np.zeros(self.observation_space.shape, np.uint8)
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        frames, infos = self.env.reset(seed=seed, options=options)
+        self.stacks[:] = frames[:, None]
+        return self.stacks, infos
+
+    def step(self, actions: Any) -> Any:
+        total, over, cut = np.zeros(self.num_envs), *np.zeros((2, self.num_envs), bool)
+        for _ in range(SKIP):  # a game that begins in the midst of it is played on
+            frames, rewards, terminated, truncated, _ = self.env.step(actions)
+            total += rewards * ~(over | cut)
+            over, cut = over | terminated, cut | truncated
+        ended = over | cut
+        finals = np.full(self.num_envs, None, object)
+        for i in np.flatnonzero(ended):
+            finals[i] = self.stacks[i].copy()  # nothing is learned from what follows the end
+            self.stacks[i] = frames[i]
+        self.stacks[:, :-1] = self.stacks[:, 1:]
+        self.stacks[:, -1] = frames
+        return self.stacks, total, over, cut, {"final_obs": finals, "_final_obs": ended}
+
+
+def one_pong(**rules: Any) -> gymnasium.Env[Any, Any]:
+    return FrameStackObservation(Skip(gymnasium.make("agym/Pong-v0", **rules)), STACK)
+
+
+def many_pongs(num_envs: int, **rules: Any) -> VectorEnv[Any, Any, Any]:
+    # For three games, to compile the rules takes longer than all that it saves.
+    rules = {"engine": "scalar", "autoreset_mode": AutoresetMode.SAME_STEP, **rules}
+    return SkipAndStack(gymnasium.make_vec("agym/Pong-v0", num_envs, "vector_entry_point", **rules))
+
+
+def one_atari() -> gymnasium.Env[Any, Any]:
+    env = gymnasium.make("ALE/Pong-v5", frameskip=1, repeat_action_probability=0)
+    return FrameStackObservation(AtariPreprocessing(env), 4)
+
+
+def many_ataris(num_envs: int) -> VectorEnv[Any, Any, Any]:
+    return gymnasium.make_vec(
+        "ALE/Pong-v5", num_envs, "vector_entry_point", autoreset_mode=AutoresetMode.SAME_STEP
+    )
+
+
+def as_floats(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
+    """Bytes as numbers from 0 to 1, four times as many bytes."""
+    space = env.observation_space
+    assert isinstance(space, spaces.Box)
+    scale = np.float32(space.high.max())
+    floats = spaces.Box(0, 1, space.shape, np.float32)
+    return TransformObservation(env, lambda grid: grid.astype(np.float32) / scale, floats)
+
+
+# Networks: values of the actions.
+
+
+class Positions(nn.Module):
+    """Finds the ball and the paddle in each grid of agym/Pong-v0: means of rows and columns.
+
+    A layer that could be learned, and is not: to see would take a hundred times the frames that
+    it takes to play, and nothing of it differs from rung to rung.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        rows, columns = torch.arange(30.0) - 14.5, torch.arange(40.0) - 19.5
+        where = torch.zeros(30, 40, 3)
+        where[:, 1:39, 0], where[:, 1:39, 1] = rows[:, None], columns[1:39]
+        where[:, 39, 2] = 2 * rows / 5  # a paddle has five cells, with half of the ball's value
+        self.register_buffer("where", where.flatten(0, 1))
+
+    def forward(self, grids: Tensor) -> Tensor:
+        before, now = (grids.flatten(2) @ self.where).unbind(1)
+        row, column, paddle = now.unbind(1)
+        fall, run = (now - before)[:, :2].unbind(1)
+        views = (row - paddle) / 4, fall / 6, column / 10, run / 2, row / 10, paddle / 10
+        return torch.stack(views, 1)
+
+
+def small_network(actions: int) -> nn.Module:
+    return nn.Sequential(
+        Positions(), nn.Linear(6, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(),
+        nn.Linear(64, actions),
+    )  # fmt: skip
+
+
+def nature_network(actions: int) -> nn.Module:
+    """The network of https://doi.org/10.1038/nature14236."""
+    return nn.Sequential(
+        nn.Conv2d(4, 32, 8, 4), nn.ReLU(), nn.Conv2d(32, 64, 4, 2), nn.ReLU(),
+        nn.Conv2d(64, 64, 3, 1), nn.ReLU(), nn.Flatten(), nn.Linear(3136, 512), nn.ReLU(),
+        nn.Linear(512, actions),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Game:
+    """What is played, and who looks at it."""
+
+    one: Callable[..., gymnasium.Env[Any, Any]]
+    many: Callable[..., VectorEnv[Any, Any, Any]]
+    network: Callable[[int], nn.Module]
+    scale: float  # the largest byte of an observation
+    rules: dict[str, Any] = field(default_factory=dict)
+
+    def make(self, rung: Rung) -> agym.AsyncEnvs[Any, Any]:
+        """Put the environments of a rung where they live."""
+        options: dict[str, Any] = {"autoreset": "same_step", "infos": "none"}
+        if rung.batched:
+            many = partial(self.many, **self.rules)
+            return agym.make_async(many, rung.num_envs, backend="native", **options)
+        backend = {"backend": "process", "workers": 1} if rung.overlap else {"backend": "serial"}
+        one, rules = self.one, self.rules
+        return agym.make_async(lambda: as_floats(one(**rules)), rung.num_envs, **backend, **options)
+
+
+class Replay:
+    """A ring of what was seen and done: a row for each step of all environments."""
+
+    def __init__(self, envs: agym.AsyncEnvs[Any, Any], rng: np.random.Generator) -> None:
+        self.rows, self.num_envs, self.rng = CAPACITY // len(envs), len(envs), rng
+        space, shape = envs.single_observation_space, (self.rows, len(envs))
+        assert isinstance(space, spaces.Box)
+        self.observations = np.zeros((*shape, *space.shape), space.dtype)
+        self.actions = np.zeros(shape, np.int64)
+        self.rewards, self.ended = np.zeros(shape, np.float32), np.zeros(shape, bool)
+        self.now = 0  # the row of this step, which has no reward yet
+
+    def sample(self, size: int) -> tuple[Tensor, ...]:
+        """Draw transitions of ``N_STEP`` steps: from where, action, return, discount, to where."""
+        oldest = max(0, self.now - self.rows + 1)
+        begin = self.rng.integers(oldest, self.now - N_STEP + 1, size)
+        env = self.rng.integers(self.num_envs, size=size)
+        steps = (begin[:, None] + np.arange(N_STEP)) % self.rows, env[:, None]
+        going_on = np.cumprod(~self.ended[steps], 1, dtype=np.float32)
+        rewards = self.rewards[steps]
+        rewards[:, 1:] *= going_on[:, :-1]  # those of the next game do not count
+        first, last = (begin % self.rows, env), ((begin + N_STEP) % self.rows, env)
+        discounts = DISCOUNT ** np.arange(N_STEP + 1, dtype=np.float32)
+        columns = (
+            self.observations[first], self.actions[first], rewards @ discounts[:-1],
+            going_on[:, -1] * discounts[-1], self.observations[last],
+        )  # fmt: skip
+        return tuple(map(torch.from_numpy, columns))
+
+
+class Agent:
+    """A network that acts and learns, and the older copy of it that targets are made with."""
+
+    def __init__(self, game: Game, actions: int, rung: Rung, rng: np.random.Generator) -> None:
+        self.online, self.target = game.network(actions), game.network(actions)
+        self.target.load_state_dict(self.online.state_dict())
+        self.optimizer = torch.optim.Adam(self.online.parameters(), LEARNING_RATE)
+        self.actions, self.scale, self.rng = actions, game.scale, rng
+        self.no_grad = torch.no_grad if rung.no_grad else nullcontext
+
+    def floats(self, observations: Tensor) -> Tensor:
+        return (
+            observations.float() / self.scale if observations.dtype == torch.uint8 else observations
+        )
+
+    def act(self, observations: np.ndarray, epsilon: float) -> np.ndarray:
+        with self.no_grad():
+            values = self.online(self.floats(torch.from_numpy(observations)))
+        greedy, n = values.argmax(1).numpy(), len(observations)
+        return np.where(
+            self.rng.random(n) < epsilon, self.rng.integers(self.actions, size=n), greedy
+        )
+
+    def learn(self, sample: tuple[Tensor, ...]) -> None:
+        """Double DQN, https://arxiv.org/abs/1509.06461."""
+        observations, actions, returns, discounts, later = sample
+        later = self.floats(later)
+        with self.no_grad():
+            best = self.online(later).argmax(1, keepdim=True)
+            targets = returns + discounts * self.target(later).gather(1, best).squeeze(1)
+        values = self.online(self.floats(observations)).gather(1, actions[:, None]).squeeze(1)
+        loss = nn.functional.smooth_l1_loss(values, targets.detach())
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+
+
+@dataclass
+class Run:
+    """A training: what it took, and how the score went."""
+
+    frames: int = 0
+    seconds: float = 0.0
+    learning: float = 0.0  # of which from the first training step on
+    score: float = -FULL  # mean of the last games, as if each went to 21
+    checked: float | None = None  # mean of whole games without exploration, once they are won
+    curve: list[tuple[float, float]] = field(default_factory=list)
+
+    @property
+    def fps(self) -> float:
+        return (self.frames - WARM_UP) / self.learning
+
+
+async def train(
+    game: Game, rung: Rung, seed: int, frames: int, target: float, tell: Callable[[Run], None]
+) -> Run:
+    """Learn until games are won by ``target`` points of 21, or the frames are used up."""
+    torch.manual_seed(seed)
+    rng = np.random.default_rng(seed)
+    run, scores, scale = Run(), deque[float](maxlen=WINDOW), FULL / game.rules.get("points", FULL)
+    async with game.make(rung) as envs:
+        n = len(envs)
+        agent = Agent(game, envs.single_action_space.n, rung, rng)
+        replay, score = Replay(envs, rng), np.zeros(n)
+        observations, _ = await envs.reset(seed=seed)
+        begun = warm = time.perf_counter()
+        while run.frames < frames and run.checked is None:
+            row = replay.now % replay.rows
+            epsilon = max(EPSILON, 1 - run.frames / EXPLORATION)
+            replay.observations[row] = observations
+            replay.actions[row] = actions = agent.act(observations, epsilon)
+            learns = run.frames >= WARM_UP
+
+            pending = envs.step(actions)
+            if learns and rung.overlap:  # while the environments are stepping
+                agent.learn(replay.sample(BATCH * n))
+            observations, rewards, terminated, truncated, _ = await pending
+            if learns and not rung.overlap:
+                agent.learn(replay.sample(BATCH * n))
+
+            replay.rewards[row], replay.ended[row] = rewards, terminated | truncated
+            replay.now += 1
+            run.frames += n
+            if run.frames % SYNC < n:
+                agent.target.load_state_dict(agent.online.state_dict())
+
+            now = time.perf_counter()
+            if not learns:
+                warm = now
+            run.seconds, run.learning = now - begun, now - warm
+            score += rewards
+            for i in np.flatnonzero(replay.ended[row]):
+                scores.append(score[i] * scale)
+                score[i] = 0
+                run.score = sum(scores) / len(scores)
+                run.curve.append((run.seconds / 60, run.score))
+            if len(scores) == WINDOW and run.score >= target:
+                scores.clear()
+                mean = play_whole_games(game, agent, seed)
+                run.checked = mean if mean >= target else None
+                begun, warm = (t + time.perf_counter() - now for t in (begun, warm))
+            if run.frames % 300 < n:
+                tell(run)
+    return run
+
+
+def play_whole_games(game: Game, agent: Agent, seed: int) -> float:
+    """Mean score of games that go to 21, from other seeds and without exploration."""
+    rules = {**game.rules, "points": FULL, "max_episode_steps": 20_000}
+    many = partial(game.many, **rules)
+    with agym.make(many, WINDOW, backend="native", output="array") as envs:
+        observations, _ = envs.reset(seed=seed + 1_000_000)
+        scores, over = np.zeros(WINDOW), np.zeros(WINDOW, bool)
+        while not over.all():  # those that are over hold still
+            actions = agent.act(observations, epsilon=0)
+            observations, rewards, terminated, truncated, _ = envs.step(actions)
+            scores, over = scores + rewards, terminated | truncated
+    return float(scores.mean())
+
+
+def show(runs: dict[str, list[Run]], title: str) -> Table:
+    """A line for each rung: medians over the seeds, and percentages against the baseline."""
+    table = Table("rung", title=title)
+    for name in ("frames/s", "", "minutes to solve", "", "frames to solve", "whole games"):
+        table.add_column(name, justify="right")
+    base = summary(runs["baseline"]) if "baseline" in runs else (None,) * 4
+    for name, some in runs.items():
+        fps, minutes, frames, won = summary(some)
+        table.add_row(
+            name, f"{fps:,.0f}", percent(fps, base[0]),
+            "–" if minutes is None else f"{minutes:.2f}", percent(minutes, base[1]),
+            "–" if frames is None else f"{frames:,.0f}", "–" if won is None else f"{won:+.1f}",
+        )  # fmt: skip
+    return table
+
+
+def summary(runs: list[Run]) -> tuple[float, float | None, float | None, float | None]:
+    """Frames per second; minutes, frames and score of those that are solved, if all are."""
+    fps, solved = median(run.fps for run in runs), [run.checked for run in runs]
+    if None in solved:
+        return fps, None, None, None
+    minutes = median(run.seconds / 60 for run in runs)
+    return fps, minutes, median(run.frames for run in runs), median(filter(None, solved))
+
+
+def percent(value: float | None, base: float | None) -> str:
+    return "" if value is None or base is None else f"{100 * (value / base - 1):+.0f} %"
+
+
+def save_curves(runs: dict[str, list[Run]], title: str, target: float, path: Path) -> None:
+    """Draw the mean score of the last games against time; a colour is a rung."""
+    figure = Figure(figsize=(7.2, 4.4), layout="constrained")
+    panel = figure.subplots()
+    for i, (name, some) in enumerate(runs.items()):
+        for k, run in enumerate(some):
+            minutes, scores = zip(*run.curve, strict=True) if run.curve else ((), ())
+            panel.plot(minutes, scores, color=f"C{i}", lw=1.2, label="" if k else name)
+    panel.axhline(target, color="grey", ls="--", lw=0.8)
+    panel.set(
+        xlabel="minutes", ylabel=f"mean score of the last {WINDOW} games, of {FULL}", title=title
+    )
+    panel.grid(alpha=0.3)
+    panel.spines[["top", "right"]].set_visible(False)
+    panel.legend(fontsize=8, loc="lower right")
+    figure.savefig(path, format="png", dpi=150)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--env", choices=("agym/Pong-v0", "ALE/Pong-v5"), default="agym/Pong-v0")
+    parser.add_argument(
+        "--variant", nargs="+", choices=LADDER, default=list(LADDER), metavar="RUNG"
+    )
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument(
+        "--points", type=int, default=3, help="points that win a game to learn from"
+    )
+    parser.add_argument("--skill", type=float, default=0.1, help="of the opponent, from 0 to 1")
+    parser.add_argument("--target", type=float, default=18, help="mean score that solves, of 21")
+    parser.add_argument("--frames", type=int, help="at most; if given, nothing needs to be solved")
+    parser.add_argument("--threads", type=int, default=1, help="of torch: the other core plays")
+    parser.add_argument("--plot", type=Path, default=Path("dqn_pong.png"), help="learning curves")
+    options = parser.parse_args()
+
+    torch.set_num_threads(options.threads)
+    rules = {"points": options.points, "skill": options.skill}
+    game = Game(one_pong, many_pongs, small_network, 2, rules)
+    if options.env == "ALE/Pong-v5":
+        game = Game(one_atari, many_ataris, nature_network, 255)
+        options.frames, options.target = options.frames or 2_000, np.inf
+
+    columns = TextColumn("{task.description:20}"), BarColumn(), TimeElapsedColumn()
+    runs: dict[str, list[Run]] = {name: [] for name in options.variant}
+    with Progress(
+        *columns, TextColumn("{task.fields[doing]}"), auto_refresh=False,
+        console=Console(stderr=True),
+    ) as progress:  # fmt: skip
+        for seed in options.seeds:
+            for name in options.variant:
+                task = progress.add_task(f"{name}, seed {seed}", total=options.frames, doing="")
+
+                def tell(run: Run, task: Any = task) -> None:
+                    doing = f"{run.frames:,} frames, score {run.score:+.1f}"
+                    progress.update(task, completed=run.frames, doing=doing, refresh=True)
+
+                limit = options.frames or MOST_FRAMES
+                run = agym.run(train(game, LADDER[name], seed, limit, options.target, tell))
+                tell(run)
+                progress.stop_task(task)
+                runs[name].append(run)
+
+    title = f"DQN on {options.env}, {len(options.seeds)} seeds"
+    Console().print(show(runs, title))
+    if any(run.curve for some in runs.values() for run in some):
+        save_curves(runs, title, options.target, options.plot)
+    for name, some in runs.items():
+        for seed, run in zip(options.seeds, some, strict=True):
+            solved = run.checked is not None
+            assert options.frames or solved, f"{name}, seed {seed}: not solved"
+
+
+if __name__ == "__main__":
+    main()
