@@ -48,9 +48,9 @@ WARM_UP = 1_000  # frames before the first training step
 DISCOUNT = 0.97
 N_STEP = 3  # rewards that are summed up before a target is bootstrapped
 LEARNING_RATE = 1e-3
-SYNC = 500  # frames between two copies into the target network
+TAU = 0.01  # by which the target network goes towards the other in a training step
 EXPLORATION = 10_000  # frames in which epsilon falls from 1 to ...
-EPSILON = 0.02
+EPSILON = 0.01
 MOST_FRAMES = 200_000  # after which it is given up
 WINDOW = 20  # games of which the mean score counts
 FULL = 21  # points that win a whole game
@@ -172,10 +172,10 @@ class Positions(nn.Module):
         where = torch.zeros(30, 40, 3)
         where[:, 1:39, 0], where[:, 1:39, 1] = rows[:, None], columns[1:39]
         where[:, 39, 2] = 2 * rows / 5  # a paddle has five cells, with half of the ball's value
-        self.register_buffer("where", where.flatten(0, 1))
+        self.register_buffer("where", where.flatten(0, 1).T.contiguous())
 
     def forward(self, grids: Tensor) -> Tensor:
-        before, now = (grids.flatten(2) @ self.where).unbind(1)
+        before, now = nn.functional.linear(grids.flatten(2), self.where).unbind(1)
         row, column, paddle = now.unbind(1)
         fall, run = (now - before)[:, :2].unbind(1)
         views = (row - paddle) / 4, fall / 6, column / 10, run / 2, row / 10, paddle / 10
@@ -184,8 +184,8 @@ class Positions(nn.Module):
 
 def small_network(actions: int) -> nn.Module:
     return nn.Sequential(
-        Positions(), nn.Linear(6, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(),
-        nn.Linear(64, actions),
+        Positions(), nn.Linear(6, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(),
+        nn.Linear(128, actions),
     )  # fmt: skip
 
 
@@ -207,6 +207,10 @@ class Game:
     network: Callable[[int], nn.Module]
     scale: float  # the largest byte of an observation
     rules: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def points(self) -> int:
+        return int(self.rules.get("points", FULL))
 
     def make(self, rung: Rung) -> agym.AsyncEnvs[Any, Any]:
         """Put the environments of a rung where they live."""
@@ -255,14 +259,14 @@ class Agent:
     def __init__(self, game: Game, actions: int, rung: Rung, rng: np.random.Generator) -> None:
         self.online, self.target = game.network(actions), game.network(actions)
         self.target.load_state_dict(self.online.state_dict())
-        self.optimizer = torch.optim.Adam(self.online.parameters(), LEARNING_RATE)
+        self.optimizer = torch.optim.Adam(self.online.parameters(), LEARNING_RATE, fused=True)
         self.actions, self.scale, self.rng = actions, game.scale, rng
         self.no_grad = torch.no_grad if rung.no_grad else nullcontext
 
     def floats(self, observations: Tensor) -> Tensor:
-        return (
-            observations.float() / self.scale if observations.dtype == torch.uint8 else observations
-        )
+        """Bytes become numbers from 0 to 1 here, if they have not long been so."""
+        bytes_ = observations.dtype == torch.uint8
+        return observations.float().div_(self.scale) if bytes_ else observations
 
     def act(self, observations: np.ndarray, epsilon: float) -> np.ndarray:
         with self.no_grad():
@@ -284,6 +288,9 @@ class Agent:
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
+        with torch.no_grad():
+            for old, new in zip(self.target.parameters(), self.online.parameters(), strict=True):
+                old.lerp_(new, TAU)
 
 
 @dataclass
@@ -294,7 +301,7 @@ class Run:
     seconds: float = 0.0
     learning: float = 0.0  # of which from the first training step on
     score: float = -FULL  # mean of the last games, as if each went to 21
-    checked: float | None = None  # mean of whole games without exploration, once they are won
+    checked: float | None = None  # mean of as many without exploration, once it is good
     curve: list[tuple[float, float]] = field(default_factory=list)
 
     @property
@@ -308,7 +315,7 @@ async def train(
     """Learn until games are won by ``target`` points of 21, or the frames are used up."""
     torch.manual_seed(seed)
     rng = np.random.default_rng(seed)
-    run, scores, scale = Run(), deque[float](maxlen=WINDOW), FULL / game.rules.get("points", FULL)
+    run, scores, scale = Run(), deque[float](maxlen=WINDOW), FULL / game.points
     async with game.make(rung) as envs:
         n = len(envs)
         agent = Agent(game, envs.single_action_space.n, rung, rng)
@@ -332,8 +339,6 @@ async def train(
             replay.rewards[row], replay.ended[row] = rewards, terminated | truncated
             replay.now += 1
             run.frames += n
-            if run.frames % SYNC < n:
-                agent.target.load_state_dict(agent.online.state_dict())
 
             now = time.perf_counter()
             if not learns:
@@ -347,7 +352,7 @@ async def train(
                 run.curve.append((run.seconds / 60, run.score))
             if len(scores) == WINDOW and run.score >= target:
                 scores.clear()
-                mean = play_whole_games(game, agent, seed)
+                mean = play_again(game, agent, seed)
                 run.checked = mean if mean >= target else None
                 begun, warm = (t + time.perf_counter() - now for t in (begun, warm))
             if run.frames % 300 < n:
@@ -355,10 +360,9 @@ async def train(
     return run
 
 
-def play_whole_games(game: Game, agent: Agent, seed: int) -> float:
-    """Mean score of games that go to 21, from other seeds and without exploration."""
-    rules = {**game.rules, "points": FULL, "max_episode_steps": 20_000}
-    many = partial(game.many, **rules)
+def play_again(game: Game, agent: Agent, seed: int) -> float:
+    """Mean score, of 21, of fresh games without exploration."""
+    many = partial(game.many, **game.rules, max_episode_steps=4_000)
     with agym.make(many, WINDOW, backend="native", output="array") as envs:
         observations, _ = envs.reset(seed=seed + 1_000_000)
         scores, over = np.zeros(WINDOW), np.zeros(WINDOW, bool)
@@ -366,13 +370,13 @@ def play_whole_games(game: Game, agent: Agent, seed: int) -> float:
             actions = agent.act(observations, epsilon=0)
             observations, rewards, terminated, truncated, _ = envs.step(actions)
             scores, over = scores + rewards, terminated | truncated
-    return float(scores.mean())
+    return float(scores.mean()) * FULL / game.points
 
 
 def show(runs: dict[str, list[Run]], title: str) -> Table:
     """A line for each rung: medians over the seeds, and percentages against the baseline."""
     table = Table("rung", title=title)
-    for name in ("frames/s", "", "minutes to solve", "", "frames to solve", "whole games"):
+    for name in ("frames/s", "", "minutes to solve", "", "frames to solve", "without exploration"):
         table.add_column(name, justify="right")
     base = summary(runs["baseline"]) if "baseline" in runs else (None,) * 4
     for name, some in runs.items():
@@ -426,9 +430,9 @@ def main() -> None:
     )
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument(
-        "--points", type=int, default=3, help="points that win a game to learn from"
+        "--points", type=int, default=5, help="points that win a game to learn from"
     )
-    parser.add_argument("--skill", type=float, default=0.1, help="of the opponent, from 0 to 1")
+    parser.add_argument("--skill", type=float, default=0.05, help="of the opponent, from 0 to 1")
     parser.add_argument("--target", type=float, default=18, help="mean score that solves, of 21")
     parser.add_argument("--frames", type=int, help="at most; if given, nothing needs to be solved")
     parser.add_argument("--threads", type=int, default=1, help="of torch: the other core plays")
@@ -461,6 +465,10 @@ def main() -> None:
                 tell(run)
                 progress.stop_task(task)
                 runs[name].append(run)
+                progress.console.print(
+                    f"{name}, seed {seed}: {'not ' * (run.checked is None)}solved after"
+                    f" {run.frames:,} frames, {run.seconds:.0f} s, {run.fps:,.0f} frames/s"
+                )
 
     title = f"DQN on {options.env}, {len(options.seeds)} seeds"
     Console().print(show(runs, title))
