@@ -77,9 +77,6 @@ LADDER = {
 }
 
 
-# Environments: one game in Gymnasium's wrappers, or a batch.
-
-
 class Skip(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Does each action so many times."""
 
@@ -93,15 +90,20 @@ class Skip(gymnasium.Wrapper[Any, Any, Any, Any]):
         return observation, total, terminated, truncated, info
 
 
+def floats(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
+    """Bytes as numbers from 0 to 1: four times as many bytes."""
+    scale = np.float32(env.observation_space.high.max())
+    space = spaces.Box(0, 1, env.observation_space.shape, np.float32)
+    return TransformObservation(env, lambda grid: grid.astype(np.float32) / scale, space)
+
+
 class SkipAndStack(VectorWrapper):
-    """Does each action so many times and stacks what is seen, for all games at once."""
+    """Does each action so many times and stacks what is seen, for all games at once, as bytes."""
 
     def __init__(self, envs: VectorEnv[Any, Any, Any]) -> None:
         super().__init__(envs)
-        cell = envs.single_observation_space
-        assert isinstance(cell, spaces.Box)
-        low, high = (np.stack([edge] * STACK) for edge in (cell.low, cell.high))
-        self.single_observation_space = spaces.Box(low, high, dtype=np.uint8)
+        shape = STACK, *envs.single_observation_space.shape
+        self.single_observation_space = spaces.Box(0, 2, shape, np.uint8)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.stacks = np.zeros(self.observation_space.shape, np.uint8)
 
@@ -116,18 +118,16 @@ class SkipAndStack(VectorWrapper):
             frames, rewards, terminated, truncated, _ = self.env.step(actions)
             total += rewards * ~(over | cut)
             over, cut = over | terminated, cut | truncated
-        ended = over | cut
         finals = np.full(self.num_envs, None, object)
-        for i in np.flatnonzero(ended):
+        for i in np.flatnonzero(over | cut):
             finals[i] = self.stacks[i].copy()  # nothing is learned from what follows the end
             self.stacks[i] = frames[i]
-        self.stacks[:, :-1] = self.stacks[:, 1:]
-        self.stacks[:, -1] = frames
-        return self.stacks, total, over, cut, {"final_obs": finals, "_final_obs": ended}
+        self.stacks[:, :-1], self.stacks[:, -1] = self.stacks[:, 1:].copy(), frames
+        return self.stacks, total, over, cut, {"final_obs": finals, "_final_obs": over | cut}
 
 
 def one_pong(**rules: Any) -> gymnasium.Env[Any, Any]:
-    return FrameStackObservation(Skip(gymnasium.make("agym/Pong-v0", **rules)), STACK)
+    return floats(FrameStackObservation(Skip(gymnasium.make("agym/Pong-v0", **rules)), STACK))
 
 
 def many_pongs(num_envs: int, **rules: Any) -> VectorEnv[Any, Any, Any]:
@@ -137,26 +137,13 @@ def many_pongs(num_envs: int, **rules: Any) -> VectorEnv[Any, Any, Any]:
 
 
 def one_atari() -> gymnasium.Env[Any, Any]:
-    env = gymnasium.make("ALE/Pong-v5", frameskip=1, repeat_action_probability=0)
-    return FrameStackObservation(AtariPreprocessing(env), 4)
+    env = gymnasium.make("ale_py:ALE/Pong-v5", frameskip=1, repeat_action_probability=0)
+    return floats(FrameStackObservation(AtariPreprocessing(env), 4))
 
 
 def many_ataris(num_envs: int) -> VectorEnv[Any, Any, Any]:
-    return gymnasium.make_vec(
-        "ALE/Pong-v5", num_envs, "vector_entry_point", autoreset_mode=AutoresetMode.SAME_STEP
-    )
-
-
-def as_floats(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
-    """Bytes as numbers from 0 to 1, four times as many bytes."""
-    space = env.observation_space
-    assert isinstance(space, spaces.Box)
-    scale = np.float32(space.high.max())
-    floats = spaces.Box(0, 1, space.shape, np.float32)
-    return TransformObservation(env, lambda grid: grid.astype(np.float32) / scale, floats)
-
-
-# Networks: values of the actions.
+    rules = {"repeat_action_probability": 0, "autoreset_mode": AutoresetMode.SAME_STEP}
+    return gymnasium.make_vec("ale_py:ALE/Pong-v5", num_envs, "vector_entry_point", **rules)
 
 
 class Positions(nn.Module):
@@ -219,8 +206,7 @@ class Game:
             many = partial(self.many, **self.rules)
             return agym.make_async(many, rung.num_envs, backend="native", **options)
         backend = {"backend": "process", "workers": 1} if rung.overlap else {"backend": "serial"}
-        one, rules = self.one, self.rules
-        return agym.make_async(lambda: as_floats(one(**rules)), rung.num_envs, **backend, **options)
+        return agym.make_async(partial(self.one, **self.rules), rung.num_envs, **backend, **options)
 
 
 class Replay:
@@ -229,7 +215,6 @@ class Replay:
     def __init__(self, envs: agym.AsyncEnvs[Any, Any], rng: np.random.Generator) -> None:
         self.rows, self.num_envs, self.rng = CAPACITY // len(envs), len(envs), rng
         space, shape = envs.single_observation_space, (self.rows, len(envs))
-        assert isinstance(space, spaces.Box)
         self.observations = np.zeros((*shape, *space.shape), space.dtype)
         self.actions = np.zeros(shape, np.int64)
         self.rewards, self.ended = np.zeros(shape, np.float32), np.zeros(shape, bool)
@@ -295,18 +280,19 @@ class Agent:
 
 @dataclass
 class Run:
-    """A training: what it took, and how the score went."""
+    """A training: what it took, and how the score went. Scores are as if each game went to 21."""
 
     frames: int = 0
     seconds: float = 0.0
-    learning: float = 0.0  # of which from the first training step on
-    score: float = -FULL  # mean of the last games, as if each went to 21
-    checked: float | None = None  # mean of as many without exploration, once it is good
+    fps: float = 0.0  # from the first training step on
+    score: float = -FULL  # mean of the last games
+    solved: float | None = None  # mean of as many without exploration, once both are good
     curve: list[tuple[float, float]] = field(default_factory=list)
 
     @property
-    def fps(self) -> float:
-        return (self.frames - WARM_UP) / self.learning
+    def minutes(self) -> float | None:
+        """What it took to solve."""
+        return None if self.solved is None else self.seconds / 60
 
 
 async def train(
@@ -315,19 +301,18 @@ async def train(
     """Learn until games are won by ``target`` points of 21, or the frames are used up."""
     torch.manual_seed(seed)
     rng = np.random.default_rng(seed)
-    run, scores, scale = Run(), deque[float](maxlen=WINDOW), FULL / game.points
+    run, scores, warm_up = Run(), deque[float](maxlen=WINDOW), min(WARM_UP, frames // 2)
     async with game.make(rung) as envs:
-        n = len(envs)
+        n, score = len(envs), np.zeros(len(envs))
         agent = Agent(game, envs.single_action_space.n, rung, rng)
-        replay, score = Replay(envs, rng), np.zeros(n)
+        replay = Replay(envs, rng)
         observations, _ = await envs.reset(seed=seed)
         begun = warm = time.perf_counter()
-        while run.frames < frames and run.checked is None:
-            row = replay.now % replay.rows
+        while run.frames < frames and run.solved is None:
+            row, learns = replay.now % replay.rows, run.frames >= warm_up
             epsilon = max(EPSILON, 1 - run.frames / EXPLORATION)
             replay.observations[row] = observations
             replay.actions[row] = actions = agent.act(observations, epsilon)
-            learns = run.frames >= WARM_UP
 
             pending = envs.step(actions)
             if learns and rung.overlap:  # while the environments are stepping
@@ -341,30 +326,31 @@ async def train(
             run.frames += n
 
             now = time.perf_counter()
-            if not learns:
+            if learns:
+                run.fps = (run.frames - warm_up) / (now - warm)
+            else:
                 warm = now
-            run.seconds, run.learning = now - begun, now - warm
+            run.seconds = now - begun
             score += rewards
             for i in np.flatnonzero(replay.ended[row]):
-                scores.append(score[i] * scale)
-                score[i] = 0
-                run.score = sum(scores) / len(scores)
+                scores.append(score[i] * FULL / game.points)
+                score[i], run.score = 0, sum(scores) / len(scores)
                 run.curve.append((run.seconds / 60, run.score))
-            if len(scores) == WINDOW and run.score >= target:
-                scores.clear()
-                mean = play_again(game, agent, seed)
-                run.checked = mean if mean >= target else None
-                begun, warm = (t + time.perf_counter() - now for t in (begun, warm))
             if run.frames % 300 < n:
                 tell(run)
+            if len(scores) == WINDOW and run.score >= target:
+                again = play(game, agent, seed + 1_000_000)
+                run.solved = again if again >= target else None
+                scores.clear()
+                begun, warm = (t + time.perf_counter() - now for t in (begun, warm))
     return run
 
 
-def play_again(game: Game, agent: Agent, seed: int) -> float:
-    """Mean score, of 21, of fresh games without exploration."""
+def play(game: Game, agent: Agent, seed: int) -> float:
+    """Mean score of new games, without exploration."""
     many = partial(game.many, **game.rules, max_episode_steps=4_000)
     with agym.make(many, WINDOW, backend="native", output="array") as envs:
-        observations, _ = envs.reset(seed=seed + 1_000_000)
+        observations, _ = envs.reset(seed=seed)
         scores, over = np.zeros(WINDOW), np.zeros(WINDOW, bool)
         while not over.all():  # those that are over hold still
             actions = agent.act(observations, epsilon=0)
@@ -373,47 +359,37 @@ def play_again(game: Game, agent: Agent, seed: int) -> float:
     return float(scores.mean()) * FULL / game.points
 
 
+def middle(runs: list[Run], name: str) -> float | None:
+    """Median over the seeds, if there is a value for each."""
+    values = [getattr(run, name) for run in runs]
+    return None if None in values or not values else median(values)
+
+
 def show(runs: dict[str, list[Run]], title: str) -> Table:
     """A line for each rung: medians over the seeds, and percentages against the baseline."""
     table = Table("rung", title=title)
-    for name in ("frames/s", "", "minutes to solve", "", "frames to solve", "without exploration"):
-        table.add_column(name, justify="right")
-    base = summary(runs["baseline"]) if "baseline" in runs else (None,) * 4
+    for name in ("frames/s", "", "minutes to solve", "", "frames", "score then"):
+        table.add_column(name, justify="right", no_wrap=True)
     for name, some in runs.items():
-        fps, minutes, frames, won = summary(some)
-        table.add_row(
-            name, f"{fps:,.0f}", percent(fps, base[0]),
-            "–" if minutes is None else f"{minutes:.2f}", percent(minutes, base[1]),
-            "–" if frames is None else f"{frames:,.0f}", "–" if won is None else f"{won:+.1f}",
-        )  # fmt: skip
+        cells = [name]
+        for column, form in (("fps", ",.0f"), ("minutes", ".2f")):
+            value, base = middle(some, column), middle(runs.get("baseline", []), column)
+            cells.append(format(value, form) if value else "–")
+            cells.append(f"{100 * (value / base - 1):+.0f} %" if value and base else "")
+        score = middle(some, "solved")
+        cells.append(f"{middle(some, 'frames'):,.0f}")
+        table.add_row(*cells, f"{score:+.1f}" if score else "–")
     return table
 
 
-def summary(runs: list[Run]) -> tuple[float, float | None, float | None, float | None]:
-    """Frames per second; minutes, frames and score of those that are solved, if all are."""
-    fps, solved = median(run.fps for run in runs), [run.checked for run in runs]
-    if None in solved:
-        return fps, None, None, None
-    minutes = median(run.seconds / 60 for run in runs)
-    return fps, minutes, median(run.frames for run in runs), median(filter(None, solved))
-
-
-def percent(value: float | None, base: float | None) -> str:
-    return "" if value is None or base is None else f"{100 * (value / base - 1):+.0f} %"
-
-
-def save_curves(runs: dict[str, list[Run]], title: str, target: float, path: Path) -> None:
+def save_curves(runs: dict[str, list[Run]], title: str, path: Path) -> None:
     """Draw the mean score of the last games against time; a colour is a rung."""
     figure = Figure(figsize=(7.2, 4.4), layout="constrained")
     panel = figure.subplots()
     for i, (name, some) in enumerate(runs.items()):
         for k, run in enumerate(some):
-            minutes, scores = zip(*run.curve, strict=True) if run.curve else ((), ())
-            panel.plot(minutes, scores, color=f"C{i}", lw=1.2, label="" if k else name)
-    panel.axhline(target, color="grey", ls="--", lw=0.8)
-    panel.set(
-        xlabel="minutes", ylabel=f"mean score of the last {WINDOW} games, of {FULL}", title=title
-    )
+            panel.plot(*zip(*run.curve, strict=True), f"C{i}", lw=1.2, label="" if k else name)
+    panel.set(xlabel="minutes", ylabel=f"mean score of {WINDOW} games, of {FULL}", title=title)
     panel.grid(alpha=0.3)
     panel.spines[["top", "right"]].set_visible(False)
     panel.legend(fontsize=8, loc="lower right")
@@ -424,19 +400,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--env", choices=("agym/Pong-v0", "ALE/Pong-v5"), default="agym/Pong-v0")
-    parser.add_argument(
-        "--variant", nargs="+", choices=LADDER, default=list(LADDER), metavar="RUNG"
-    )
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
-    parser.add_argument(
-        "--points", type=int, default=5, help="points that win a game to learn from"
-    )
-    parser.add_argument("--skill", type=float, default=0.05, help="of the opponent, from 0 to 1")
-    parser.add_argument("--target", type=float, default=18, help="mean score that solves, of 21")
-    parser.add_argument("--frames", type=int, help="at most; if given, nothing needs to be solved")
-    parser.add_argument("--threads", type=int, default=1, help="of torch: the other core plays")
-    parser.add_argument("--plot", type=Path, default=Path("dqn_pong.png"), help="learning curves")
+    add = parser.add_argument
+    add("--env", choices=("agym/Pong-v0", "ALE/Pong-v5"), default="agym/Pong-v0")
+    add("--variant", nargs="+", choices=LADDER, default=list(LADDER), metavar="RUNG")
+    add("--seeds", type=int, nargs="+", default=[0])
+    add("--points", type=int, default=5, help="points that win a game")
+    add("--skill", type=float, default=0.05, help="of the opponent, from 0 to 1")
+    add("--target", type=float, default=18, help="mean score that solves, if games went to 21")
+    add("--frames", type=int, help="at most; if given, nothing needs to be solved")
+    add("--threads", type=int, default=1, help="of torch: another core plays")
+    add("--plot", type=Path, default=Path("dqn_pong.png"), help="where learning curves go")
     options = parser.parse_args()
 
     torch.set_num_threads(options.threads)
@@ -445,39 +418,31 @@ def main() -> None:
     if options.env == "ALE/Pong-v5":
         game = Game(one_atari, many_ataris, nature_network, 255)
         options.frames, options.target = options.frames or 2_000, np.inf
+    frames = options.frames or MOST_FRAMES
 
-    columns = TextColumn("{task.description:20}"), BarColumn(), TimeElapsedColumn()
     runs: dict[str, list[Run]] = {name: [] for name in options.variant}
+    text, bar = TextColumn("{task.description}"), BarColumn()
     with Progress(
-        *columns, TextColumn("{task.fields[doing]}"), auto_refresh=False,
-        console=Console(stderr=True),
-    ) as progress:  # fmt: skip
-        for seed in options.seeds:
-            for name in options.variant:
-                task = progress.add_task(f"{name}, seed {seed}", total=options.frames, doing="")
+        text, bar, TimeElapsedColumn(), console=Console(stderr=True), auto_refresh=False
+    ) as progress:
+        for name, seed in ((name, seed) for seed in options.seeds for name in options.variant):
+            task = progress.add_task(name, total=frames)
 
-                def tell(run: Run, task: Any = task) -> None:
-                    doing = f"{run.frames:,} frames, score {run.score:+.1f}"
-                    progress.update(task, completed=run.frames, doing=doing, refresh=True)
+            def tell(run: Run, title: str = f"{name}, seed {seed}", task: Any = task) -> None:
+                text = f"{title}: {run.frames:,} frames, {run.fps:,.0f}/s, score {run.score:+.1f}"
+                progress.update(task, completed=run.frames, description=text, refresh=True)
 
-                limit = options.frames or MOST_FRAMES
-                run = agym.run(train(game, LADDER[name], seed, limit, options.target, tell))
-                tell(run)
-                progress.stop_task(task)
-                runs[name].append(run)
-                progress.console.print(
-                    f"{name}, seed {seed}: {'not ' * (run.checked is None)}solved after"
-                    f" {run.frames:,} frames, {run.seconds:.0f} s, {run.fps:,.0f} frames/s"
-                )
+            run = agym.run(train(game, LADDER[name], seed, frames, options.target, tell))
+            tell(run)
+            progress.stop_task(task)
+            runs[name].append(run)
 
     title = f"DQN on {options.env}, {len(options.seeds)} seeds"
     Console().print(show(runs, title))
-    if any(run.curve for some in runs.values() for run in some):
-        save_curves(runs, title, options.target, options.plot)
-    for name, some in runs.items():
-        for seed, run in zip(options.seeds, some, strict=True):
-            solved = run.checked is not None
-            assert options.frames or solved, f"{name}, seed {seed}: not solved"
+    if all(run.curve for some in runs.values() for run in some):
+        save_curves(runs, title, options.plot)
+    unsolved = [name for name, some in runs.items() if any(run.solved is None for run in some)]
+    assert options.frames or not unsolved, f"not solved: {', '.join(unsolved)}"
 
 
 if __name__ == "__main__":
