@@ -335,7 +335,8 @@ async def train(
             for i in np.flatnonzero(replay.ended[row]):
                 scores.append(score[i] * FULL / game.points)
                 score[i], run.score = 0, sum(scores) / len(scores)
-                run.curve.append((run.seconds / 60, run.score))
+                if len(scores) == WINDOW:
+                    run.curve.append((run.seconds / 60, run.score))
             if run.frames % 300 < n:
                 tell(run)
             if len(scores) == WINDOW and run.score >= target:
@@ -367,8 +368,9 @@ def middle(runs: list[Run], name: str) -> float | None:
 
 def show(runs: dict[str, list[Run]], title: str) -> Table:
     """A line for each rung: medians over the seeds, and percentages against the baseline."""
-    table = Table("rung", title=title)
-    for name in ("frames/s", "", "minutes to solve", "", "frames", "score then"):
+    table = Table(title=title)
+    table.add_column("rung", no_wrap=True)
+    for name in ("frames/s", "", "solved, min", "", "frames", "score"):
         table.add_column(name, justify="right", no_wrap=True)
     for name, some in runs.items():
         cells = [name]
@@ -437,7 +439,7 @@ def main() -> None:
             progress.stop_task(task)
             runs[name].append(run)
 
-    title = f"DQN on {options.env}, {len(options.seeds)} seeds"
+    title = f"DQN on {options.env}, seeds {' '.join(map(str, options.seeds))}"
     Console().print(show(runs, title))
     if all(run.curve for some in runs.values() for run in some):
         save_curves(runs, title, options.plot)

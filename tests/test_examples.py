@@ -12,7 +12,7 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 
 # Runs that are short but whole; an example that is not here is a failure.
 RUNS = [
-    "dqn_pong.py --frames 900 --points 1",
+    "dqn_pong.py --frames 600 --points 1",
     "dqn_pong.py --variant wrappers-parallel --skill 0 --target 6",
     "quickstart.py --num-envs 12 --episodes 1 --verbose --backend serial",
     "quickstart.py --num-envs 12 --episodes 1 --verbose --backend process",
