@@ -309,7 +309,7 @@ async def train(
         observations, _ = await envs.reset(seed=seed)
         begun = warm = time.perf_counter()
         while run.frames < frames and run.solved is None:
-            row, learns = replay.now % replay.rows, run.frames >= warm_up
+            row, learns = replay.now % replay.rows, run.frames >= warm_up and replay.now >= N_STEP
             epsilon = max(EPSILON, 1 - run.frames / EXPLORATION)
             replay.observations[row] = observations
             replay.actions[row] = actions = agent.act(observations, epsilon)
