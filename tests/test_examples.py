@@ -12,6 +12,8 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 
 # Runs that are short but whole; an example that is not here is a failure.
 RUNS = [
+    "dqn_pong.py --frames 400 --points 1",
+    "dqn_pong.py --variant wrappers-parallel --skill 0 --target 6",
     "quickstart.py --num-envs 12 --episodes 1 --verbose --backend serial",
     "quickstart.py --num-envs 12 --episodes 1 --verbose --backend process",
     "async_training.py --target 60 --compare 3 --backend process",
@@ -27,6 +29,7 @@ RUNS = [
 # Packages that an example imports, and the extra that brings each.
 NEEDS = {
     "async_training.py": {"torch": "examples"},
+    "dqn_pong.py": {"torch": "examples"},
     "render_wall.py": {"pygame": "render", "av": "video"},
     "sb3_ppo.py": {"stable_baselines3": "sb3"},
     "tool_agents.py": {"aiohttp": "examples"},
@@ -35,16 +38,16 @@ NEEDS = {
 
 
 def run(command: str, folder: Path) -> None:
-    """Run an example in a folder; a warning is an error."""
+    """Run an example in a folder, where it may write; a warning is an error."""
     name, *options = command.split()
     for module, extra in NEEDS.get(name, {}).items():
         pytest.importorskip(module, reason=f"{name} needs {module}: the extra `{extra}`")
     done = subprocess.run(
         [sys.executable, "-W", "error", EXAMPLES / name, *options],
+        cwd=folder,
         capture_output=True,
         text=True,
         timeout=100,
-        cwd=folder,
     )
     assert done.returncode == 0, done.stderr
 
@@ -61,3 +64,10 @@ def test_example(command: str, tmp_path: Path) -> None:
 def test_quickstart_renders(tmp_path: Path) -> None:
     pytest.importorskip("pygame", reason="rendering CartPole needs pygame: the extra `render`")
     run("quickstart.py --num-envs 12 --episodes 1 --render", tmp_path)
+
+
+def test_dqn_on_the_emulator(tmp_path: Path) -> None:
+    for module, extra in (("ale_py", "atari"), ("cv2", "examples")):
+        pytest.importorskip(module, reason=f"{module} is missing: the extra `{extra}`")
+    some = "baseline wrappers-parallel"
+    run(f"dqn_pong.py --env ALE/Pong-v5 --frames 30 --variant {some}", tmp_path)
