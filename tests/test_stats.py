@@ -95,7 +95,7 @@ def test_a_straggler_is_named_within_a_hundred_steps(place: dict[str, Any]) -> N
 
 
 def test_what_limits_it() -> None:
-    with agym.make(partial(Lame, 0.01), 4, **PROCESS) as envs:
+    with agym.make(partial(Lame, 0.02), 4, **PROCESS) as envs:
         envs.reset()
         for _ in range(20):
             envs.step([0] * 4)
@@ -104,7 +104,7 @@ def test_what_limits_it() -> None:
         envs.reset()
         for _ in range(40):
             envs.step([0, 0])
-            time.sleep(0.002)
+            time.sleep(0.01)
         stats = envs.stats()
         assert stats.limit == "caller"
         assert stats.caller > 0.001
