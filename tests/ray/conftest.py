@@ -1,0 +1,54 @@
+"""A Ray cluster for the tests: nodes of its own on this machine, and nothing left on them."""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+import warnings
+from collections.abc import Iterator
+
+import pytest
+
+pytest.importorskip("ray")
+
+os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+os.environ["RAY_AUTH_MODE"] = "disabled"
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    import ray
+    from ray.cluster_utils import Cluster
+    from ray.util import state  # noqa: F401
+
+NODE = {"num_cpus": 4, "object_store_memory": 150_000_000, "include_dashboard": False}
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """Two nodes, which this process has joined; each has room for four actors."""
+    nodes = Cluster(initialize_head=True, connect=False, head_node_args=NODE)
+    nodes.add_node(num_cpus=4, object_store_memory=150_000_000)
+    ray.init(address=nodes.address, log_to_driver=False, logging_level="ERROR")
+    yield nodes
+    ray.shutdown()
+    nodes.shutdown()
+
+
+def free_cpus() -> float:
+    return float(ray.available_resources().get("CPU", 0.0))
+
+
+@pytest.fixture(autouse=True)
+def nothing_outlives(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Ray keeps threads, processes and connections; but all that actors took is given back."""
+    if "cluster" not in request.fixturenames:
+        yield
+        return
+    request.getfixturevalue("cluster")
+    yield
+    gc.collect()
+    end = time.monotonic() + 10
+    while (free := free_cpus()) < ray.cluster_resources()["CPU"] and time.monotonic() < end:
+        time.sleep(0.05)
+    assert free == ray.cluster_resources()["CPU"], "an actor outlived the test"
