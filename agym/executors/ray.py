@@ -17,6 +17,7 @@ import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from agym.core.operations import CLOSE, FAULT, OPEN, Death, Extras, Operation, Outcome
@@ -76,7 +77,8 @@ class RayExecutor(OutboxExecutor[Said]):
 
     def _start(self, worker: int, make: Any, number: int) -> Link:
         ids = self.ranges[worker]
-        link = Link(worker, ids, self._stage.start(RayActor, worker), self._outbox)
+        launch = partial(self._stage.start, RayActor, worker)
+        link = Link(worker, ids, launch, self._outbox)
         link.post(Operation(number, "make", ids.start, ids.stop), make)
         # A pool has its own thread; that of coroutine environments is known once one is made.
         link.posting = self._posting or self.placement.cluster.workers_per_node is not None
@@ -143,7 +145,7 @@ class RayExecutor(OutboxExecutor[Said]):
         """Take in what actors have answered."""
         for said in self._outbox.take():
             link = said.link
-            if link.death is not None:
+            if link.death is not None or said.actor is not link.actor:
                 continue
             made = link.made
             try:
@@ -158,7 +160,10 @@ class RayExecutor(OutboxExecutor[Said]):
                 if self._closing and link.made > made and link.death is None:
                     self._close(link)  # only now it is known how
             except Exception as error:
-                self._bury(link, self._stage.describe(error))
+                if link.unborn and self._stage.never_ran(error):
+                    link.launch()
+                else:
+                    self._bury(link, self._stage.describe(error))
         outcomes, self._outcomes = self._outcomes, []
         return outcomes
 

@@ -70,7 +70,8 @@ class RayActor:
         return self.told.take()
 
     def post(self, message: Sealed) -> Sealed:
-        """Begin an operation, which another thread does."""
+        """Begin an operation, which another thread does, once the environments are made."""
+        self.told.opened.wait()
         operation, beside = unseal(message)
         if operation.kind == "attach":
             self._attach(operation, *beside)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pickle import PickleBuffer
 from typing import Any, NamedTuple
 
@@ -14,12 +14,15 @@ from agym.core.parcels import ENV_GAUGES, HOST_GAUGES, put_rows
 from agym.core.slots import SlotTable
 from agym.executors.outbox import Outbox
 from agym.executors.ray_told import Reply
-from agym.executors.wire import seal, unseal
+from agym.executors.wire import Sealed, seal, unseal
 
 # The threads of an actor beside the one that runs operations: one that waits for news, and one that
 # takes operations where the first is taken up.
 LISTEN, POST = "listen", "post"
 THREADS = {LISTEN: 1, POST: 1}
+
+# How often an actor is started whose node is lost before it runs: it takes Ray a while to notice.
+MOST_LAUNCHES = 20
 
 # Gauges that are times of the actor's clock.
 _TIMES = ("began", "ended")
@@ -30,11 +33,13 @@ class Said(NamedTuple):
 
     Attributes:
         link: Whose.
+        actor: Which, since another one may have been started in its place.
         future: The answer, or why there is none.
         listening: It was the call that waits for news.
     """
 
     link: Link
+    actor: Any
     future: Any
     listening: bool
 
@@ -74,12 +79,24 @@ class Link:
     closed = False
     pid: int | None = None
 
-    def __init__(self, worker: int, ids: range, actor: Any, outbox: Outbox[Said]) -> None:
-        """Begin to listen to an actor that Ray is about to start."""
+    def __init__(
+        self, worker: int, ids: range, launch: Callable[[], Any], outbox: Outbox[Said]
+    ) -> None:
+        """Have Ray start an actor, and begin to listen to it.
+
+        Args:
+            worker: Its index.
+            ids: Its environments.
+            launch: Has an actor started as soon as there is room; gives Ray's handle.
+            outbox: Where answers go.
+        """
         self.worker = worker
         self.ids = ids
-        self.actor = actor
+        self._launch = launch
         self._outbox = outbox
+        # What it was sent before its first answer.
+        self._first: list[tuple[Sealed, bool]] = []
+        self._launches = 0
         # By number and first environment.
         self._owed: dict[tuple[int, int], Owed] = {}
         self._next = 0
@@ -87,9 +104,22 @@ class Link:
         # What to add to its clock for ours.
         self._offset: int | None = None
         self._lasts = dict.fromkeys(ids, "make")
-        self._listen()
+        self.launch()
 
     # ---------------------------------------------------------------- to the actor
+
+    def launch(self) -> None:
+        """Start an actor, in the place of one that never ran if there was one."""
+        self._launches += 1
+        self.actor = self._launch()
+        self._listen()
+        for message, posting in self._first:
+            self._call(message, posting=posting)
+
+    @property
+    def unborn(self) -> bool:
+        """Whether it has never answered, and may be started once more."""
+        return self.pid is None and self._launches < MOST_LAUNCHES
 
     def post(self, operation: Operation, beside: Any = (), *, by_value: bool = False) -> None:
         """Hand an operation over, which will have outcomes.
@@ -110,7 +140,12 @@ class Link:
     def send(self, operation: Operation, beside: Any, *, by_value: bool = False) -> None:
         """Hand over what has no outcome."""
         message = seal((operation, beside), by_value=by_value)
-        if self.posting:
+        if self.pid is None:
+            self._first.append((message, self.posting))
+        self._call(message, posting=self.posting)
+
+    def _call(self, message: Sealed, *, posting: bool) -> None:
+        if posting:
             answer = self.actor.post.options(concurrency_group=POST).remote(message)
         else:
             answer = self.actor.run.remote(message)
@@ -121,8 +156,10 @@ class Link:
         self._await(calling.remote(), listening=True)
 
     def _await(self, answer: Any, *, listening: bool) -> None:
-        outbox = self._outbox  # Ray's thread is to hold nothing else of the executor
-        answer.future().add_done_callback(lambda done: outbox.put(Said(self, done, listening)))
+        outbox, actor = self._outbox, self.actor  # Ray's thread is to hold no executor
+        answer.future().add_done_callback(
+            lambda done: outbox.put(Said(self, actor, done, listening))
+        )
 
     # ---------------------------------------------------------------- from the actor
 
@@ -141,6 +178,7 @@ class Link:
             reply = self._early.pop(self._next)
             self._next += 1
             self.pid = reply.pid
+            self._first.clear()
             if table is not None:
                 for parcel in reply.parcels:
                     put_rows(table, parcel)

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from typing import Any
 
 from agym.executors.cluster_options import KNOWN, ClusterOptions
 from agym.executors.ray_link import THREADS
 from agym.extras import require
+
+# What Ray says of an actor that we know.
+HEADINGS = ("class_name", "actor_id", "pid", "name", "namespace", "ip")
+
+# How Ray calls it that an actor cannot be reached, and how it says that one was never started.
+CUT_OFF, NEVER_RAN = "ActorUnavailableError", "The actor never ran"
 
 # Of what Ray says of a death, so much goes into a message.
 MOST_CHARACTERS = 300
@@ -71,14 +78,21 @@ class Stage:
             with suppress(Exception):
                 self._groups.remove_placement_group(group)
 
+    def never_ran(self, error: BaseException) -> bool:
+        """Whether an actor that has not answered can never have: its node was lost before."""
+        return type(error).__name__ == CUT_OFF or NEVER_RAN in str(error)
+
     def describe(self, error: BaseException) -> str:
         """Why an actor is gone, in a line."""
         cause = getattr(error, "cause", None)  # what was raised in the actor itself
         if isinstance(cause, Exception):
             return f"{type(cause).__name__}: {cause}"
-        lines = [line.strip() for line in str(error).splitlines()]
-        known = ("class_name:", "actor_id:", "pid:", "namespace:", "ip:", "name:")
-        told = [line for line in lines if line and not line.startswith(known)]
-        text = " ".join(told).rstrip(".")
-        short = text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}..."
-        return f"as Ray says: {short or type(error).__name__}"
+        if type(error).__name__ == CUT_OFF:
+            return "cut off: its node cannot be reached"
+        # Between a heading and advice for the reader of Ray's logs stands what happened.
+        text = " ".join(str(error).split()).partition("Worker exit detail: ")
+        told = (text[2] or text[0]).partition(" Some common causes")[0]
+        for word in HEADINGS:
+            told = re.sub(rf"{word}: \S+ ?", "", told)
+        short = told if len(told) <= MOST_CHARACTERS else f"{told[:MOST_CHARACTERS]}..."
+        return f"as Ray says: {short.rstrip('. ')}"

@@ -50,6 +50,7 @@ class Told:
         firsts: The first environment of each of its hosts.
         table: Their rows, once there are any.
         description: What they are like, once they are made.
+        opened: The environments are made, or could not be.
         watched: Somebody may want to know of each environment as soon as it has ended.
     """
 
@@ -64,6 +65,7 @@ class Told:
         """Begin with nothing to tell."""
         self._news = threading.Condition()
         self._rung = False
+        self.opened = threading.Event()
         self._outcomes: list[Outcome] = []
         # The plane of each operation that writes rows, and how many environments are to.
         self._planes: dict[int, tuple[int, int]] = {}
@@ -103,6 +105,7 @@ class Told:
                 if not self._left[number]:
                     del self._left[number]
                     self._outcomes += self._held.pop(number)
+        self.opened.set()  # that comes first
 
     def _learn(self, outcome: Outcome) -> None:
         assert outcome.extras is not None

@@ -19,16 +19,24 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import ray
     from ray.cluster_utils import Cluster
-    from ray.util import state  # noqa: F401
 
-NODE = {"num_cpus": 4, "object_store_memory": 150_000_000, "include_dashboard": False}
+NODE = {"num_cpus": 4, "object_store_memory": 150_000_000}
+
+# How soon a node is taken for dead, which are 15 seconds otherwise.
+QUICK = {
+    "health_check_initial_delay_ms": 500,
+    "health_check_period_ms": 500,
+    "health_check_timeout_ms": 500,
+    "health_check_failure_threshold": 3,
+}
 
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
     """Two nodes, which this process has joined; each has room for four actors."""
-    nodes = Cluster(initialize_head=True, connect=False, head_node_args=NODE)
-    nodes.add_node(num_cpus=4, object_store_memory=150_000_000)
+    head = {**NODE, "include_dashboard": False, "_system_config": QUICK}
+    nodes = Cluster(initialize_head=True, connect=False, head_node_args=head)
+    nodes.add_node(**NODE)
     ray.init(address=nodes.address, log_to_driver=False, logging_level="ERROR")
     yield nodes
     ray.shutdown()
