@@ -44,9 +44,9 @@ class RayExecutor(OutboxExecutor[Said]):
             MissingExtraError: Ray is not installed.
             UsageError: There is no such cluster.
         """
-        super().__init__(placement)
         options = placement.cluster
         ray, joined = MEMBERS.join(options, placement.workers)
+        super().__init__(placement)
         self._links: list[Link] = []
         self._stage = Stage(ray, options)
         self._end = weakref.finalize(

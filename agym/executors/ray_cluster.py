@@ -96,13 +96,13 @@ def _connect(ray: Any, options: ClusterOptions, workers: int | None) -> None:
 
 
 def count_workers(ray: Any, options: ClusterOptions) -> int:
-    """How many actors a cluster has room for: one per node, or as many as its CPUs allow."""
-    bundle = options.bundle
+    """How many actors a cluster has room for now: one per node, or as many as its CPUs allow."""
+    bundle, free = options.bundle, ray.available_resources()
+    room = min((int(free.get(name, 0) / amount) for name, amount in bundle.items()), default=1)
     if options.workers_per_node is not None:
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        return max(1, sum(fits(bundle, resources) for resources in nodes))
-    total = ray.cluster_resources()
-    return max(1, min((int(total.get(k, 0) / v) for k, v in bundle.items()), default=1))
+        room = min(room, sum(fits(bundle, resources) for resources in nodes))
+    return max(1, room)
 
 
 def fits(bundle: dict[str, float], resources: dict[str, float]) -> bool:
