@@ -16,6 +16,7 @@ RUNS = [
     "quickstart.py --num-envs 12 --episodes 1 --verbose --backend process",
     "async_training.py --target 60 --compare 3 --backend process",
     "async_training.py --target 60 --compare 3 --backend thread",
+    "ray_cluster.py --num-envs 64 --steps 50 --workers 2 --address local",
     "sb3_ppo.py --target 40 --timesteps 16000 --compare 512 --num-envs 4 --workers 2",
     "stragglers.py --seconds 0.5",
     "subproc.py --num-envs 4 --num-procs 1 2 --steps 300",
@@ -25,6 +26,7 @@ RUNS = [
 # Packages that an example imports, and the extra that brings each.
 NEEDS = {
     "async_training.py": ("torch", "examples"),
+    "ray_cluster.py": ("ray", "ray"),
     "sb3_ppo.py": ("stable_baselines3", "sb3"),
     "tool_agents.py": ("aiohttp", "examples"),
 }

@@ -13,8 +13,9 @@ from agym.extras import require
 # What Ray says of an actor that we know.
 HEADINGS = ("class_name", "actor_id", "pid", "name", "namespace", "ip")
 
-# How Ray calls it that an actor cannot be reached, and how it says that one was never started.
-CUT_OFF, NEVER_RAN = "ActorUnavailableError", "The actor never ran"
+# How Ray calls it that an actor cannot be reached, and how it says that one was never started, on a
+# node that it did not yet know to be lost.
+CUT_OFF, NEVER_RAN, NODE_DIED = "ActorUnavailableError", "The actor never ran", "node has died"
 
 # Of what Ray says of a death, so much goes into a message.
 MOST_CHARACTERS = 300
@@ -49,7 +50,7 @@ class Stage:
             name: bundle.pop(theirs, 0) for name, theirs in KNOWN.items()
             if theirs in bundle or name == "num_cpus"
         }  # fmt: skip
-        strategy: Any = (self._options.strategy == "spread" and "SPREAD") or "DEFAULT"
+        strategy: Any = "SPREAD" if self._options.strategy == "spread" else "DEFAULT"
         if self._group is not None:
             strategy = self._strategies.PlacementGroupSchedulingStrategy(
                 self._group, placement_group_bundle_index=worker,
@@ -80,7 +81,8 @@ class Stage:
 
     def never_ran(self, error: BaseException) -> bool:
         """Whether an actor that has not answered can never have: its node was lost before."""
-        return type(error).__name__ == CUT_OFF or NEVER_RAN in str(error)
+        text = str(error)
+        return type(error).__name__ == CUT_OFF or (NEVER_RAN in text and NODE_DIED in text)
 
     def describe(self, error: BaseException) -> str:
         """Why an actor is gone, in a line."""

@@ -31,7 +31,7 @@ QUICK = {
 }
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def cluster() -> Iterator[Cluster]:
     """Two nodes, which this process has joined; each has room for four actors."""
     head = {**NODE, "include_dashboard": False, "_system_config": QUICK}
