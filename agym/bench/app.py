@@ -13,6 +13,7 @@ from agym.bench import (
     overlap,
     pong,
     pool,
+    ray_command,
     scale,
     soak,
     starting,
@@ -43,6 +44,8 @@ agym bench pool --plot charts
 agym bench multienv
 
 agym bench pong
+
+agym bench ray
 """
 
 app = typer.Typer(help="Measure agym, side by side.", no_args_is_help=True, epilog=EXAMPLES)
@@ -60,6 +63,7 @@ app.command(epilog=soak.EXAMPLES)(soak.soak)
 app.command(epilog=pool.EXAMPLES)(pool.pool)
 app.command(epilog=multienv.EXAMPLES)(multienv.multienv)
 app.command(epilog=pong.EXAMPLES)(pong.pong)
+app.command(epilog=ray_command.EXAMPLES)(ray_command.ray)
 
 
 @app.callback()
