@@ -103,7 +103,9 @@ class Link:
         self._early: dict[int, Reply] = {}
         # What to add to its clock for ours.
         self._offset: int | None = None
-        self._lasts = dict.fromkeys(ids, "make")
+        # The last kind of operation of all environments, and of those with a later one.
+        self._last = "make"
+        self._lasts: dict[int, str] = {}
         self.launch()
 
     # ---------------------------------------------------------------- to the actor
@@ -135,7 +137,11 @@ class Link:
         self.send(operation, beside, by_value=by_value)
         number, kind, start, stop, *_ = operation
         self._owed[number, start] = Owed(stop, kind, set())
-        self._lasts.update(dict.fromkeys(range(start, stop), kind))
+        if stop - start == len(self.ids):
+            self._last = kind
+            self._lasts.clear()
+        else:
+            self._lasts.update(dict.fromkeys(range(start, stop), kind))
 
     def send(self, operation: Operation, beside: Any, *, by_value: bool = False) -> None:
         """Hand over what has no outcome."""
@@ -205,6 +211,10 @@ class Link:
 
     def _settle(self, number: int, low: int, high: int) -> None:
         """Cross off what has ended."""
+        owed = self._owed.get((number, low))
+        if owed is not None and owed.stop == high:
+            del self._owed[number, low]
+            return
         for (other, start), (stop, _, ended) in self._owed.items():
             if other == number and start <= low and high <= stop:
                 ended.update(range(low, high))
@@ -226,7 +236,9 @@ class Link:
             busy.update((i, kind) for i in range(start, stop) if i not in ended)
         suspects = self.ids if because is None else because.env_ids
         doing = {
-            i: kind if kind and i in suspects else f"idle after {kind or self._lasts[i]}"
+            i: kind
+            if kind and i in suspects
+            else f"idle after {kind or self._lasts.get(i, self._last)}"
             for i, kind in busy.items()
         }
         running = None if because is None else because.running

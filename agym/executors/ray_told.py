@@ -144,6 +144,11 @@ class Told:
 
     def _pack_rows(self, outcomes: Sequence[Outcome]) -> list[Parcel]:
         """The rows of all that ended; of each plane once."""
+        if len(outcomes) == 1:
+            number, start, stop, _ = outcomes[0]
+            if self._planes.get(number, (0, 0))[1] == stop - start:
+                plane, _ = self._planes.pop(number)
+                return [take_rows(self.table, plane, range(start, stop), self._info_bytes)]
         rows: dict[int, list[int]] = {}
         for number, start, stop, _ in outcomes:
             if number in self._planes:
