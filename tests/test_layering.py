@@ -78,7 +78,7 @@ LAYERS = [
     ["planning.model", "planning.sampling"],
     ["planning.caching", "planning.plans", "planning.profiling"],
     ["planning.transport"],
-    ["planning.placing"],
+    ["planning.cluster", "planning.placing"],
     ["planning.replanning"],
     ["wiring"],
     ["faces.vector_arguments"],
