@@ -20,6 +20,7 @@ Nothing here imports Ray, nor anything of the driver's ``__main__``.
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -124,6 +125,9 @@ class RayActor:
         keeper = self.served or self._host
         assert keeper is not None
         keeper.attach(table)
+        # What exists now stays: the collector need not look through it ever again.
+        gc.collect()
+        gc.freeze()
 
     # ---------------------------------------------------------------- operations
 
