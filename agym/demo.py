@@ -1,4 +1,4 @@
-"""``agym demo``: the main job on real environments, serially and in worker processes."""
+"""``agym demo``: the main job on real environments, serially and in workers."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from agym.core.machine import available_cores
+from agym.errors import UsageError
 from agym.factories import find_spec
 from agym.make import make
 
@@ -24,6 +25,9 @@ DRAW_SECONDS = 0.1
 # Random actions are sampled beforehand, and used over and over.
 ACTION_BATCHES = 64
 
+# Backends with workers, which run any environment.
+COMPARED = ("process", "thread", "ray")
+
 EXAMPLES = """Examples:
 
 agym demo
@@ -31,6 +35,8 @@ agym demo
 agym demo CartPole-v1 -n 1024 --steps 500
 
 agym demo ALE/Pong-v5 -n 8 --workers 4
+
+agym demo HumanoidStandup-v5 -n 32 --backend ray
 """
 
 
@@ -39,8 +45,8 @@ class Result:
     """What one backend did.
 
     Attributes:
-        backend: ``"serial"`` or ``"process"``.
-        workers: Worker processes; ``None`` where the caller's own process steps.
+        backend: Where the environments live.
+        workers: Workers; ``None`` where the caller's own process steps.
         startup: Seconds until the environments were ready to step.
         rate: Steps of environments per second.
     """
@@ -58,9 +64,14 @@ def demo(
     workers: Annotated[
         int | None, typer.Option(min=1, help="Worker processes.", show_default="one per core")
     ] = None,
+    backend: Annotated[
+        str, typer.Option(help="What to compare with one after the other: process, thread or ray.")
+    ] = "process",
 ) -> None:
-    """Step environments with random actions, serially and in worker processes, and compare."""
+    """Step environments with random actions, serially and in workers, and compare."""
     find_spec(env)
+    if backend not in COMPARED:
+        raise UsageError(f"--backend {backend}: take one of {', '.join(COMPARED)}")
     workers = min(available_cores() if workers is None else workers, num_envs)
     columns = TextColumn("{task.description:8}"), BarColumn(), MofNCompleteColumn()
     with Progress(
@@ -69,7 +80,7 @@ def demo(
     ) as progress:  # fmt: skip
         results = [
             run("serial", env, num_envs, steps, None, progress),
-            run("process", env, num_envs, steps, workers, progress),
+            run(backend, env, num_envs, steps, workers, progress),
         ]
     console = Console()
     console.print(table(env, num_envs, steps, results))

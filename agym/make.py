@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from copy import deepcopy
 from functools import partial
 from typing import Any
@@ -43,6 +44,11 @@ def make(
     replan: bool = True,
     start_method: str = "spawn",
     max_concurrency: int | None = None,
+    resources: Mapping[str, float] | None = None,
+    placement: str = "spread",
+    runtime_env: Mapping[str, Any] | None = None,
+    address: str | None = None,
+    workers_per_node: int | None = None,
     **env_kwargs: Any,
 ) -> Envs:
     """Make many environments with the Gym API in batches, for scripts without asyncio.
@@ -51,8 +57,8 @@ def make(
         env: An id, an ``EnvSpec``, a factory, or a list of factories.
         num_envs: How many; not needed for a list. 1 by default.
         backend: Where environments live: ``"serial"``, ``"thread"``, ``"process"``,
-            ``"asyncio"`` (coroutine environments), ``"native"`` (a ``VectorEnv``), an
-            :class:`~agym.executors.base.Executor` class, or ``"auto"``. That makes one
+            ``"asyncio"`` (coroutine environments), ``"native"`` (a ``VectorEnv``), ``"ray"`` (a Ray
+            cluster), an :class:`~agym.executors.base.Executor` class, or ``"auto"``. That makes one
             environment more, steps it with random actions for some 20 ms and chooses what is
             predicted to be quickest (:func:`plan` shows that). What was found of one that takes
             over 50 ms to construct is remembered on disk. A single environment of ``make``, and any
@@ -114,6 +120,15 @@ def make(
             that they only have a number of, or in an object that they share.
         start_method: How worker processes start: ``"spawn"``, ``"forkserver"`` or ``"fork"``.
         max_concurrency: How many coroutine environments of one loop may be busy at once.
+        resources: With ``"ray"``, what each actor takes of its node: ``num_cpus`` (by default 1, or
+            ``workers_per_node``), ``num_gpus``, ``memory`` in bytes, and custom ones by name.
+        placement: With ``"ray"``, ``"spread"`` actors over the nodes, or ``"pack"`` them onto few.
+        runtime_env: With ``"ray"``, Ray's, for the actors.
+        address: With ``"ray"``, the cluster to join, as for ``ray.init``. By default the one that
+            this process is in; else the one that Ray finds (``RAY_ADDRESS``, or a cluster on this
+            machine); else one is started here, and ended with the last environments in it.
+        workers_per_node: With ``"ray"``, one actor per node (or ``workers`` actors) with so many
+            worker processes in it, so that one message per node and batch crosses the network.
         **env_kwargs: For the environment, as in ``gymnasium.make``.
 
     Returns:
@@ -159,6 +174,11 @@ def make_async(
     replan: bool = True,
     start_method: str = "spawn",
     max_concurrency: int | None = None,
+    resources: Mapping[str, float] | None = None,
+    placement: str = "spread",
+    runtime_env: Mapping[str, Any] | None = None,
+    address: str | None = None,
+    workers_per_node: int | None = None,
     **env_kwargs: Any,
 ) -> AsyncEnvs:
     """Make many environments for async code.

@@ -10,9 +10,11 @@ from typing import Any
 from agym.core.arguments import check_count
 from agym.core.making import Factory, Premade, is_coroutine_env
 from agym.errors import UsageError, UsageTypeError
+from agym.executors.cluster_options import ClusterOptions
 from agym.faces.sync import Envs
 from agym.factories import EnvLike, find_spec, is_vector, make_factories
 from agym.planning.caching import recall_profile, remember_profile
+from agym.planning.cluster import with_cluster
 from agym.planning.model import Ask, Candidate
 from agym.planning.placing import plan_for
 from agym.planning.plans import Plan, readable
@@ -39,6 +41,8 @@ def plan(
     workers: int | None = None,
     max_concurrency: int | None = None,
     verify: bool = False,
+    cluster: bool = False,
+    address: str | None = None,
     tell: Callable[[Candidate], None] | None = None,
     **env_kwargs: Any,
 ) -> Plan:
@@ -57,6 +61,9 @@ def plan(
         max_concurrency: How many coroutine environments of one loop may be busy at once.
         verify: Also make and step all environments in every place, and show what was measured.
             Each place constructs its own ``num_envs`` for that.
+        cluster: Consider a Ray cluster too: it is joined, and what a message to an actor costs is
+            measured with environments that do nothing, which takes some ten seconds.
+        address: Of the cluster, as for :func:`make`.
         tell: Called with each candidate that ``verify`` is about to try.
         **env_kwargs: For the environment, as in ``gymnasium.make``.
 
@@ -73,6 +80,9 @@ def plan(
         >>> agym.plan("CartPole-v1", 1).backend
         'serial'
     """
+    options = ClusterOptions.of(address=address)
+    if options.given and not cluster:
+        raise UsageError("address= is about a cluster: take cluster=True")
     for name in env_kwargs:
         if name in OPTIONS:
             raise UsageTypeError(
@@ -87,6 +97,8 @@ def plan(
         max_concurrency = check_count("max_concurrency", max_concurrency)
     ask = Ask(len(factories), workers, blocking, max_concurrency=max_concurrency)
     made = _plan_measured(factories, ask)
+    if cluster and made.profile is not None:
+        made = with_cluster(made, made.profile, ask, options)
     if isinstance(env, str) and find_spec(env).vector_entry_point is not None:
         native = Candidate("native", None, None, OTHER_GAMES)
         made = replace(made, candidates=(*made.candidates, native))

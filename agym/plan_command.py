@@ -21,6 +21,8 @@ agym plan CartPole-v1 64
 agym plan ALE/Pong-v5 16 --verify
 
 agym plan Acrobot-v1 32 --async
+
+agym plan HumanoidStandup-v5 1024 --cluster
 """
 
 
@@ -36,6 +38,12 @@ def plan_command(
     workers: Annotated[
         int | None, typer.Option(min=1, help="So many workers.", show_default="any number")
     ] = None,
+    cluster: Annotated[
+        bool, typer.Option("--cluster", help="Also consider a Ray cluster, and say if it pays.")
+    ] = False,
+    address: Annotated[
+        str | None, typer.Option(help="Of the cluster.", show_default="the one that Ray finds")
+    ] = None,
 ) -> None:
     """Measure one environment, predict what a batch takes in every place, and choose one."""
     with Progress(
@@ -50,8 +58,9 @@ def plan_command(
 
         try:
             found = plan(
-                env, num_envs, blocking=not loop, workers=workers, verify=verify, tell=tell
-            )
+                env, num_envs, blocking=not loop, workers=workers, verify=verify,
+                cluster=cluster, address=address, tell=tell,
+            )  # fmt: skip
         except UsageError:
             raise
         except Exception as error:

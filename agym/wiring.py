@@ -6,7 +6,7 @@ import difflib
 import inspect
 import multiprocessing
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,10 +22,12 @@ from agym.core.recovery import FaultPolicy
 from agym.core.recycling import RecyclePolicy
 from agym.errors import UsageError, UsageTypeError
 from agym.executors.base import Executor, Placement
+from agym.executors.cluster_options import ClusterOptions
 from agym.executors.coroutine import AsyncioExecutor
 from agym.executors.migrating import MigratingExecutor, Place
 from agym.executors.native import NativeExecutor
 from agym.executors.process import ProcessExecutor
+from agym.executors.ray import RayExecutor
 from agym.executors.serial import SerialExecutor
 from agym.executors.thread import ThreadExecutor
 from agym.factories import EnvLike, is_vector, make_factories, make_vector_factories
@@ -42,6 +44,7 @@ BACKENDS: dict[str, Callable[[Placement], Executor]] = {
     "asyncio": AsyncioExecutor,
     "process": ProcessExecutor,
     "native": NativeExecutor,
+    "ray": RayExecutor,
 }
 
 # What ``backend`` may be called.
@@ -74,6 +77,11 @@ def wire(
     infos: str = "all",
     episode_stats: bool = False,
     replan: bool = True,
+    resources: Mapping[str, float] | None = None,
+    placement: str = "spread",
+    runtime_env: Mapping[str, Any] | None = None,
+    address: str | None = None,
+    workers_per_node: int | None = None,
     **unknown: Any,
 ) -> tuple[Engine, Executor]:
     """Check the options, which are those of :func:`agym.make`; nothing is made yet.
@@ -91,6 +99,9 @@ def wire(
     recycle = _recycle_policy(recycle_episodes, recycle_rss_mb)
     policy = _fault_policy(on_fault, max_restarts, restart_window, replay_limit, capsule_dir)
     telling = _info_policy(infos, episode_stats)
+    cluster = ClusterOptions.of(resources, placement, runtime_env, address, workers_per_node)
+    if cluster.given and isinstance(backend, str) and backend != "ray":
+        _refuse_cluster(cluster.given[0], backend)
     for name, flag in {"copy": copy, "pin": pin, "replan": replan}.items():
         check_flag(name, flag)
     mode = parse_mode(autoreset)
@@ -136,15 +147,15 @@ def wire(
         if replan and placed.plan.profile is not None:
             replanner = Replanner(placed.plan, factories, ask)
     executor_class = BACKENDS[backend] if isinstance(backend, str) else backend
-    placement = Placement(
+    asked = Placement(
         factories, mode, workers, start_method, max_concurrency, blocking, watched,
-        policy.logged or recycle is not None, pin, telling,
+        policy.logged or recycle is not None, pin, telling, cluster=cluster,
     )  # fmt: skip
     executor: Executor
     if replanner is None:
-        executor = executor_class(placement)
+        executor = executor_class(asked)
     else:
-        executor = MigratingExecutor(placement, (executor_class, workers))
+        executor = MigratingExecutor(asked, (executor_class, workers))
     if recycle is not None and not executor.recyclable:
         raise UsageError(
             f"recycle_episodes and recycle_rss_mb replace worker processes, and backend={backend!r}"
@@ -206,6 +217,13 @@ def _check_native(env: Any, policy: FaultPolicy, telling: InfoPolicy) -> None:
             " fails, and this one is made already: pass the class, or a factory that takes"
             " num_envs="
         )
+
+
+def _refuse_cluster(option: str, backend: str) -> None:
+    raise UsageError(
+        f"{option}= is about a cluster, and backend={backend!r} has none: take backend='ray'. If it"
+        f" is for the environment, pass a factory: lambda: gymnasium.make(..., {option}=...)"
+    )
 
 
 def _check_pin(executor: Executor, backend: Backend) -> None:

@@ -19,6 +19,7 @@ RUNS = [
     "async_training.py --target 60 --compare 3 --backend process",
     "async_training.py --target 60 --compare 3 --backend thread",
     "render_wall.py --num-envs 6 --episodes 2 --workers 2 --video-steps 10",
+    "ray_cluster.py --num-envs 64 --steps 50 --workers 2 --address local",
     "sb3_ppo.py --target 40 --timesteps 16000 --compare 512 --num-envs 4 --workers 2",
     "stragglers.py --seconds 0.5",
     "subproc.py --num-envs 4 --num-procs 1 2 --steps 300",
@@ -30,6 +31,7 @@ RUNS = [
 NEEDS = {
     "async_training.py": {"torch": "examples"},
     "dqn_pong.py": {"torch": "examples"},
+    "ray_cluster.py": {"ray": "ray"},
     "render_wall.py": {"pygame": "render", "av": "video"},
     "sb3_ppo.py": {"stable_baselines3": "sb3"},
     "tool_agents.py": {"aiohttp": "examples"},

@@ -13,6 +13,7 @@ from agym.bench import (
     overlap,
     pong,
     pool,
+    ray_command,
     render,
     scale,
     soak,
@@ -46,6 +47,8 @@ agym bench multienv
 agym bench pong
 
 agym bench render
+
+agym bench ray
 """
 
 app = typer.Typer(help="Measure agym, side by side.", no_args_is_help=True, epilog=EXAMPLES)
@@ -64,6 +67,7 @@ app.command(epilog=pool.EXAMPLES)(pool.pool)
 app.command(epilog=multienv.EXAMPLES)(multienv.multienv)
 app.command(epilog=pong.EXAMPLES)(pong.pong)
 app.command(epilog=render.EXAMPLES)(render.render)
+app.command(epilog=ray_command.EXAMPLES)(ray_command.ray)
 
 
 @app.callback()

@@ -18,7 +18,7 @@ before it is used, since the kernel gives no memory to pages that nobody has wri
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -47,6 +47,13 @@ def info_fields(name: str, count: int) -> dict[str, Field]:
     }
 
 
+class InfoRows(NamedTuple):
+    """Rows on their way to another area: by which schema each was written, and its bytes."""
+
+    words: Array
+    rows: Array
+
+
 class InfoArea:
     """Room for an info in each row of one plane.
 
@@ -61,6 +68,7 @@ class InfoArea:
         self.words = words.data
         self.bytes = memory.reshape(-1).data
         self.stride = memory.shape[1]
+        self._words = words
         self._memory = memory
         self._columns: dict[int, list[Array]] = {}
 
@@ -70,6 +78,21 @@ class InfoArea:
         if columns is None:
             columns = self._columns[schema.id] = schema.columns(self._memory)
         return schema.read(columns, index, count)
+
+    def take(self, index: Any, size: int) -> InfoRows | None:
+        """Copy the first bytes of some rows, if anything is in any."""
+        words = self._words[index]
+        if not words.any():
+            return None
+        return InfoRows(words, np.ascontiguousarray(self._memory[index, :size]))
+
+    def put(self, index: Any, infos: InfoRows | None) -> None:
+        """Write what was taken from the same rows of another area."""
+        if infos is None:
+            self._words[index] = 0
+        else:
+            self._words[index] = infos.words
+            self._memory[index, : infos.rows.shape[1]] = infos.rows
 
 
 class InfoWriter:

@@ -31,6 +31,7 @@ from agym.core.info_policy import InfoPolicy
 from agym.core.making import TELL_ALL, Factory, Host
 from agym.core.operations import CLOSE, OPEN, Description, Extras, Failure, Operation, Outcome
 from agym.core.slots import Extension, SlotTable
+from agym.executors.cluster_options import NO_CLUSTER, ClusterOptions
 
 # All that a third party's executor needs.
 __all__ = [
@@ -60,6 +61,8 @@ class Placement:
         logged: Tell how each episode begins.
         pin: Keep each worker process on a core of its own.
         infos: What to tell of infos; a host is given it.
+        first: Id of the first environment, where these are some of all.
+        cluster: Where on other machines they live.
     """
 
     factories: Sequence[Factory]
@@ -72,13 +75,19 @@ class Placement:
     logged: bool = False
     pin: bool = False
     infos: InfoPolicy = TELL_ALL
+    first: int = 0
+    cluster: ClusterOptions = NO_CLUSTER
 
     def ranges(self, workers: int) -> list[range]:
         """Deal the environments to workers in contiguous ranges, as evenly as can be."""
         n = len(self.factories)
         workers = min(workers, n)
-        bounds = [n * k // workers for k in range(workers + 1)]
+        bounds = [self.first + n * k // workers for k in range(workers + 1)]
         return [range(start, stop) for start, stop in pairwise(bounds)]
+
+    def some(self, ids: range) -> Sequence[Factory]:
+        """The factories of some neighbours."""
+        return self.factories[ids.start - self.first : ids.stop - self.first]
 
 
 class Executor(ABC):

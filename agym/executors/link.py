@@ -72,7 +72,7 @@ def pack_make(placement: Placement, ids: range, number: int) -> tuple[Operation,
         UsageError: A factory cannot be packed.
     """
     shared = (
-        placement.factories[ids.start : ids.stop],
+        placement.some(ids),
         placement.autoreset,
         placement.max_concurrency,
         placement.watched,

@@ -112,7 +112,7 @@ class MailboxWorker:
         """Send what has ended of the operations with a number."""
         flat = [bound for span in spans for bound in span]
         head = UP.pack(number, len(spans)) + struct.pack(f"<{len(flat)}q", *flat)
-        self._channel.send([head, *(() if extras is None else _pack_extras(extras))])
+        self._channel.send([head, *(() if extras is None else pack_extras(extras))])
         self._answered += 1
         self._words[ANSWERED] = self._answered
 
@@ -185,7 +185,7 @@ class MailboxWorker:
             self._settle()
 
 
-def _pack_extras(extras: Extras) -> list[Buffer]:
+def pack_extras(extras: Extras) -> list[Buffer]:
     """Pack extras; an answer that would not survive the way becomes a failure of its env."""
     problems = [p.portable() if isinstance(p, Failure) else p for p in extras.problems]
     extras.problems = problems

@@ -60,6 +60,11 @@ class Outbox(Generic[Item]):
             items.append(self._items.popleft())
         return items
 
+    @property
+    def filled(self) -> bool:
+        """Whether there is something to take."""
+        return bool(self._items)
+
     def waitables(self) -> Mapping[int, int]:
         """The descriptor that a bell makes readable."""
         return {self._ours.fileno(): EVENT_READ}

@@ -11,10 +11,17 @@ from collections.abc import Sequence
 from typing import Any
 
 import cloudpickle
+import numpy as np
 
 from agym.errors import UsageError
 
 Buffer = bytes | bytearray | memoryview
+
+# What Ray carries as it is: one piece of bytes, or a pickle and arrays that it does not copy.
+Sealed = bytes | list[Any]
+
+# Above this a message is not joined into one piece: its arrays are read where Ray has put them.
+JOINED_BYTES = 64 * 1024
 
 _COUNT = struct.Struct("<q")
 
@@ -49,8 +56,11 @@ def _join(pickled: bytes, buffers: Sequence[pickle.PickleBuffer]) -> list[Buffer
     return [_COUNT.pack(len(parts)) + lengths, *parts]
 
 
-def unpack(data: Buffer) -> Any:
-    """Undo either. Only bytes of this process's own workers, or of its parent, come here."""
+def unpack(data: Buffer, *, own: bool = True) -> Any:
+    """Undo either. Only bytes of this process's own workers, or of its parent, come here.
+
+    Unless they are to be their ``own``, arrays lie over the message, and cannot be written to.
+    """
     view = memoryview(data)
     (count,) = _COUNT.unpack_from(view)
     lengths = struct.unpack_from(f"<{count}q", view, _COUNT.size)
@@ -60,4 +70,31 @@ def unpack(data: Buffer) -> Any:
         parts.append(view[at : at + length])
         at += length
     # Arrays get memory of their own, which can be written to and outlives the message.
-    return pickle.loads(parts[0], buffers=[bytearray(part) for part in parts[1:]])
+    return pickle.loads(parts[0], buffers=[bytearray(part) if own else part for part in parts[1:]])
+
+
+def seal(value: Any, *, by_value: bool = False) -> Sealed:
+    """Pack for Ray: small messages into one piece, since each piece costs some time by itself.
+
+    Args:
+        value: What to send.
+        by_value: It may hold something that only the caller's ``__main__`` has.
+
+    Raises:
+        UsageError: There is something in it that cannot be pickled.
+    """
+    parts = pack_by_value(value) if by_value else pack(value)
+    if sum(len(part) for part in parts) <= JOINED_BYTES:
+        return b"".join(parts)
+    return [bytes(parts[1]), *map(_as_array, parts[2:])]
+
+
+def _as_array(part: Buffer) -> np.ndarray[Any, Any]:
+    return np.frombuffer(part, np.uint8) if len(part) else np.zeros(0, np.uint8)
+
+
+def unseal(sealed: Sealed) -> Any:
+    """Undo it; arrays lie over the message, and cannot be written to."""
+    if isinstance(sealed, bytes):
+        return unpack(sealed, own=False)
+    return pickle.loads(sealed[0], buffers=sealed[1:])

@@ -22,6 +22,7 @@ from gymnasium.vector import AutoresetMode
 from agym.core.engine import Engine
 from agym.core.machine import available_cores
 from agym.executors.base import Executor, Placement
+from agym.executors.cluster_options import NO_CLUSTER, ClusterOptions
 from agym.executors.coroutine import AsyncioExecutor
 from agym.executors.doorbell import SPIN_SECONDS
 from agym.executors.process import ProcessExecutor
@@ -107,10 +108,12 @@ class Bench:
         workers: int | None = None,
         env: type[Idle | IdleOnLoop] = Idle,
         size: int = 16,
+        cluster: ClusterOptions = NO_CLUSTER,
     ) -> None:
         """Make them."""
         mode = AutoresetMode.NEXT_STEP
-        made = executor(Placement([_Idle(env, size)] * num_envs, mode, workers))
+        idle = [_Idle(env, size)] * num_envs
+        made = executor(Placement(idle, mode, workers, cluster=cluster))
         self._envs: Envs[Any, Any] = Envs(Engine(made, num_envs, autoreset=mode), made, "array")
         self._envs.reset()
         self._actions = np.zeros(num_envs, np.int64)

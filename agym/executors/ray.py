@@ -1,0 +1,228 @@
+"""Ray: environments in actors on the machines of a cluster, in contiguous ranges.
+
+Ray places the actors, carries the messages and notices what dies. An actor has a table of its own;
+its rows come as whole columns, one message per actor and batch each way::
+
+    driver                                                    a node of the cluster
+    RayExecutor -- RayLink -- operation, actions ---------->  RayActor -- host
+        |  table  <---------- rows, outcomes, gauges -------     | its own table
+
+The driver never asks Ray to wait: each answer is put into an outbox, by a thread of Ray's, whose
+bell wakes whoever sleeps. What an actor does is in ``executors/ray_actor.py``.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from agym.core.operations import CLOSE, FAULT, OPEN, Death, Extras, Operation, Outcome
+from agym.core.parcels import ENV_GAUGES
+from agym.core.slots import Extension, SlotTable
+from agym.executors.base import Placement
+from agym.executors.outbox import Outbox, OutboxExecutor
+from agym.executors.ray_actor import RayActor
+from agym.executors.ray_cluster import MEMBERS, count_workers, warn_of_waiting
+from agym.executors.ray_link import Link, Said
+from agym.executors.ray_stage import Stage
+from agym.executors.wire import seal
+
+
+class RayExecutor(OutboxExecutor[Said]):
+    """Deals environments to actors."""
+
+    replaceable = True
+
+    def __init__(self, placement: Placement) -> None:
+        """Join the cluster, or start one; nothing is made yet.
+
+        Raises:
+            MissingExtraError: Ray is not installed.
+            UsageError: There is no such cluster.
+        """
+        options = placement.cluster
+        ray, joined = MEMBERS.join(options, placement.workers)
+        super().__init__(placement)
+        self._links: list[Link] = []
+        self._stage = Stage(ray, options)
+        self._end = weakref.finalize(
+            self, _end, self._links, self._stage, self._outbox, joined=joined
+        )
+        self.ranges = placement.ranges(placement.workers or count_workers(ray, options))
+        warn_of_waiting(ray, options, len(self.ranges))
+        self._table: SlotTable | None = None
+        self._outcomes: list[Outcome] = []
+        self._closing = False
+        # Environments are coroutine environments.
+        self._posting = False
+
+    # ---------------------------------------------------------------- life
+
+    def start(self) -> None:
+        """Have the actors made; they all make their environments at the same time."""
+        # What cannot be packed is refused before anything has started.
+        makes = [self._pack(ids) for ids in self.ranges]
+        self._stage.open(len(self.ranges))
+        for worker, make in enumerate(makes):
+            self._links.append(self._start(worker, make, OPEN))
+
+    def _pack(self, ids: range) -> Any:
+        """Say what an actor is to make, packed, since the actor alone is to unpack it."""
+        own = replace(self.placement, factories=self.placement.some(ids), first=ids.start)
+        return seal(own, by_value=True)
+
+    def _start(self, worker: int, make: Any, number: int) -> Link:
+        ids = self.ranges[worker]
+        launch = partial(self._stage.start, RayActor, worker)
+        link = Link(worker, ids, launch, self._outbox)
+        link.post(Operation(number, "make", ids.start, ids.stop), make)
+        # A pool has its own thread; that of coroutine environments is known once one is made.
+        link.posting = self._posting or self.placement.cluster.workers_per_node is not None
+        return link
+
+    def attach(self, table: SlotTable) -> None:
+        """Remember the table, and have the actors make their own."""
+        self._table = table
+        self._posting = self._links[0].posting
+        for link in self._links:
+            self._attach(link, table)
+
+    def _attach(self, link: Link, table: SlotTable) -> None:
+        ids, arrays = link.ids, table.gauges.arrays
+        table.gauges.settle([ids])  # what was before counts on
+        gauges = {name: arrays[name][ids.start : ids.stop] for name in ENV_GAUGES}
+        attach = Operation(OPEN, "attach", 0, table.num_envs)
+        link.send(attach, (table.final, gauges))
+
+    def extend(self, extension: Extension) -> None:
+        """Actors need not know: rows go where the driver wants them."""
+
+    @property
+    def pids(self) -> Sequence[int | None]:
+        """The actors' processes, each on its own machine."""
+        return [None if link.death else link.pid for link in self._links]
+
+    def replace_worker(self, worker: int, number: int) -> None:
+        """Have another actor made, on whichever node has room or comes to have it."""
+        self._links[worker] = link = self._start(worker, self._pack(self.ranges[worker]), number)
+        if self._table is not None:
+            self._attach(link, self._table)
+
+    def end_worker(self, worker: int, reason: str) -> None:
+        """Have an actor killed; nothing that it still says is heard."""
+        link = self._links[worker]
+        self._outcomes += self.poll()
+        if link.death is None:
+            self._bury(link, reason, late=True)
+
+    def _bury(
+        self, link: Link, reason: str, because: Death | None = None, *, late: bool = False
+    ) -> None:
+        self._stage.kill(link.actor)
+        self._outcomes += link.bury(reason, because, late=late, told=not self._closing)
+
+    # ---------------------------------------------------------------- operations
+
+    def submit(self, operation: Operation) -> None:
+        """Post the parts of an operation, each with its actions."""
+        table, by_value = self._table, operation.kind != "step" or operation.each is not None
+        for link in self._links:
+            for part in operation.shares(link.ids):
+                if link.death is not None:
+                    extras = Extras(problems=[link.death])
+                    self._outcomes.append(Outcome(*part.span, extras))
+                    continue
+                actions: Sequence[Any] = ()
+                if table is not None and operation.kind == "step":
+                    actions = [block[part.start : part.stop] for block in table.actions]
+                link.post(part, actions, by_value=by_value)
+
+    def poll(self) -> Sequence[Outcome]:
+        """Take in what actors have answered."""
+        for said in self._outbox.take():
+            link = said.link
+            if link.death is not None or said.actor is not link.actor:
+                continue
+            made = link.made
+            try:
+                for outcome in link.take(said, self._table):
+                    if outcome.number == FAULT:
+                        self._bury_whole(link, outcome)
+                        break
+                    if outcome.number == CLOSE:
+                        link.closed = True
+                        self._stage.kill(link.actor)
+                    self._outcomes.append(outcome)
+                if self._closing and link.made > made and link.death is None:
+                    self._close(link)  # only now it is known how
+            except Exception as error:
+                if link.unborn and self._stage.never_ran(error):
+                    link.launch()
+                else:
+                    self._bury(link, self._stage.describe(error))
+        outcomes, self._outcomes = self._outcomes, []
+        return outcomes
+
+    def _bury_whole(self, link: Link, outcome: Outcome) -> None:
+        """A worker process of an actor died: the actor goes with it."""
+        assert outcome.extras is not None
+        (death,) = (p for p in outcome.extras.problems if isinstance(p, Death))
+        who = f"its worker process {death.pid} did: {death.reason}"
+        self._bury(link, who, death)
+
+    def news(self) -> bool:
+        """Look whether an answer is there."""
+        return bool(self._outcomes) or self._outbox.filled
+
+    # ---------------------------------------------------------------- leaving
+
+    def close(self) -> None:
+        """Ask the actors to close their environments once they have done what was posted."""
+        self._closing = True
+        for link in self._links:
+            if link.death is None and link.made:
+                self._close(link)
+
+    def _close(self, link: Link) -> None:
+        link.post(Operation(CLOSE, "close", link.ids.start, link.ids.stop))
+
+    def terminate(self) -> None:
+        """Kill the actors that are left: Ray ends them at once."""
+        for link in self._links:
+            if link.death is None and not link.closed:
+                self._bury(link, "it did not close its environments in time")
+
+    @property
+    def ended(self) -> bool:
+        """Whether every actor has closed its environments, or is gone."""
+        return all(link.closed or link.death is not None for link in self._links)
+
+    def disown(self) -> bool:
+        """Forget the actors, in a forked child, where Ray does not work: not even to let go."""
+        _INHERITED.append(self._links)
+        _INHERITED.append(self._stage)
+        return super().disown()
+
+    def release(self) -> None:
+        """Kill what is left, and leave the cluster if it was joined."""
+        self._end()
+        self._table = None
+
+
+# What belongs to a parent process; Ray's handles must not be counted down here.
+_INHERITED: list[Any] = []
+
+
+def _end(links: list[Link], stage: Stage, outbox: Outbox[Said], *, joined: bool) -> None:
+    for link in links:
+        with suppress(Exception):
+            stage.kill(link.actor)
+    links.clear()
+    stage.close()
+    outbox.close()
+    if joined:
+        MEMBERS.leave()

@@ -1,0 +1,63 @@
+"""Environments on the machines of a Ray cluster, and which of these they were on.
+
+python examples/ray_cluster.py --num-envs 1024
+"""
+
+from __future__ import annotations
+
+import argparse
+import socket
+import time
+from collections import Counter
+from typing import Any
+
+import gymnasium
+
+import agym
+
+
+class Located(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Says where it is."""
+
+    def where(self) -> str:
+        return socket.gethostname()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--num-envs", type=int, default=1024)
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--workers", type=int, help="actors; by default one per CPU")
+    parser.add_argument("--workers-per-node", type=int, help="worker processes in each actor")
+    parser.add_argument("--address", help="of the cluster; 'local' starts one here")
+    options = parser.parse_args()
+
+    with agym.make(
+        lambda: Located(gymnasium.make("CartPole-v1")),
+        options.num_envs,
+        backend="ray",
+        workers=options.workers,
+        workers_per_node=options.workers_per_node,
+        address=options.address,
+        autoreset="next_step",
+        output="array",
+        on_fault="restart",
+    ) as envs:
+        envs.reset(seed=0)
+        for host, count in Counter(envs.call("where")).items():
+            print(f"{count} environments on {host}")
+        envs.action_space.seed(0)
+        total, begun = 0.0, time.perf_counter()
+        for _ in range(options.steps):
+            batch = envs.step(envs.action_space.sample())
+            total += batch.rewards.sum()
+        seconds = time.perf_counter() - begun
+    steps = options.num_envs * options.steps
+    print(
+        f"{steps / seconds:,.0f} steps per second, {seconds / options.steps * 1e3:.2f} ms a batch"
+    )
+    assert 0.8 * steps < total <= steps  # all but the steps that only reset
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""Rows go from one table to another as they are, whatever the spaces."""
+
+from __future__ import annotations
+
+import pickle
+from functools import partial
+from typing import Any
+
+from gymnasium import Space, spaces
+from gymnasium.vector import AutoresetMode
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agym.core.host import EnvHost
+from agym.core.layout import Layout
+from agym.core.operations import FIRST_BUFFER, Operation
+from agym.core.parcels import own_plane, put_rows, take_rows
+from agym.core.slots import SlotTable
+from agym.envs.probes import RandomEnv
+from agym.testing import any_spaces, assert_same
+
+
+@given(any_spaces(), st.sets(st.integers(0, 5), min_size=1), st.sampled_from([0, 1, FIRST_BUFFER]))
+def test_rows_arrive_as_they_were(space: Space[Any], chosen: set[int], plane: int) -> None:
+    ids = sorted(chosen)
+    tables = [SlotTable(Layout(space), Layout(spaces.Discrete(3)), 6, final=True) for _ in "12"]
+    tables[1].extend(range(FIRST_BUFFER, FIRST_BUFFER + 1))
+    theirs, ours = tables
+    factories = [partial(RandomEnv, space, spaces.Discrete(3))] * 6
+    host = EnvHost(factories, 0, AutoresetMode.SAME_STEP)
+    host.make()
+    host.attach(theirs)
+    own = own_plane(plane)
+    host.run(Operation(1, "reset", 0, 6, own, each=[*range(6)]))
+    size = 0
+    for number in range(2, 12):
+        outcome = host.run(Operation(number, "step", 0, 6, own))
+        for schema in () if outcome.extras is None else outcome.extras.schemas.values():
+            size = max(size, schema.size)
+    put_rows(ours, pickle.loads(pickle.dumps(take_rows(theirs, plane, ids, size))))
+    for slot in ids:
+        there, here = theirs.planes[own], ours.planes[plane]
+        for one, other in zip(there.observations, here.observations, strict=True):
+            assert_same(one[slot], other[slot])
+        assert there.rewards[slot] == here.rewards[slot]
+        ended = bool(there.terminated[slot] or there.truncated[slot])
+        assert ended == bool(here.terminated[slot] or here.truncated[slot])
+        areas = [(there.infos, here.infos)]
+        if ended:
+            areas.append((there.final_infos, here.final_infos))
+            for one, other in zip(there.final, here.final, strict=True):
+                assert_same(one[slot], other[slot])
+        for one, other in areas:
+            assert one.words[slot] == other.words[slot]
+            if one.words[slot]:
+                first, last = slot * one.stride, slot * one.stride + size
+                assert bytes(one.bytes[first:last]) == bytes(other.bytes[first:last])
