@@ -85,7 +85,7 @@ LAYERS = [
     ["faces.output", "faces.waiting"],
     ["faces.base"],
     ["faces.aio", "faces.sync"],
-    ["render.movie"],
+    ["render.blocks", "render.movie"],
     ["render.writer"],
     ["render.recording"],
     ["log.clips"],

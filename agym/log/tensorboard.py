@@ -16,8 +16,7 @@ import time
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import partial
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from agym.core.arguments import Ids, check_count, parse_env_ids
 from agym.core.episodes import Episodes
@@ -27,6 +26,7 @@ from agym.errors import UsageError
 from agym.extras import require
 from agym.faces.aio import AsyncEnvs
 from agym.log.clips import ClipMovie, Clips
+from agym.render.blocks import Block
 from agym.render.recording import USUAL_FPS, check_pictures, face_of, paint_whole
 from agym.render.writer import Writer
 
@@ -49,7 +49,7 @@ class _Point(NamedTuple):
     lengths: list[int]
 
 
-class TensorBoard(Listener):
+class TensorBoard(Block, Listener):
     """Write returns and lengths of episodes, statistics and videos for TensorBoard.
 
     It begins at once, and all is written at the end of the block: ``with
@@ -273,9 +273,15 @@ class TensorBoard(Listener):
         self._leave()
         try:
             if self._clips is not None:
-                await self._clips._finish()
+                await self._clips._aconclude()
         finally:
             await asyncio.to_thread(self._end)
+
+    def _conclude(self) -> None:
+        self.close()
+
+    async def _aconclude(self) -> None:
+        await self.aclose()
 
     def _break_off(self) -> None:
         """Write what has come so far; the block raised, or has to be another kind of block."""
@@ -283,44 +289,6 @@ class TensorBoard(Listener):
         if self._clips is not None:
             self._clips._break_off()
         self._end()
-
-    def __enter__(self) -> Self:
-        """Write what is left at the end of the block."""
-        if isinstance(self._face, AsyncEnvs):
-            self._break_off()
-            raise UsageError("these are for async code: use `async with agym.log.TensorBoard(...)`")
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        where: TracebackType | None,
-    ) -> None:
-        """Write what is left, also if the block raised."""
-        if error is None:
-            self.close()
-        else:
-            self._break_off()
-
-    async def __aenter__(self) -> Self:
-        """Write what is left at the end of the block."""
-        if not isinstance(self._face, AsyncEnvs):
-            self._break_off()
-            raise UsageError("these are for code without asyncio: use `with`")
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        where: TracebackType | None,
-    ) -> None:
-        """Write what is left, also if the block raised or was cancelled."""
-        if error is None:
-            await self.aclose()
-        else:
-            self._break_off()
 
     def __repr__(self) -> str:
         """How far it is."""

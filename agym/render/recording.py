@@ -19,8 +19,7 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from agym.core.arguments import Ids, check_count, parse_env_ids
 from agym.core.listeners import Listener
@@ -28,6 +27,7 @@ from agym.core.ticket import Ticket
 from agym.errors import AgymError, ClosedError, UsageError
 from agym.faces.aio import AsyncEnvs
 from agym.faces.base import Face
+from agym.render.blocks import Block
 from agym.render.movie import Array, Movie, check_path
 from agym.render.tiling import mosaic as make_mosaic
 from agym.render.writer import Writer
@@ -172,7 +172,7 @@ def _paint_each(
     ]
 
 
-class Recording(Listener):
+class Recording(Block, Listener):
     """A video that is being recorded; :func:`agym.record` begins it.
 
     Whatever it does not have itself is looked up in the environments.
@@ -284,8 +284,11 @@ class Recording(Listener):
         self._end()
         self._check()
 
-    async def _finish(self) -> None:
-        """The same without blocking the loop; a cancellation makes it quicker."""
+    def _conclude(self) -> None:
+        self.finish()
+
+    async def _aconclude(self) -> None:
+        """Finish without blocking the loop; a cancellation makes it quicker."""
         assert isinstance(self._face, AsyncEnvs)
         self._stop(last=True)
         try:
@@ -311,47 +314,9 @@ class Recording(Listener):
     async def aclose(self) -> None:
         """Finish the file, and close the environments."""
         try:
-            await self._finish()
+            await self._aconclude()
         finally:
             await self._envs.aclose()
-
-    def __enter__(self) -> Self:
-        """Finish the file at the end of the block."""
-        if isinstance(self._face, AsyncEnvs):
-            self._break_off()
-            raise UsageError("these are for async code: use `async with agym.record(...)`")
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        where: TracebackType | None,
-    ) -> None:
-        """Finish the file; if the block raised, with what has come so far."""
-        if error is None:
-            self.finish()
-        else:
-            self._break_off()
-
-    async def __aenter__(self) -> Self:
-        """Finish the file at the end of the block."""
-        if not isinstance(self._face, AsyncEnvs):
-            self._break_off()
-            raise UsageError("these are for code without asyncio: use `with agym.record(...)`")
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        where: TracebackType | None,
-    ) -> None:
-        """Finish the file; if the block raised or was cancelled, with what has come so far."""
-        if error is None:
-            await self._finish()
-        else:
-            self._break_off()
 
     # ---------------------------------------------------------------- in place of the environments
 
