@@ -72,7 +72,8 @@ def demo(
     find_spec(env)
     if backend not in COMPARED:
         raise UsageError(f"--backend {backend}: take one of {', '.join(COMPARED)}")
-    workers = min(available_cores() if workers is None else workers, num_envs)
+    if backend != "ray" or workers is not None:  # a cluster has cores of its own
+        workers = min(available_cores() if workers is None else workers, num_envs)
     columns = TextColumn("{task.description:8}"), BarColumn(), MofNCompleteColumn()
     with Progress(
         *columns, TextColumn("steps"), TimeElapsedColumn(),

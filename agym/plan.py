@@ -102,7 +102,7 @@ def plan(
     if isinstance(env, str) and find_spec(env).vector_entry_point is not None:
         native = Candidate("native", None, None, OTHER_GAMES)
         made = replace(made, candidates=(*made.candidates, native))
-    return verified(made, factories, max_concurrency, tell) if verify else made
+    return verified(made, factories, max_concurrency, tell, address) if verify else made
 
 
 def _plan_measured(factories: list[Factory], ask: Ask) -> Plan:
@@ -129,6 +129,7 @@ def verified(
     factories: list[Factory],
     max_concurrency: int | None = None,
     tell: Callable[[Candidate], None] | None = None,
+    address: str | None = None,
 ) -> Plan:
     """Try every place of a plan in turn, and say how long a batch took."""
     tried = []
@@ -138,7 +139,8 @@ def verified(
             continue
         if tell is not None:
             tell(candidate)
-        seconds = try_out(candidate, factories, max_concurrency)
+        where = address if candidate.backend == "ray" else None
+        seconds = try_out(candidate, factories, max_concurrency, where)
         tried.append(replace(candidate, measured=seconds))
     chosen = tried[made.candidates.index(made.chosen)]
     best = min((one for one in tried if one.measured), key=lambda one: one.measured or 0.0)
@@ -147,11 +149,16 @@ def verified(
     return replace(made, candidates=tuple(tried), chosen=chosen, why=why)
 
 
-def try_out(candidate: Candidate, factories: list[Factory], max_concurrency: int | None) -> float:
+def try_out(
+    candidate: Candidate,
+    factories: list[Factory],
+    max_concurrency: int | None,
+    address: str | None = None,
+) -> float:
     """Make environments in a place and step them with random actions; gives seconds per batch."""
     wired = wire(
         factories, None, {}, backend=candidate.backend, workers=candidate.workers,
-        max_concurrency=max_concurrency,
+        max_concurrency=max_concurrency, address=address,
     )  # fmt: skip
     envs: Envs[Any, Any] = Envs(*wired, "array")
     with envs:

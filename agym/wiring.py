@@ -147,6 +147,11 @@ def wire(
         if replan and placed.plan.profile is not None:
             replanner = Replanner(placed.plan, factories, ask)
     executor_class = BACKENDS[backend] if isinstance(backend, str) else backend
+    if recycle is not None and not getattr(executor_class, "recyclable", False):
+        raise UsageError(
+            f"recycle_episodes and recycle_rss_mb replace worker processes, and backend={backend!r}"
+            " has none: take backend='process'"
+        )
     asked = Placement(
         factories, mode, workers, start_method, max_concurrency, blocking, watched,
         policy.logged or recycle is not None, pin, telling, cluster=cluster,
@@ -156,11 +161,6 @@ def wire(
         executor = executor_class(asked)
     else:
         executor = MigratingExecutor(asked, (executor_class, workers))
-    if recycle is not None and not executor.recyclable:
-        raise UsageError(
-            f"recycle_episodes and recycle_rss_mb replace worker processes, and backend={backend!r}"
-            " has none: take backend='process'"
-        )
     if pin:
         _check_pin(executor, backend)
     engine = Engine(

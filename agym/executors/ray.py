@@ -29,7 +29,7 @@ from agym.executors.ray_actor import RayActor
 from agym.executors.ray_cluster import MEMBERS, count_workers, warn_of_waiting
 from agym.executors.ray_link import Link, Said
 from agym.executors.ray_stage import Stage
-from agym.executors.wire import seal
+from agym.executors.wire import Sealed, seal
 
 
 class RayExecutor(OutboxExecutor[Said]):
@@ -46,9 +46,14 @@ class RayExecutor(OutboxExecutor[Said]):
         """
         options = placement.cluster
         ray, joined = MEMBERS.join(options, placement.workers)
-        super().__init__(placement)
         self._links: list[Link] = []
-        self._stage = Stage(ray, options)
+        try:
+            super().__init__(placement)
+            self._stage = Stage(ray, options)
+        except BaseException:
+            if joined:
+                MEMBERS.leave()
+            raise
         self._end = weakref.finalize(
             self, _end, self._links, self._stage, self._outbox, joined=joined
         )
@@ -79,7 +84,8 @@ class RayExecutor(OutboxExecutor[Said]):
         ids = self.ranges[worker]
         launch = partial(self._stage.start, RayActor, worker)
         link = Link(worker, ids, launch, self._outbox)
-        link.post(Operation(number, "make", ids.start, ids.stop), make)
+        making = Operation(number, "make", ids.start, ids.stop)
+        link.post(making, seal((making, make)))
         # A pool has its own thread; that of coroutine environments is known once one is made.
         link.posting = self._posting or self.placement.cluster.workers_per_node is not None
         return link
@@ -96,15 +102,15 @@ class RayExecutor(OutboxExecutor[Said]):
         table.gauges.settle([ids])  # what was before counts on
         gauges = {name: arrays[name][ids.start : ids.stop] for name in ENV_GAUGES}
         attach = Operation(OPEN, "attach", 0, table.num_envs)
-        link.send(attach, (table.final, gauges))
+        link.send(seal((attach, (table.final, gauges))))
 
     def extend(self, extension: Extension) -> None:
         """Actors need not know: rows go where the driver wants them."""
 
     @property
     def pids(self) -> Sequence[int | None]:
-        """The actors' processes, each on its own machine."""
-        return [None if link.death else link.pid for link in self._links]
+        """The actors' processes, as far as they are on this machine."""
+        return [None if link.death else link.local_pid for link in self._links]
 
     def replace_worker(self, worker: int, number: int) -> None:
         """Have another actor made, on whichever node has room or comes to have it."""
@@ -115,7 +121,8 @@ class RayExecutor(OutboxExecutor[Said]):
     def end_worker(self, worker: int, reason: str) -> None:
         """Have an actor killed; nothing that it still says is heard."""
         link = self._links[worker]
-        self._outcomes += self.poll()
+        said = self.poll()  # first: it takes the list away
+        self._outcomes += said
         if link.death is None:
             self._bury(link, reason, late=True)
 
@@ -128,21 +135,41 @@ class RayExecutor(OutboxExecutor[Said]):
     # ---------------------------------------------------------------- operations
 
     def submit(self, operation: Operation) -> None:
-        """Post the parts of an operation, each with its actions."""
-        table, by_value = self._table, operation.kind != "step" or operation.each is not None
-        for link in self._links:
-            for part in operation.shares(link.ids):
-                if link.death is not None:
-                    extras = Extras(problems=[link.death])
-                    self._outcomes.append(Outcome(*part.span, extras))
-                    continue
-                actions: Sequence[Any] = ()
-                if table is not None and operation.kind == "step":
-                    actions = [block[part.start : part.stop] for block in table.actions]
-                link.post(part, actions, by_value=by_value)
+        """Post the parts of an operation, each with its actions.
+
+        All are packed before one is posted: what cannot be packed leaves nothing half done.
+        """
+        by_value = operation.kind != "step" or operation.each is not None
+        messages = [
+            (link, part, seal((part, self._actions(part)), by_value=by_value))
+            for link in self._links
+            for part in operation.shares(link.ids)
+        ]
+        for link, part, message in messages:
+            if link.death is None:
+                self._post(link, part, message)
+            else:
+                extras = Extras(problems=[link.death])
+                self._outcomes.append(Outcome(*part.span, extras))
+
+    def _actions(self, part: Operation) -> Sequence[Any]:
+        if self._table is None or part.kind != "step":
+            return ()
+        return [block[part.start : part.stop] for block in self._table.actions]
+
+    def _post(self, link: Link, operation: Operation, message: Sealed) -> None:
+        """Hand an operation to an actor; one that takes nothing is as good as dead."""
+        try:
+            link.post(operation, message)
+        except Exception as error:
+            self._bury(link, self._stage.describe(error))
 
     def poll(self) -> Sequence[Outcome]:
         """Take in what actors have answered."""
+        if not self._stage.connected:
+            for link in self._links:
+                if link.death is None and not link.closed:
+                    self._bury(link, "this process left the cluster: ray.shutdown() was called")
         for said in self._outbox.take():
             link = said.link
             if link.death is not None or said.actor is not link.actor:
@@ -161,6 +188,7 @@ class RayExecutor(OutboxExecutor[Said]):
                     self._close(link)  # only now it is known how
             except Exception as error:
                 if link.unborn and self._stage.never_ran(error):
+                    self._stage.kill(link.actor)  # if it should come after all, it takes the room
                     link.launch()
                 else:
                     self._bury(link, self._stage.describe(error))
@@ -188,7 +216,8 @@ class RayExecutor(OutboxExecutor[Said]):
                 self._close(link)
 
     def _close(self, link: Link) -> None:
-        link.post(Operation(CLOSE, "close", link.ids.start, link.ids.stop))
+        closing = Operation(CLOSE, "close", link.ids.start, link.ids.stop)
+        self._post(link, closing, seal((closing, ())))
 
     def terminate(self) -> None:
         """Kill the actors that are left: Ray ends them at once."""

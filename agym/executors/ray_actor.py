@@ -61,9 +61,9 @@ class RayActor:
 
     def run(self, message: Sealed) -> Sealed:
         """Do an operation; gives what has ended."""
-        operation, beside = unseal(message)
+        operation, beside = unseal(message, own=True)
         if operation.kind == "make":
-            self._make(operation, unseal(beside))
+            self._make(operation, unseal(beside, own=True))
         elif operation.kind == "attach":
             self._attach(operation, *beside)
         elif self._host is not None:
@@ -73,7 +73,7 @@ class RayActor:
     def post(self, message: Sealed) -> Sealed:
         """Begin an operation, which another thread does, once the environments are made."""
         self.told.opened.wait()
-        operation, beside = unseal(message)
+        operation, beside = unseal(message, own=True)
         if operation.kind == "attach":
             self._attach(operation, *beside)
         elif self.served is not None:

@@ -28,6 +28,7 @@ class Members:
         """Nobody has."""
         self._lock = threading.RLock()
         self._count = 0
+        self._job: str | None = None  # by which our connection is known from a later one
 
     def join(self, options: ClusterOptions, workers: int | None) -> Any:
         """Be in a cluster.
@@ -47,22 +48,30 @@ class Members:
         with self._lock:
             if ray.is_initialized():
                 _check_address(ray, options.address)
-                if not self._count:
+                if not self._count or self._job != _job(ray):
                     return ray, False
             else:
                 _connect(ray, options, workers)
+                self._count, self._job = 0, _job(ray)
             self._count += 1
         return ray, True
 
     def leave(self) -> None:
         """Be in it no more."""
         with self._lock:
+            ray = require("ray", "ray")
+            if not ray.is_initialized() or self._job != _job(ray):
+                return  # the caller has ended it, and may have made another connection
             self._count -= 1
             if not self._count:
-                require("ray", "ray").shutdown()
+                ray.shutdown()
 
 
 MEMBERS = Members()
+
+
+def _job(ray: Any) -> str:
+    return str(ray.get_runtime_context().get_job_id())
 
 
 def _check_address(ray: Any, address: str | None) -> None:
@@ -98,20 +107,36 @@ def _connect(ray: Any, options: ClusterOptions, workers: int | None) -> None:
 def count_workers(ray: Any, options: ClusterOptions) -> int:
     """How many actors a cluster has room for now: one per node, or as many as its CPUs allow."""
     bundle, free = options.bundle, ray.available_resources()
-    room = min((int(free.get(name, 0) / amount) for name, amount in bundle.items()), default=1)
+    room = fitting(bundle, free)
+    # A bundle lies on one node; what is left of several is not one.
+    on_nodes = [fitting(bundle, resources) for resources in nodes(ray)]
     if options.workers_per_node is not None:
-        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        room = min(room, sum(fits(bundle, resources) for resources in nodes))
-    return max(1, room)
+        on_nodes = [min(1, count) for count in on_nodes]
+    return max(1, min(room, sum(on_nodes)))
 
 
-def fits(bundle: dict[str, float], resources: dict[str, float]) -> bool:
-    """Whether a node has so much."""
-    return all(resources.get(name, 0.0) >= amount for name, amount in bundle.items())
+def nodes(ray: Any) -> list[dict[str, float]]:
+    """What each machine of the cluster has in all."""
+    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
+
+
+def fitting(bundle: dict[str, float], resources: dict[str, float]) -> int:
+    """How many bundles so much makes."""
+    counts = (int(resources.get(name, 0.0) / amount + 1e-6) for name, amount in bundle.items())
+    return min(counts, default=1)
 
 
 def warn_of_waiting(ray: Any, options: ClusterOptions, workers: int) -> None:
     """Warn of actors that have to wait until the cluster grows."""
+    bundle = options.bundle
+    if not any(fitting(bundle, resources) for resources in nodes(ray)):
+        warnings.warn(
+            f"no node of the cluster has {bundle} for one actor: they wait until such a node joins;"
+            " take resources= for less",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return
     total = ray.cluster_resources()
     for name, amount in options.bundle.items():
         if workers * amount > total.get(name, 0.0) + 1e-6:

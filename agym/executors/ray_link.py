@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import platform
 from collections.abc import Callable, Iterator, Sequence
 from pickle import PickleBuffer
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ from agym.core.parcels import ENV_GAUGES, HOST_GAUGES, put_rows
 from agym.core.slots import SlotTable
 from agym.executors.outbox import Outbox
 from agym.executors.ray_told import Reply
-from agym.executors.wire import Sealed, seal, unseal
+from agym.executors.wire import Sealed, unseal
 
 # The threads of an actor beside the one that runs operations: one that waits for news, and one that
 # takes operations where the first is taken up.
@@ -100,6 +101,7 @@ class Link:
         # By number and first environment.
         self._owed: dict[tuple[int, int], Owed] = {}
         self._next = 0
+        self._host: str | None = None
         self._early: dict[int, Reply] = {}
         # What to add to its clock for ours.
         self._offset: int | None = None
@@ -119,22 +121,25 @@ class Link:
             self._call(message, posting=posting)
 
     @property
+    def local_pid(self) -> int | None:
+        """Its process, if that is on this machine."""
+        return self.pid if self._host == platform.node() else None
+
+    @property
     def unborn(self) -> bool:
         """Whether it has never answered, and may be started once more."""
         return self.pid is None and self._launches < MOST_LAUNCHES
 
-    def post(self, operation: Operation, beside: Any = (), *, by_value: bool = False) -> None:
+    def post(self, operation: Operation, message: Sealed) -> None:
         """Hand an operation over, which will have outcomes.
 
         Args:
             operation: What to do, within its range.
-            beside: What it needs beside that.
-            by_value: It may hold something that only the caller's ``__main__`` has.
+            message: The same with what it needs beside that, sealed.
 
         Raises:
-            UsageError: It cannot be packed.
+            Exception: Ray cannot send it.
         """
-        self.send(operation, beside, by_value=by_value)
         number, kind, start, stop, *_ = operation
         self._owed[number, start] = Owed(stop, kind, set())
         if stop - start == len(self.ids):
@@ -142,10 +147,10 @@ class Link:
             self._lasts.clear()
         else:
             self._lasts.update(dict.fromkeys(range(start, stop), kind))
+        self.send(message)
 
-    def send(self, operation: Operation, beside: Any, *, by_value: bool = False) -> None:
+    def send(self, message: Sealed) -> None:
         """Hand over what has no outcome."""
-        message = seal((operation, beside), by_value=by_value)
         if self.pid is None:
             self._first.append((message, self.posting))
         self._call(message, posting=self.posting)
@@ -183,7 +188,7 @@ class Link:
         while self._next in self._early:
             reply = self._early.pop(self._next)
             self._next += 1
-            self.pid = reply.pid
+            self.pid, self._host = reply.pid, reply.host
             self._first.clear()
             if table is not None:
                 for parcel in reply.parcels:

@@ -5,8 +5,10 @@ The thread alone uses the pool, and sleeps on the pool's descriptors and the bel
 
 from __future__ import annotations
 
+import os
 import select
 import threading
+import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -35,7 +37,7 @@ class Pump:
         self._make = make
         self._inbox: Outbox[Callable[[], None]] = Outbox()
         self._closing = False
-        threading.Thread(target=self._work, name="agym-pump", daemon=True).start()
+        threading.Thread(target=self._run, name="agym-pump", daemon=True).start()
 
     def attach(self, table: SlotTable) -> None:
         """Give the executor its table."""
@@ -45,8 +47,15 @@ class Pump:
         """Have an operation done."""
         self._inbox.put(partial(self._submit, operation, actions))
 
+    def _run(self) -> None:
+        """Be the thread; should it fail, the actor ends, which is what the driver is told of."""
+        try:
+            self._work()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+
     def _work(self) -> None:
-        """Be the thread."""
         executor, inbox = self._executor, self._inbox
         try:
             executor.start()

@@ -36,6 +36,11 @@ class Stage:
         self._strategies = require("ray.util.scheduling_strategies", "ray")
         self._groups = require("ray.util.placement_group", "ray")
 
+    @property
+    def connected(self) -> bool:
+        """Whether this process still is in a cluster."""
+        return bool(self._ray.is_initialized())
+
     def open(self, workers: int) -> None:
         """Reserve room for so many actors; that need not be there yet."""
         if self._options.bundle:

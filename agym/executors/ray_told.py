@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import threading
 import time
 from collections.abc import Sequence
@@ -28,6 +29,7 @@ class Reply(NamedTuple):
         outcomes: Number, start and stop of each, and its extras, packed by themselves, if any.
         parcels: The rows that they wrote.
         pid: The actor's process.
+        host: The machine that this is on.
         clock: Its clock, by which ``began`` and ``ended`` among the gauges go.
         gauges: Those of its (first) host.
         env_gauges: Those of its environments, now and then.
@@ -37,6 +39,7 @@ class Reply(NamedTuple):
     outcomes: list[tuple[int, int, int, list[PickleBuffer] | None]]
     parcels: list[Parcel]
     pid: int
+    host: str
     clock: int
     gauges: list[int]
     env_gauges: dict[str, Array] | None
@@ -140,7 +143,8 @@ class Told:
             for n, start, stop, extras in _joined(outcomes)
         ]
         gauges, env_gauges = self._read_gauges()
-        return seal(Reply(number, packed, parcels, os.getpid(), clock(), gauges, env_gauges))
+        who = os.getpid(), platform.node()
+        return seal(Reply(number, packed, parcels, *who, clock(), gauges, env_gauges))
 
     def _pack_rows(self, outcomes: Sequence[Outcome]) -> list[Parcel]:
         """The rows of all that ended; of each plane once."""

@@ -192,7 +192,8 @@ class ThreadExecutor(OutboxExecutor[Said]):
         left = self._workers[worker]
         if left.permit.withdrawn:
             return
-        self._outcomes += self.poll()
+        said = self.poll()  # first: it takes the list away
+        self._outcomes += said
         left.permit.withdraw()
         left.inbox.put(None)
         self._left_behind.append(left)

@@ -93,8 +93,9 @@ def _as_array(part: Buffer) -> np.ndarray[Any, Any]:
     return np.frombuffer(part, np.uint8) if len(part) else np.zeros(0, np.uint8)
 
 
-def unseal(sealed: Sealed) -> Any:
-    """Undo it; arrays lie over the message, and cannot be written to."""
+def unseal(sealed: Sealed, *, own: bool = False) -> Any:
+    """Undo it; unless they are to be their ``own``, arrays lie over the message, read-only."""
     if isinstance(sealed, bytes):
-        return unpack(sealed, own=False)
-    return pickle.loads(sealed[0], buffers=sealed[1:])
+        return unpack(sealed, own=own)
+    pickled, *parts = sealed
+    return pickle.loads(pickled, buffers=[bytearray(part) if own else part for part in parts])

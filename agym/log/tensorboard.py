@@ -14,6 +14,7 @@ import queue
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from fractions import Fraction
 from functools import partial
 from typing import Any, NamedTuple
@@ -128,7 +129,10 @@ class TensorBoard(Block, Listener):
             check_pictures(face)
             require("av", "tensorboard")
             require("PIL.Image", "tensorboard")
-        fps = fps or float(face.metadata.get("render_fps") or USUAL_FPS)
+        if fps is None:
+            fps = float(face.metadata.get("render_fps") or USUAL_FPS)
+        if not (isinstance(fps, int | float) and 0 < fps <= 1000):
+            raise UsageError(f"fps={fps!r} must be a number of pictures a second, 1000 at most")
         self._closes = isinstance(writer, str | os.PathLike)
         if self._closes:
             require("tensorboard", "tensorboard")
@@ -211,6 +215,8 @@ class TensorBoard(Block, Listener):
         self._add("episodes/ended", count, point.step)
 
     def _write_stats(self, step: int, rate: float) -> None:
+        if self._engine.closed:
+            return
         stats = self._read()
         workers = stats.workers
         values = {
@@ -288,7 +294,8 @@ class TensorBoard(Block, Listener):
         self._leave()
         if self._clips is not None:
             self._clips._break_off()
-        self._end()
+        with suppress(Exception):  # what the block raised is what matters
+            self._end()
 
     def __repr__(self) -> str:
         """How far it is."""

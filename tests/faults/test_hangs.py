@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 import agym
+from agym.testing import assert_same
 
-from ..players import Place, each_face, played
+from ..envs import Tally
+from ..players import FORKED, Place, each_face, played
 from .stories import (
     ASYNCIO,
     COROUTINES,
@@ -226,3 +228,38 @@ def test_what_hangs_while_it_is_replaced(
         assert [row[0][1] for row in rows(envs.step([0] * 4, env_ids=None))][2] >= 1
         traps.release()
     wait_for_threads()
+
+
+class Naps(Tally):
+    """Takes long over action 9."""
+
+    def step(self, action: Any) -> Any:
+        if action == 9:
+            time.sleep(1.0)
+        return super().step(action)
+
+
+@pytest.mark.filterwarnings("ignore:worker .*left behind")
+@pytest.mark.parametrize("place", [{"backend": "thread"}, FORKED], ids=["thread", "process"])
+def test_two_that_are_late_at_once_spoil_no_third(place: dict[str, Any]) -> None:
+    options = {"autoreset": "next_step", "output": "array"}
+    with (
+        agym.make(
+            [Naps] * 4, workers=4, timeout=0.3, on_fault="restart", **place, **options
+        ) as envs,
+        agym.make([Naps] * 4, backend="serial", **options) as same,
+    ):
+        envs.reset(seed=0)
+        same.reset(seed=0)
+        assert_same(envs.step([0] * 4), same.step([0] * 4))
+        late = envs.step([9, 9, 1, 2])
+        right = same.step([0, 0, 1, 2])
+        assert late.truncated.tolist() == [True, True, False, False]
+        assert ["fault" in info for info in late.infos] == [True, True, False, False]
+        assert_same(late.observations[2:], right.observations[2:])
+        for k in range(5):
+            told, right = envs.step([k] * 4), same.step([k] * 4)
+            assert_same(told.observations[2:], right.observations[2:])
+            assert told.rewards[2:].tolist() == right.rewards[2:].tolist()
+            # Those that were replaced begin anew, by a step that resets them.
+            assert told.observations[:2, 1].tolist() == [k % 4] * 2

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from ray.cluster_utils import Cluster
 
 import agym
 
-from ..envs import Probe
+from ..envs import Probe, Tally
 
 ROOT = Path(__file__).parents[2]
 
@@ -65,6 +66,24 @@ with agym.make(Own, 4, backend="ray", workers=2, placement="pack") as envs:
     assert envs.step(list("abcd"))[0] == list("abcd")
 """
 
+LEAVES = """
+import agym
+import ray
+envs = agym.make("CartPole-v1", 4, backend="ray", workers=2)
+envs.reset(seed=0)
+envs.step([0] * 4)
+ray.shutdown()
+try:
+    envs.step([0] * 4)
+except* agym.WorkerDied as group:
+    assert "ray.shutdown()" in str(group.exceptions[0])
+else:
+    raise AssertionError
+ray.init(log_to_driver=False, logging_level="ERROR")
+envs.close()
+assert ray.is_initialized()  # a connection of the caller's own
+"""
+
 
 def script(text: str, **environ: str) -> subprocess.Popen[str]:
     kept = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
@@ -100,6 +119,53 @@ def test_a_script_joins_the_cluster_of_its_environment(cluster: Cluster) -> None
     done = script(JOINS, RAY_ADDRESS=cluster.address)
     assert done.communicate(timeout=60) == ("", "")
     assert done.returncode == 0
+
+
+def test_a_caller_who_leaves_the_cluster_is_told(cluster: Cluster) -> None:
+    done = script(LEAVES, RAY_ADDRESS=cluster.address)
+    assert done.communicate(timeout=60) == ("", "")
+    assert done.returncode == 0
+
+
+class Keeps(Tally):
+    """Changes what it was given."""
+
+    kept: Any = None
+
+    def step(self, action: Any) -> Any:
+        if self.kept is not None:
+            self.kept += 1
+        return super().step(action)
+
+
+@pytest.mark.parametrize("pool", [None, 1])
+def test_what_environments_are_given_is_theirs(pool: int | None, cluster: Cluster) -> None:
+    options: dict[str, Any] = {"backend": "ray", "workers": 2, "workers_per_node": pool}
+    with agym.make(Keeps, 2, **options) as envs:
+        envs.reset()
+        envs.set_attr("kept", [np.zeros(40_000), np.ones(3)])
+        envs.step([0, 0])
+        first, second = envs.get_attr("kept")
+        assert (first == 1).all()
+        assert (second == 2).all()
+
+
+def test_what_cannot_be_sent_leaves_nothing_half_done(cluster: Cluster) -> None:
+    class Counts:
+        steps = 0
+
+        async def reset(self, **_: Any) -> Any:
+            return "begun", {}
+
+        async def step(self, action: Any) -> Any:
+            self.steps += 1
+            return f"{action}{self.steps}", 1.0, False, False, {}
+
+    with agym.make(Counts, 4, backend="ray", workers=2) as envs:
+        envs.reset()
+        with pytest.raises(agym.UsageError, match="cannot be sent"):
+            envs.step(["a", "b", "c", threading.Lock()])
+        assert envs.step(list("abcd"))[0] == ["a1", "b1", "c1", "d1"]
 
 
 def play(num_envs: int) -> float:
