@@ -90,7 +90,7 @@ def _connect(ray: Any, options: ClusterOptions, workers: int | None) -> None:
         try:
             ray.init(address=address, **quiet)
             return
-        except ConnectionError as error:
+        except (ConnectionError, ValueError) as error:
             if options.address or "RAY_ADDRESS" in os.environ:
                 raise UsageError(f"address={address!r}: no cluster answers: {error}") from error
     # What is started here is as large as what is asked for, and tells nobody about it.
