@@ -139,6 +139,7 @@ class RayExecutor(OutboxExecutor[Said]):
 
         All are packed before one is posted: what cannot be packed leaves nothing half done.
         """
+        self._check_connection()
         by_value = operation.kind != "step" or operation.each is not None
         messages = [
             (link, part, seal((part, self._actions(part)), by_value=by_value))
@@ -166,10 +167,7 @@ class RayExecutor(OutboxExecutor[Said]):
 
     def poll(self) -> Sequence[Outcome]:
         """Take in what actors have answered."""
-        if not self._stage.connected:
-            for link in self._links:
-                if link.death is None and not link.closed:
-                    self._bury(link, "this process left the cluster: ray.shutdown() was called")
+        self._check_connection()
         for said in self._outbox.take():
             link = said.link
             if link.death is not None or said.actor is not link.actor:
@@ -195,6 +193,13 @@ class RayExecutor(OutboxExecutor[Said]):
         outcomes, self._outcomes = self._outcomes, []
         return outcomes
 
+    def _check_connection(self) -> None:
+        """Without one there are no actors; and to call one would have Ray make another."""
+        if not self._stage.connected:
+            for link in self._links:
+                if link.death is None and not link.closed:
+                    self._bury(link, "this process left the cluster: ray.shutdown() was called")
+
     def _bury_whole(self, link: Link, outcome: Outcome) -> None:
         """A worker process of an actor died: the actor goes with it."""
         assert outcome.extras is not None
@@ -211,6 +216,7 @@ class RayExecutor(OutboxExecutor[Said]):
     def close(self) -> None:
         """Ask the actors to close their environments once they have done what was posted."""
         self._closing = True
+        self._check_connection()
         for link in self._links:
             if link.death is None and link.made:
                 self._close(link)
