@@ -31,14 +31,14 @@ class Episodes:
         self.steps = steps
         self.returns: list[float] = []
         self.lengths: list[int] = []
-        # A row behind an episode's end is no step: a reset, or nothing until there is a reset.
+        # A row behind an episode's end is no step: a reset, or nothing until there is a reset. It
+        # earns nothing.
         self._pauses = autoreset != "same_step"
         self._holds = autoreset == "disabled"
         self.totals = np.zeros(num_envs)
         self.last = np.full(num_envs, np.nan)
         self._counts = np.zeros(num_envs, np.int64)
-        self._over = np.zeros(num_envs, np.bool_)
-        self._any_over = False
+        self._over: set[int] = set()
         # The number of the latest reset that is still to be seen in a result.
         self._resets = np.zeros(num_envs, np.int64)
         self._reset_sent = False
@@ -59,25 +59,21 @@ class Episodes:
         index: Any = slice(ids.start, ids.stop) if isinstance(ids, range) else np.asarray(ids)
         if self._reset_sent:
             self._begin(number, index)
+        over = self._over
+        paused = over.intersection(ids) if over else over
+        self.steps += len(ids) - len(paused)
+        self.totals[index] += result.rewards
+        self._counts[index] += 1
+        if paused and not self._holds:  # they have been reset by this
+            over -= paused
         done = result.terminated | result.truncated
-        any_done = bool(done.any())
-        if self._any_over:
-            over = self._over[index]
-            counted = ~over
-            self.steps += int(counted.sum())
-            self.totals[index] += np.where(counted, result.rewards, 0.0)
-            self._counts[index] += counted
-        else:  # most often
-            self.steps += len(ids)
-            self.totals[index] += result.rewards
-            self._counts[index] += 1
-        if any_done:
-            ended = done & counted if self._any_over else done
-            for k in np.flatnonzero(ended).tolist():
-                self._end(ids[k], result.infos[k])
-        if self._pauses and (any_done or self._any_over):
-            self._over[index] = done | (over & self._holds) if self._any_over else done
-            self._any_over = bool(self._over.any())
+        if done.any():
+            for k in np.flatnonzero(done).tolist():
+                i = ids[k]
+                if not (self._holds and i in paused):
+                    self._end(i, result.infos[k])
+                    if self._pauses:
+                        over.add(i)
 
     def _begin(self, number: int | None, index: Any) -> None:
         """Episodes begin where a reset was sent before these steps."""
@@ -86,8 +82,10 @@ class Episodes:
         if number is not None:
             begin &= resets < number
         if begin.any():
-            for array in (self.totals, self._counts, self._over, self._resets):
+            for array in (self.totals, self._counts, self._resets):
                 array[index] = np.where(begin, 0, array[index])
+            if self._over:
+                self._over.difference_update(np.arange(len(self.totals))[index][begin].tolist())
             self._reset_sent = bool(self._resets.any())
 
     def _end(self, i: int, info: dict[str, Any]) -> None:
@@ -98,7 +96,7 @@ class Episodes:
             self.returns.append(float(self.last[i]))
             self.lengths.append(int(told["l"] if known else self._counts[i]))
         self.totals[i] = 0.0
-        self._counts[i] = 0
+        self._counts[i] = 0 if not self._pauses else -1  # what follows is no step
 
     def take(self) -> tuple[list[float], list[int]]:
         """Take returns and lengths out."""

@@ -11,8 +11,6 @@ import time
 from collections import deque
 from typing import Any
 
-import numpy as np
-
 from agym.core.arguments import Ids
 from agym.core.engine import Engine
 from agym.core.episodes import Episodes
@@ -49,8 +47,10 @@ class Score(Listener):
         self._episodes.reset(number, ids)
 
     def stepped(self, number: int | None, ids: Ids, result: Result) -> None:
-        with np.errstate(all="ignore"):  # rewards may be infinite
+        try:
             self._episodes.add(number, ids, result)
+        except (RuntimeWarning, FloatingPointError):
+            return  # infinite rewards, where that is an error to the caller
         if self._episodes.returns:
             returns, _ = self._episodes.take()
             self._ended += len(returns)
