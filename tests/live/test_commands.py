@@ -41,8 +41,8 @@ def test_watch_with_a_policy(tmp_path: Path) -> None:
     (tmp_path / "agent.py").write_text(
         "async def act(observations):\n    return (observations[:, 2] > 0).astype(int)\n"
     )
-    words = ["watch", "CartPole-v1", "-n", "3", "--policy", "agent:act", "--steps", "40"]
-    words += ["--speed", "0", "--workers", "1"]
+    words = ["watch", "CartPole-v1", "-n", "3", "--policy", "agent:act", "--steps", "60"]
+    words += ["--speed", "30", "--workers", "1"]
     with started(*words, folder=tmp_path) as (url, process):
         with looking(url) as look:
             assert look.next("about")["title"] == "CartPole-v1"
