@@ -235,7 +235,7 @@ class Naps(Tally):
 
     def step(self, action: Any) -> Any:
         if action == 9:
-            time.sleep(1.0)
+            time.sleep(1.5)
         return super().step(action)
 
 
@@ -245,7 +245,7 @@ def test_two_that_are_late_at_once_spoil_no_third(place: dict[str, Any]) -> None
     options = {"autoreset": "next_step", "output": "array"}
     with (
         agym.make(
-            [Naps] * 4, workers=4, timeout=0.3, on_fault="restart", **place, **options
+            [Naps] * 4, workers=4, timeout=0.6, on_fault="restart", **place, **options
         ) as envs,
         agym.make([Naps] * 4, backend="serial", **options) as same,
     ):

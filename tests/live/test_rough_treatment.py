@@ -117,10 +117,10 @@ def test_a_slow_environment_keeps_only_itself_out_of_the_picture() -> None:
 
 @each_face
 def test_looking_costs_nobody_a_deadline(face: str) -> None:
-    envs = [partial(Painter, i, seconds=0.6) for i in range(2)]
-    options = {**TWO, "timeout": 0.4}
+    envs = [partial(Painter, i, seconds=1.2) for i in range(2)]
+    options = {**TWO, "timeout": 0.8}
     with stepping(face, envs, **options) as run, looking(run.page.url) as look:
-        for _ in range(3):
+        for _ in range(2):
             look.next("picture")
         assert run.error is None
 
