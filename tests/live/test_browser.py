@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from selenium import webdriver
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import Select
 
 from ..render.painters import Painter
 from .stepping import FACES, Stepping, stepping, until
-
-webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-from selenium.webdriver.common.action_chains import ActionChains  # noqa: E402
-from selenium.webdriver.common.by import By  # noqa: E402
-from selenium.webdriver.support.ui import Select  # noqa: E402
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(
@@ -57,12 +56,16 @@ class Browser:
     def seen(self) -> tuple[int, int, int]:
         """Number of pictures so far; first environment of the latest, and how many."""
         data = self["#picture"].get_attribute
-        return tuple(int(data(f"data-{name}") or -1) for name in ("pictures", "first", "count"))  # type: ignore[return-value]
+
+        def number(name: str) -> int:
+            return int(data(f"data-{name}") or -1)
+
+        return number("pictures"), number("first"), number("count")
 
     def pixels(self) -> str:
         """What the picture shows."""
-        return self.driver.execute_script(  # type: ignore[no-any-return]
-            "return document.getElementById('picture').toDataURL()"
+        return str(
+            self.driver.execute_script("return document.getElementById('picture').toDataURL()")
         )
 
     def complaints(self) -> list[str]:
