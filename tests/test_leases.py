@@ -13,7 +13,6 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-import torch
 from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -73,14 +72,14 @@ def env_of(place: Place) -> Any:
 
 
 # What somebody may keep of a batch: something over its memory.
-KEEPS: dict[str, Callable[[Any], Any]] = {
+Keep = Callable[[Any], Any]
+KEEPS: dict[str, Keep] = {
     "image": lambda obs: obs["image"],
     "row": lambda obs: obs["image"][1],
     "strided": lambda obs: obs["image"][::2, ::-3, :, 1].T,
     "leaf": lambda obs: obs["deep"][0],
     "element": lambda obs: obs["deep"][0][2, 5:6],
     "small": lambda obs: obs["deep"][1],
-    "tensor": lambda obs: torch.from_numpy(obs["deep"][0])[1:].view(-1),
     "buffer": lambda obs: memoryview(obs["image"]),
     "flat": lambda obs: obs["image"].reshape(-1).view(np.int8),
 }
@@ -99,13 +98,28 @@ def all_are(kept: Any, count: int) -> bool:
     )
 )
 def test_nothing_that_is_held_changes(place: Place, mode: Any, plan: list[tuple[str, int]]) -> None:
+    hold(place, mode, [(KEEPS[name], steps) for name, steps in plan])
+
+
+@everywhere
+def test_no_tensor_that_is_held_changes(place: Place) -> None:
+    torch = pytest.importorskip("torch", reason="the extra `torch`")
+
+    def tensor(observations: Any) -> Any:
+        return torch.from_numpy(observations["deep"][0])[1:].view(-1)
+
+    hold(place, "next_step", [(tensor, steps) for steps in (0, 3, 1, 9, 2, 0, 5, 1, 1, 4, 0, 0)])
+
+
+def hold(place: Place, mode: Any, plan: list[tuple[Keep, int]]) -> None:
+    """Keep something of each batch for some steps, and see that it stays as it was."""
     with opened("sync", env_of(place), 4, **place.options, autoreset=mode, output="array") as envs:
         held: list[tuple[int, int, Any]] = []
         observations = envs.reset(seed=1).observations
-        for now, (what, span) in enumerate(plan):
+        for now, (keep, steps) in enumerate(plan):
             count = int(observations["deep"][1][0])
             assert all_are(observations["image"], count)
-            held.append((now + span, count, KEEPS[what](observations)))
+            held.append((now + steps, count, keep(observations)))
             observations = envs.step([0, 1, 2, 3]).observations
             assert all(all_are(kept, count) for _, count, kept in held)
             held = [entry for entry in held if entry[0] > now]

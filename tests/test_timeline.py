@@ -19,7 +19,6 @@ import agym
 from agym import timeline
 from agym.cli import app
 from agym.core.spans import LEAST, SpanLog, SpanReader, span_fields
-from agym.extras import installed
 from agym.timeline_report import Span, draw, measure, read_spans
 
 from .envs import Tally
@@ -215,7 +214,6 @@ def fonts(tmp_path_factory: pytest.TempPathFactory) -> None:
     draw([Span("environments", "×", "step", 0.0, 2.0)], tmp_path_factory.mktemp("fonts") / "a.png")
 
 
-@pytest.mark.skipif(not installed("matplotlib"), reason="the extra bench brings matplotlib")
 @pytest.mark.usefixtures("fonts")
 def test_the_command_tells_and_draws(tmp_path: Path) -> None:
     path, picture = tmp_path / "run.json", tmp_path / "run.png"

@@ -17,7 +17,7 @@ from agym.bench.throughput import parse
 from agym.bench.variants import COPIES, INFOS, CopiedViews, CopiesWork, InfosWork, Kept, Views
 from agym.bench.works import WORKS, Work, sample_actions
 from agym.wiring import OPTIONS
-from tests.bench.tiny import PLOTS, PNG, few_systems, run
+from tests.bench.tiny import PNG, few_systems, run
 
 
 def costs(**rates: tuple[float, ...]) -> list[WorkResult]:
@@ -47,8 +47,7 @@ def test_scale_measures_every_number(tmp_path: Path, fonts: None) -> None:
         assert all(rate > 0 for row in work["rows"] for rate in row["rates"])
     (aim,) = done.data["aims"]
     assert (aim["wanted"], aim["at_most"]) == (NOISE, True)
-    if PLOTS:
-        assert (tmp_path / "scale.png").read_bytes().startswith(PNG)
+    assert (tmp_path / "scale.png").read_bytes().startswith(PNG)
 
 
 def test_rise_is_the_worst_of_all_pairs_in_order_of_their_number() -> None:
@@ -155,10 +154,9 @@ def test_all_writes_one_report_and_a_chart_of_each(
         assert any(word in aim for aim in wanted)
     for aim in done.data["aims"]:
         assert aim["met"] or aim["aim"][:40] in done.stdout
-    if PLOTS:
-        charts = {path.name: path.read_bytes() for path in (tmp_path / "charts").iterdir()}
-        assert {*charts} == {"throughput.png", "grid.png", "scale.png", "overhead.png"}
-        assert all(chart.startswith(PNG) for chart in charts.values())
+    charts = {path.name: path.read_bytes() for path in (tmp_path / "charts").iterdir()}
+    assert {*charts} == {"throughput.png", "grid.png", "scale.png", "overhead.png"}
+    assert all(chart.startswith(PNG) for chart in charts.values())
 
 
 def test_infos_work_names_its_environment() -> None:

@@ -17,7 +17,7 @@ from agym.bench.results import BARE, BOUND, Report, Row, Settings, WorkResult
 from agym.bench.systems import AgymOneProcess, AgymProcess, AgymThreads
 from agym.bench.works import Work, sample_actions
 from agym.errors import UsageError
-from tests.bench.tiny import FEW, PLOTS, PNG, few_systems, run
+from tests.bench.tiny import FEW, PNG, few_systems, run
 
 
 def cell_result(num_envs: int, bare: float, **rates: float) -> WorkResult:
@@ -45,8 +45,7 @@ def test_command_measures_every_cell(
     assert [aim["wanted"] for aim in aims] == [0.95, 1.0] * 4
     assert all(aim["aim"].startswith(name) for aim, name in zip(aims[::2], names, strict=True))
     assert "of 4" in done.stdout
-    if PLOTS:
-        assert (tmp_path / "grid.png").read_bytes().startswith(PNG)
+    assert (tmp_path / "grid.png").read_bytes().startswith(PNG)
 
 
 def test_by_default_there_are_twelve_environments_and_four_counts() -> None:

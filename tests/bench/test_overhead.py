@@ -23,7 +23,7 @@ from agym.bench.results import BARE, BOUND, Row, WorkResult
 from agym.bench.works import BusyWork, Work, sample_actions
 from agym.errors import UsageError
 from agym.planning.model import efficiency
-from tests.bench.tiny import PLOTS, PNG, few_systems, run
+from tests.bench.tiny import PNG, few_systems, run
 
 COSTS = (
     WorkResult(INSIDE.name, (Row(StepsAlone.name, (5e6, 1e6)), Row(HostAlone.name, (1e6, 5e5)))),
@@ -43,11 +43,10 @@ def test_command_tells_both_figures_and_efficiency(
     assert [work["work"] for work in done.data["works"]] == works
     assert [(aim["wanted"], aim["unit"]) for aim in done.data["aims"]] == [(0.6, "µs"), (12, "µs")]
     for aim in done.data["aims"]:
-        assert aim["measured"] > 0
+        assert isinstance(aim["measured"], float)  # a difference, so on a busy machine anything
         assert aim["met"] is (aim["measured"] < aim["wanted"])
     assert "agym process" in done.stdout
-    if PLOTS:
-        assert (tmp_path / "overhead.png").read_bytes().startswith(PNG)
+    assert (tmp_path / "overhead.png").read_bytes().startswith(PNG)
 
 
 def test_what_a_worker_costs_is_the_difference_within_each_repetition() -> None:

@@ -12,7 +12,7 @@ from agym.bench.pong_systems import PLAYERS, AlePong, AleVector, Compiled, Cuda,
 from agym.bench.results import Row, WorkResult
 from agym.bench.works import Work
 from agym.cli import app
-from tests.bench.tiny import PLOTS, PNG, run
+from tests.bench.tiny import PNG, run
 
 
 @pytest.mark.parametrize("game", ["agym/PongRally-v0", "agym/Pong-v0"])
@@ -31,8 +31,7 @@ def test_every_way_to_play_is_measured(game: str, tmp_path: Path, fonts: None) -
             assert min(row["rates"]) > 0
     (aim,) = done.data["aims"]
     assert aim["met"] is (aim["measured"] >= 1.0)
-    if PLOTS:
-        assert (tmp_path / "pong.png").read_bytes().startswith(PNG)
+    assert (tmp_path / "pong.png").read_bytes().startswith(PNG)
 
 
 def test_aims_are_for_their_number_of_games() -> None:

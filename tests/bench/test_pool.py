@@ -15,11 +15,9 @@ from agym.bench.pool import ONE, POOL, SUBPROC, judge_pool
 from agym.bench.results import BARE, BOUND, Row, Settings, WorkResult
 from agym.bench.systems import AgymProcess
 from agym.bench.works import sample_actions
-from agym.extras import installed
 from agym.planning.model import efficiency
-from tests.bench.tiny import PLOTS, PNG, run
+from tests.bench.tiny import PNG, run
 
-SB3 = installed("stable_baselines3")
 TINY = "--num-envs", "1,3", "--seconds", "0.002", "--repeats", "2", "--workers", "2"
 
 
@@ -33,21 +31,21 @@ def cell(n: int, bare: float = 100.0, **rates: float) -> WorkResult:
 def test_pool_measures_every_cell_and_draws_both_charts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fonts: None
 ) -> None:
+    pytest.importorskip("stable_baselines3", reason="the extra `sb3`")
     # What has a process per environment would leave a fork server behind.
     systems = tuple(kind for kind in pool.SYSTEMS if not kind.process_per_env)
     monkeypatch.setattr(pool, "SYSTEMS", systems)
     done = run(tmp_path, "pool", "CartPole-v1", *TINY, plot="charts")
     names = ["CartPole-v1 ×1", "CartPole-v1 ×3"]
     assert [work["work"] for work in done.data["works"]] == names
-    wanted = [kind.name for kind in systems if SB3 or kind.extra is None]
+    wanted = [kind.name for kind in systems]
     for work in done.data["works"]:
         assert [row["system"] for row in work["rows"]] == [BARE, BOUND, *wanted[1:]]
         assert work["work"] in done.stdout
     assert [aim["wanted"] for aim in done.data["aims"]] == [1.0, 1.05, 1.8]
-    if PLOTS:
-        charts = {path.name: path.read_bytes() for path in (tmp_path / "charts").iterdir()}
-        assert {*charts} == {"efficiency.png", "throughput.png"}
-        assert all(chart.startswith(PNG) for chart in charts.values())
+    charts = {path.name: path.read_bytes() for path in (tmp_path / "charts").iterdir()}
+    assert {*charts} == {"efficiency.png", "throughput.png"}
+    assert all(chart.startswith(PNG) for chart in charts.values())
 
 
 def test_pool_is_held_against_subproc_where_it_is_worst() -> None:
@@ -127,8 +125,7 @@ def test_multienv_measures_steps_then_resets(
         systems = [BARE, BOUND, BareLoop.name, AgymProcess.name]
         assert [row["system"] for row in work["rows"]] == systems
         assert work["work"] in done.stdout
-    if PLOTS:
-        assert (tmp_path / "multienv.png").read_bytes().startswith(PNG)
+    assert (tmp_path / "multienv.png").read_bytes().startswith(PNG)
 
 
 @pytest.mark.parametrize("kind", [BareResets, LoopResets, ProcessResets])

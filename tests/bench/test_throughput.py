@@ -19,9 +19,6 @@ from agym.extras import installed
 
 PNG = b"\x89PNG\r\n\x1a\n"
 SB3 = ("SB3 Dummy", "SB3 Subproc")
-needs_plots = pytest.mark.skipif(
-    not installed("matplotlib"), reason="the extra bench brings matplotlib"
-)
 
 
 @dataclass(frozen=True)
@@ -127,7 +124,6 @@ def test_tables_show_what_was_left_out_and_why(report: Report) -> None:
         assert mark in text
 
 
-@needs_plots
 @pytest.mark.usefixtures("fonts")
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_plot_is_a_png(report: Report, tmp_path: Path, count: int) -> None:

@@ -8,18 +8,23 @@ import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-pytest.importorskip("ray")
+from agym.extras import installed
+
+if TYPE_CHECKING:
+    from ray.cluster_utils import Cluster
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 os.environ["RAY_AUTH_MODE"] = "disabled"
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    import ray
-    from ray.cluster_utils import Cluster
+if installed("ray"):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import ray
+        from ray import cluster_utils
 
 NODE = {"num_cpus": 4, "object_store_memory": 150_000_000}
 
@@ -35,8 +40,9 @@ QUICK = {
 @pytest.fixture(scope="package")
 def cluster() -> Iterator[Cluster]:
     """Two nodes, which this process has joined; each has room for four actors."""
+    pytest.importorskip("ray", reason="the extra `ray`")
     head = {**NODE, "include_dashboard": False, "_system_config": QUICK}
-    nodes = Cluster(initialize_head=True, connect=False, head_node_args=head)
+    nodes = cluster_utils.Cluster(initialize_head=True, connect=False, head_node_args=head)
     nodes.add_node(**NODE)
     ray.init(address=nodes.address, log_to_driver=False, logging_level="ERROR")
     yield nodes

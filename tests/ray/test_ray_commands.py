@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from ray.cluster_utils import Cluster
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -19,6 +18,9 @@ from agym.bench.results import Settings
 from agym.cli import app
 
 from ..envs import Tally
+
+if TYPE_CHECKING:
+    from ray.cluster_utils import Cluster
 
 
 class Slow(Tally):

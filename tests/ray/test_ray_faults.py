@@ -7,17 +7,19 @@ import os
 import signal
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from ray.cluster_utils import Cluster
 
 import agym
 from agym.testing import assert_same
 
 from ..envs import Gated, Probe
 from .conftest import NODE
+
+if TYPE_CHECKING:
+    from ray.cluster_utils import Cluster
 
 pytestmark = pytest.mark.usefixtures("cluster")
 

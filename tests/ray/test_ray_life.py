@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import os
 import signal
 import subprocess
@@ -10,20 +11,21 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import psutil
 import pytest
-import ray
 from gymnasium import spaces
-from ray._private.internal_api import get_memory_info_reply, get_state_from_address
-from ray.cluster_utils import Cluster
 
 import agym
 
 from ..envs import Probe, Tally
 
+if TYPE_CHECKING:
+    from ray.cluster_utils import Cluster
+
+ray = pytest.importorskip("ray", reason="the extra `ray`")
 ROOT = Path(__file__).parents[2]
 
 WAITS = """
@@ -224,7 +226,9 @@ def test_actors_that_wait_for_room_are_warned_of(cluster: Cluster) -> None:
 
 
 def used(cluster: Cluster) -> int:
-    reply = get_memory_info_reply(get_state_from_address(cluster.address))
+    internal_api: Any = importlib.import_module("ray._private.internal_api")
+    state = internal_api.get_state_from_address(cluster.address)
+    reply = internal_api.get_memory_info_reply(state)
     return int(reply.store_stats.object_store_bytes_used)
 
 
