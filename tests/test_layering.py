@@ -26,6 +26,7 @@ LAYERS = [
     ["core.attributes", "core.autoreset", "core.once", "extras"],
     [
         "core.async_env",
+        "core.by_value",
         "core.inside",
         "core.interrupts",
         "core.machine",
@@ -58,7 +59,13 @@ LAYERS = [
     ["core.replica", "core.host", "core.coroutine_host", "core.native_host", "core.engine"],
     ["core.native_pool"],
     ["executors.cluster_options"],
-    ["executors.base", "executors.lifeline", "executors.nameless", "executors.wire"],
+    [
+        "executors.base",
+        "executors.lifeline",
+        "executors.nameless",
+        "executors.registry",
+        "executors.wire",
+    ],
     ["executors.channel"],
     ["executors.doorbell", "executors.ray_cluster", "executors.serial", "executors.supervisor"],
     ["executors.outbox"],

@@ -25,9 +25,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import cloudpickle
 import numpy as np
 
+from agym.core.by_value import dumps_by_value
 from agym.core.capsule import VERSION, Capsule, agym_version_here, shown, words
 from agym.errors import UsageError
 
@@ -122,7 +122,7 @@ def _encode(capsule: Capsule) -> bytes:
     missing = [*capsule.missing]
     for name in PARTS:
         try:
-            parts[name] = cloudpickle.dumps(getattr(capsule, name))
+            parts[name] = dumps_by_value(getattr(capsule, name))
         except Exception as error:
             missing.append(f"{name} (cannot be pickled: {words(error)})")
     capsule = replace(capsule, missing=tuple(missing), complete=capsule.complete and not missing)

@@ -13,8 +13,9 @@ import io
 import pickle
 from typing import Any, NamedTuple
 
-import cloudpickle
 from gymnasium.utils import EzPickle
+
+from agym.core.by_value import ByValuePickler
 
 
 class Luggage(NamedTuple):
@@ -43,7 +44,7 @@ class Luggage(NamedTuple):
     tally: Any
 
 
-class _Whole(cloudpickle.CloudPickler):  # type: ignore[misc]  # cloudpickle has no types
+class _Whole(ByValuePickler):
     """Pickles whole objects or none."""
 
     def reducer_override(self, obj: Any) -> Any:

@@ -13,6 +13,7 @@ from agym.core.slots import Extension, SlotTable
 from agym.executors.base import Placement
 from agym.executors.channel import Channel
 from agym.executors.mailbox import Mailbox, mailbox_fields
+from agym.executors.registry import Entries, with_registry
 from agym.executors.supervisor import WorkerProcess
 from agym.executors.wire import Buffer, pack_by_value
 from agym.executors.worker import work
@@ -65,14 +66,23 @@ class Link:
         return ended
 
 
-def pack_make(placement: Placement, ids: range, number: int) -> tuple[Operation, list[Buffer]]:
+def pack_make(
+    placement: Placement, ids: range, number: int, registry: Entries | None
+) -> tuple[Operation, list[Buffer]]:
     """Say what a worker is to make, and pack it.
+
+    Args:
+        placement: What there is to make in all.
+        ids: The worker's environments.
+        number: The operation's number.
+        registry: What the worker's registry lacks; ``None`` if it lacks nothing.
 
     Raises:
         UsageError: A factory cannot be packed.
     """
+    factories = placement.some(ids)
     shared = (
-        placement.some(ids),
+        factories if registry is None else with_registry(factories, registry),
         placement.autoreset,
         placement.max_concurrency,
         placement.watched,

@@ -34,6 +34,7 @@ from agym.core.slots import Extension, SlotTable
 from agym.executors.base import Executor, Placement
 from agym.executors.link import Link, pack_make, start_link
 from agym.executors.mailbox import Mailbox
+from agym.executors.registry import Entries, collect, refuse_import
 from agym.executors.supervisor import WorkerProcess, check_platform
 from agym.executors.wire import pack_by_value
 
@@ -52,6 +53,7 @@ class ProcessExecutor(Executor):
     def __init__(self, placement: Placement) -> None:
         """Remember what to make."""
         check_platform()
+        refuse_import()
         super().__init__(placement)
         self.ranges = placement.ranges(placement.workers or available_cores())
         # Of each worker, by its index; one that died stays until it is replaced.
@@ -82,12 +84,17 @@ class ProcessExecutor(Executor):
     def start(self) -> None:
         """Start the workers; they all start at the same time."""
         # What cannot be packed is refused before anything has started.
-        makes = [pack_make(self.placement, ids, OPEN) for ids in self.ranges]
+        registry = self._registry()
+        makes = [pack_make(self.placement, ids, OPEN, registry) for ids in self.ranges]
         for worker, (make, message) in enumerate(makes):
             link = start_link(make, message, worker, self.placement)
             self._links.append(link)
             self._ends.register(link.process.ended, select.POLLIN)
         self._survey()
+
+    def _registry(self) -> Entries | None:
+        """What is registered now, unless workers have a copy of this process."""
+        return None if self.placement.start_method == "fork" else collect()
 
     def attach(self, table: SlotTable) -> None:
         """Send the table's descriptor; the workers lay it out from their own spaces."""
@@ -130,7 +137,7 @@ class ProcessExecutor(Executor):
         self._survey()
 
     def _another(self, worker: int, number: int) -> Link:
-        make, message = pack_make(self.placement, self.ranges[worker], number)
+        make, message = pack_make(self.placement, self.ranges[worker], number, self._registry())
         link = start_link(make, message, worker, self.placement)
         self._ends.register(link.process.ended, select.POLLIN)
         if self._table is not None:

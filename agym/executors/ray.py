@@ -29,6 +29,7 @@ from agym.executors.ray_actor import RayActor
 from agym.executors.ray_cluster import MEMBERS, count_workers, warn_of_waiting
 from agym.executors.ray_link import Link, Said
 from agym.executors.ray_stage import Stage
+from agym.executors.registry import Entries, collect, refuse_import, with_registry
 from agym.executors.wire import Sealed, seal
 
 
@@ -44,6 +45,7 @@ class RayExecutor(OutboxExecutor[Said]):
             MissingExtraError: Ray is not installed.
             UsageError: There is no such cluster.
         """
+        refuse_import()
         options = placement.cluster
         ray, joined = MEMBERS.join(options, placement.workers)
         self._links: list[Link] = []
@@ -70,14 +72,16 @@ class RayExecutor(OutboxExecutor[Said]):
     def start(self) -> None:
         """Have the actors made; they all make their environments at the same time."""
         # What cannot be packed is refused before anything has started.
-        makes = [self._pack(ids) for ids in self.ranges]
+        registry = collect()
+        makes = [self._pack(ids, registry) for ids in self.ranges]
         self._stage.open(len(self.ranges))
         for worker, make in enumerate(makes):
             self._links.append(self._start(worker, make, OPEN))
 
-    def _pack(self, ids: range) -> Any:
+    def _pack(self, ids: range, registry: Entries) -> Any:
         """Say what an actor is to make, packed, since the actor alone is to unpack it."""
-        own = replace(self.placement, factories=self.placement.some(ids), first=ids.start)
+        factories = with_registry(self.placement.some(ids), registry)
+        own = replace(self.placement, factories=factories, first=ids.start)
         return seal(own, by_value=True)
 
     def _start(self, worker: int, make: Any, number: int) -> Link:
@@ -114,7 +118,8 @@ class RayExecutor(OutboxExecutor[Said]):
 
     def replace_worker(self, worker: int, number: int) -> None:
         """Have another actor made, on whichever node has room or comes to have it."""
-        self._links[worker] = link = self._start(worker, self._pack(self.ranges[worker]), number)
+        make = self._pack(self.ranges[worker], collect())
+        self._links[worker] = link = self._start(worker, make, number)
         if self._table is not None:
             self._attach(link, self._table)
 

@@ -88,12 +88,16 @@ class WorkerProcess(aiomultiprocess.Process):
         )
 
     def start(self) -> None:
-        """Start the process without the caller's ``__main__``, so that no guard is needed there."""
+        """Start the process without the caller's ``__main__``, so that no guard is needed there.
+
+        What is forked has a copy of it, to which strings such as ``"__main__:MyEnv"`` lead.
+        """
         # First, since starting the tracker would let interrupts through again.
         resource_tracker.ensure_running()
         disown_in_forks(self)
         try:
-            with _starting, _blank_main(), _interrupts_blocked(), fork_of_our_own():
+            main = contextlib.nullcontext() if self._method == "fork" else _blank_main()
+            with _starting, main, _interrupts_blocked(), fork_of_our_own():
                 if self._method == "forkserver":
                     ensure_fork_server()
                 super().start()

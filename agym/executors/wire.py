@@ -10,9 +10,9 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-import cloudpickle
 import numpy as np
 
+from agym.core.by_value import dumps_by_value
 from agym.errors import UsageError
 
 Buffer = bytes | bytearray | memoryview
@@ -27,14 +27,14 @@ _COUNT = struct.Struct("<q")
 
 
 def pack_by_value(value: Any) -> list[Buffer]:
-    """Pickle for a worker, which does not have the caller's ``__main__``: that goes by value.
+    """Pickle for a worker: what it cannot import, such as the caller's ``__main__``, by value.
 
     Raises:
         UsageError: There is something in it that cannot be pickled.
     """
     buffers: list[pickle.PickleBuffer] = []
     try:
-        pickled = cloudpickle.dumps(value, buffer_callback=buffers.append)
+        pickled = dumps_by_value(value, buffers.append)
     except Exception as error:
         raise UsageError(f"this cannot be sent to another process: {error}") from error
     return _join(pickled, buffers)

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from agym.core.making import Factory, Premade, reraise
+from agym.executors.registry import refuse_import
 from agym.planning.caching import recall_profile, remember_profile
 from agym.planning.model import (
     Ask,
@@ -55,6 +56,7 @@ def place(factories: Sequence[Factory], ask: Ask) -> Placed:
         return Placed(_safe(name, factories, ask), factories)
     if ask.num_envs == 1 and ask.blocking and ask.workers is None:
         return Placed(_by_rule(name, ask, "serial", "one environment needs no company"), factories)
+    refuse_import()
     profile = recall_profile(factories[0])
     if profile is not None:
         return Placed(plan_for(profile, factories, ask), factories)

@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import cloudpickle
 import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
+from agym.core.by_value import dumps_by_value
 from agym.core.making import Factory, is_coroutine_env
 from agym.errors import MissingExtraError
 from agym.executors.supervisor import check_platform
@@ -151,7 +151,7 @@ def obstacle(factories: Sequence[Factory]) -> str:
     distinct = {id(factory): factory for factory in factories}
     try:
         for factory in distinct.values():
-            cloudpickle.dumps(factory)
+            dumps_by_value(factory)
     except Exception:
         return "cannot take what cannot be pickled"
     return ""
