@@ -22,7 +22,7 @@ from typer.core import TyperGroup
 from agym.bench.app import app as bench
 from agym.demo import EXAMPLES as DEMO_EXAMPLES
 from agym.demo import demo
-from agym.errors import AgymError, UsageError
+from agym.errors import AgymError, AgymErrorGroup, UsageError
 from agym.plan_command import EXAMPLES as PLAN_EXAMPLES
 from agym.plan_command import plan_command
 from agym.play_command import EXAMPLES as PLAY_EXAMPLES
@@ -58,15 +58,10 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except AgymError as error:
-            _complain(str(error))
-            raise typer.Exit(2 if isinstance(error, UsageError) else 1) from error
-        except ExceptionGroup as group:
-            ours, others = group.split(AgymError)
-            if ours is None or others is not None:
-                raise
-            for each in ours.exceptions:
+            errors = error.exceptions if isinstance(error, AgymErrorGroup) else [error]
+            for each in errors:
                 _complain(str(each))
-            raise typer.Exit(1) from group
+            raise typer.Exit(2 if isinstance(error, UsageError) else 1) from error
         except KeyboardInterrupt:
             _complain("stopped")
             raise typer.Exit(130) from None

@@ -7,6 +7,10 @@ The environment       :class:`EnvError`, :class:`StepTimeout`
 The world outside     :class:`WorkerDied`, :class:`CrashLoopError`
 ==================== ============================================================
 
+Several failures of one call are raised together, as an :class:`AgymErrorGroup`. That is an
+``ExceptionGroup``, and it is of the class that all its members are of: several ``EnvError`` are an
+``EnvError`` too, several ``WorkerDied`` are a ``WorkerDied``. A mixed group is an ``AgymError``.
+
 Where Gymnasium has an error of the same meaning, agym's is a subclass of it, so that
 ``except`` clauses written for Gymnasium's vector environments keep working.
 """
@@ -195,6 +199,90 @@ class CrashLoopError(AgymError):
         super().__init__(message)
         self.env_ids: tuple[int, ...] = tuple(env_ids)
         self.faults: tuple[Fault, ...] = tuple(faults)
+
+
+class AgymErrorGroup(AgymError, ExceptionGroup[AgymError]):
+    """Several failures of one call, the lowest environments first.
+
+    Its text is that of the first failure, and how many more there are. Its attributes are those of
+    the first failure, but ``env_ids``, ``operations`` and ``faults`` are those of all.
+
+    A mixed group is neither an ``EnvError`` nor a ``WorkerDied``: ``except* EnvError`` takes the
+    whole of a group that is an ``EnvError``, and ``except* WorkerDied`` would see nothing of it.
+    """
+
+    env_ids: tuple[int, ...] = ()
+
+    def __init__(self, message: str, errors: Sequence[AgymError]) -> None:
+        """Take over the attributes; :func:`group_errors` chooses the class and the message."""
+        first = vars(errors[0])
+        vars(self).update({key: first[key] for key in first if not key.startswith("__")})
+        self.env_ids = tuple(i for error in errors for i in getattr(error, "env_ids", ()))
+
+    def __str__(self) -> str:
+        """The message, without the count that ``ExceptionGroup`` adds."""
+        return self.message
+
+    def derive(self, errors: Sequence[Any], /) -> ExceptionGroup[Any]:
+        """A part of a group is of the kind that its own members are."""
+        if all(isinstance(error, AgymError) for error in errors):
+            return group_errors(errors)
+        return ExceptionGroup(self.message, errors)
+
+    def split(self, condition: Any, /) -> Any:
+        """Divide it in two; a condition is asked of the members alone."""
+        return super().split(self._members_only(condition))
+
+    def subgroup(self, condition: Any, /) -> Any:
+        """Leave out what a condition, which is asked of the members alone, does not hold for."""
+        return super().subgroup(self._members_only(condition))
+
+    def _members_only(self, condition: Any) -> Any:
+        """Do not ask about the group itself, which looks like its first member."""
+        if isinstance(condition, type | tuple):
+            return condition
+        return lambda error: error is not self and condition(error)
+
+
+class EnvErrorGroup(AgymErrorGroup, EnvError):
+    """Several environments raised."""
+
+
+class WorkerDiedGroup(AgymErrorGroup, WorkerDied):
+    """Several workers died."""
+
+    def __init__(self, message: str, errors: Sequence[WorkerDied]) -> None:
+        """Take over the operations of all."""
+        super().__init__(message, errors)
+        self.operations = {i: what for error in errors for i, what in error.operations.items()}
+
+
+class CrashLoopErrorGroup(AgymErrorGroup, CrashLoopError):
+    """Several environments or workers were given up."""
+
+    def __init__(self, message: str, errors: Sequence[CrashLoopError]) -> None:
+        """Take over the faults of all."""
+        super().__init__(message, errors)
+        self.faults = tuple(fault for error in errors for fault in error.faults)
+
+
+_GROUPS: dict[type[AgymError], type[AgymErrorGroup]] = {
+    EnvError: EnvErrorGroup,
+    WorkerDied: WorkerDiedGroup,
+    CrashLoopError: CrashLoopErrorGroup,
+}
+
+
+def group_errors(errors: Sequence[AgymError]) -> AgymErrorGroup:
+    """Make one exception of several failures."""
+    others = len(errors) - 1
+    message = str(errors[0])
+    if others:
+        message += f" (and {others} more {'failure' if others == 1 else 'failures'})"
+    for kind, group in _GROUPS.items():
+        if all(isinstance(error, kind) for error in errors):
+            return group(message, errors)
+    return AgymErrorGroup(message, errors)
 
 
 def signal_name(exitcode: int) -> str | None:

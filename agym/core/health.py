@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from agym.core.arguments import Ids
 from agym.core.operations import ROW_KINDS, Extras, Failure, Loss
-from agym.errors import ClosedError, ResetNeededError
+from agym.errors import ClosedError, ResetNeededError, group_errors
 
 
 class Health:
@@ -107,11 +107,12 @@ class Health:
                 why = f"raised in its last {problem.operation}"
                 self.mark_unready(problem.env_ids, why)
         # An echo is for those who were not told.
-        first = [p for p in problems if not (isinstance(p, Failure) and p.echo)]
-        errors = [problem.to_exception() for problem in first or problems[:1]]
+        first = [p for p in problems if not (isinstance(p, Failure) and p.echo)] or problems[:1]
+        first.sort(key=lambda problem: problem.env_ids.start)  # not as the workers answered
+        errors = [problem.to_exception() for problem in first]
         if len(errors) == 1:
             return errors[0]
         if kind == "make":
             errors[0].add_note(f"{len(errors) - 1} more constructors failed in other workers")
             return errors[0]
-        return ExceptionGroup(f"{len(errors)} environments failed in {kind}", errors)
+        return group_errors(errors)

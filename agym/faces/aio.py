@@ -114,7 +114,7 @@ class AsyncEnvs(Face[Observations, Actions]):
                 self._opening.result()
                 self._describe()
             except BaseException:
-                with contextlib.suppress(AgymError, ExceptionGroup):
+                with contextlib.suppress(AgymError):
                     yield from self.aclose().__await__()
                 raise
         return self
@@ -132,7 +132,7 @@ class AsyncEnvs(Face[Observations, Actions]):
         """Close them; what that raises does not hide an error of the block."""
         # Ctrl-C, SystemExit or a cancelled task: the program is about to end.
         self._engine.hurry = error is not None and not isinstance(error, Exception)
-        with contextlib.suppress(*() if error is None else (AgymError, ExceptionGroup)):
+        with contextlib.suppress(*() if error is None else (AgymError,)):
             await self.aclose()
 
     def _pending(self, ticket: Ticket, wrap: Callable[[Any], T]) -> Pending[T]:

@@ -176,7 +176,7 @@ class AgymVecEnv(VecEnv):
 
         Raises:
             NothingSentError: There is none.
-            EnvError: An environment raised; several at once come as an ``ExceptionGroup``.
+            EnvError: An environment raised; several at once are an ``ExceptionGroup`` as well.
             StepTimeout: The deadline passed.
             WorkerDied: A worker ended.
         """

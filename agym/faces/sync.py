@@ -52,7 +52,7 @@ class Envs(Face[Observations, Actions]):
             self._do(engine.open)
             self._describe()
         except BaseException:
-            with contextlib.suppress(AgymError, ExceptionGroup):
+            with contextlib.suppress(AgymError):
                 self.close()
             raise
 
@@ -142,7 +142,7 @@ class Envs(Face[Observations, Actions]):
         Raises:
             UsageError: Wrong number, shape or dtype of actions, or of ``out``; nothing was sent.
             ResetNeededError: An environment was not reset, or raised; nothing was sent.
-            EnvError: An environment raised; several at once come as an ``ExceptionGroup``.
+            EnvError: An environment raised; several at once are an ``ExceptionGroup`` as well.
             StepTimeout: The deadline passed.
             WorkerDied: A worker ended.
         """
@@ -351,7 +351,7 @@ class Envs(Face[Observations, Actions]):
         """Close; what that raises does not hide an error of the block."""
         # Ctrl-C, SystemExit or a cancelled task: the program is about to end.
         self._engine.hurry = error is not None and not isinstance(error, Exception)
-        with contextlib.suppress(*() if error is None else (AgymError, ExceptionGroup)):
+        with contextlib.suppress(*() if error is None else (AgymError,)):
             self.close()
 
     def __getitem__(self, index: int) -> EnvHandle:

@@ -30,7 +30,7 @@ from agym.core.engine import Engine
 from agym.core.making import Differing
 from agym.core.results import ResetResult, StepResult
 from agym.core.ticket import Ticket
-from agym.errors import EnvError, RemoteTraceback, SpaceMismatchError, UsageError
+from agym.errors import EnvError, EnvErrorGroup, RemoteTraceback, SpaceMismatchError, UsageError
 from agym.executors.base import Executor
 from agym.faces.sync import Envs
 from agym.faces.vector_arguments import (
@@ -227,7 +227,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
         self._be_idle("step_async")
         try:
             result = self.runner._step(actions)
-        except (EnvError, ExceptionGroup) as error:
+        except EnvError as error:
             _raise_own(error)
         return (*result[:4], self._batch_infos(result.infos))
 
@@ -283,7 +283,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
         self._be_idle("set_attr")
         try:
             self.runner.set_attr(name, values)
-        except (EnvError, ExceptionGroup) as error:
+        except EnvError as error:
             _raise_own(error)
 
     @property  # type: ignore[misc]
@@ -356,7 +356,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
             )
         try:
             return ticket.result()
-        except (EnvError, ExceptionGroup) as error:
+        except EnvError as error:
             _raise_own(error)
 
     def _batch_infos(self, infos: list[Infos]) -> Infos:
@@ -367,17 +367,13 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
         return batch
 
 
-def _raise_own(error: BaseException) -> NoReturn:
+def _raise_own(error: EnvError) -> NoReturn:
     """Raise what the environment raised, with Gymnasium's warnings (in its words) before it.
 
     The environment is not shut down: it can be used again after a reset.
     """
-    errors = error.exceptions if isinstance(error, ExceptionGroup) else [error]
-    raised = sorted(
-        (one for one in errors if isinstance(one, EnvError)), key=lambda one: one.env_id
-    )
-    if len(raised) < len(errors):  # a worker died, or a deadline passed
-        raise error
+    group = error.exceptions if isinstance(error, EnvErrorGroup) else [error]
+    raised = [one for one in group if isinstance(one, EnvError)]
     for one in raised:
         logger.error(f"Received the following error from Worker-{one.env_id} - Shutting it down")
         logger.error("%s", _traceback(one))
