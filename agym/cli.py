@@ -15,11 +15,11 @@ import importlib.metadata
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.text import Text
 from typer.core import TyperGroup
 
 from agym.bench.app import app as bench
+from agym.console import console
 from agym.demo import EXAMPLES as DEMO_EXAMPLES
 from agym.demo import demo
 from agym.errors import AgymError, AgymErrorGroup, UsageError
@@ -68,7 +68,7 @@ class Commands(TyperGroup):
 
 
 def _complain(sentence: str) -> None:
-    Console(stderr=True).print(Text(sentence, style="red"), soft_wrap=True)
+    console(stderr=True).print(Text(sentence, style="red"), soft_wrap=True)
 
 
 app = typer.Typer(
@@ -91,7 +91,7 @@ app.add_typer(bench, name="bench")
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        Console().print(f"agym {importlib.metadata.version('agym-envs')}", highlight=False)
+        console().print(f"agym {importlib.metadata.version('agym-envs')}", highlight=False)
         raise typer.Exit
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 from rich.table import Table
 
+from agym.console import console, text_column
 from agym.core.machine import available_cores
 from agym.errors import UsageError
 from agym.factories import find_spec
@@ -74,18 +74,18 @@ def demo(
         raise UsageError(f"--backend {backend}: take one of {', '.join(COMPARED)}")
     if backend != "ray" or workers is not None:  # a cluster has cores of its own
         workers = min(available_cores() if workers is None else workers, num_envs)
-    columns = TextColumn("{task.description:8}"), BarColumn(), MofNCompleteColumn()
+    columns = text_column("{task.description:8}"), BarColumn(), MofNCompleteColumn()
     with Progress(
-        *columns, TextColumn("steps"), TimeElapsedColumn(),
-        console=Console(stderr=True), auto_refresh=False,
+        *columns, text_column("steps"), TimeElapsedColumn(),
+        console=console(stderr=True), auto_refresh=False,
     ) as progress:  # fmt: skip
         results = [
             run("serial", env, num_envs, steps, None, progress),
             run(backend, env, num_envs, steps, workers, progress),
         ]
-    console = Console()
-    console.print(table(env, num_envs, steps, results))
-    console.print(verdict(env, num_envs, results), soft_wrap=True, highlight=False, markup=False)
+    output = console()
+    output.print(table(env, num_envs, steps, results))
+    output.print(verdict(env, num_envs, results), soft_wrap=True, highlight=False)
 
 
 def run(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import Progress, TextColumn, TimeElapsedColumn
+from rich.progress import Progress, TimeElapsedColumn
 from rich.table import Table
 
+from agym.console import console, text_column
 from agym.errors import UsageError
 from agym.plan import plan
 from agym.planning.model import Candidate
@@ -47,8 +47,8 @@ def plan_command(
 ) -> None:
     """Measure one environment, predict what a batch takes in every place, and choose one."""
     with Progress(
-        TextColumn("{task.description}"), TimeElapsedColumn(),
-        console=Console(stderr=True), auto_refresh=False, transient=True,
+        text_column("{task.description}"), TimeElapsedColumn(),
+        console=console(stderr=True), auto_refresh=False, transient=True,
     ) as progress:  # fmt: skip
         task = progress.add_task("measuring one environment and this machine")
         progress.refresh()
@@ -65,11 +65,11 @@ def plan_command(
             raise
         except Exception as error:
             raise UsageError(f"{env} cannot be measured: {error}") from error
-    console = Console()
-    console.print(table(found))
+    output = console()
+    output.print(table(found))
     if found.profile is not None:
-        console.print(describe(found.profile), soft_wrap=True, highlight=False, markup=False)
-    console.print(found.why, soft_wrap=True, highlight=False, markup=False)
+        output.print(describe(found.profile), soft_wrap=True, highlight=False)
+    output.print(found.why, soft_wrap=True, highlight=False)
 
 
 def table(found: Plan) -> Table:

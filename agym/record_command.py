@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 
+from agym.console import console, text_column
 from agym.factories import find_spec
 from agym.make import make
 from agym.render.recording import record
@@ -52,9 +52,9 @@ def record_command(
     backend = "process" if workers or num_envs > 1 else "serial"
     with (
         Progress(
-            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
-            TextColumn("steps"), TimeElapsedColumn(),
-            console=Console(stderr=True), transient=True,
+            text_column("{task.description}"), BarColumn(), MofNCompleteColumn(),
+            text_column("steps"), TimeElapsedColumn(),
+            console=console(stderr=True), transient=True,
         ) as progress,
         make(
             env, num_envs, workers=workers, backend=backend,
@@ -74,7 +74,7 @@ def record_command(
             progress.update(bar, description="finishing the file")
     where = output.with_stem(f"{output.stem}-0") if single else output
     more = f" (and {num_envs - 1} more)" if single and num_envs > 1 else ""
-    Console().print(
+    console().print(
         f"{where}{more}: {recording.frames} pictures of {num_envs} {env}",
-        soft_wrap=True, highlight=False, markup=False,
+        soft_wrap=True, highlight=False,
     )  # fmt: skip

@@ -24,11 +24,11 @@ from typing import Annotated, Any
 
 import gymnasium
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress
 from rich.table import Table
 from rich.text import Text
 
+from agym.console import console, text_column
 from agym.core.capsule import Capsule, agym_version_here, shown, words
 from agym.core.capsule_file import read_capsule
 from agym.core.deadline import STDERR, Hang
@@ -73,7 +73,7 @@ def replay(
     A hang in C code that lets no Python run ends with 1, its stack shown.
     """
     capsule = read_capsule(file)
-    Console().print(table(capsule))
+    console().print(table(capsule))
     if capsule.factory is None:
         raise UsageError(f"{file} cannot be replayed: {'; '.join(capsule.missing)}")
     for lack in lacks(capsule):
@@ -101,9 +101,9 @@ class _Stage:
         self._timeout = timeout
         self._begun = self._drawn = time.monotonic()
         self._shown = False
-        columns = TextColumn("actions"), BarColumn(), MofNCompleteColumn()
+        columns = text_column("actions"), BarColumn(), MofNCompleteColumn()
         self._bar = Progress(
-            *columns, console=Console(stderr=True), auto_refresh=False, transient=True
+            *columns, console=console(stderr=True), auto_refresh=False, transient=True
         )
         self._task = self._bar.add_task("", total=len(capsule.actions))
 
@@ -233,8 +233,8 @@ def _beyond_ours(where: TracebackType | None) -> TracebackType | None:
 
 
 def _say(sentence: str) -> None:
-    Console().print(Text(sentence), soft_wrap=True)
+    console().print(Text(sentence), soft_wrap=True)
 
 
 def _warn(text: str, style: str = "yellow") -> None:
-    Console(stderr=True).print(Text(text.rstrip("\n"), style=style), soft_wrap=True)
+    console(stderr=True).print(Text(text.rstrip("\n"), style=style), soft_wrap=True)

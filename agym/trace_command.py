@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
+from rich.text import Text
 
+from agym.console import console
 from agym.errors import UsageError
 from agym.timeline_report import draw, measure, read_spans
 
@@ -28,11 +29,11 @@ def trace_command(
     """Tell what overlapped in a timeline; the file itself opens in https://ui.perfetto.dev."""
     if output is not None and (output.suffix.lower() != ".png" or not output.parent.is_dir()):
         raise UsageError(f"-o {output} must be a .png in a folder that exists")
-    console = Console()
-    with Console(stderr=True).status(f"reading {file}"):
+    with console(stderr=True).status(Text(f"reading {file}")):
         spans = read_spans(file)
         if output is not None:
             draw(spans, output)
-    console.print(str(measure(spans)), soft_wrap=True, highlight=False, markup=False)
+    said = console()
+    said.print(str(measure(spans)), soft_wrap=True, highlight=False)
     if output is not None:
-        console.print(f"drawn into {output}", soft_wrap=True, highlight=False, markup=False)
+        said.print(f"drawn into {output}", soft_wrap=True, highlight=False)

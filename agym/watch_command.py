@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
+from agym.console import console
 from agym.errors import UsageError
 from agym.factories import find_spec
 from agym.live.page import AsyncPage
@@ -91,8 +91,7 @@ def watch_command(
 
 async def welcome(page: AsyncPage, *, opens: bool) -> None:
     """Tell where the page is, and wait until somebody has it open."""
-    console = Console()
-    console.print(f"{page.url}\nopen this in a browser; Ctrl-C ends it", soft_wrap=True)
+    console().print(f"{page.url}\nopen this in a browser; Ctrl-C ends it", soft_wrap=True)
     if opens:
         webbrowser.open(page.url)
     await page.wait_for_viewer()

@@ -14,6 +14,7 @@ PACKAGE = Path(agym.__file__).parent
 # Bottom to top. A module may import from its own layer's earlier lines and from layers above it.
 LAYERS = [
     [
+        "console",
         "core.brake",
         "core.forks",
         "core.polygons",

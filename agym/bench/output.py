@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 
+from agym.console import console
 from agym.errors import UsageError
 from agym.extras import require
 
@@ -50,7 +51,7 @@ def check_writable(*paths: Path | None) -> None:
 
 def deliver(tables: RenderableType, text: str, json: Path | None) -> None:
     """Print the tables, and write the JSON text to its file, if there is one."""
-    console = Console()
-    Console(width=None if console.is_terminal else FILE_WIDTH).print(tables)
+    width = None if console().is_terminal else FILE_WIDTH
+    console(width=width).print(tables)
     if json is not None:
         json.write_text(text, encoding="utf-8")

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TaskID, TimeElapsedColumn
+
+from agym.console import console, text_column
 
 Tell = Callable[[str], None]
 
@@ -30,9 +31,9 @@ class Bar:
 @contextmanager
 def progress_bar(parts: int) -> Iterator[Bar]:
     """Show progress until the end of the block, for so many parts."""
-    columns = TextColumn("{task.description:20}"), BarColumn(), TimeElapsedColumn()
+    columns = text_column("{task.description:20}"), BarColumn(), TimeElapsedColumn()
     with Progress(
-        *columns, TextColumn("{task.fields[doing]}"),
-        console=Console(stderr=True), auto_refresh=False, transient=True,
+        *columns, text_column("{task.fields[doing]}"),
+        console=console(stderr=True), auto_refresh=False, transient=True,
     ) as progress:  # fmt: skip
         yield Bar(progress, progress.add_task("", total=parts, doing=""))

@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 from rich.console import Group, RenderableType
-from rich.markup import escape
 from rich.table import Table
 
 from agym.bench.comparison import MIN_WIDTH
@@ -142,7 +141,7 @@ def show_soak(
     table.add_column("what", no_wrap=True)
     table.add_column("measured", justify="right")
     if result.errors:
-        table.caption = f"{table.caption}\n\n{escape(result.errors[0])}"
+        table.caption = f"{table.caption}\n\n{result.errors[0]}"
     for row in _rows(result):
         table.add_row(*row)
     verdicts = Table(title="What must hold")

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
 
 from agym.bench.accountant import Accountant
 from agym.bench.soak import judge_soak, show_soak
 from agym.bench.soaked import Plan, Soaked
+from agym.console import console
 from agym.core.affliction import ChaosError
 from agym.core.results import Fault
 from agym.envs.probes import ChaoticEnv, CounterEnv
@@ -204,9 +204,9 @@ def test_what_is_not_fine_is_missed(spoilt: dict[str, Any], missed: str) -> None
     plan = Plan(on_fault="replay")
     result = replace(FINE, **spoilt)
     assert [what for what, met in verdicts(plan, result).items() if not met] == [missed]
-    console = Console(width=120, file=io.StringIO())
-    with console.capture() as capture:
-        console.print(show_soak(plan, result, judge_soak(plan, result), {}))
+    output = console(width=120, file=io.StringIO())
+    with output.capture() as capture:
+        output.print(show_soak(plan, result, judge_soak(plan, result), {}))
     shown = capture.get()
     assert f"{missed} " in shown
     assert "missed" in shown
