@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -17,7 +16,8 @@ from agym.core.arguments import check_count, refuse_windows
 from agym.core.async_env import AsyncEnv
 from agym.core.making import Factory
 from agym.core.vector_making import Given, VectorFactory
-from agym.errors import UsageError
+from agym.errors import MissingExtraError, UsageError
+from agym.extras import how_to_get
 
 AnyEnv = gymnasium.Env[Any, Any] | AsyncEnv[Any, Any]
 AnyVectorEnv = VectorEnv[Any, Any, Any]
@@ -29,8 +29,9 @@ EnvLike = (
     | Sequence[Callable[..., AnyEnv]]
 )
 
-# Packages that register environments when they are imported, by the namespace of these.
-PROVIDERS = {"ALE": "ale_py"}
+# Packages that register environments when they are imported, and the extra that brings each, by
+# the namespace of the environments.
+PROVIDERS = {"ALE": ("ale_py", "atari")}
 
 
 def make_factories(env: EnvLike, num_envs: int | None, env_kwargs: dict[str, Any]) -> list[Factory]:
@@ -115,13 +116,17 @@ def find_spec(env: str | EnvSpec) -> EnvSpec:
 
     Raises:
         UsageError: There is no such environment; the cause is Gymnasium's own error.
+        MissingExtraError: The package that has it is not installed.
     """
     if isinstance(env, EnvSpec):
         return env
     provider = PROVIDERS.get(env.partition("/")[0])
     if provider is not None and env not in gymnasium.registry:
-        with contextlib.suppress(ImportError):
-            importlib.import_module(provider)
+        try:
+            importlib.import_module(provider[0])
+        except ImportError as error:
+            reason = how_to_get(*provider)
+            raise MissingExtraError(f"env={env!r} cannot be found: {reason}") from error
     try:
         return gymnasium.spec(env)
     except (gymnasium.error.Error, ImportError) as error:

@@ -9,7 +9,7 @@ from rich.progress import Progress, TimeElapsedColumn
 from rich.table import Table
 
 from agym.console import console, text_column
-from agym.errors import UsageError
+from agym.errors import MissingExtraError, UsageError
 from agym.plan import plan
 from agym.planning.model import Candidate
 from agym.planning.plans import Plan, describe
@@ -61,7 +61,7 @@ def plan_command(
                 env, num_envs, blocking=not loop, workers=workers, verify=verify,
                 cluster=cluster, address=address, tell=tell,
             )  # fmt: skip
-        except UsageError:
+        except (UsageError, MissingExtraError):
             raise
         except Exception as error:
             raise UsageError(f"{env} cannot be measured: {error}") from error
