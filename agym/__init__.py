@@ -12,10 +12,13 @@ from agym.core.stats import EnvStats, Stats, WorkerStats
 from agym.envs import registration as registration
 from agym.errors import (
     AgymError,
+    AgymErrorGroup,
     BusyError,
     ClosedError,
     CrashLoopError,
+    CrashLoopErrorGroup,
     EnvError,
+    EnvErrorGroup,
     MissingExtraError,
     NothingSentError,
     ResetNeededError,
@@ -24,6 +27,7 @@ from agym.errors import (
     UsageError,
     UsageTypeError,
     WorkerDied,
+    WorkerDiedGroup,
 )
 from agym.faces.aio import AsyncEnvHandle, AsyncEnvs, Pending
 from agym.faces.sync import EnvHandle, Envs
@@ -43,6 +47,7 @@ registration.register_games()
 
 __all__ = [
     "AgymError",
+    "AgymErrorGroup",
     "AgymVectorEnv",
     "AsyncEnv",
     "AsyncEnvHandle",
@@ -52,7 +57,9 @@ __all__ = [
     "Chaos",
     "ClosedError",
     "CrashLoopError",
+    "CrashLoopErrorGroup",
     "EnvError",
+    "EnvErrorGroup",
     "EnvHandle",
     "EnvStats",
     "Envs",
@@ -74,6 +81,7 @@ __all__ = [
     "UsageError",
     "UsageTypeError",
     "WorkerDied",
+    "WorkerDiedGroup",
     "WorkerStats",
     "chaos",
     "debug",
