@@ -216,8 +216,9 @@ class CoroutineHost(Host):
         if cut is not None and cut[0] is None:
             raise RuntimeError("it was replaced: reset it first")
         begun = clock()
+        idle = self._meter.idle_until(begun)
         result = cut or await self._envs[i].step(action)
-        self._meter.timed(self.first + i, clock() - begun)
+        self._meter.timed(self.first + i, clock() - begun, idle)
         self._steps[i] += 1
         if self._filter.active:
             result = self._select(i, result)

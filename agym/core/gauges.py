@@ -8,6 +8,7 @@ an eighth; a whole batch is timed env by env only now and then, more often where
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -25,6 +26,11 @@ BUCKETS = 4 * 43
 
 # To time one step takes so long, and may cost so much of a step.
 TIMING_SECONDS, TIMING_SHARE = 1e-6, 1 / 200
+
+# What runs first after its thread was idle finds nothing in the caches of its core. That takes up to
+# 0.1 ms (CartPole, on a busy machine) and is not the environment's time. So many nanoseconds are
+# taken off at most, and so many of the host's other times tell what is usual.
+WAKING, USUAL = 500_000, 8
 
 # How many rounds a host of quick environments waits at least, and any at most, for the next timing.
 MOST_ROUNDS = 32
@@ -96,6 +102,8 @@ class Meter:
         self._begun = 0
         self._running = 0
         self._usage = 0, 0
+        self._timed_until = 0
+        self._warm: deque[int] = deque(maxlen=USUAL)
         self._spans = SpanLog(gauges.arrays, first)
 
     def begin(self, start: int, stop: int, *, whole: bool) -> bool:
@@ -128,12 +136,24 @@ class Meter:
     def end_timing(self) -> None:
         """They were."""
         gauges, first = self._gauges, self._first
+        self._timed_until = clock()
         (computed, yields), (computed_before, yields_before) = thread_usage(), self._usage
         gauges.computed[first] += computed - computed_before
         gauges.yields[first] += yields - yields_before
 
-    def timed(self, slot: int, nanoseconds: int) -> None:
-        """An environment took so long for a step."""
+    def idle_until(self, begun: int) -> int:
+        """For how long the host had run nothing when an environment began a step."""
+        if self._running > 1:
+            return 0
+        return max(0, begun - max(self._gauges.ended[self._first], self._timed_until))
+
+    def timed(self, slot: int, nanoseconds: int, idle: int = 0) -> None:
+        """An environment took so long for a step, before which the host was idle for so long."""
+        if not idle:
+            self._warm.append(nanoseconds)
+        elif self._warm:
+            usual = sorted(self._warm)[len(self._warm) // 2]
+            nanoseconds = max(min(nanoseconds, usual), nanoseconds - min(idle, WAKING))
         self._gauges.times[slot, bucket_of(nanoseconds)] += 1
 
     def _schedule(self, nanoseconds: int, count: int) -> None:

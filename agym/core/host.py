@@ -211,10 +211,12 @@ class EnvHost(Host):
             results.append(step(action))
             ticks.append(clock())
         self._mark(None)
+        idle = meter.idle_until(ticks[0])
         meter.end_timing()
         for slot, step, (begun, ended) in zip(count(start), steps, pairwise(ticks)):
             if getattr(step, "func", None) is not _hold_step:
-                meter.timed(slot, ended - begun)
+                meter.timed(slot, ended - begun, idle)
+            idle = 0
 
     def _store(self, results: Sequence[Step], start: int, stop: int, plane: int) -> None:
         """Store results as whole columns, then see to the episodes that ended."""

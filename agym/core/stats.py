@@ -9,7 +9,7 @@ from statistics import median
 
 import psutil
 
-from agym.core.gauges import Gauges, clock, percentiles
+from agym.core.gauges import WAKING, Gauges, clock, percentiles
 from agym.core.operations import name_ids
 from agym.core.ticket import Ticket
 
@@ -28,7 +28,8 @@ class EnvStats:
         env_id: Which one.
         steps: Steps so far, those that reset it and those that found it holding still included.
         episodes: Episodes begun.
-        p50: Half of its timed steps took less, in seconds; ``None`` before one was timed.
+        p50: Half of its timed steps took less, in seconds; ``None`` before one was timed. What its
+            worker took to wake up is left out, as far as its other environments tell.
         p99: All but a hundredth took less.
         faults: How often it raised, missed a deadline, or lost its worker.
     """
@@ -196,8 +197,9 @@ class Traffic:
         work, caller = self._work / scale, self._caller / scale
         limit = self._limit(queue + transport, work, caller, max(w.busy for w in workers))
         return Stats(
-            seconds, envs, workers, queue, transport, work, caller, limit, _stragglers(envs)
-        )
+            seconds, envs, workers, queue, transport, work, caller, limit,
+            _stragglers(envs, ranges),
+        )  # fmt: skip
 
     def _limit(self, transport: float, work: float, caller: float, busiest: float) -> str:
         if not self._followed:  # steps were sent one by one
@@ -206,10 +208,13 @@ class Traffic:
         return max(shares, key=lambda name: shares[name])
 
 
-def _stragglers(envs: Sequence[EnvStats]) -> tuple[int, ...]:
-    known = [env.p50 for env in envs if env.p50 is not None]
-    usual = median(known) if known else 0.0
-    return tuple(env.env_id for env in envs if env.p50 is not None and env.p50 > STRAGGLER * usual)
+def _stragglers(envs: Sequence[EnvStats], ranges: Sequence[range]) -> tuple[int, ...]:
+    times = {env.env_id: env.p50 for env in envs if env.p50 is not None}
+    usual = median(times.values()) if times else 0.0
+    alone = [ids.start for ids in ranges if len(ids) == 1]
+    if len(alone) < len(ranges):  # what is alone in a worker wakes up for every step, others do not
+        times.update((i, times[i] - WAKING / 1e9) for i in alone if i in times)
+    return tuple(i for i, seconds in times.items() if seconds > STRAGGLER * usual)
 
 
 def _rss(pid: int | None) -> int | None:
