@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from agym.core.actions import write_actions
 from agym.core.arguments import Ids, parse_env_ids, parse_seeds, runs, take_mask
+from agym.core.brake import Brake
 from agym.core.forks import disown_in_forks
 from agym.core.interrupts import Interruptible
 from agym.core.mending import Mending
@@ -296,9 +298,9 @@ class Engine(Mending):
         """The environments of each worker."""
         return self._executor.ranges
 
-    def held_up(self, seconds: float) -> None:
-        """A result was held back for so long, which is not the caller's time."""
-        self._traffic.held_up(seconds)
+    def holding(self, brake: Brake) -> AbstractContextManager[None]:
+        """A result may be held back, which is neither the caller's time nor the environments'."""
+        return self._traffic.holding(brake)
 
     def usable(self, ids: Ids) -> Ids:
         """Those of some environments that are there, and were reset."""

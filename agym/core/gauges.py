@@ -27,8 +27,8 @@ BUCKETS = 4 * 43
 # To time one step takes so long, and may cost so much of a step.
 TIMING_SECONDS, TIMING_SHARE = 1e-6, 1 / 200
 
-# What runs first after its thread was idle finds nothing in the caches of its core. That takes up to
-# 0.1 ms (CartPole, on a busy machine) and is not the environment's time. So many nanoseconds are
+# What runs first after its thread was idle finds nothing in the caches of its core. That takes up
+# to 0.1 ms (CartPole, on a busy machine) and is not the environment's time. So many nanoseconds are
 # taken off at most, and so many of the host's other times tell what is usual.
 WAKING, USUAL = 500_000, 8
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import median
 
 import psutil
 
+from agym.core.brake import Brake
 from agym.core.gauges import WAKING, Gauges, clock, percentiles
 from agym.core.operations import name_ids
 from agym.core.ticket import Ticket
@@ -18,6 +21,9 @@ STRAGGLER = 5.0
 
 # One whole step in so many is followed on its way.
 FOLLOWED = 16
+
+# A brake that takes so many seconds has held a result back.
+HELD_SECONDS = 1e-4
 
 
 @dataclass(frozen=True)
@@ -76,7 +82,7 @@ class Stats:
         work: Seconds in between, on average.
         caller: Seconds that the caller spent between a batch and its next step, on average.
         limit: What most of a step's time goes into: ``"environments"``, ``"transport"`` (with
-            ``queue``) or ``"caller"``.
+            ``queue``) or ``"caller"``; ``"page"`` as long as steps are paused or slowed down there.
         stragglers: Environments that take several times as long for a step as their peers.
     """
 
@@ -128,6 +134,8 @@ class Traffic:
         self._followed = 0
         self._queue = self._work = self._transport = self._caller = 0
         self._returned = 0
+        self._brake: Brake | None = None
+        self._held = 0.0
         self.opened = time.monotonic()
 
     def dispatch(self, ticket: Ticket) -> None:
@@ -140,10 +148,20 @@ class Traffic:
             self._left = FOLLOWED
             ticket.followed = clock()
 
-    def held_up(self, seconds: float) -> None:
-        """The latest result was held back for so long."""
-        if self._returned:
-            self._returned += int(seconds * 1e9)
+    @contextmanager
+    def holding(self, brake: Brake) -> Iterator[None]:
+        """A brake may hold the latest result back.
+
+        The next step is not followed then: its workers have fallen asleep.
+        """
+        self._brake, self._held = brake, math.inf
+        begun = time.monotonic()
+        try:
+            yield
+        finally:
+            self._held = time.monotonic() - begun
+            if self._held > HELD_SECONDS:
+                self._left, self._returned = FOLLOWED, 0
 
     def settle(self, ticket: Ticket, gauges: Gauges, ranges: Sequence[range]) -> None:
         """A step that was followed has come back."""
@@ -202,9 +220,11 @@ class Traffic:
         )  # fmt: skip
 
     def _limit(self, transport: float, work: float, caller: float, busiest: float) -> str:
-        if not self._followed:  # steps were sent one by one
-            return "environments" if busiest > 0.5 else "caller"
-        shares = {"environments": work, "transport": transport, "caller": caller}
+        braked = self._brake is not None and self._brake.engaged
+        held = self._held if braked and self._held > HELD_SECONDS else 0.0
+        if not self._followed and math.isfinite(held):  # steps were sent one by one, or held back
+            return "environments" if busiest > 0.5 else "page" if held else "caller"
+        shares = {"environments": work, "transport": transport, "caller": caller, "page": held}
         return max(shares, key=lambda name: shares[name])
 
 

@@ -53,10 +53,8 @@ class SyncWaiter:
         self._await(ticket, seconds)
         if brake is not None and is_held(ticket):
             end = until(ticket, None if seconds is None else begun + seconds)
-            begun = time.monotonic()
-            with Interruptible():
+            with self._engine.holding(brake), Interruptible():
                 brake.hold(end)
-            self._engine.held_up(time.monotonic() - begun)
 
     def _await(self, ticket: Ticket, seconds: float | None) -> None:
         news = self._executor.news
@@ -164,9 +162,8 @@ class AsyncWaiter:
             yield
         brake = self.brake
         if brake is not None and is_held(ticket):
-            begun = time.monotonic()
-            yield from brake.holding(until(ticket))
-            self._engine.held_up(time.monotonic() - begun)
+            with self._engine.holding(brake):
+                yield from brake.holding(until(ticket))
 
     def _watch_for(self, ticket: Ticket, end: float) -> Generator[Any, None, bool]:
         """Watch for a while, soon with a turn of the loop between two looks."""
