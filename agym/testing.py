@@ -350,6 +350,35 @@ class ExecutorConformance:
 
         asyncio.run(main())
 
+    def test_a_sent_step_excludes_others_until_it_is_received(self) -> None:
+        """Whether or not it has ended by then; resets, renders and calls run behind it."""
+
+        async def main() -> None:
+            async with self._make_async(FaultyEnv, 3, autoreset="disabled") as envs:
+                await envs.reset()
+                for ended in (False, True):
+                    envs.send([0, 0], [2, 0])
+                    if ended:
+                        await envs.render()
+                    for dispatch in (
+                        partial(envs.step, [0, 0, 0]),
+                        partial(envs.step, [0], env_ids=[2]),
+                        partial(envs[0].step, 0),
+                        partial(envs.send, [0, 0], [0, 1]),
+                    ):
+                        with pytest.raises(BusyError, match=r"environment [02].*recv"):
+                            dispatch()
+                    await envs.reset(env_ids=[0])
+                    with pytest.raises(BusyError, match="environment 0"):
+                        envs.step([0, 0, 0])
+                    await envs.step([0], env_ids=[1])
+                    batch = await envs.recv(min_envs=2)
+                    assert sorted(batch.env_ids.tolist()) == [0, 2]
+                    await envs.step([0, 0, 0])
+                assert await envs.get_attr("steps") == [1, 4, 4]
+
+        asyncio.run(main())
+
     def test_close_is_final_and_idempotent(self) -> None:
         """Also with operations under way."""
 

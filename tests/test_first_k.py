@@ -313,10 +313,13 @@ def test_a_plain_step_while_one_that_was_sent_is_under_way(
             envs.step([2, 2, 2])
         envs.let(gates.paths[1])
         envs.render([1])
-        # It has ended; its result waits, and plain steps do not touch it.
-        assert envs.step([2, 3, 4]).observations[:, 1:].tolist() == [[1, 2], [2, 3], [1, 4]]
+        # It has ended; its result waits, and what others do does not touch it.
+        with pytest.raises(agym.BusyError, match="environment 1"):
+            envs.step([2, 2, 2])
+        assert envs.step([2, 4], env_ids=[0, 2]).observations[:, 1:].tolist() == [[1, 2], [1, 4]]
         assert envs.reset(env_ids=[1]).observations[:, :2].tolist() == [[1, 1], [2, 0], [1, 1]]
         assert rows(envs.recv()) == [[1, 1, 1]]
+        assert envs.step([2, 3, 4]).observations[:, 1:].tolist() == [[2, 2], [1, 3], [2, 4]]
 
 
 @everywhere

@@ -76,7 +76,7 @@ class Model:
 
     def send(self, ids: list[int], number: int) -> None:
         actions = [(number + i) % 10 for i in ids]
-        if self._dispatched(lambda: self.envs.send(actions, ids), ids, sends=True):
+        if self._dispatched(lambda: self.envs.send(actions, ids), ids):
             for i, action in zip(ids, actions, strict=True):
                 self.sent[i] = self._advance(i, action)
 
@@ -92,14 +92,14 @@ class Model:
             row = self._advance(i, action)
             self.pending.append((self.last, lambda result: result[0].tolist(), row))
 
-    def _dispatched(self, call: Callable[[], Any], ids: list[int], sends: bool = False) -> bool:
+    def _dispatched(self, call: Callable[[], Any], ids: list[int]) -> bool:
         """Whether a step was taken; one that is refused changes nothing, and has a reason."""
         try:
             self.last = call()
         except agym.BusyError:
             assert self.sent or self.pending
             return False
-        assert not (sends and self.sent.keys() & set(ids)), "sent again before it was received"
+        assert not self.sent.keys() & set(ids), "stepped again before it was received"
         return True
 
     def reset(self, ids: list[int]) -> None:

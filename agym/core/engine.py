@@ -112,7 +112,7 @@ class Engine(Mending):
         Raises:
             UsageError: Wrong number, shape or dtype of actions, a part of one program, or an
                 ``out`` that cannot take the result.
-            BusyError: An environment has a step in flight.
+            BusyError: An environment has a step in flight, or one that was sent and not received.
             ResetNeededError: An environment must be reset first.
         """
         if self._at_once and env_ids is None and out is None:
@@ -139,7 +139,7 @@ class Engine(Mending):
             UsageError: Wrong number, shape or dtype of actions.
         """
         usual = self._at_once and self._health.fine and self._order.idle
-        if not usual or self.listeners:
+        if not usual or self.listeners or self._sent.queues:
             return None
         table = self.table
         if write_actions(table.action, table.actions, actions, self._all) is not None:
@@ -149,7 +149,7 @@ class Engine(Mending):
     def _write(self, actions: Any, env_ids: Sequence[int] | None) -> tuple[Ids, list[Any] | None]:
         """Check that environments can step, and write their actions, given in any order."""
         ids: Ids = self._all if env_ids is None else parse_env_ids(env_ids, self.num_envs)
-        if self._closing or not (self._health.fine and self._order.idle):
+        if self._closing or self._sent.queues or not (self._health.fine and self._order.idle):
             self._check(ids)
             self._check_steppable(ids)
         if len(ids) < self.num_envs:
@@ -170,14 +170,13 @@ class Engine(Mending):
 
         Raises:
             UsageError: Wrong number, shape or dtype of actions.
-            BusyError: An environment has a step in flight, or a result that was not received.
+            BusyError: An environment has a step in flight, or one that was sent and not received.
             ResetNeededError: An environment must be reset first.
         """
         if env_ids is not None and not len(env_ids):
             return  # a loop that has nobody to send on
         self._check(())
         self.poll()
-        self._sent.check(parse_env_ids(env_ids, self.num_envs))
         ids, each = self._write(actions, env_ids)
         self._sent.add(ids, ready)
         try:
@@ -397,6 +396,7 @@ class Engine(Mending):
             raise UsageError(objection)
 
     def _check_steppable(self, ids: Ids) -> None:
+        self._sent.check(ids)
         if not self._order.idle:
             self.poll()
             busy = self._order.stepping(ids)

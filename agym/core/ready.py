@@ -14,7 +14,7 @@ class Ready:
         flying: How many environments still step.
         ids: The environments that have ended, the oldest first.
         extras: What does not fit into their rows.
-        errors: What went wrong, to be raised once each.
+        errors: What went wrong, to be raised once each, and in which environments.
         losses: The workers that died meanwhile, each of which is told once.
     """
 
@@ -23,7 +23,7 @@ class Ready:
         self.flying = 0
         self.ids: deque[int] = deque()
         self.extras = Extras()
-        self.errors: deque[BaseException] = deque()
+        self.errors: deque[tuple[BaseException, tuple[int, ...]]] = deque()
         self.losses: list[Loss] = []
 
     @property

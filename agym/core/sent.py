@@ -28,11 +28,19 @@ class Receiver:
 
 
 class Sent:
-    """To which queue each environment belongs whose step was sent, and who waits at them."""
+    """To which queue each environment belongs whose step was sent, and who waits at them.
+
+    From ``send`` until ``recv`` has given its result, or its error, an environment takes no other
+    step, whether or not the step has ended: what a caller may do does not depend on timing.
+
+    Attributes:
+        queues: The queue of each environment that was sent and not received.
+        receivers: The calls that wait.
+    """
 
     def __init__(self) -> None:
         """Nothing was sent."""
-        self._queues: dict[int, Ready] = {}
+        self.queues: dict[int, Ready] = {}
         self.receivers: list[Receiver] = []
 
     def check(self, ids: Iterable[int]) -> None:
@@ -41,8 +49,8 @@ class Sent:
         Raises:
             BusyError: There is one.
         """
-        for i in ids:
-            if i in self._queues:
+        for i in ids if self.queues else ():
+            if i in self.queues:
                 raise BusyError(
                     f"the last step that was sent to environment {i} has not been received:"
                     " recv() it before the next"
@@ -51,16 +59,20 @@ class Sent:
     def add(self, ids: Iterable[int], ready: Ready) -> None:
         """A step is about to be sent."""
         for i in ids:
-            self._queues[i] = ready
+            self.queues[i] = ready
             ready.flying += 1
 
     def drop(self, ids: Iterable[int], ready: Ready, error: BaseException | None = None) -> None:
-        """Nothing will come of a step; an error is for the next call that receives."""
-        for i in ids:
-            del self._queues[i]
-            ready.flying -= 1
-        if error is not None:
-            ready.errors.append(error)
+        """Nothing will come of a step; an error is for the next call that receives.
+
+        With an error the environments count as not received until it is raised.
+        """
+        ids = tuple(ids)
+        ready.flying -= len(ids)
+        if error is None:
+            self._free(ids)
+        else:
+            ready.errors.append((error, ids))
         self._tell()
 
     def arrive(self, ids: Iterable[int], ready: Ready, extras: Extras | None) -> None:
@@ -98,14 +110,20 @@ class Sent:
         """
         ready, deadline = receiver.ready, receiver.ticket.deadline
         if ready.errors:
-            raise ready.errors.popleft()
+            error, failed = ready.errors.popleft()
+            self._free(failed)
+            raise error
         in_time = deadline is None or time.monotonic() < deadline
         if in_time and not (ready.ids and ready.has(receiver.count)):
             return None
         ids, extras = ready.take(most)
-        for i in ids:
-            del self._queues[i]
+        self._free(ids)
         return ids, extras
+
+    def _free(self, ids: Iterable[int]) -> None:
+        """Environments were received."""
+        for i in ids:
+            del self.queues[i]
 
     def _tell(self) -> None:
         for receiver in self.receivers:

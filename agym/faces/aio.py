@@ -157,7 +157,8 @@ class AsyncEnvs(Face[Observations, Actions]):
 
         Raises:
             UsageError: At once: wrong number, shape or dtype of actions; nothing was sent.
-            BusyError: At once: an environment's last step is still in flight.
+            BusyError: At once: an environment's last step is still in flight, or was sent and not
+                received.
             ResetNeededError: At once: an environment was not reset, or raised.
         """
         ids = self._global(env_ids)

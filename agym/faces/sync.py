@@ -141,6 +141,7 @@ class Envs(Face[Observations, Actions]):
 
         Raises:
             UsageError: Wrong number, shape or dtype of actions, or of ``out``; nothing was sent.
+            BusyError: The last step of an environment was sent and not received.
             ResetNeededError: An environment was not reset, or raised; nothing was sent.
             EnvError: An environment raised; several at once are an ``ExceptionGroup`` as well.
             StepTimeout: The deadline passed.
@@ -152,13 +153,16 @@ class Envs(Face[Observations, Actions]):
     def send(self, actions: Actions, env_ids: Sequence[int] | None = None) -> None:
         """Begin a step of every environment, or some of them; :meth:`recv` gives the results.
 
+        Until it has, an environment takes no other step; its resets, renders and calls run behind
+        the step, whose result is received all the same.
+
         Args:
             actions: One action per environment, as for :meth:`step`.
             env_ids: Which environments, in any order, ``None`` for all.
 
         Raises:
             UsageError: Wrong number, shape or dtype of actions; nothing was sent.
-            BusyError: An environment still steps, or its last result was not received.
+            BusyError: An environment still steps, or its last step was sent and not received.
             ResetNeededError: An environment was not reset, or raised; nothing was sent.
         """
         with Uninterrupted():
