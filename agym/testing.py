@@ -379,6 +379,24 @@ class ExecutorConformance:
 
         asyncio.run(main())
 
+    def test_calls_that_name_no_environment_do_nothing(self) -> None:
+        """They give what there is, in the usual form, and disturb nobody."""
+        with self._make("CartPole-v1", 3, output="array") as envs:
+            reset = envs.reset(seed=0)
+            assert_same(envs.reset(env_ids=[]), reset._replace(infos=[{}, {}, {}]))
+            some = envs.step([1], env_ids=[0])
+            step = envs.step([], env_ids=[])
+            for none, one in zip(step[:4], some[:4], strict=True):
+                assert (none.shape, none.dtype) == ((0, *one.shape[1:]), one.dtype)
+            assert step.infos == envs.render(env_ids=[]) == envs.restart(env_ids=[]) == []
+            envs.send([], [])
+            with pytest.raises(UsageError):
+                envs.step([1], env_ids=[])
+            with pytest.raises(UsageError):
+                envs.reset(seed=[1], env_ids=[])
+            with pytest.raises(UsageError):
+                envs.recv()
+
     def test_close_is_final_and_idempotent(self) -> None:
         """Also with operations under way."""
 

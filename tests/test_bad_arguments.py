@@ -259,7 +259,6 @@ BAD_RESETS: dict[str, tuple[dict[str, Any], str]] = {
     "ids-out-of-range": ({"env_ids": [3]}, "0 to 2"),
     "ids-negative": ({"env_ids": [-1]}, "0 to 2"),
     "ids-double": ({"env_ids": [1, 1]}, "at most once"),
-    "ids-none": ({"env_ids": []}, "env_ids"),
     "ids-number": ({"env_ids": 1}, "env_ids"),
     "ids-float": ({"env_ids": [0.5]}, "env_ids"),
     "ids-infinite": ({"env_ids": [float("inf")]}, "env_ids"),

@@ -49,6 +49,10 @@ def write_actions(
         ):
             block[...] = actions  # the usual case: every environment, and nothing to convert
             return None
+    if not env_ids:
+        for column in _columns(layout, actions, env_ids):
+            _sequence(column, env_ids)
+        return None
     rows = slice(env_ids.start, env_ids.stop) if isinstance(env_ids, range) else list(env_ids)
     if layout.single and blocks:
         blocks[0][rows] = _column(actions, layout.leaves[0], env_ids)
@@ -98,10 +102,10 @@ def _sequence(actions: Any, env_ids: Ids) -> Sequence[Any]:
 
 
 def _wrong_number(given: int, env_ids: Ids) -> UsageError:
-    return UsageError(
-        f"step takes {len(env_ids)} actions, one for each of environments {env_ids[0]} to"
-        f" {env_ids[-1]}, but got {given}"
+    whose = (
+        f"one for each of environments {env_ids[0]} to {env_ids[-1]}" if env_ids else "env_ids=[]"
     )
+    return UsageError(f"step takes {len(env_ids)} actions, {whose}, but got {given}")
 
 
 def _column(actions: Any, leaf: Leaf, env_ids: Ids) -> Array:

@@ -14,11 +14,16 @@ Ids = range | tuple[int, ...]
 Seeds = int | Sequence[int | None] | None
 
 
-def parse_env_ids(env_ids: Sequence[int] | None, num_envs: int) -> Ids:
+def parse_env_ids(env_ids: Sequence[int] | None, num_envs: int, *, least: int = 0) -> Ids:
     """Sort out which environments are meant: all of them for ``None``.
 
+    Args:
+        env_ids: As the caller gave them.
+        num_envs: Number of environments.
+        least: How many must be named: a loop may have none to step, but a video needs one.
+
     Raises:
-        UsageError: Not integers, out of range, doubled, or none at all.
+        UsageError: Not integers, out of range, doubled, or too few.
     """
     if env_ids is None:
         return range(num_envs)
@@ -32,7 +37,8 @@ def parse_env_ids(env_ids: Sequence[int] | None, num_envs: int) -> Ids:
         exact = False
     if not exact:
         raise UsageError(f"env_ids must be a sequence of integers, not {env_ids!r}")
-    if not ids or ids[0] < 0 or ids[-1] >= num_envs or len(set(ids)) < len(ids):
+    out_of_range = len(ids) > 0 and (ids[0] < 0 or ids[-1] >= num_envs)
+    if out_of_range or len(ids) < least or len(set(ids)) < len(ids):
         raise UsageError(
             f"env_ids={list(env_ids)} must name some of the environments 0 to {num_envs - 1},"
             " each at most once"

@@ -124,6 +124,8 @@ class Engine(Mending):
         ids, each = self._write(actions, env_ids)
         if env_ids is not None and [*ids] != [*env_ids]:
             raise UsageError(f"env_ids of a step must ascend, as its results do: {env_ids!r}")
+        if not ids:
+            return self._ask_nobody("step", out=place)
         return self._dispatch("step", ids, each, out=place)
 
     def step_at_once(self, actions: Any) -> Ticket | None:
@@ -248,10 +250,13 @@ class Engine(Mending):
         ids = parse_env_ids(given, self.num_envs)
         seeds = parse_seeds(seed, ids, given)
         self._check(ids)
+        about = about or self._all
+        if not ids:
+            return self._ask_nobody("reset", about, place)
         self._check_together("reset", ids, seeds)
         self._recovery.incidents.note_reset(ids, seeds, options)
         ticket = self._dispatch("reset", ids, seeds, options, out=place)
-        ticket.about = about or self._all
+        ticket.about = about
         self._health.mark_ready(ids)  # a step may be sent right behind
         return ticket
 
@@ -275,6 +280,8 @@ class Engine(Mending):
         """Render, call, get_attr or set_attr: answered with a list of values."""
         ids = parse_env_ids(env_ids, self.num_envs)
         self._check(ids)
+        if not ids:
+            return self._ask_nobody(kind)
         self._check_together(kind, ids)
         return self._dispatch(kind, ids, each, shared)
 
@@ -322,8 +329,9 @@ class Engine(Mending):
         self._check(())
         self.stay()
         self.poll()
-        ids = parse_env_ids(env_ids, self.num_envs) if env_ids is not None else ()
-        ids = self._recovery.whole(ids or tuple(sorted(self._health.lost)))
+        if env_ids is None:
+            env_ids = sorted(self._health.lost)
+        ids = self._recovery.whole(parse_env_ids(env_ids, self.num_envs))
         self._check_together("restart", ids)
         ticket = Ticket(next(self._numbers), "remake", ids)
         if not ids:

@@ -221,6 +221,14 @@ class Runner:
                 self._submit(part, ticket)
         return ticket
 
+    def _ask_nobody(self, kind: str, about: Ids = (), out: Out | None = None) -> Ticket:
+        """Give the empty result of a call with ``env_ids=[]``; no environment notices it."""
+        ticket = Ticket(next(self._numbers), kind, ())
+        ticket.about, ticket.out, ticket.plane = about, out, SIDE_PLANE
+        collect = {"step": self._collector.step, "reset": self._collector.reset}.get(kind)
+        ticket.finish([] if collect is None else collect(ticket))
+        return ticket
+
     def _run_at_once(self) -> Ticket:
         """Step all environments, whose actions are in the table."""
         ticket = Ticket(next(self._numbers), "step", self._all)

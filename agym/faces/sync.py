@@ -111,7 +111,8 @@ class Envs(Face[Observations, Actions]):
                 environment.
             options: Passed to every environment, and again at its automatic resets. Gymnasium's
                 ``options={"reset_mask": mask}`` names environments as ``env_ids`` does.
-            env_ids: Which environments to reset, ``None`` for all.
+            env_ids: Which environments to reset, ``None`` for all; with none, in ``[]``, nothing
+                is done, here and elsewhere.
             out: As for :meth:`step`; it takes the observations of all.
 
         Returns:

@@ -121,7 +121,7 @@ class TensorBoard(Block, Listener):
         self._every = check_count("every", every)
         if not isinstance(step, int) or step < 0:
             raise UsageError(f"step={step!r} must be a number of steps, 0 or more")
-        ids = parse_env_ids(env_ids, face.num_envs)
+        ids = parse_env_ids(env_ids, face.num_envs, least=1)
         rounds = 0
         if video_every is not None:
             rounds = max(1, check_count("video_every", video_every) // face.num_envs)

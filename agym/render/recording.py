@@ -97,7 +97,7 @@ def record(
     if not drop and isinstance(face, AsyncEnvs):
         raise UsageError("drop=False would hold the event loop up: leave it out, or use agym.make")
     every = check_count("every", every)
-    ids = parse_env_ids(env_ids, face.num_envs)
+    ids = parse_env_ids(env_ids, face.num_envs, least=1)
     if fps is None:
         fps = float(face.metadata.get("render_fps") or USUAL_FPS) / every
     if not (isinstance(fps, int | float) and 0 < fps <= 1000):

@@ -25,6 +25,8 @@ from agym.errors import UsageError
         (np.array([4, 0]), (0, 4)),
         (range(1, 3), (1, 2)),
         ([np.int32(1)], (1,)),
+        ([], ()),
+        (np.array([]), ()),
     ],
 )
 def test_env_ids(given_ids: Any, expected: Any) -> None:
@@ -33,13 +35,18 @@ def test_env_ids(given_ids: Any, expected: Any) -> None:
 
 @pytest.mark.parametrize(
     "given_ids",
-    [[5], [-1], [1, 1], [], [0.5], "01", 3, [None], [True, False], np.array([True] * 5), [[1]],
+    [[5], [-1], [1, 1], [0.5], "01", 3, [None], [True, False], np.array([True] * 5), [[1]],
      [float("nan")], [float("inf")], ["1"]],
     ids=str,
 )  # fmt: skip
 def test_env_ids_that_name_nothing(given_ids: Any) -> None:
     with pytest.raises(UsageError, match="env_ids"):
         parse_env_ids(given_ids, 5)
+
+
+def test_at_least_one() -> None:
+    with pytest.raises(UsageError, match="env_ids"):
+        parse_env_ids([], 5, least=1)
 
 
 @given(st.sets(st.integers(0, 30), min_size=1))
