@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from agym.core.arguments import check_count
-from agym.core.making import Factory, Premade, is_coroutine_env
+from agym.core.making import Factory, Premade, innermost, is_coroutine_env
 from agym.errors import UsageError, UsageTypeError
 from agym.executors.cluster_options import ClusterOptions
 from agym.faces.sync import Envs
@@ -19,7 +19,7 @@ from agym.planning.model import Ask, Candidate
 from agym.planning.placing import plan_for
 from agym.planning.plans import Plan, readable
 from agym.planning.profiling import measure, measure_on_loop
-from agym.planning.sampling import CHEAP_SECONDS, innermost, make_sample
+from agym.planning.sampling import CHEAP_SECONDS, make_sample
 from agym.planning.transport import this_machine
 from agym.wiring import OPTIONS, wire
 

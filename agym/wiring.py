@@ -17,7 +17,7 @@ from agym.core.arguments import check_count, check_flag, check_seconds
 from agym.core.autoreset import parse_mode
 from agym.core.engine import Engine
 from agym.core.info_policy import INFOS, InfoPolicy
-from agym.core.making import Factory, is_coroutine_env
+from agym.core.making import Factory, innermost, is_coroutine_env
 from agym.core.recovery import FaultPolicy
 from agym.core.recycling import RecyclePolicy
 from agym.errors import UsageError, UsageTypeError
@@ -34,7 +34,6 @@ from agym.factories import EnvLike, is_vector, make_factories, make_vector_facto
 from agym.planning.model import Ask
 from agym.planning.placing import place
 from agym.planning.replanning import Replanner
-from agym.planning.sampling import innermost
 
 Backend = str | Callable[[Placement], Executor]
 

@@ -17,6 +17,7 @@ LAYERS = [
         "console",
         "core.brake",
         "core.forks",
+        "core.outside_loop",
         "core.polygons",
         "core.recorders",
         "core.type_variables",

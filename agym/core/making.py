@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -26,6 +27,13 @@ from agym.errors import UsageError
 Factory = Callable[[], Any]
 
 TELL_ALL = InfoPolicy()
+
+# How asyncio, sniffio and anyio say that no event loop runs.
+NO_LOOP = (
+    "no running event loop",
+    "not in async context",
+    "Not currently running on any asynchronous event loop",
+)
 
 
 class Host:
@@ -164,18 +172,50 @@ def is_coroutine_env(env: Any) -> bool:
     return inspect.iscoroutinefunction(getattr(env, "step", None))
 
 
+def innermost(factory: Any) -> Any:
+    """What a ``partial`` calls in the end."""
+    while isinstance(factory, partial):
+        factory = factory.func
+    return factory
+
+
 def look_at_first(factories: Sequence[Factory]) -> tuple[bool, list[Factory]]:
-    """Make the first environment to see of which kind all are.
+    """Make the first environment to see of which kind all are, while no event loop runs.
+
+    A constructor that insists on a running loop is that of a coroutine environment, and is called
+    on the loop by whoever makes the others.
 
     Returns:
         Whether they are coroutine environments, and the factories, of which the first now gives
         the environment that was made, or raises what its constructor raised.
     """
-    try:
-        env = factories[0]()
-    except BaseException as error:
-        return False, [partial(reraise, error), *factories[1:]]
-    return is_coroutine_env(env), [Premade(lambda: env, factories[0]), *factories[1:]]
+    first, *others = factories
+    if is_coroutine_env(innermost(first)):
+        return True, [*factories]
+    with warnings.catch_warnings():
+        # What a constructor was about to run on the loop that it did not find.
+        warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+        try:
+            env = first()
+        except BaseException as error:
+            if misses_loop(error):
+                on_loop = partial(_make_on_loop, first, error.with_traceback(None))
+                return True, [Premade(on_loop, first), *others]
+            return False, [partial(reraise, error), *others]
+    return is_coroutine_env(env), [Premade(lambda: env, first), *others]
+
+
+def misses_loop(error: BaseException) -> bool:
+    """Whether something was raised because no event loop runs."""
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in NO_LOOP)
+
+
+def _make_on_loop(factory: Factory, error: BaseException) -> Any:
+    """Make a coroutine environment, which without a running loop raised an error."""
+    env = factory()
+    if not is_coroutine_env(env):
+        raise error
+    return env
 
 
 class Differing:

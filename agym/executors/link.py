@@ -16,7 +16,7 @@ from agym.executors.mailbox import Mailbox, mailbox_fields
 from agym.executors.registry import Entries, with_registry
 from agym.executors.supervisor import WorkerProcess
 from agym.executors.wire import Buffer, pack_by_value
-from agym.executors.worker import work
+from agym.executors.worker import Worker
 
 
 @dataclass(eq=False)
@@ -99,9 +99,9 @@ def start_link(make: Operation, message: list[Buffer], worker: int, placement: P
     ours, theirs = socket.socketpair()
     channel = Channel(ours)  # before the process starts, since a fork must let go of it
     try:
+        core = core_of(worker) if placement.pin else None
         process = WorkerProcess(
-            work,
-            (theirs, len(ids), os.getpid() + worker, core_of(worker) if placement.pin else None),
+            Worker(theirs, len(ids), os.getpid() + worker, core),
             name=f"agym-{worker}",
             start_method=placement.start_method,
         )

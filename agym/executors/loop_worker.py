@@ -20,7 +20,13 @@ from agym.executors.mailbox_worker import MailboxWorker
 
 
 class LoopWorker(MailboxWorker):
-    """Starts what comes in on the running loop, until it is told to close."""
+    """Starts what comes in on the running loop, until it is told to close.
+
+    It is made, and gets its first messages, while no loop runs: an environment decides on that.
+    """
+
+    _loop: asyncio.AbstractEventLoop
+    _over: asyncio.Future[None]
 
     def __init__(
         self, words: memoryview, channel: Channel, settle: Callable[[], None] | None = None
@@ -29,11 +35,11 @@ class LoopWorker(MailboxWorker):
         super().__init__(words, channel, settle)
         # By number; what went wrong is told by itself, so that it is clear whom it is about.
         self._ended: dict[tuple[int, int | None], tuple[list[tuple[int, int]], Extras]] = {}
-        self._loop = asyncio.get_running_loop()
-        self._over: asyncio.Future[None] = self._loop.create_future()
 
     async def run(self, host: CoroutineHost) -> None:
         """Start operations in the order in which they were posted, until ``close`` or EOF."""
+        self._loop = asyncio.get_running_loop()
+        self._over = self._loop.create_future()
         self._bell.park()  # for good: the loop sleeps on the channel, so each post rings
         self._loop.add_reader(self._channel.fileno(), self._begin_posted, host)
         try:

@@ -27,7 +27,7 @@ from dataclasses import replace
 
 from agym.core.host import EnvHost
 from agym.core.layout import Layout
-from agym.core.making import Factory, look_at_first
+from agym.core.making import look_at_first
 from agym.core.operations import CLOSE, ROW_KINDS, SENT_PLANE, Operation
 from agym.core.parcels import ENV_GAUGES, own_plane
 from agym.core.slots import Array, SlotTable
@@ -97,14 +97,16 @@ class RayActor:
             self.served = Pump(executor, told, operation)
             return
         told.firsts = [operation.start]
-        with asyncio.Runner(loop_factory=new_loop) as runner:
-            factories = runner.run(_make_first(self, operation, placement))
-        if self.served is None:
-            self._host = EnvHost(
-                factories, placement.first, placement.autoreset, catch=BaseException,
-                log=placement.logged, infos=placement.infos,
-            )  # fmt: skip
-            told.add([open_host(self._host, operation.number)])
+        coroutines, factories = look_at_first(placement.factories)
+        if coroutines:
+            with asyncio.Runner(loop_factory=new_loop) as runner:
+                runner.run(_serve_on_loop(self, operation, replace(placement, factories=factories)))
+            return
+        self._host = EnvHost(
+            factories, placement.first, placement.autoreset, catch=BaseException,
+            log=placement.logged, infos=placement.infos,
+        )  # fmt: skip
+        told.add([open_host(self._host, operation.number)])
 
     def _attach(self, operation: Operation, final: bool, gauges: dict[str, Array]) -> None:
         """Lay out a table like the driver's; only the rows of this actor are ever touched."""
@@ -148,10 +150,7 @@ class RayActor:
                 begun = time.perf_counter()
 
 
-async def _make_first(actor: RayActor, make: Operation, placement: Placement) -> Sequence[Factory]:
-    """Make one to see of which kind all are; coroutine environments stay on this loop."""
-    coroutines, factories = look_at_first(placement.factories)
-    if coroutines:
-        actor.served = LoopServer(factories, placement, actor.told)
-        await actor.served.serve(make.number)
-    return factories
+async def _serve_on_loop(actor: RayActor, make: Operation, placement: Placement) -> None:
+    """Run coroutine environments; they stay on this loop."""
+    actor.served = server = LoopServer(placement.factories, placement, actor.told)
+    await server.serve(make.number)

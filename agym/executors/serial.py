@@ -2,16 +2,19 @@
 
 The oracle of all tests, the fastest place for a few cheap environments, and the one to debug
 in. It does block: ``step`` steps the environments before it returns, also under the async face
-and on its event loop.
+and on its event loop, which environments do not see (``core/outside_loop.py``).
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 from agym.core.host import EnvHost
 from agym.core.interrupts import Interruptible
 from agym.core.operations import UNBROKEN_KINDS, Operation, Outcome
+from agym.core.outside_loop import OutsideLoop
 from agym.core.slots import SlotTable
 from agym.executors.base import Executor, Placement, close_host, open_host
 
@@ -30,10 +33,13 @@ class SerialExecutor(Executor):
         )  # fmt: skip
         self._outcomes: list[Outcome] = []
         self._ended = False
+        # Known from the beginning, since each step would have to ask. Who makes environments while
+        # a loop runs, as in a notebook, uses them there as well.
+        self._on_loop = not placement.blocking or asyncio._get_running_loop() is not None
 
     def start(self) -> None:
         """Make the environments."""
-        with Interruptible():
+        with Interruptible(), self._outside():
             outcome = open_host(self._host)
         self._outcomes.append(outcome)
 
@@ -43,17 +49,19 @@ class SerialExecutor(Executor):
 
     def submit(self, operation: Operation) -> None:
         """Run the operation."""
-        if operation.kind in UNBROKEN_KINDS:
+        unbroken = operation.kind in UNBROKEN_KINDS
+        with nullcontext() if unbroken else Interruptible(), self._outside():
             outcome = self._host.run(operation)
-        else:
-            with Interruptible():
-                outcome = self._host.run(operation)
         self._outcomes.append(outcome)
 
     def step(self, number: int, plane: int) -> bool:
         """Step all environments."""
         host = self._host
-        extras = host.step(0, host.stop, plane)
+        if self._on_loop:
+            with OutsideLoop():
+                extras = host.step(0, host.stop, plane)
+        else:
+            extras = host.step(0, host.stop, plane)
         if extras is not None:
             self._outcomes.append(Outcome(number, 0, host.stop, extras))
         return extras is None
@@ -65,10 +73,14 @@ class SerialExecutor(Executor):
 
     def close(self) -> None:
         """Close the environments."""
-        with Interruptible():
+        with Interruptible(), self._outside():
             outcome = close_host(self._host)
         self._outcomes.append(outcome)
         self._ended = True
+
+    def _outside(self) -> AbstractContextManager[None]:
+        """Where environments are run: outside of the caller's loop, if there is one."""
+        return OutsideLoop() if self._on_loop else nullcontext()
 
     @property
     def ended(self) -> bool:

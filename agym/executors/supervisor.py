@@ -1,9 +1,9 @@
 """Worker processes: start them, watch them, end them.
 
-The life-cycle is aiomultiprocess's: a :class:`aiomultiprocess.Process` that runs one coroutine
-on a uvloop loop. Two things are set up differently from its constructor. The start method is
-this worker's own instead of a module global, and there is no ``Manager``: that would be one more
-process, with a listening socket, for a result that nobody asks for.
+The life-cycle is aiomultiprocess's: a :class:`aiomultiprocess.Process` that runs an initializer,
+and then one coroutine on a uvloop loop. Two things are set up differently from its constructor. The
+start method is this worker's own instead of a module global, and there is no ``Manager``: that
+would be one more process, with a listening socket, for a result that nobody asks for.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ import sys
 import threading
 import types
 from asyncio import AbstractEventLoop, new_event_loop
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator
 from multiprocessing import process as processes
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, Protocol
 
 import aiomultiprocess
 from aiomultiprocess.types import Unit
@@ -51,8 +51,18 @@ THREAD_VARIABLES = (
 _starting = threading.Lock()
 
 
+class Work(Protocol):
+    """What a worker process does. The same object has both parts, in the process."""
+
+    def begin(self) -> None:
+        """Do what is done while no event loop runs, which comes first."""
+
+    async def run(self) -> None:
+        """Do what needs a running loop."""
+
+
 class WorkerProcess(aiomultiprocess.Process):
-    """A process that runs one coroutine function.
+    """A process that does some work.
 
     Attributes:
         ended: A file descriptor that becomes readable when the process has ended.
@@ -61,24 +71,17 @@ class WorkerProcess(aiomultiprocess.Process):
     ended: int
     _pidfd: int | None = None
 
-    def __init__(
-        self,
-        target: Callable[..., Awaitable[None]],
-        args: Sequence[Any],
-        *,
-        name: str,
-        start_method: str,
-    ) -> None:
+    def __init__(self, work: Work, *, name: str, start_method: str) -> None:
         """Prepare it; :meth:`start` starts it."""
         self._theirs, self._lifeline = multiprocessing.Pipe(duplex=False)
         self.unit = _CappedUnit(
-            target=target,
-            args=args,
+            target=work.run,
+            args=(),
             kwargs={},
             namespace=None,
-            # What is not forked has done this before it imported agym; see there.
-            initializer=arm if start_method == "fork" else None,
-            initargs=(self._theirs,),
+            # What is not forked has armed the lifeline before it imported agym; see there.
+            initializer=_begin_forked if start_method == "fork" else _begin,
+            initargs=(self._theirs, work),
             loop_initializer=new_loop,
         )
         self._method = start_method
@@ -150,7 +153,17 @@ class _CappedUnit(Unit):
     """
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return operator.itemgetter(1), ((_Preparation(*self.initargs), Unit(*self)),)
+        lifeline, _ = self.initargs
+        return operator.itemgetter(1), ((_Preparation(lifeline), Unit(*self)),)
+
+
+def _begin(_: Connection, work: Work) -> None:
+    work.begin()
+
+
+def _begin_forked(lifeline: Connection, work: Work) -> None:
+    arm(lifeline)
+    work.begin()
 
 
 class _Preparation:

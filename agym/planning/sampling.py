@@ -25,7 +25,8 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from agym.core.by_value import dumps_by_value
-from agym.core.making import Factory, is_coroutine_env
+from agym.core.making import Factory, innermost, is_coroutine_env, misses_loop
+from agym.core.outside_loop import OutsideLoop
 from agym.errors import MissingExtraError
 from agym.executors.supervisor import check_platform
 
@@ -70,12 +71,12 @@ class Sample:
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """Leave the caller's random numbers and warnings as they are."""
+    """Leave the caller's random numbers, warnings and event loop as they are."""
     state, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002
     torch = sys.modules.get("torch")
     tensors = None if torch is None else torch.get_rng_state()
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), OutsideLoop():
             warnings.simplefilter("ignore")
             yield
     finally:
@@ -91,6 +92,16 @@ def make_sample(factory: Factory) -> Sample:
     Raises:
         Exception: What its constructor raised.
     """
+    try:
+        return _make_sample(factory)
+    except RuntimeError as error:
+        if not misses_loop(error):
+            raise
+    env = factory()  # a coroutine environment, whose constructor needs the caller's loop
+    return Sample(env, 0.0)
+
+
+def _make_sample(factory: Factory) -> Sample:
     spec = _spec_of(factory)
     with undisturbed():
         if spec is not None and spec.entry_point is not None:
@@ -114,13 +125,6 @@ def make_sample(factory: Factory) -> Sample:
 def core_of(env: Any) -> Any:
     """The innermost environment."""
     return getattr(env, "unwrapped", env)
-
-
-def innermost(factory: Any) -> Any:
-    """What a ``partial`` calls in the end."""
-    while isinstance(factory, partial):
-        factory = factory.func
-    return factory
 
 
 def _spec_of(factory: Any) -> EnvSpec | None:
