@@ -12,12 +12,13 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode
 
-from agym.errors import UsageError, UsageTypeError
+from agym.errors import UsageError
 from agym.faces.aio import AsyncEnvs
 from agym.faces.output import Output, make_form
 from agym.faces.sync import Envs
 from agym.faces.vector import AgymVectorEnv
 from agym.factories import EnvLike, find_spec
+from agym.option_names import check_option_names
 from agym.wiring import OPTIONS, Backend, wire
 
 
@@ -129,7 +130,9 @@ def make(
             machine); else one is started here, and ended with the last environments in it.
         workers_per_node: With ``"ray"``, one actor per node (or ``workers`` actors) with so many
             worker processes in it, so that one message per node and batch crosses the network.
-        **env_kwargs: For the environment, as in ``gymnasium.make``.
+        **env_kwargs: For the environment, as in ``gymnasium.make``. What is called like an option
+            of another library's (``n_envs``, ``wrappers``), or looks like a misspelt one, is
+            refused, unless the environment's constructor names that parameter.
 
     Returns:
         The environments, made and ready for ``reset``.
@@ -198,15 +201,6 @@ def make_async(
     return AsyncEnvs(*wire(**options, blocking=False), output)
 
 
-# What ``gymnasium.make_vec`` takes that is called otherwise here.
-GYMNASIUMS = {
-    "autoreset_mode": "it is autoreset",
-    "vectorization_mode": "backend decides that",
-    "vector_kwargs": "give agym's options by themselves",
-    "wrappers": "pass a factory, lambda: Wrapper(gymnasium.make(...))",
-}
-
-
 def make_vec(env: EnvLike, num_envs: int | None = None, **options: Any) -> AgymVectorEnv:
     """Make environments as a ``gymnasium.vector.VectorEnv``.
 
@@ -233,9 +227,6 @@ def make_vec(env: EnvLike, num_envs: int | None = None, **options: Any) -> AgymV
         (3, 4)
         >>> envs.close()
     """
-    for name, instead in GYMNASIUMS.items():
-        if name in options:
-            raise UsageTypeError(f"{name} is no option of agym.make_vec: {instead}")
     ours = {name: options.pop(name) for name in OPTIONS if name in options}
     if ours.pop("output", "array") != "array":
         raise UsageError("make_vec gives arrays, as Gymnasium does: leave output= out")
@@ -257,7 +248,7 @@ def register(env_id: str | EnvSpec, **options: Any) -> str:
         the same environment as before.
 
     Raises:
-        UsageError: There is no such environment.
+        UsageError: There is no such environment, or no such option.
 
     Example:
         >>> import agym, gymnasium
@@ -267,6 +258,14 @@ def register(env_id: str | EnvSpec, **options: Any) -> str:
         >>> envs.close()
     """
     spec = deepcopy(find_spec(env_id))
+    check_option_names(
+        options,
+        OPTIONS,
+        where="agym.register",
+        instead={"num_envs": "give it to gymnasium.make_vec(id, num_envs)"},
+        env=spec,
+        program=options.get("backend") == "native",
+    )
     spec.vector_entry_point = partial(make_vec, deepcopy(spec), **options)
     spec.id = f"agym/{spec.id.replace('/', '-')}"
     gymnasium.registry[spec.id] = spec

@@ -9,10 +9,11 @@ from typing import Any
 
 from agym.core.arguments import check_count
 from agym.core.making import Factory, Premade, innermost, is_coroutine_env
-from agym.errors import UsageError, UsageTypeError
+from agym.errors import UsageError
 from agym.executors.cluster_options import ClusterOptions
 from agym.faces.sync import Envs
 from agym.factories import EnvLike, find_spec, is_vector, make_factories
+from agym.option_names import check_option_names
 from agym.planning.caching import recall_profile, remember_profile
 from agym.planning.cluster import with_cluster
 from agym.planning.model import Ask, Candidate
@@ -29,6 +30,12 @@ VERIFY_BATCHES = 5
 
 # Random actions are sampled beforehand, and used over and over.
 ACTION_BATCHES = 16
+
+# Options of :func:`agym.make` that change nothing about a plan, or that it finds.
+NOT_PLANNED = dict.fromkeys(
+    (name for name in OPTIONS if name not in ("num_envs", "workers", "max_concurrency", "address")),
+    "leave it out, and give it to agym.make",
+)
 
 OTHER_GAMES = "other games from the same seed: take it by name"
 
@@ -83,11 +90,7 @@ def plan(
     options = ClusterOptions.of(address=address)
     if options.given and not cluster:
         raise UsageError("address= is about a cluster: take cluster=True")
-    for name in env_kwargs:
-        if name in OPTIONS:
-            raise UsageTypeError(
-                f"agym.plan takes no {name}: leave it out, and give it to agym.make"
-            )
+    check_option_names(env_kwargs, OPTIONS, where="agym.plan", instead=NOT_PLANNED, env=env)
     if is_vector(env):
         raise UsageError("a VectorEnv lives in one place, backend='native': there is no choice")
     factories = make_factories(env, num_envs, env_kwargs)

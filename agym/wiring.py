@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import multiprocessing
 import os
@@ -20,7 +19,7 @@ from agym.core.info_policy import INFOS, InfoPolicy
 from agym.core.making import Factory, innermost, is_coroutine_env
 from agym.core.recovery import FaultPolicy
 from agym.core.recycling import RecyclePolicy
-from agym.errors import UsageError, UsageTypeError
+from agym.errors import UsageError
 from agym.executors.base import Executor, Placement
 from agym.executors.cluster_options import ClusterOptions
 from agym.executors.coroutine import AsyncioExecutor
@@ -31,6 +30,7 @@ from agym.executors.ray import RayExecutor
 from agym.executors.serial import SerialExecutor
 from agym.executors.thread import ThreadExecutor
 from agym.factories import EnvLike, is_vector, make_factories, make_vector_factories
+from agym.option_names import check_option_names
 from agym.planning.model import Ask
 from agym.planning.placing import place
 from agym.planning.replanning import Replanner
@@ -81,7 +81,6 @@ def wire(
     runtime_env: Mapping[str, Any] | None = None,
     address: str | None = None,
     workers_per_node: int | None = None,
-    **unknown: Any,
 ) -> tuple[Engine, Executor]:
     """Check the options, which are those of :func:`agym.make`; nothing is made yet.
 
@@ -91,10 +90,6 @@ def wire(
     Raises:
         UsageError: An option cannot work.
     """
-    for name in unknown:
-        likely = difflib.get_close_matches(name, OPTIONS[1:], n=1)
-        hint = f"did you mean {likely[0]!r}?" if likely else f"take {', '.join(OPTIONS[1:])}"
-        raise UsageTypeError(f"unknown option {name!r}: {hint}")
     recycle = _recycle_policy(recycle_episodes, recycle_rss_mb)
     policy = _fault_policy(on_fault, max_restarts, restart_window, replay_limit, capsule_dir)
     telling = _info_policy(infos, episode_stats)
@@ -113,12 +108,6 @@ def wire(
         raise UsageError(f"start_method={start_method!r} is unknown here: take one of {methods}")
     if timeout is not None:
         check_seconds("timeout", timeout)
-    for name in env_kwargs:
-        for option in difflib.get_close_matches(name, OPTIONS, n=1, cutoff=0.85):
-            raise UsageError(
-                f"unknown option {name!r}: did you mean {option!r}? If it is for the environment,"
-                f" pass a factory: lambda: gymnasium.make(..., {name}=...)"
-            )
     if backend == "auto" and is_coroutine_env(_class_of(env)):
         backend = "asyncio"
     if is_vector(env) and backend in NAMES and backend != "native":
@@ -131,8 +120,10 @@ def wire(
     if not callable(backend) and backend not in NAMES:
         raise UsageError(f"backend={backend!r} is unknown: take one of {', '.join(NAMES)}")
     watched = policy.tolerant or policy.logged or timeout is not None
+    native = backend == "native" or backend is NativeExecutor
+    check_option_names(env_kwargs, OPTIONS, env=env, program=native)
     factories: Sequence[Factory]
-    if backend == "native" or backend is NativeExecutor:
+    if native:
         _check_native(env, policy, telling)
         factories = make_vector_factories(env, num_envs, env_kwargs, workers)
     else:
@@ -177,6 +168,7 @@ def _elsewhere(replanner: Replanner, ratio: float, waiting: float) -> Place | No
 
 # What is no keyword of an environment.
 OPTIONS = (
+    "num_envs",
     "output",
     *(
         name for name, value in inspect.signature(wire).parameters.items()

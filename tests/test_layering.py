@@ -83,6 +83,7 @@ LAYERS = [
     ["executors.ray"],
     ["executors.migrating"],
     ["factories"],
+    ["option_names"],
     ["faces.pinning"],
     ["render.tiling"],
     ["render", "live"],

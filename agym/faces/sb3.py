@@ -38,13 +38,14 @@ from agym.core.inside import (
 from agym.core.once import Once
 from agym.core.results import Fault, StepResult
 from agym.core.ticket import Ticket
-from agym.errors import BusyError, NothingSentError, UsageError, UsageTypeError
+from agym.errors import BusyError, NothingSentError, UsageError
 from agym.executors.base import Executor
 from agym.faces.sb3_light import lightly
 from agym.faces.sync import Envs
 from agym.faces.vector_arguments import check_functions
 from agym.factories import EnvLike
-from agym.wiring import Backend, wire
+from agym.option_names import check_option_names
+from agym.wiring import OPTIONS, Backend, wire
 
 Info = dict[str, Any]
 
@@ -52,9 +53,8 @@ Info = dict[str, Any]
 # Options of agym's that are none here.
 NOT_HERE = {
     "autoreset": "Stable-Baselines3 resets in the same step",
-    "num_envs": "there are as many environments as env_fns has functions",
+    "num_envs": "make_vec_env takes n_envs, and env_fns has a function for each environment",
     "output": "observations are arrays, as Stable-Baselines3 wants them",
-    "vec_env_cls": "it is AgymVecEnv",
     "render_mode": "it is for the environment, so it goes into env_kwargs",
 }
 
@@ -310,6 +310,4 @@ class AgymVecEnv(VecEnv):
 
 
 def _check_options(options: dict[str, Any]) -> None:
-    for name, instead in NOT_HERE.items():
-        if name in options:
-            raise UsageTypeError(f"{name} is no option of AgymVecEnv: {instead}")
+    check_option_names(options, OPTIONS, where="AgymVecEnv", instead=NOT_HERE)

@@ -10,7 +10,8 @@ import numpy as np
 from gymnasium import Space, spaces
 
 from agym.errors import UsageError, UsageTypeError
-from agym.wiring import Backend
+from agym.option_names import check_option_names
+from agym.wiring import OPTIONS, Backend
 
 ObservationMode = str | tuple[Space[Any], Space[Any]]
 
@@ -53,14 +54,12 @@ def check_functions(env_fns: Any) -> list[Callable[[], Any]]:
 
 
 def check_options(options: Mapping[str, Any]) -> None:
-    """Refuse what has another name here.
+    """Refuse what is no option of agym's, or has another name here.
 
     Raises:
         UsageTypeError: It is given.
     """
-    for name, instead in NOT_HERE.items():
-        if name in options:
-            raise UsageTypeError(f"{name} is no option of AgymVectorEnv: {instead}")
+    check_option_names(options, OPTIONS, where="AgymVectorEnv", instead=NOT_HERE)
 
 
 def check_worker(worker: Callable[..., None] | None) -> None:

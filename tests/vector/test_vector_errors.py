@@ -209,7 +209,7 @@ BAD: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "worker": ({"worker": lambda a, b: None}, ValueError, "8 arguments"),
     "backend": ({"backend": "odd"}, ValueError, "take one of"),
     "context": ({"context": "odd"}, ValueError, "start_method"),
-    "option": ({"worker_count": 2}, TypeError, "unknown option 'worker_count'"),
+    "option": ({"worker_count": 2}, TypeError, "worker_count is no option of AgymVectorEnv"),
     "another name": ({"autoreset": "same_step"}, TypeError, "it is autoreset_mode"),
     "another form": ({"output": "list"}, TypeError, "observations are arrays"),
 }
