@@ -24,7 +24,7 @@ import numpy as np
 from agym.core.affliction import Affliction
 from agym.core.arguments import Ids
 from agym.core.listeners import Listener
-from agym.errors import ClosedError, UsageError
+from agym.errors import UsageError
 from agym.faces.base import Face
 
 KINDS = ("kill", "hang", "error", "delay")
@@ -105,10 +105,7 @@ def chaos(
             f"chaos takes what agym.make or agym.make_async gives, not {type(envs).__name__}"
         )
     engine = envs._engine
-    if engine.closed:
-        raise ClosedError("the environments are closed: make new ones")
-    if not engine.opened:
-        raise ClosedError("the environments are not open yet: use `async with` or `await` first")
+    engine.check_open()
     _check_place(envs, rates)
     if any(isinstance(listener, Chaos) for listener in engine.listeners):
         raise UsageError("there is chaos in these environments already: stop() it first")

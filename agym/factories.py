@@ -130,4 +130,8 @@ def find_spec(env: str | EnvSpec) -> EnvSpec:
     try:
         return gymnasium.spec(env)
     except (gymnasium.error.Error, ImportError) as error:
-        raise UsageError(f"env={env!r} cannot be found: {error}") from error
+        remedy = ""
+        if isinstance(error, gymnasium.error.NamespaceNotFound | gymnasium.error.NameNotFound):
+            # What comes before a colon is imported.
+            remedy = f" If a package brings it, import that first, or pass 'module:{env}'"
+        raise UsageError(f"env={env!r} cannot be found: {error}{remedy}") from error

@@ -18,7 +18,7 @@ from typing_extensions import TypeVar
 
 from agym.core.layout import Layout
 from agym.core.type_variables import Observations
-from agym.errors import UsageError
+from agym.errors import UsageError, UsageTypeError
 from agym.faces.aio import AsyncEnvs
 
 # Environments take actions, a rollout gives them: hence not the variable of ``Envs``.
@@ -102,6 +102,11 @@ async def rollout(
     """
     if not isinstance(steps, int) or steps < 1:
         raise UsageError(f"steps={steps!r} must be a positive integer")
+    if not isinstance(envs, AsyncEnvs):
+        raise UsageTypeError(
+            f"a rollout needs environments of agym.make_async, not {type(envs).__name__}"
+        )
+    envs._engine.check_open()
     if envs.output != "array" or envs.metadata["autoreset_mode"] is AutoresetMode.DISABLED:
         raise UsageError("a rollout needs output='array' and autoreset='next_step' or 'same_step'")
     parts = [_Part(envs, group) for group in envs.split(min(groups, envs.num_envs))]

@@ -6,9 +6,18 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from agym.errors import UsageError, UsageTypeError
 from agym.executors.supervisor import new_loop
 
 T = TypeVar("T")
+
+
+def _is_running() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def run(main: Coroutine[Any, Any, T], *, debug: bool | None = None) -> T:
@@ -20,6 +29,19 @@ def run(main: Coroutine[Any, Any, T], *, debug: bool | None = None) -> T:
 
     Returns:
         What the program returns.
+
+    Raises:
+        UsageError: A loop is running already, or ``main`` is no coroutine.
     """
+    if not asyncio.iscoroutine(main):
+        named = getattr(main, "__name__", "main")
+        remedy = f": call it, agym.run({named}())" if callable(main) else ""
+        raise UsageTypeError(f"agym.run takes a coroutine, not {type(main).__name__}{remedy}")
+    if _is_running():
+        main.close()
+        raise UsageError(
+            "an event loop is running already, as in Jupyter or in another coroutine: write"
+            f" `await {getattr(main, '__name__', 'main')}()` there instead of agym.run"
+        )
     with asyncio.Runner(debug=debug, loop_factory=new_loop) as runner:
         return runner.run(main)

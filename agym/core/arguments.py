@@ -1,7 +1,8 @@
-"""Arguments that many calls take, checked: which environments, which seeds, numbers of things."""
+"""Arguments that many calls take, checked: which environments, which seeds, what factories make."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -179,6 +180,32 @@ def check_flag(name: str, value: Any) -> None:
     """
     if not isinstance(value, bool | np.bool_):
         raise UsageError(f"{name}={value!r} must be True or False")
+
+
+def check_made(env: Any) -> None:
+    """Refuse what factories give by mistake.
+
+    Raises:
+        UsageError: It is no environment.
+    """
+    if env is None:
+        raise UsageError(
+            "its factory returned None, and not the environment: is its `return` missing?"
+        )
+    if inspect.iscoroutine(env):
+        env.close()
+        raise UsageError(
+            "its factory is `async def`: pass a plain function, which makes the environment at"
+            " once; what must be awaited, a coroutine environment can await in its first reset"
+        )
+    if isinstance(env, type):
+        name = env.__name__
+        raise UsageError(f"its factory returned the class {name}: let it return {name}()")
+    if not callable(getattr(env, "reset", None)):
+        raise UsageError(
+            f"its factory returned a {type(env).__name__}, which is no gymnasium.Env: it must"
+            " return something with reset and step"
+        )
 
 
 def refuse_windows(render_mode: Any, num_envs: int) -> None:

@@ -28,6 +28,7 @@ from agym.core.ticket import Ticket
 from agym.errors import BusyError, ClosedError, UsageError
 
 CLOSED = "the environments are closed: make new ones"
+NOT_OPEN = "the environments are not open yet: use `async with` or `await` first"
 FORKED = (
     "these environments belong to the process that this one was forked from, and are usable"
     " there alone: make new ones here"
@@ -386,13 +387,19 @@ class Engine(Mending):
                 )
         return place
 
-    def _check(self, ids: Ids) -> None:
+    def check_open(self) -> None:
+        """Check that there are environments to use.
+
+        Raises:
+            ClosedError: They are closed, or not open yet.
+        """
         if self._closing is not None:
             raise ClosedError(FORKED if self._forked else CLOSED)
         if not hasattr(self, "table"):
-            raise ClosedError(
-                "the environments are not open yet: use `async with` or `await` first"
-            )
+            raise ClosedError(NOT_OPEN)
+
+    def _check(self, ids: Ids) -> None:
+        self.check_open()
         self._health.check(ids)
 
     def _check_together(

@@ -75,6 +75,10 @@ class Layout:
         """
         return [value] if self.single else list(_flatten(self.space, value))
 
+    def misfit(self, value: Any) -> str:
+        """Say what part of a value does not fit the space, and how; empty if all parts do."""
+        return next(_misfits(self.space, value, ""), "")
+
     def unflatten(self, leaf_values: Sequence[Any]) -> Any:
         """Nest leaf values as the space is nested."""
         return leaf_values[0] if self.single else _unflatten(self.space, iter(leaf_values))
@@ -127,6 +131,47 @@ def _flatten(space: Space[Any], value: Any) -> Iterator[Any]:
             yield from _flatten(child, part)
     else:
         yield value
+
+
+def _misfits(space: Space[Any], value: Any, path: str) -> Iterator[str]:
+    """Say of each part that does not fit what it is; of one that nests, as far as it nests."""
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        children = dict(space.items()) if isinstance(space, spaces.Dict) else dict(enumerate(space))
+        parts = ", ".join(map(repr, children))
+        wanted = f"where the space has a {type(space).__name__} of {parts}"
+    elif isinstance(space, FIXED):
+        children = {}
+        wanted = f"where the space has {space.dtype} of shape {space.shape}"
+    else:
+        return  # it takes any object
+    if value is None:
+        yield f"{path} is None {wanted}"
+        return
+    try:
+        if isinstance(space, spaces.Tuple) and len(value) != len(children):
+            yield f"{path} has {len(value)} parts {wanted}"
+        found = {key: value[key] for key in children if not _lacks(value, key)}
+        array = None if children else np.asarray(value)
+    except Exception:
+        yield f"{path} is of type {type(value).__name__} {wanted}"
+        return
+    for key, child in children.items():
+        if key in found:
+            yield from _misfits(child, found[key], f"{path}[{key!r}]")
+        else:
+            yield f"{path}[{key!r}] is missing {wanted}"
+    if array is not None and not np.can_cast(array.dtype, np.dtype(space.dtype), "same_kind"):
+        yield f"{path} has dtype {array.dtype} {wanted}"
+    elif array is not None and array.shape != space.shape:
+        yield f"{path} has shape {array.shape} {wanted}"
+
+
+def _lacks(value: Any, key: Any) -> bool:
+    try:
+        value[key]
+    except KeyError:
+        return True
+    return False
 
 
 def _unflatten(space: Space[Any], leaf_values: Iterator[Any]) -> Any:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from gymnasium.vector import AutoresetMode
 
+from agym.core.arguments import check_made
 from agym.core.async_env import AnySpace
 from agym.core.autoreset import at_end
 from agym.core.frames import Frames, OwnFrames
@@ -96,6 +97,7 @@ class Host:
         for env_id, factory in enumerate(self._factories, self.first):
             try:
                 env = factory()
+                check_made(env)
                 self._envs.append(env)
                 found = self._look_at(env)
                 description = description or found
@@ -116,6 +118,7 @@ class Host:
     def _make_again(self, i: int) -> Any:
         """Make an environment that is to take another's place."""
         env = self._factories[i]()
+        check_made(env)
         mismatch = self._description.mismatch(self._look_at(env))
         if mismatch is not None:
             raise mismatch

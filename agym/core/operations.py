@@ -108,6 +108,19 @@ class Operation(NamedTuple):
         if start < stop:
             yield self.part(start, stop)
 
+    def given(self) -> Iterator[tuple[str, Any]]:
+        """What the caller has given, with a name for each in a message."""
+        kind, each = self.kind, enumerate(self.each or (), self.start)
+        if kind == "step":
+            yield from ((f"the action of environment {i}", action) for i, action in each)
+        elif kind == "reset":
+            yield "the options of reset", self.shared
+        elif kind == "call":
+            yield f"the arguments of call({self.shared[0]!r})", self.shared
+        elif kind == "set_attr":
+            what = f"the value of {self.shared!r} for environment"
+            yield from ((f"{what} {i}", value) for i, value in each)
+
     def join(self, behind: Operation) -> Operation:
         """Add a part of the same operation for the environments behind these."""
         each = None if self.each is None else [*self.each, *(behind.each or [])]

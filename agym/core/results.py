@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple
+from typing import Any, Generic, NamedTuple, NoReturn
 
 from agym.core.type_variables import Observations
+
+
+def _refuse_await(_: object) -> NoReturn:
+    """Say that a result is there already."""
+    raise TypeError(
+        "this result is there already, without `await`: agym.make has calls that wait, and"
+        " agym.make_async those that are awaited, once each"
+    )
 
 
 class ResetResult(NamedTuple, Generic[Observations]):
@@ -60,6 +68,10 @@ class Batch(NamedTuple, Generic[Observations]):
     terminated: Any
     truncated: Any
     infos: list[dict[str, Any]]
+
+
+for _kind in (ResetResult, StepResult, Batch):
+    _kind.__await__ = _refuse_await  # type: ignore[union-attr] # checkers refuse it themselves
 
 
 @dataclass(frozen=True)

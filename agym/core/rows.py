@@ -97,15 +97,23 @@ class Rows:
             Copies of the object leaves by environment, ``None`` if the space has none.
 
         Raises:
-            Exception: An observation does not fit the space.
+            ValueError: An observation does not fit the space; it says which part of it.
         """
-        if self._plain:
-            write_rows(blocks[0], observations)
-            return None
         layout = self._table.observation
-        flat = [layout.flatten(observation) for observation in observations]
-        for block, leaf in zip(blocks, layout.fixed, strict=True):
-            write_rows(block, [values[leaf] for values in flat])
+        try:
+            if self._plain:
+                write_rows(blocks[0], observations)
+                return None
+            flat = [layout.flatten(observation) for observation in observations]
+            for block, leaf in zip(blocks, layout.fixed, strict=True):
+                write_rows(block, [values[leaf] for values in flat])
+        except Exception as error:
+            why = next(filter(None, map(layout.misfit, observations)), None)
+            if why is None:
+                raise
+            raise ValueError(
+                f"observation{why}: what reset and step give must fit observation_space"
+            ) from error
         if not layout.objects:
             return None
         return {

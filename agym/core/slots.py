@@ -290,15 +290,16 @@ def write_rows(block: Array, rows: Sequence[Any]) -> None:
         if len(rows) == 1 and dtype == first.dtype:
             block[0] = first
             return
-        if dtype == first.dtype and dtype.kind == "f":
-            # NumPy sees to it that all rows have one shape; any real number may become a float.
+        if shape and dtype == first.dtype and dtype.kind == "f":
+            # NumPy sees to it that all rows have one shape; any real number may become a float,
+            # and so would None.
             block[...] = rows
             return
         if {np.shape(row) for row in rows} == {shape} and shape:
             # One call for all rows: end to end along their first axis they fill the block.
             np.concatenate(rows, out=block.reshape(len(rows) * shape[0], *shape[1:]))
             return
-    elif not shape:
+    if not shape:
         column = np.asarray(rows)
         if column.shape == block.shape and np.can_cast(column.dtype, block.dtype, "same_kind"):
             block[:] = column

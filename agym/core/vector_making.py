@@ -17,6 +17,7 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
+from agym.core.arguments import check_made
 from agym.core.autoreset import name_of
 from agym.core.operations import Description
 from agym.core.slots import Array
@@ -62,6 +63,7 @@ class VectorFactory:
         if copies is not None and copies.default is True:
             keywords.setdefault("copy", False)  # the host copies what it gets
         env = self._build(**keywords)
+        check_made(env)
         if first and _is_envpools(env) and not isinstance(seed, int):
             env.close()
             raise UsageError(

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Protocol
@@ -88,6 +88,11 @@ class Placement:
     def some(self, ids: range) -> Sequence[Factory]:
         """The factories of some neighbours."""
         return self.factories[ids.start - self.first : ids.stop - self.first]
+
+    def named(self, ids: range) -> Iterator[tuple[str, Factory]]:
+        """The same, with a name for each in a message."""
+        named = zip(ids, self.some(ids), strict=True)
+        return ((f"the factory of environment {i}", factory) for i, factory in named)
 
 
 class Executor(ABC):

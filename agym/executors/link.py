@@ -90,7 +90,7 @@ def pack_make(
         placement.infos,
     )
     make = Operation(number, "make", ids.start, ids.stop, shared=shared)
-    return make, pack_by_value(make)
+    return make, pack_by_value(make, placement.named(ids))
 
 
 def start_link(make: Operation, message: list[Buffer], worker: int, placement: Placement) -> Link:

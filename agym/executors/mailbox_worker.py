@@ -9,6 +9,7 @@ import struct
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from agym.core.frames import Shelved
 from agym.core.host import EnvHost
@@ -30,7 +31,7 @@ from agym.executors.mailbox import (
     WORKER_ASLEEP,
     Span,
 )
-from agym.executors.wire import Buffer, pack, unpack
+from agym.executors.wire import Buffer, find_unsendable, pack, unpack
 
 # After this long the scheduler may have moved a worker onto another one's core.
 SETTLE_SECONDS = 10e-3
@@ -189,18 +190,24 @@ def pack_extras(extras: Extras) -> list[Buffer]:
     """Pack extras; an answer that would not survive the way becomes a failure of its env."""
     problems = [p.portable() if isinstance(p, Failure) else p for p in extras.problems]
     extras.problems = problems
-    for answers in (
-        extras.infos,
-        extras.final_infos,
-        extras.objects,
-        extras.final_objects,
-        extras.values,
-    ):
-        for env_id, answer in [*answers.items()]:
-            if not is_plain(answer) and not isinstance(answer, Description | Shelved):
-                try:
-                    unpack(b"".join(pack(answer)))
-                except Exception as error:
-                    del answers[env_id]
-                    problems.append(Failure.of(error, env_id, "sending its answer").portable())
+    answers: dict[str, dict[int, Any]] = {
+        "info": extras.infos,
+        "final_info": extras.final_infos,
+        "observation": extras.objects,
+        "final observation": extras.final_objects,
+        "what it gave": extras.values,
+    }
+    for name, by_id in answers.items():
+        for env_id, answer in [*by_id.items()]:
+            if is_plain(answer) or isinstance(answer, Description | Shelved):
+                continue
+            if unsendable := find_unsendable(answer, name):
+                where, why = unsendable
+                error = TypeError(
+                    f"{where} cannot be sent to another process ({type(why).__name__}: {why}):"
+                    " leave it out, or take backend='thread' or 'serial'"
+                )
+                error.__cause__ = why
+                del by_id[env_id]
+                problems.append(Failure.of(error, env_id, "sending its answer").portable())
     return pack(extras)

@@ -35,7 +35,7 @@ from agym.executors.base import Executor, Placement
 from agym.executors.link import Link, pack_make, start_link
 from agym.executors.mailbox import Mailbox
 from agym.executors.registry import Entries, collect, refuse_import
-from agym.executors.supervisor import WorkerProcess, check_platform
+from agym.executors.supervisor import WorkerProcess, check_daemon, check_platform
 from agym.executors.wire import pack_by_value
 
 # Between the end of a dead worker's channel and its exit code there is next to nothing.
@@ -53,6 +53,7 @@ class ProcessExecutor(Executor):
     def __init__(self, placement: Placement) -> None:
         """Remember what to make."""
         check_platform()
+        check_daemon()
         refuse_import()
         super().__init__(placement)
         self.ranges = placement.ranges(placement.workers or available_cores())
@@ -229,7 +230,7 @@ class ProcessExecutor(Executor):
     def _submit_messages(self, operation: Operation) -> None:
         """Pack all parts before one is sent: what cannot be packed leaves nothing half done."""
         messages = [
-            (worker, mailbox, part, pack_by_value(mailbox.complete(part)))
+            (worker, mailbox, part, pack_by_value(mailbox.complete(part), part.given()))
             for worker, mailbox, ids in self._routes()
             for part in operation.pieces(ids)
         ]

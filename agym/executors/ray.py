@@ -82,7 +82,7 @@ class RayExecutor(OutboxExecutor[Said]):
         """Say what an actor is to make, packed, since the actor alone is to unpack it."""
         factories = with_registry(self.placement.some(ids), registry)
         own = replace(self.placement, factories=factories, first=ids.start)
-        return seal(own, by_value=True)
+        return seal(own, by_value=True, parts=self.placement.named(ids))
 
     def _start(self, worker: int, make: Any, number: int) -> Link:
         ids = self.ranges[worker]
@@ -147,7 +147,7 @@ class RayExecutor(OutboxExecutor[Said]):
         self._check_connection()
         by_value = operation.kind != "step" or operation.each is not None
         messages = [
-            (link, part, seal((part, self._actions(part)), by_value=by_value))
+            (link, part, seal((part, self._actions(part)), by_value=by_value, parts=part.given()))
             for link in self._links
             for part in operation.shares(link.ids)
         ]

@@ -29,7 +29,7 @@ import aiomultiprocess
 from aiomultiprocess.types import Unit
 
 from agym.core.forks import disown_in_forks, fork_of_our_own
-from agym.errors import MissingExtraError
+from agym.errors import MissingExtraError, UsageError
 from agym.executors.lifeline import arm
 from agym.executors.nameless import ensure_fork_server
 
@@ -230,6 +230,20 @@ def ignore_interrupts() -> None:
 def new_loop() -> AbstractEventLoop:
     """Make an event loop: uvloop's where it is installed."""
     return uvloop.new_event_loop() if uvloop is not None else new_event_loop()
+
+
+def check_daemon() -> None:
+    """Say clearly that this process may not start any.
+
+    Raises:
+        UsageError: It is a daemonic process of multiprocessing's.
+    """
+    if multiprocessing.current_process().daemon:
+        raise UsageError(
+            "backend='process' starts worker processes, which a daemonic process may not, such as"
+            " this one or those of multiprocessing.Pool: take backend='thread' or 'serial' here, or"
+            " start this process with daemon=False, as concurrent.futures does"
+        )
 
 
 def check_platform() -> None:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import pickle
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from agym.core.by_value import dumps_by_value
-from agym.errors import UsageError
+from agym.errors import UsageTypeError
 
 Buffer = bytes | bytearray | memoryview
 
@@ -26,18 +26,59 @@ JOINED_BYTES = 64 * 1024
 _COUNT = struct.Struct("<q")
 
 
-def pack_by_value(value: Any) -> list[Buffer]:
+def pack_by_value(value: Any, parts: Iterable[tuple[str, Any]] = ()) -> list[Buffer]:
     """Pickle for a worker: what it cannot import, such as the caller's ``__main__``, by value.
 
+    Args:
+        value: What to send.
+        parts: What of it somebody has given, with a name for each, for the message.
+
     Raises:
-        UsageError: There is something in it that cannot be pickled.
+        UsageTypeError: There is something in it that cannot be pickled.
     """
     buffers: list[pickle.PickleBuffer] = []
     try:
         pickled = dumps_by_value(value, buffers.append)
     except Exception as error:
-        raise UsageError(f"this cannot be sent to another process: {error}") from error
+        name = next((name for name, part in parts if not _is_picklable(part)), "this")
+        raise UsageTypeError(
+            f"{name} cannot be sent to another process: {error}. What cannot be pickled is to be"
+            " made there: make it in the factory, or in the environment; or take backend='thread'"
+            " or 'serial'"
+        ) from error
     return _join(pickled, buffers)
+
+
+def _is_picklable(value: Any) -> bool:
+    try:
+        dumps_by_value(value)
+    except Exception:
+        return False
+    return True
+
+
+def find_unsendable(value: Any, name: str, depth: int = 16) -> tuple[str, Exception] | None:
+    """Find what does not survive the way to the caller: where it is, and why.
+
+    Args:
+        value: An answer; dicts, lists and tuples are looked through.
+        name: What to call it.
+        depth: How far to look, since it may contain itself.
+    """
+    try:
+        unpack(b"".join(pack(value)))
+    except Exception as error:
+        cause = error.__cause__ if isinstance(error, UsageTypeError) else error
+        items: Iterable[tuple[Any, Any]] = ()
+        if isinstance(value, dict):
+            items = value.items()
+        elif isinstance(value, list | tuple):
+            items = enumerate(value)
+        for key, part in items if depth else ():
+            if found := find_unsendable(part, f"{name}[{key!r}]", depth - 1):
+                return found
+        return name, cause if isinstance(cause, Exception) else error
+    return None
 
 
 def pack(value: Any) -> list[Buffer]:
@@ -73,20 +114,21 @@ def unpack(data: Buffer, *, own: bool = True) -> Any:
     return pickle.loads(parts[0], buffers=[bytearray(part) if own else part for part in parts[1:]])
 
 
-def seal(value: Any, *, by_value: bool = False) -> Sealed:
+def seal(value: Any, *, by_value: bool = False, parts: Iterable[tuple[str, Any]] = ()) -> Sealed:
     """Pack for Ray: small messages into one piece, since each piece costs some time by itself.
 
     Args:
         value: What to send.
         by_value: It may hold something that only the caller's ``__main__`` has.
+        parts: As for :func:`pack_by_value`.
 
     Raises:
-        UsageError: There is something in it that cannot be pickled.
+        UsageTypeError: There is something in it that cannot be pickled.
     """
-    parts = pack_by_value(value) if by_value else pack(value)
-    if sum(len(part) for part in parts) <= JOINED_BYTES:
-        return b"".join(parts)
-    return [bytes(parts[1]), *map(_as_array, parts[2:])]
+    packed = pack_by_value(value, parts) if by_value else pack(value)
+    if sum(len(part) for part in packed) <= JOINED_BYTES:
+        return b"".join(packed)
+    return [bytes(packed[1]), *map(_as_array, packed[2:])]
 
 
 def _as_array(part: Buffer) -> np.ndarray[Any, Any]:

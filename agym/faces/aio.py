@@ -8,16 +8,16 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator, Sequence
 from operator import itemgetter
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar
 
 from gymnasium import Space
 
 from agym.core.arguments import check_batch_size
-from agym.core.engine import Engine
+from agym.core.engine import NOT_OPEN, Engine
 from agym.core.results import Batch, ResetResult, StepResult
 from agym.core.ticket import Ticket
 from agym.core.type_variables import Action, Actions, Observation, Observations
-from agym.errors import AgymError, NothingSentError
+from agym.errors import AgymError, NothingSentError, UsageError, UsageTypeError
 from agym.executors.base import Executor
 from agym.faces.base import Face
 from agym.faces.output import Output
@@ -56,6 +56,25 @@ class Pending(Coroutine[Any, Any, T], Generic[T]):
         yield from self._waiter.wait(self._ticket)
         self._warn()
         return self._wrap(self._ticket.result())
+
+    if not TYPE_CHECKING:  # a type checker says it itself
+
+        def __iter__(self) -> NoReturn:
+            """Say that a result is to be awaited before it is unpacked."""
+            raise UsageTypeError(self._not_awaited())
+
+        def __getitem__(self, _: Any) -> NoReturn:
+            """Say that a result is to be awaited before it is indexed."""
+            raise UsageTypeError(self._not_awaited())
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Say that a result is to be awaited before it is used."""
+            why = "" if name.startswith("_") else f": {self._not_awaited()}"
+            raise AttributeError(f"Pending has no attribute {name!r}{why}")
+
+    def _not_awaited(self) -> str:
+        kind = self._ticket.kind
+        return f"the result of {kind} was not awaited: write `await envs.{kind}(...)`"
 
     def done(self) -> bool:
         """Whether the result, or the error, is there."""
@@ -108,6 +127,7 @@ class AsyncEnvs(Face[Observations, Actions]):
     def __await__(self) -> Generator[Any, None, Self]:
         """Make the environments, without blocking the loop."""
         if self._opening is None:
+            _check_loop()
             self._opening = self._engine.open()
             try:
                 yield from self._waiter.wait(self._opening)
@@ -123,6 +143,18 @@ class AsyncEnvs(Face[Observations, Actions]):
         """Make the environments."""
         return await self
 
+    if not TYPE_CHECKING:  # a type checker says it itself
+
+        def __enter__(self) -> NoReturn:
+            """Say what to use instead of ``with``."""
+            raise UsageTypeError(
+                "AsyncEnvs, of agym.make_async, are opened by `async with` or `await`: use that, or"
+                " take agym.make(...) for `with`"
+            )
+
+        def __exit__(self, *_: object) -> None:
+            """Without it ``with`` would not get as far as that."""
+
     async def __aexit__(
         self,
         kind: type[BaseException] | None,
@@ -134,6 +166,13 @@ class AsyncEnvs(Face[Observations, Actions]):
         self._engine.hurry = error is not None and not isinstance(error, Exception)
         with contextlib.suppress(*() if error is None else (AgymError,)):
             await self.aclose()
+
+    if not TYPE_CHECKING:  # for a type checker there are no other attributes
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Say what is not known before environments are made."""
+            why = f": {NOT_OPEN}" if name in Face.__annotations__ else ""
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{why}")
 
     def _pending(self, ticket: Ticket, wrap: Callable[[Any], T]) -> Pending[T]:
         return Pending(self._waiter, ticket, wrap, self._warn)
@@ -280,6 +319,17 @@ class AsyncEnvs(Face[Observations, Actions]):
             self._engine.release()
         if error is not None:
             raise error
+
+
+def _check_loop() -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError as error:
+        raise UsageError(
+            "agym.make_async needs a running event loop of asyncio, and there is none here (trio's"
+            " is another): use agym.run(main()) or asyncio.run(main()), or take agym.make, which"
+            " needs no loop"
+        ) from error
 
 
 class AsyncEnvHandle(Generic[Observation, Action]):

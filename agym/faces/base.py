@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import copy
+import operator
 import warnings
 from collections.abc import Sequence
 from itertools import islice
-from typing import Any, Generic, Self, TypeVar, overload
+from typing import Any, Generic, NoReturn, Self, TypeVar, overload
 
 import numpy as np
 from gymnasium import Space
@@ -22,7 +22,7 @@ from agym.core.results import Batch
 from agym.core.stats import Stats
 from agym.core.ticket import Ticket
 from agym.core.type_variables import Actions, Observations
-from agym.errors import UsageError
+from agym.errors import UsageError, UsageTypeError
 from agym.executors.base import Executor
 from agym.faces.output import Output, make_form
 from agym.live.page import Page
@@ -208,7 +208,8 @@ class Face(Generic[Observations, Actions]):
         return [self._group(some) for some in ids]
 
     def _group(self, ids: list[int]) -> Self:
-        group = copy.copy(self)
+        group = object.__new__(type(self))
+        group.__dict__.update(self.__dict__)
         group.num_envs = len(ids)
         group._ids = ids
         group._ready = Ready()
@@ -238,9 +239,25 @@ class Face(Generic[Observations, Actions]):
 
     def _index(self, index: int) -> int:
         """Check the index of one environment; negative ones count from the end."""
+        if isinstance(index, slice):
+            raise UsageTypeError(
+                "a slice of environments is none of them: split(groups) deals them to groups, and"
+                " step, reset, send and render take env_ids="
+            )
+        try:
+            index = operator.index(index)
+        except TypeError as error:
+            raise UsageTypeError(f"envs[{index!r}]: the index must be an integer") from error
         if not -self.num_envs <= index < self.num_envs:
             raise IndexError(f"environment {index} of {self.num_envs}")
         return index % self.num_envs
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled or copied, with what an environment in a worker cannot be."""
+        raise UsageTypeError(
+            f"{type(self).__name__} cannot be pickled or copied, since its environments live in"
+            " one place: pass what makes them, and call agym.make where they are needed"
+        )
 
     def __repr__(self) -> str:
         """Name, environments and backend."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import TracebackType
-from typing import Any, Generic, Self
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self
 
 from gymnasium import Space
 
@@ -19,7 +19,7 @@ from agym.core.interrupts import Uninterrupted
 from agym.core.results import Batch, ResetResult, StepResult
 from agym.core.ticket import Ticket
 from agym.core.type_variables import Action, Actions, Observation, Observations
-from agym.errors import AgymError, ClosedError, UsageError
+from agym.errors import AgymError, ClosedError, UsageError, UsageTypeError
 from agym.executors.base import Executor
 from agym.faces.base import Face
 from agym.faces.output import Output
@@ -358,6 +358,22 @@ class Envs(Face[Observations, Actions]):
         self._engine.hurry = error is not None and not isinstance(error, Exception)
         with contextlib.suppress(*() if error is None else (AgymError,)):
             self.close()
+
+    if not TYPE_CHECKING:  # a type checker says it itself
+
+        def __await__(self) -> NoReturn:
+            """Say that there is nothing to wait for."""
+            raise UsageTypeError(
+                "Envs, of agym.make, are ready at once, without `await`: use `with` and plain"
+                " calls, or take agym.make_async, whose calls are awaited"
+            )
+
+        async def __aenter__(self) -> NoReturn:
+            """Say what to use instead of ``async with``."""
+            self.__await__()
+
+        async def __aexit__(self, *_: object) -> None:
+            """Without it ``async with`` would not get as far as that."""
 
     def __getitem__(self, index: int) -> EnvHandle:
         """One environment."""

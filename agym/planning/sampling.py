@@ -24,6 +24,7 @@ import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
+from agym.core.arguments import check_made
 from agym.core.by_value import dumps_by_value
 from agym.core.making import Factory, innermost, is_coroutine_env, misses_loop
 from agym.core.outside_loop import OutsideLoop
@@ -110,6 +111,7 @@ def _make_sample(factory: Factory) -> Sample:
                     load_env_creator(spec.entry_point)
         begun = time.perf_counter()
         env = factory()
+        check_made(env)
         seconds = time.perf_counter() - begun
         given = False
         known = spec is not None or isinstance(innermost(factory), type) or is_coroutine_env(env)

@@ -24,7 +24,7 @@ from typing import Any
 from agym.core.arguments import Ids, check_count, parse_env_ids
 from agym.core.listeners import Listener
 from agym.core.ticket import Ticket
-from agym.errors import AgymError, ClosedError, UsageError
+from agym.errors import AgymError, UsageError
 from agym.faces.aio import AsyncEnvs
 from agym.faces.base import Face
 from agym.render.blocks import Block
@@ -135,10 +135,7 @@ def face_of(envs: Any, who: str) -> Face[Any, Any]:
             f"{who} takes environments that agym made, not {type(envs).__name__}: pass what"
             " agym.make, agym.make_async or agym.make_vec gives"
         )
-    if face._engine.closed:
-        raise ClosedError("the environments are closed: make new ones")
-    if not face._engine.opened:
-        raise ClosedError("the environments are not open yet: use `async with` or `await` first")
+    face._engine.check_open()
     return face
 
 
