@@ -8,7 +8,7 @@ the action space is not a Tuple. Where an array can stand, a tensor can, on what
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,15 +16,21 @@ from gymnasium import spaces
 
 from agym.core.arguments import Ids
 from agym.core.layout import Layout, Leaf
-from agym.core.tensors import as_array
+from agym.core.operations import GivenAction
+from agym.core.owning import own
+from agym.core.tensors import arrays_in, as_array
 from agym.errors import UsageError, UsageTypeError
 
 Array = np.ndarray[Any, Any]
 
 
+# Gives the action of each environment in a batch.
+Cut = Callable[[Any], Iterable[Any]]
+
+
 def write_actions(
-    layout: Layout, blocks: Sequence[Array], actions: Any, env_ids: Ids
-) -> list[list[Any]] | None:
+    layout: Layout, blocks: Sequence[Array], actions: Any, env_ids: Ids, cut: Cut | None = None
+) -> list[Any] | None:
     """Write actions into the rows of ``blocks``.
 
     Args:
@@ -32,9 +38,12 @@ def write_actions(
         blocks: The array of each fixed leaf, a row per environment of the table.
         actions: What the caller gave.
         env_ids: The environments that they are for.
+        cut: Hand on what it gives, unless the table would give the same; shapes and dtypes are then
+            for the environments to judge.
 
     Returns:
-        The parts without a fixed size, a list per environment, or ``None`` if there are none.
+        What has no place in the table, for each environment: the parts without a fixed size, as a
+        list, or the whole :class:`GivenAction`; ``None`` if everything has one.
 
     Raises:
         UsageError: Wrong number, shape or dtype.
@@ -46,6 +55,7 @@ def write_actions(
             and actions.dtype == block.dtype
             and actions.shape == block.shape
             and type(env_ids) is range
+            and not (cut and layout.leaves[0].zero_dim)
         ):
             block[...] = actions  # the usual case: every environment, and nothing to convert
             return None
@@ -53,18 +63,52 @@ def write_actions(
         for column in _columns(layout, actions, env_ids):
             _sequence(column, env_ids)
         return None
-    rows = slice(env_ids.start, env_ids.stop) if isinstance(env_ids, range) else list(env_ids)
-    if layout.single and blocks:
-        blocks[0][rows] = _column(actions, layout.leaves[0], env_ids)
-        return None
+    a_batch = layout.single or not isinstance(actions, list)
+    if cut is not None and a_batch and not _is_exact(layout, actions, env_ids):
+        return _hand_on(cut, actions, env_ids)
     columns = _columns(layout, actions, env_ids)
     checked = [_column(columns[i], layout.leaves[i], env_ids) for i in layout.fixed]
+    parts = [_sequence(columns[i], env_ids) for i in layout.objects]
+    each = [list(row) for row in zip(*parts, strict=True)]
+    if any(c.dtype != b.dtype for c, b in zip(checked, blocks, strict=True)):
+        copies = [column.copy() for column in checked]
+        return [GivenAction(action) for action in layout.cut(copies, each, len(env_ids))]
+    rows = slice(env_ids.start, env_ids.stop) if isinstance(env_ids, range) else list(env_ids)
     for block, column in zip(blocks, checked, strict=True):
         block[rows] = column
-    if not layout.objects:
-        return None
-    objects = [_sequence(columns[i], env_ids) for i in layout.objects]
-    return [list(row) for row in zip(*objects, strict=True)]
+    return each or None
+
+
+def _is_exact(layout: Layout, actions: Any, env_ids: Ids) -> bool:
+    """Whether the table gives each environment what Gymnasium would cut out of a batch."""
+    try:
+        columns = layout.flatten(actions)
+    except (KeyError, ValueError, TypeError, IndexError):
+        return False
+    leaves = zip(layout.leaves, columns, strict=True)
+    return all(
+        leaf.dtype is None
+        or (
+            type(column) is np.ndarray
+            and column.dtype == leaf.dtype
+            and column.shape == (len(env_ids), *leaf.shape)
+            and not leaf.zero_dim
+        )
+        for leaf, column in leaves
+    )
+
+
+def _hand_on(cut: Cut, actions: Any, env_ids: Ids) -> list[GivenAction]:
+    """Cut a batch, of which the environments may keep parts."""
+    try:
+        given = [GivenAction(own(action)) for action in cut(arrays_in(actions))]
+    except TypeError as error:
+        raise UsageTypeError(f"the actions cannot be dealt to the environments: {error}") from error
+    except Exception as error:
+        raise UsageError(f"the actions cannot be dealt to the environments: {error!r}") from error
+    if len(given) != len(env_ids):
+        raise _wrong_number(len(given), env_ids)
+    return given
 
 
 def _columns(layout: Layout, actions: Any, env_ids: Ids) -> list[Any]:
@@ -109,7 +153,7 @@ def _wrong_number(given: int, env_ids: Ids) -> UsageError:
 
 
 def _column(actions: Any, leaf: Leaf, env_ids: Ids) -> Array:
-    """The actions of one leaf as an array of shape ``(n, *shape)`` in the leaf's dtype."""
+    """The actions of one leaf as an array of shape ``(n, *shape)``, in a dtype that fits."""
     shape = (len(env_ids), *leaf.shape)
     if type(actions) is np.ndarray and actions.dtype == leaf.dtype and actions.shape == shape:
         return actions
@@ -153,8 +197,8 @@ def _misshapen(actions: Any, leaf: Leaf, env_ids: Ids) -> UsageError:
 def _cast(array: Array, leaf: Leaf) -> Array:
     """Cast within the kind; integers between widths only if every value survives."""
     assert leaf.dtype is not None
-    if array.dtype == leaf.dtype:
-        return array
+    if array.dtype == leaf.dtype or array.dtype.kind == leaf.dtype.kind == "f":
+        return array  # floats of another precision are never rounded
     if array.dtype.kind in "iub" and leaf.dtype.kind in "iub":
         cast = array.astype(leaf.dtype)
         if np.array_equal(cast, array):

@@ -10,7 +10,7 @@ from agym.core.arguments import Ids
 from agym.core.debugging import Views
 from agym.core.info_schema import Schema
 from agym.core.info_table import InfoReader, merge_infos
-from agym.core.operations import PLANES, SENT_PLANE, Extras
+from agym.core.operations import FINAL_OBSERVATION, PLANES, SENT_PLANE, Extras
 from agym.core.out import Out
 from agym.core.planes import Planes
 from agym.core.results import Batch, ResetResult, StepResult
@@ -242,10 +242,13 @@ class Collector:
         plane = table.planes[at]
         for k in np.flatnonzero(done).tolist():
             slot = ids[k]
-            rows = [block[slot : slot + 1] for block in plane.final]
-            infos[k]["final_obs"] = self._one(rows, extras.final_objects.get(slot, []))
-            told = extras.final_infos.get(slot)
-            infos[k]["final_info"] = told or self._reader.one(plane.final_infos, slot)
+            info = extras.final_infos.get(slot) or self._reader.one(plane.final_infos, slot)
+            if FINAL_OBSERVATION in info:
+                observation = info.pop(FINAL_OBSERVATION)
+            else:
+                rows = [block[slot : slot + 1] for block in plane.final]
+                observation = self._one(rows, extras.final_objects.get(slot, []))
+            infos[k]["final_obs"], infos[k]["final_info"] = observation, info
 
     def _infos(self, ids: Ids, at: int, extras: Extras | None) -> list[dict[str, Any]]:
         """One dict per environment, each its own: from its row, or from a message, or from both."""

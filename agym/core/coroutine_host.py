@@ -243,7 +243,8 @@ class CoroutineHost(Host):
     async def _finish_and_reset(self, i: int, plane: int, result: Any) -> Extras | None:
         """Same-step autoreset: keep apart what the episode ended with."""
         slot = self.first + i
-        final_observation, final_info = own(result[0]), own_info(result[4])
+        final_observation = own(result[0])
+        final_info = self._rows.with_final(own_info(result[4]), final_observation)
         observation, info = await self._begin_again(i)
         extras = self._store(i, plane, (observation, *result[1:4], info))
         row = self._rows.plane(plane, slot, slot + 1)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from agym.core.actions import write_actions
+from agym.core.actions import Cut, write_actions
 from agym.core.arguments import Ids, parse_env_ids, parse_seeds, runs, take_mask
 from agym.core.brake import Brake
 from agym.core.forks import disown_in_forks
@@ -50,6 +50,9 @@ class Engine(Mending):
     hurry = False
 
     _forked = False
+
+    # How to cut batches of actions that are handed on as they are; ``None`` to check them.
+    _cut: Cut | None = None
 
     # ---------------------------------------------------------------- life
 
@@ -145,9 +148,8 @@ class Engine(Mending):
         if not usual or self.listeners or self._sent.queues:
             return None
         table = self.table
-        if write_actions(table.action, table.actions, actions, self._all) is not None:
-            return None
-        return self._run_at_once()
+        each = write_actions(table.action, table.actions, actions, self._all, self._cut)
+        return self._run_at_once(each)
 
     def _write(self, actions: Any, env_ids: Sequence[int] | None) -> tuple[Ids, list[Any] | None]:
         """Check that environments can step, and write their actions, given in any order."""
@@ -158,11 +160,20 @@ class Engine(Mending):
         if len(ids) < self.num_envs:
             self._check_together("step", ids)
         given = ids if env_ids is None else tuple(int(i) for i in env_ids)
-        each = write_actions(self.table.action, self.table.actions, actions, given)
+        table = self.table
+        each = write_actions(table.action, table.actions, actions, given, self._cut)
         if each is not None and given != ids:
             by_id = dict(zip(given, each, strict=True))
             each = [by_id[i] for i in ids]
         return ids, each
+
+    def hand_on_actions(self, cut: Cut) -> None:
+        """Give environments their actions as they are, as Gymnasium's vector environments do.
+
+        Args:
+            cut: Gives the action of each environment in a batch.
+        """
+        self._cut = cut
 
     def excuse_resets(self) -> None:
         """Let environments step that were never reset, as Gymnasium's vector environments do."""

@@ -45,7 +45,7 @@ from agym.core.operations import (
 )
 from agym.core.owning import own_info
 from agym.core.revival import note_start, restore_start, same_observation
-from agym.core.slots import Plane
+from agym.core.slots import Plane, write_column
 
 Info = dict[str, Any]
 Step = tuple[Any, Any, Any, Any, Info]
@@ -233,10 +233,13 @@ class EnvHost(Host):
             self._blank += 1
         with self._guard:
             objects = self._rows.write(rows.observations, observations, start)
-            rows.rewards[...] = rewards
+            try:  # what write_column does first, without a call more in every step
+                rows.rewards[...] = rewards
+            except Exception:
+                write_column(rows.rewards, rewards)
             if rows.unflagged != self._unflagged:
-                rows.terminated[...] = terminated
-                rows.truncated[...] = truncated
+                write_column(rows.terminated, terminated)
+                write_column(rows.truncated, truncated)
                 if not done and plane < FIRST_BUFFER:  # into a buffer others write too
                     rows.unflagged = self._unflagged
             if rows.blank != self._blank:
@@ -313,6 +316,7 @@ class EnvHost(Host):
                 row = self._rows.plane(plane, slot, slot + 1)
                 with self._guard:
                     objects = self._rows.write(row.final, [result[0]], slot)
+                    info = self._rows.with_final(info, result[0])
                     told = self._writer.put(row.final_infos, slot, info)
                 if objects:
                     self._extra.final_objects.update(objects)

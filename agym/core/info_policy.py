@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
+import numpy as np
+
 Info = dict[str, Any]
 
 # What can be asked for.
@@ -99,7 +101,10 @@ class InfoFilter:
             return {}
         if policy.counts and i not in self._cut and EPISODE not in info:
             seconds = round(perf_counter() - self._begun[i], 6)
-            episode = {"r": self._returns[i] + reward, "l": length, "t": seconds}
+            earned = self._returns[i] + reward
+            if hasattr(earned, "item") and not isinstance(earned, np.generic):
+                earned = earned.item()  # of rewards in arrays or tensors of one element
+            episode = {"r": earned, "l": length, "t": seconds}
             info = {**info, EPISODE: episode}
         if self._all:
             return info

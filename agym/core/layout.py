@@ -42,6 +42,14 @@ class Leaf:
         """Bytes of one value, none of an object leaf."""
         return 0 if self.dtype is None else self.dtype.itemsize * math.prod(self.shape)
 
+    def preserves(self, value: Any) -> bool:
+        """Whether a value comes back from an array of this leaf as the type that it has."""
+        if self.dtype is None:
+            return True
+        if self.shape or self.zero_dim:
+            return type(value) is np.ndarray and value.dtype == self.dtype
+        return type(value) is self.dtype.type
+
     def split(self, batch: Any) -> list[Any]:
         """Cut a batch of this leaf into a value per environment."""
         return [batch[i, ...] for i in range(len(batch))] if self.zero_dim else list(batch)
@@ -93,6 +101,34 @@ class Layout:
         for i, value in zip(self.objects, objects, strict=True):
             leaves[i] = value
         return self.unflatten(leaves)
+
+    def preserves(self, value: Any) -> bool:
+        """Whether a value comes back from arrays as it is, also in the types of its leaves."""
+        values = self.flatten(value)
+        return all(leaf.preserves(part) for leaf, part in zip(self.leaves, values, strict=True))
+
+    def cut(
+        self, columns: Sequence[Any], objects: Sequence[Sequence[Any]], count: int
+    ) -> list[Any]:
+        """Cut a batch of each fixed leaf, and the object leaves of each, into ``count`` values."""
+        pairs = zip(self.fixed, columns, strict=True)
+        split = [self.leaves[i].split(column) for i, column in pairs]
+        objects = objects or [[]] * count
+        return [self.join([column[k] for column in split], objects[k]) for k in range(count)]
+
+    def batch(self, values: Sequence[Any], *, cast: bool = False) -> Any:
+        """Make a batch of values: nested arrays, tuples for object leaves.
+
+        Args:
+            values: One per environment.
+            cast: Have arrays in the dtypes of the space, whatever the values are.
+        """
+        columns = zip(*map(self.flatten, values), strict=True)
+        leaves = zip(self.leaves, columns, strict=True)
+        return self.unflatten([
+            column if leaf.dtype is None else np.asarray(column, leaf.dtype if cast else None)
+            for leaf, column in leaves
+        ])  # fmt: skip
 
     def rows(self, batch: Any, count: int) -> list[Any]:
         """Cut a batch (nested arrays, tuples for object leaves) into a list of ``count`` values."""

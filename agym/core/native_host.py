@@ -34,6 +34,7 @@ from agym.core.operations import (
     Description,
     Extras,
     Failure,
+    GivenAction,
     Operation,
     Outcome,
     Revival,
@@ -222,7 +223,7 @@ class NativeHost(Host):
         self._meter.end(self._count, timed=timed)
 
     def _batch(
-        self, each: list[list[Any]] | None, chosen: slice = slice(None), given: Any = slice(None)
+        self, each: list[Any] | None, chosen: slice = slice(None), given: Any = slice(None)
     ) -> Any:
         """The actions as the program takes them, and a copy, since it may keep them.
 
@@ -231,9 +232,12 @@ class NativeHost(Host):
             chosen: Whose actions.
             given: Which of these.
         """
-        blocks = [block[chosen][given].copy() for block in self._actions]
         if each and not isinstance(given, slice):
             each = [each[k] for k in given]
+        if each and type(each[0]) is GivenAction:
+            given = [action for (action,) in each]
+            return self._action_layout.batch(given, cast=self.traits.compiled)
+        blocks = [block[chosen][given].copy() for block in self._actions]
         return self._action_layout.join(blocks, list(zip(*each or (), strict=True)))
 
     def _step_env(

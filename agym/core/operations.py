@@ -53,6 +53,20 @@ MAX_PICKLED = 64 * 1024
 NAMES = {"retire": "close", "remake": "make", "takeover": "make", "depart": "close"}
 
 
+class GivenAction(NamedTuple):
+    """The whole action of one environment, for actions that have no place in the slot table.
+
+    It stands in ``each`` where otherwise the parts without a fixed size are.
+    """
+
+    action: Any
+
+
+# Under this key, a final observation travels with the info that it came with, where the table
+# would give it back as another type than it had.
+FINAL_OBSERVATION = "agym.final_obs"
+
+
 class Operation(NamedTuple):
     """One thing to do to the environments ``start:stop``.
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from agym.core.operations import FIRST_BUFFER
+from agym.core.operations import FINAL_OBSERVATION, FIRST_BUFFER, GivenAction
 from agym.core.owning import own
-from agym.core.slots import Array, Plane, SlotTable, write_rows
+from agym.core.slots import Array, Plane, SlotTable, write_column, write_rows
 
 # Observations are copied while they are still in the cache: after so many bytes of them, or so
 # many environments, since what else a step returns takes memory too.
@@ -48,22 +48,17 @@ class Rows:
                 self._views[plane, start, stop] = rows
         return rows
 
-    def actions(self, start: int, stop: int, each: list[list[Any]] | None) -> Any:
+    def actions(self, start: int, stop: int, each: list[Any] | None) -> Any:
         """One action per environment: an array or a list, and a copy, since it may be kept."""
+        if each and type(each[0]) is GivenAction:
+            return [given.action for given in each]
         blocks = self._whole_actions
         if start != self._first or stop != self._stop:
             blocks = [block[start:stop] for block in self._table.actions]
         if self._plain_actions:
             return blocks[0].copy()
-        layout = self._table.action
-        columns = [
-            layout.leaves[i].split(block.copy())
-            for i, block in zip(layout.fixed, blocks, strict=True)
-        ]
-        objects = each or [[]] * (stop - start)
-        return [
-            layout.join([column[i] for column in columns], objects[i]) for i in range(stop - start)
-        ]
+        columns = [block.copy() for block in blocks]
+        return self._table.action.cut(columns, each or (), stop - start)
 
     def store(
         self,
@@ -78,10 +73,17 @@ class Rows:
         whole = self._table.planes[plane]
         blocks = [block[slot : slot + 1] for block in whole.observations]
         objects = self.write(blocks, [observation], slot)
-        whole.rewards[slot] = reward
-        whole.terminated[slot] = terminated
-        whole.truncated[slot] = truncated
+        row = slice(slot, slot + 1)
+        write_column(whole.rewards[row], [reward])
+        write_column(whole.terminated[row], [terminated])
+        write_column(whole.truncated[row], [truncated])
         return objects
+
+    def with_final(self, info: dict[str, Any], observation: Any) -> dict[str, Any]:
+        """Add a final observation to the info that goes with it, if the table would change it."""
+        if self._table.observation.preserves(observation):
+            return info
+        return {**(info or {}), FINAL_OBSERVATION: observation}
 
     def write(
         self, blocks: list[Array], observations: Sequence[Any], start: int

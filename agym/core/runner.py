@@ -90,7 +90,7 @@ class Runs(Protocol):
     def extensible(self) -> bool: ...
     @property
     def immediate(self) -> bool: ...
-    def step(self, number: int, plane: int) -> bool: ...
+    def step(self, number: int, plane: int, each: list[Any] | None = None) -> bool: ...
     def extend(self, extension: Extension) -> None: ...
     def shrink(self, extension: Extension) -> None: ...
     def submit(self, operation: Operation) -> None: ...
@@ -229,13 +229,13 @@ class Runner:
         ticket.finish([] if collect is None else collect(ticket))
         return ticket
 
-    def _run_at_once(self) -> Ticket:
-        """Step all environments, whose actions are in the table."""
+    def _run_at_once(self, each: list[Any] | None) -> Ticket:
+        """Step all environments, whose actions are in the table or in ``each``."""
         ticket = Ticket(next(self._numbers), "step", self._all)
         try:
             ticket.plane = plane = self._collector.place(None)
             self._traffic.dispatch(ticket)
-            if self._executor.step(ticket.number, plane):
+            if self._executor.step(ticket.number, plane, each):
                 ticket.value, ticket.error = self._value(ticket)
                 ticket.done = True
                 if plane > SENT_PLANE:
@@ -245,7 +245,9 @@ class Runner:
             else:
                 with Uninterrupted():
                     self._tickets[ticket.number] = ticket
-                    ticket.operation = Operation(ticket.number, "step", 0, self.num_envs, plane)
+                    ticket.operation = Operation(
+                        ticket.number, "step", 0, self.num_envs, plane, each
+                    )
                     self._order.take_all(ticket)
                     self.poll()
         except BaseException as error:

@@ -311,3 +311,19 @@ def write_rows(block: Array, rows: Sequence[Any]) -> None:
         if not np.can_cast(array.dtype, block.dtype, "same_kind"):
             raise TypeError(f"a value of dtype {array.dtype} where the space has {block.dtype}")
         block[k] = array
+
+
+def write_column(block: Array, values: Sequence[Any]) -> None:
+    """Write one number or flag per row; arrays and tensors of one element count as that element.
+
+    Args:
+        block: An array of shape ``(len(values),)``.
+        values: A value for each row.
+
+    Raises:
+        ValueError: An array has several elements, or none.
+    """
+    try:
+        block[...] = values
+    except Exception:  # arrays with a dimension; tensors with a gradient, or of a dtype NumPy lacks
+        block[...] = [v.item() if hasattr(v, "item") else v for v in values]

@@ -16,3 +16,12 @@ def as_array(value: Any) -> Any:
     if type(value) is np.ndarray or not hasattr(value, "__dlpack__"):
         return value
     return value.numpy(force=True) if hasattr(value, "detach") else np.asarray(value)
+
+
+def arrays_in(value: Any) -> Any:
+    """The same for all tensors in dicts, lists and tuples."""
+    if isinstance(value, dict):
+        return {key: arrays_in(part) for key, part in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(map(arrays_in, value))
+    return as_array(value)

@@ -125,6 +125,7 @@ class Traits:
             ALE's), ``"none"`` if it only takes an integer.
         renders_ids: ``render`` takes ``env_ids``, and gives one frame without (EnvPool).
         batch_size: It gives results of so many environments at a time; 0 for all together.
+        compiled: It takes actions in the dtype of their space alone (ALE, EnvPool).
     """
 
     mode: AutoresetMode
@@ -132,6 +133,7 @@ class Traits:
     seeds: str
     renders_ids: bool
     batch_size: int = 0
+    compiled: bool = False
 
     @classmethod
     def of(cls, env: Any) -> Traits:
@@ -158,6 +160,7 @@ class Traits:
             "array" if ales else "list" if gymnasiums else env.metadata.get("reset_seeds", "none"),
             pools,
             _batch_size(env),
+            ales or pools,
         )
 
     def mode_objection(self, asked: AutoresetMode, name: str) -> str | None:

@@ -155,8 +155,13 @@ class Executor(ABC):
     # Whether a step of all environments can be done at once, by :meth:`step`.
     immediate: bool = False
 
-    def step(self, number: int, plane: int) -> bool:
-        """Step all environments, whose actions are all in the table, before this returns.
+    def step(self, number: int, plane: int, each: list[Any] | None = None) -> bool:
+        """Step all environments before this returns.
+
+        Args:
+            number: As of an operation.
+            plane: Likewise.
+            each: Likewise: the actions, or parts of them, that are not in the table.
 
         Returns:
             Whether there is nothing to tell but their rows; else an outcome comes, as ever.

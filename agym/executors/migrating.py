@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from agym.core.arena import Arena
 from agym.core.luggage import unpack_env
@@ -164,9 +165,9 @@ class MigratingExecutor(Executor):
         """Pass it on."""
         self._here.submit(operation)
 
-    def step(self, number: int, plane: int) -> bool:
+    def step(self, number: int, plane: int, each: list[Any] | None = None) -> bool:
         """Pass it on."""
-        return self._here.step(number, plane)
+        return self._here.step(number, plane, each)
 
     def poll(self) -> Sequence[Outcome]:
         """Take what comes from where environments live, and what is to be known of the others."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 from agym.core.host import EnvHost
 from agym.core.interrupts import Interruptible
@@ -54,14 +55,14 @@ class SerialExecutor(Executor):
             outcome = self._host.run(operation)
         self._outcomes.append(outcome)
 
-    def step(self, number: int, plane: int) -> bool:
+    def step(self, number: int, plane: int, each: list[Any] | None = None) -> bool:
         """Step all environments."""
         host = self._host
         if self._on_loop:
             with OutsideLoop():
-                extras = host.step(0, host.stop, plane)
+                extras = host.step(0, host.stop, plane, each)
         else:
-            extras = host.step(0, host.stop, plane)
+            extras = host.step(0, host.stop, plane, each)
         if extras is not None:
             self._outcomes.append(Outcome(number, 0, host.stop, extras))
         return extras is None

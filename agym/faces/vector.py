@@ -24,7 +24,7 @@ from gymnasium.error import (
 )
 from gymnasium.spaces.utils import is_space_dtype_shape_equiv
 from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import batch_differing_spaces
+from gymnasium.vector.utils import batch_differing_spaces, iterate
 
 from agym.core.engine import Engine
 from agym.core.making import Differing
@@ -145,6 +145,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
             raise SpaceMismatchError(f"{error}. {HOW_TO_DIFFER}") from None
         self._engine = self.runner._engine
         self._engine.excuse_resets()
+        self._engine.hand_on_actions(lambda actions: iterate(self.action_space, actions))
         try:
             self._describe(observation_mode)
             if not allow_custom and has_custom(self.single_observation_space):

@@ -13,14 +13,7 @@ import pytest
 import agym
 
 LEFT_OUT = {
-    "test_step_timeout_async_vector_env": "sleeps for a float64 action where its space has"
-    " float32; agym gives actions in the dtype of the space",
-    "test_async_vector_subenv_error": "its second half gives actions of another shape than the"
-    " space's, which are refused before anything is sent",
     "test_custom_worker_with_semaphore": "gives AsyncVectorEnv's own worker function along",
-    "test_autoreset_within_step[Async(shared_memory=True)]": "wants a Python int as the final"
-    " observation of a Discrete space; agym gives its dtype",
-    "test_autoreset_within_step[Async(shared_memory=False)]": "likewise",
 }
 
 

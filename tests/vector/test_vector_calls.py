@@ -117,7 +117,7 @@ def test_attributes_and_calls(envs: agym.AgymVectorEnv) -> None:
     envs.step(ACTIONS)
 
 
-@pytest.mark.parametrize("bad", [np.zeros(2, int), np.zeros((3, 1), int), ["a", "b", "c"]])
+@pytest.mark.parametrize("bad", [np.zeros(2, int), [0, 1], "ab"])
 def test_bad_actions_are_refused_before_anything_is_sent(
     envs: agym.AgymVectorEnv, bad: Any
 ) -> None:
