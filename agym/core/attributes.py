@@ -15,6 +15,13 @@ class Marker(Enum):
     MISSING = "there is no such attribute"
 
 
+class MissingAttribute(AttributeError):
+    """There is no such attribute; the cause is the error of whatever looked it up.
+
+    It is apart from an ``AttributeError`` in an environment's own code, which is a fault.
+    """
+
+
 def look_up(env: Any, name: str | Callable[..., Any]) -> Any:
     """Find an attribute of the environment or of any wrapper around it.
 
@@ -24,17 +31,20 @@ def look_up(env: Any, name: str | Callable[..., Any]) -> Any:
             method that the environment lacks.
 
     Raises:
-        AttributeError: There is none.
+        MissingAttribute: There is none.
     """
     if callable(name):
         return partial(name, env)
     first, *rest = name.split(".")
-    if hasattr(env, "get_wrapper_attr"):
-        value = env.get_wrapper_attr(first)
-    else:  # a coroutine environment: it is no Gymnasium class, and has no wrappers
-        value = env if first == "unwrapped" else getattr(env, first)
-    for part in rest:
-        value = getattr(value, part)
+    try:
+        if hasattr(env, "get_wrapper_attr"):
+            value = env.get_wrapper_attr(first)
+        else:  # a coroutine environment: it is no Gymnasium class, and has no wrappers
+            value = env if first == "unwrapped" else getattr(env, first)
+        for part in rest:
+            value = getattr(value, part)
+    except AttributeError as error:
+        raise MissingAttribute(str(error)) from error
     return value
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from agym.core.attributes import Marker
+from agym.core.attributes import Marker, MissingAttribute
 from agym.core.once import Once
 from agym.core.operations import Operation, name_range
 from agym.errors import UsageError
@@ -103,9 +103,12 @@ def assign(env: Any, name: str, values: list[Any]) -> None:
 
 def _look_up(env: Any, name: str) -> Any:
     first, *rest = name.split(".")
-    value = getattr(_layer(env, first), first)
-    for part in rest:
-        value = getattr(value, part)
+    try:
+        value = getattr(_layer(env, first), first)
+        for part in rest:
+            value = getattr(value, part)
+    except AttributeError as error:
+        raise MissingAttribute(str(error)) from error
     return value
 
 

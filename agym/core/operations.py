@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import cloudpickle
 from gymnasium.spaces.utils import is_space_dtype_shape_equiv
 
+from agym.core.attributes import MissingAttribute
 from agym.core.info_schema import Schema
 from agym.errors import (
     AgymError,
@@ -149,6 +150,7 @@ class Failure:
 
     An exception that does comes along in ``pickled``; ``misuse`` is the class of an error of ours.
     Where several operations end with the same failure, all but the first are told its ``echo``.
+    It is no ``fault`` of the environment that somebody asks for an attribute which it lacks.
     """
 
     env_id: int
@@ -165,6 +167,7 @@ class Failure:
     capsule: str = ""
     count: int = 1
     echo: bool = False
+    fault: bool = True
 
     @property
     def env_ids(self) -> range:
@@ -174,6 +177,9 @@ class Failure:
     @classmethod
     def of(cls, exception: BaseException, env_id: int, operation: str, **details: Any) -> Failure:
         """Record an exception that was just caught, whatever its ``str`` does."""
+        fault = not isinstance(exception, MissingAttribute)
+        if not fault and exception.__cause__ is not None:
+            exception = exception.__cause__
         try:
             error = f"{type(exception).__name__}: {exception}"
         except Exception:
@@ -182,7 +188,10 @@ class Failure:
         misuse = None
         if operation == "make" and isinstance(exception, UsageError):
             misuse = type(exception)
-        return cls(env_id, operation, error, text, exception=exception, misuse=misuse, **details)
+        return cls(
+            env_id, operation, error, text,
+            exception=exception, misuse=misuse, fault=fault, **details,
+        )  # fmt: skip
 
     def portable(self) -> Failure:
         """Leave out what may not survive the way to another process."""

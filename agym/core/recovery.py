@@ -204,7 +204,7 @@ class Recovery:
     def _examine(self, problems: list[Any], ticket: Ticket) -> None:
         """Count failures, and write capsules, which the errors then name."""
         for k, failure in enumerate(problems):
-            if isinstance(failure, Failure) and not failure.echo:
+            if isinstance(failure, Failure) and failure.fault and not failure.echo:
                 self._count(failure.env_ids)
                 problems[k] = self.incidents.with_capsule(failure, ticket)
 
