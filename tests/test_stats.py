@@ -146,3 +146,24 @@ async def test_they_ask_nobody(gates: Gates) -> None:
         assert (stats.workers[2].pid, stats.workers[2].rss) == (None, None)
     with pytest.raises(agym.ClosedError):
         envs.stats()
+
+
+@pytest.mark.parametrize("on_fault", ["restart", "replay"])
+@pytest.mark.parametrize("place", [{"backend": "serial"}, {"backend": "thread"}, PROCESS], ids=str)
+def test_mended_faults_are_printed(place: dict[str, Any], on_fault: str) -> None:
+    options = {"on_fault": on_fault, "autoreset": "next_step", **place}
+    with agym.make(partial(Raises, "step"), 4, **options) as envs:
+        envs.reset()
+        assert "faults" not in str(envs.stats())
+        for actions in ([0, 9, 0, 9], [0, 0, 0, 0], [0, 9, 0, 0]):
+            envs.step(actions)
+        stats = envs.stats()
+        assert [env.faults for env in stats.envs] == [0, 2, 0, 1]
+        assert "  faults: 3, in environments 1, 3" in str(stats).splitlines()
+
+
+def test_bystanders_of_a_mended_worker_are_printed() -> None:
+    with agym.make(partial(Exits, 3), 4, on_fault="replay", **PROCESS) as envs:
+        envs.reset()
+        envs.step([0, 9, 0, 0])
+        assert "  faults: 2, in environments 0, 1" in str(envs.stats()).splitlines()

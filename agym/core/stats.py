@@ -116,6 +116,9 @@ class Stats:
                 f"  worker {worker.worker} (pid {worker.pid}): {worker.busy:.0%} busy, {memory},"
                 f" {worker.restarts} restarts, environments {name_ids(worker.env_ids)}"
             )
+        faults = {env.env_id: env.faults for env in self.envs if env.faults}
+        if faults:  # also those that the caller was spared
+            lines.append(f"  faults: {sum(faults.values())}, in environments {name_ids([*faults])}")
         if self.stragglers:
             lines.append(f"  stragglers: environments {name_ids(self.stragglers)}")
         return "\n".join(lines)
