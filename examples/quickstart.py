@@ -39,6 +39,8 @@ def main() -> None:
     parser.add_argument("--render", action="store_true", help="render every round")
     parser.add_argument("--verbose", action="store_true", help="show a progress bar")
     arguments = parser.parse_args()
+    if min(arguments.num_envs, arguments.episodes) < 1:
+        parser.error("--num-envs and --episodes must be at least 1")
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     begun = time.perf_counter()

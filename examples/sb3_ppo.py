@@ -10,6 +10,7 @@ python examples/sb3_ppo.py
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -116,7 +117,8 @@ def main() -> None:
     for name, (start, learn) in compare(options).items():
         table.add_row(name, f"{start:.1f}", f"{learn:.1f}", f"{start + learn:.1f}")
     Console().print(table)
-    assert mean >= options.target
+    if mean < options.target:
+        sys.exit(f"the target of {options.target:g} was not reached: it needs more --timesteps")
 
 
 if __name__ == "__main__":

@@ -66,6 +66,8 @@ def main() -> None:
     parser.add_argument("--num-procs", type=int, nargs="+", default=[1, 2, 4, 8])
     parser.add_argument("--steps", type=int, default=2000, help="steps of each environment")
     options = parser.parse_args()
+    if min(options.num_envs, options.steps, *options.num_procs) < 1:
+        parser.error("--num-envs, --num-procs and --steps must be at least 1")
 
     table = Table(r"\[num_proc, num_seq]", "observations", "who lives where",
                   "episodes", "steps/s", box=None)  # fmt: skip

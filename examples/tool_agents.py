@@ -163,6 +163,8 @@ async def main() -> None:
     parser.add_argument("--rounds", type=int, default=8, help="questions of each agent")
     parser.add_argument("--seed", type=int, default=0, help="of the server's delays")
     options = parser.parse_args()
+    if min(options.num_envs, options.rounds) < 1:
+        parser.error("--num-envs and --rounds must be at least 1")
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
 
     server = ToolServer(options.seed)

@@ -12,7 +12,7 @@ import argparse
 import os
 
 import torch
-from async_training import STEPS, train
+from async_training import tell, train
 
 import agym
 
@@ -44,11 +44,7 @@ async def main() -> None:
         if options.wait:
             await page.wait_for_viewer()
         run = await train(envs, options.updates, options.seed, target=options.target)
-    print(
-        f"{run.rollouts * STEPS * options.num_envs:,} steps in {run.seconds:.1f} s,"
-        f" mean return of the last {len(run.returns)} episodes {run.mean:.1f}"
-    )
-    assert run.mean > options.target
+    tell(run, options.num_envs, options.target)
 
 
 if __name__ == "__main__":

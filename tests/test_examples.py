@@ -1,4 +1,4 @@
-"""Every example runs, and asserts its own result."""
+"""Every example runs, asserts its own result, and ends in a sentence where that is not reached."""
 
 from __future__ import annotations
 
@@ -27,6 +27,27 @@ RUNS = [
     "watch_training.py --target 60",
 ]
 
+# So little that nothing is learned or won, or that cannot work; and the sentence that says so.
+SMALL = {
+    "dqn_pong.py --frames 1 --variant baseline": "",
+    "dqn_pong.py --frames 10 --variant wrappers-parallel --points 1 --seeds 0 1": "",
+    "quickstart.py --num-envs 1 --episodes 1": "",
+    "quickstart.py --num-envs 1 --episodes 0": "--episodes must be at least 1",
+    "async_training.py --num-envs 2 --updates 1 --compare 1": "needs more --updates",
+    "async_training.py --num-envs 1 --updates 0 --compare 0": "needs more --updates",
+    "render_wall.py --num-envs 1 --episodes 1 --video-steps 1": "",
+    "render_wall.py --num-envs 1 --episodes 1 --video-steps 0": "must be at least 1",
+    "ray_cluster.py --num-envs 1 --steps 1 --workers 1 --address local": "",
+    "sb3_ppo.py --num-envs 1 --timesteps 10 --compare 10 --workers 1": "needs more --timesteps",
+    "stragglers.py --num-envs 1 --seconds 0.1": "must be at least 2",
+    "stragglers.py --num-envs 4 --seconds 0 --times 1": "",
+    "subproc.py --num-envs 2 --num-procs 1 2 --steps 1": "",
+    "subproc.py --num-envs 2 --num-procs 2 --steps 0": "must be at least 1",
+    "tool_agents.py --num-envs 1 --rounds 1": "",
+    "tool_agents.py --num-envs 1 --rounds 0": "must be at least 1",
+    "watch_training.py --num-envs 2 --updates 1": "needs more --updates",
+}
+
 # Packages that an example imports, and the extra that brings each.
 NEEDS = {
     "async_training.py": {"torch": "examples"},
@@ -39,8 +60,11 @@ NEEDS = {
 }
 
 
-def run(command: str, folder: Path) -> None:
-    """Run an example in a folder, where it may write; a warning is an error."""
+def run(command: str, folder: Path, sentence: str = "") -> None:
+    """Run an example in a folder, where it may write; a warning is an error.
+
+    If a sentence is given, it is to end with that, and an exit code.
+    """
     name, *options = command.split()
     for module, extra in NEEDS.get(name, {}).items():
         pytest.importorskip(module, reason=f"{name} needs {module}: the extra `{extra}`")
@@ -51,7 +75,9 @@ def run(command: str, folder: Path) -> None:
         text=True,
         timeout=100,
     )
-    assert done.returncode == 0, done.stderr
+    assert (done.returncode == 0) is not bool(sentence), done.stderr
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_every_example_is_run() -> None:
@@ -61,6 +87,11 @@ def test_every_example_is_run() -> None:
 @pytest.mark.parametrize("command", RUNS)
 def test_example(command: str, tmp_path: Path) -> None:
     run(command, tmp_path)
+
+
+@pytest.mark.parametrize("command", SMALL)
+def test_small_settings_end_in_a_sentence(command: str, tmp_path: Path) -> None:
+    run(command, tmp_path, SMALL[command])
 
 
 def test_quickstart_renders(tmp_path: Path) -> None:
