@@ -20,6 +20,7 @@ from agym.core.layout import Layout
 from agym.core.type_variables import Observations
 from agym.errors import UsageError, UsageTypeError
 from agym.faces.aio import AsyncEnvs
+from agym.faces.sync import Envs
 
 # Environments take actions, a rollout gives them: hence not the variable of ``Envs``.
 ActionsTaken = TypeVar("ActionsTaken", covariant=True, default=Any)
@@ -102,7 +103,7 @@ async def rollout(
     """
     if not isinstance(steps, int) or steps < 1:
         raise UsageError(f"steps={steps!r} must be a positive integer")
-    if not isinstance(envs, AsyncEnvs):
+    if isinstance(envs, Envs) or not hasattr(envs, "split"):
         raise UsageTypeError(
             f"a rollout needs environments of agym.make_async, not {type(envs).__name__}"
         )
