@@ -59,14 +59,17 @@ def make(
         num_envs: How many; not needed for a list. 1 by default.
         backend: Where environments live: ``"serial"``, ``"thread"``, ``"process"``,
             ``"asyncio"`` (coroutine environments), ``"native"`` (a ``VectorEnv``), ``"ray"`` (a Ray
-            cluster), an :class:`~agym.executors.base.Executor` class, or ``"auto"``. That makes one
-            environment more, steps it with random actions for some 20 ms and chooses what is
-            predicted to be quickest (:func:`plan` shows that). What was found of one that takes
-            over 50 ms to construct is remembered on disk. A single environment of ``make``, and any
-            where ``timeout``, ``on_fault``, ``capsule_dir``, ``pin`` or ``recycle_...`` is given
-            (processes then), is not measured; nor are those that show a window, coroutine
-            environments (``"asyncio"``) or a ``VectorEnv`` (``"native"``). The choice is made
-            once, when they are made.
+            cluster), an :class:`~agym.executors.base.Executor` class, or ``"auto"``. Of ids whose
+            code is Gymnasium's, ALE's or agym's, that makes one environment more, steps it with
+            random actions for some 20 ms and chooses what is predicted to be quickest. Any other
+            environment is never stepped before you do: it lives where :func:`plan`, which measures
+            it in another process, has found it best; if that was never called, in the caller's
+            thread (``"serial"``), in threads under :func:`make_async`, or in as many processes as
+            ``workers`` says. Nothing is measured either of a single environment of ``make``, where
+            ``timeout``, ``on_fault``, ``capsule_dir``, ``pin`` or ``recycle_...`` is given
+            (processes then), of those that show a window, of coroutine environments
+            (``"asyncio"``) and of a ``VectorEnv`` (``"native"``). The choice is made once, when
+            they are made.
         workers: Worker processes or threads; environments are dealt to them in contiguous
             ranges. By default as many processes as there are cores that this one may use, by its
             affinity and its cgroup's CPU quota, and a thread for each of up to 256 environments;
@@ -187,7 +190,7 @@ def make_async(
     """Make many environments for async code.
 
     The arguments are those of :func:`make`; the defaults are arrays and Gymnasium's next-step
-    autoreset. ``backend="auto"`` measures at once, before they are opened, and takes
+    autoreset. ``backend="auto"`` chooses at once, before they are opened, and takes
     ``"serial"`` only for batches of less than a millisecond, since that blocks the event loop.
 
     Returns:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from agym.core.arguments import check_count
-from agym.core.making import Factory, Premade, innermost, is_coroutine_env
+from agym.core.making import Factory
 from agym.errors import UsageError
 from agym.executors.cluster_options import ClusterOptions
 from agym.faces.sync import Envs
@@ -19,8 +19,8 @@ from agym.planning.cluster import with_cluster
 from agym.planning.model import Ask, Candidate
 from agym.planning.placing import plan_for
 from agym.planning.plans import Plan, readable
-from agym.planning.profiling import measure, measure_on_loop
-from agym.planning.sampling import CHEAP_SECONDS, make_sample
+from agym.planning.probing import measure_apart, measure_here
+from agym.planning.sampling import CHEAP_SECONDS, is_known
 from agym.planning.transport import this_machine
 from agym.wiring import OPTIONS, wire
 
@@ -56,7 +56,10 @@ def plan(
     """Measure one environment, predict each backend's time per batch, and choose.
 
     The environment is constructed at most once (twice or more often only if that takes under 50
-    ms), reset, and stepped with random actions for some 20 ms. It takes two seconds longer when
+    ms), reset, and stepped with random actions for some 20 ms. Unless its code is Gymnasium's,
+    ALE's or agym's, that is done in a process of its own, where a crash or a hang does no harm and
+    files that it writes by relative names are thrown away, and what was found is remembered on
+    disk until its code changes: ``backend="auto"`` goes by it. It takes two seconds longer when
     this machine's own costs are measured, which are then remembered. How a time is predicted is
     said in :func:`agym.planning.model.predict`.
 
@@ -67,7 +70,7 @@ def plan(
         workers: How many workers; ``None`` to have them chosen.
         max_concurrency: How many coroutine environments of one loop may be busy at once.
         verify: Also make and step all environments in every place, and show what was measured.
-            Each place constructs its own ``num_envs`` for that.
+            Each place constructs its own ``num_envs`` for that, some of them in this process.
         cluster: Consider a Ray cluster too: it is joined, and what a message to an actor costs is
             measured with environments that do nothing, which takes some ten seconds.
         address: Of the cluster, as for :func:`make`.
@@ -79,7 +82,8 @@ def plan(
         :func:`make`.
 
     Raises:
-        UsageError: An argument cannot work.
+        UsageError: An argument cannot work; or the environment ended the process in which it
+            was measured, took too long there, or cannot be sent to it.
         Exception: What the environment raised.
 
     Example:
@@ -109,21 +113,13 @@ def plan(
 
 
 def _plan_measured(factories: list[Factory], ask: Ask) -> Plan:
-    profile = recall_profile(factories[0])
+    factory = factories[0]
+    profile = recall_profile(factory)
     if profile is None:
-        if is_coroutine_env(innermost(factories[0])):
-            profile = measure_on_loop(factories[0])
-        else:
-            sample = make_sample(factories[0])
-            if sample.coroutine:
-                profile = measure_on_loop(Premade(lambda: sample.env, factories[0]))
-            else:
-                try:
-                    profile = measure(sample, factories[0])
-                    if sample.construction > CHEAP_SECONDS:
-                        remember_profile(factories[0], profile, sample.env)
-                finally:
-                    sample.close()
+        known = is_known(factory)
+        profile, file = measure_here(factory) if known else measure_apart(factory)
+        if not known or profile.construction > CHEAP_SECONDS:
+            remember_profile(factory, profile, file)
     return plan_for(profile, factories, ask, this_machine())
 
 

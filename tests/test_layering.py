@@ -104,7 +104,7 @@ LAYERS = [
     ["planning"],
     ["planning.model", "planning.sampling"],
     ["planning.caching", "planning.plans", "planning.profiling"],
-    ["planning.transport"],
+    ["planning.probing", "planning.transport"],
     ["planning.cluster", "planning.placing"],
     ["planning.replanning"],
     ["wiring"],

@@ -87,7 +87,7 @@ def _path(kind: str, key: str) -> Path:
 
 
 def recall_profile(factory: Factory) -> Profile | None:
-    """What was found of an environment that is dear to construct, if its code is the same."""
+    """What was found of an environment, if its code is the same."""
     key = _key(factory)
     found = None if key is None else recall("profile", key)
     try:
@@ -99,14 +99,19 @@ def recall_profile(factory: Factory) -> Profile | None:
         return None
 
 
-def remember_profile(factory: Factory, profile: Profile, env: Any) -> None:
-    """Remember what was found of one."""
+def remember_profile(factory: Factory, profile: Profile, file: str | None) -> None:
+    """Remember what was found of one, whose code is in a file."""
     key = _key(factory)
     if key is not None:
-        file = None
-        with contextlib.suppress(TypeError, OSError):
-            file = inspect.getsourcefile(type(getattr(env, "unwrapped", env)))
         remember("profile", key, {**asdict(profile), "file": file, "changed": _changed(file)})
+
+
+def source_file(env: Any) -> str | None:
+    """The file with the code of an environment, or of a class of such."""
+    env = getattr(env, "unwrapped", env)
+    with contextlib.suppress(TypeError, OSError):
+        return inspect.getsourcefile(env if isinstance(env, type) else type(env))
+    return None
 
 
 def _key(factory: Factory) -> str | None:

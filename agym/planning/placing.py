@@ -1,16 +1,20 @@
-"""Placing: what ``backend="auto"`` does. It measures one environment where that matters, and plans.
+"""Placing: what ``backend="auto"`` does: it plans, where need be from one environment measured.
 
 The order is from what costs nothing to what costs most::
 
     one environment under the sync face        -> serial
     faults are to be handled                   -> processes, and nothing is tried in this one
-    it was measured before (dear ones only)    -> plan
+    it was measured before                     -> plan
+    its code is somebody's own                 -> serial, or threads beside an event loop
     make one, measure it                       -> plan with costs that no machine is beyond
     that leaves it open                        -> plan with this machine's own costs
 
-An environment that was stepped is closed, and never handed over: what it counts, draws or writes by
-itself would not be where a new one begins. One that is dear to construct is measured once only,
-since what was found is kept on disk.
+Nobody's own environment is stepped before the caller steps it: it may write files, move a robot, or
+end this very process. ``agym.plan`` measures it, in a process of its own, and what it found is kept
+on disk for the next choice.
+
+An environment that was stepped is closed, and never handed over: what it counts or draws by itself
+would not be where a new one begins. One that is dear to construct is measured once only.
 """
 
 from __future__ import annotations
@@ -19,9 +23,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from agym.core.making import Factory, Premade, reraise
+from agym.core.making import Factory, Premade, look_at_first, reraise
+from agym.core.outside_loop import OutsideLoop
 from agym.executors.registry import refuse_import
-from agym.planning.caching import recall_profile, remember_profile
+from agym.planning.caching import recall_profile, remember_profile, source_file
 from agym.planning.model import (
     Ask,
     Candidate,
@@ -32,7 +37,14 @@ from agym.planning.model import (
 )
 from agym.planning.plans import Plan, explain
 from agym.planning.profiling import measure
-from agym.planning.sampling import CHEAP_SECONDS, Sample, make_sample, name_of, obstacle
+from agym.planning.sampling import (
+    CHEAP_SECONDS,
+    is_known,
+    make_sample,
+    makes_sync,
+    name_of,
+    obstacle,
+)
 from agym.planning.transport import extremes, known, this_machine, typical
 
 
@@ -50,7 +62,7 @@ class Placed:
 
 
 def place(factories: Sequence[Factory], ask: Ask) -> Placed:
-    """Choose where environments live; the first of them may be made, reset and stepped for that."""
+    """Choose where environments live; the first of them may be made for that."""
     name = name_of(factories[0])
     if ask.recycled or ask.endable:
         return Placed(_safe(name, factories, ask), factories)
@@ -60,44 +72,67 @@ def place(factories: Sequence[Factory], ask: Ask) -> Placed:
     profile = recall_profile(factories[0])
     if profile is not None:
         return Placed(plan_for(profile, factories, ask), factories)
+    here = _place_known if is_known(factories[0]) else _place_unknown
     try:
-        sample = make_sample(factories[0])
+        return here(name, factories, ask)
     except (Exception, SystemExit) as error:
         # Whoever makes the environments meets the same error, and tells of it.
         failing = Premade(partial(reraise, error), factories[0])
         plan = _by_rule(name, ask, "serial", "it cannot be made")
         return Placed(plan, [failing, *factories[1:]])
-    return _place_sample(sample, factories, ask, name)
 
 
-def _place_sample(sample: Sample, factories: Sequence[Factory], ask: Ask, name: str) -> Placed:
-    """Measure an environment that was made, plan, and hand it over or close it."""
+def _place_unknown(name: str, factories: Sequence[Factory], ask: Ask) -> Placed:
+    """Place environments that nobody has measured: in doubt serial.
+
+    Raises:
+        Exception: What a constructor raised.
+    """
+    factory = factories[0]
+    if ask.workers is not None and not obstacle(factories):
+        return Placed(_unmeasured(name, factories, ask), factories)
+    if makes_sync(factory):
+        return Placed(_unmeasured(name, factories, ask), factories)
+    # One has to be made to see of which kind it is.
+    if ask.blocking and ask.workers is None:
+        with OutsideLoop():
+            coroutines, factories = look_at_first(factories)
+        plan = _on_loops(name, ask) if coroutines else _unmeasured(name, factories, ask)
+        return Placed(plan, factories)
+    sample = make_sample(factory)
     if sample.coroutine:
-        plan = _by_rule(name, ask, "asyncio", "it is a coroutine environment")
-        if ask.workers is not None:
-            plan = _by_rule(name, ask, "process", "loops in as many workers as asked for")
+        plan = _on_loops(name, ask)
     elif sample.given:
         plan = _by_rule(name, ask, "serial", "its factory gives the same environment each time")
-    elif sample.shown:
-        plan = _unmeasured(name, factories, ask, "it shows a window")
     else:
+        plan = _unmeasured(name, factories, ask)
+    if plan.backend in ("serial", "asyncio"):
+        env = sample.env
+        return Placed(plan, [Premade(lambda: env, factory), *factories[1:]])
+    sample.close()  # a thread makes its own
+    return Placed(plan, factories)
+
+
+def _place_known(name: str, factories: Sequence[Factory], ask: Ask) -> Placed:
+    """Make one environment, measure it unless it shows a window, and plan.
+
+    Raises:
+        Exception: What its constructor raised.
+    """
+    sample = make_sample(factories[0])
+    try:
+        if sample.shown:
+            return Placed(_unmeasured(name, factories, ask, "it shows a window"), factories)
         try:
             profile = measure(sample, factories[0])
-        except (Exception, SystemExit) as error:
-            what = type(error).__name__
-            plan = _unmeasured(name, factories, ask, f"it raised {what} when it was measured")
-        except BaseException:
-            sample.close()
-            raise
-        else:
-            if sample.construction > CHEAP_SECONDS:
-                remember_profile(factories[0], profile, sample.env)
-            plan = plan_for(profile, factories, ask)
-    if sample.given or (sample.coroutine and plan.backend == "asyncio"):
-        env = sample.env
-        return Placed(plan, [Premade(lambda: env, factories[0]), *factories[1:]])
-    sample.close()
-    return Placed(plan, factories)
+        except Exception as error:
+            why = f"it raised {type(error).__name__} when it was measured"
+            return Placed(_unmeasured(name, factories, ask, why), factories)
+        if sample.construction > CHEAP_SECONDS:
+            remember_profile(factories[0], profile, source_file(sample.env))
+        return Placed(plan_for(profile, factories, ask), factories)
+    finally:
+        sample.close()
 
 
 def plan_for(
@@ -148,11 +183,20 @@ def _sufficient(profile: Profile, ask: Ask) -> Transport:
     return typical()
 
 
-def _unmeasured(name: str, factories: Sequence[Factory], ask: Ask, why: str) -> Plan:
+def _unmeasured(
+    name: str, factories: Sequence[Factory], ask: Ask, why: str = "nothing is known of it yet"
+) -> Plan:
     """Where an environment does no harm of which nothing is known."""
-    if ask.blocking and ask.workers is None:
-        return _by_rule(name, ask, "serial", why)
-    return _by_rule(name, ask, "thread" if obstacle(factories) else "process", why)
+    if ask.workers is not None:
+        return _by_rule(name, ask, "thread" if obstacle(factories) else "process", why)
+    return _by_rule(name, ask, "serial" if ask.blocking else "thread", why)
+
+
+def _on_loops(name: str, ask: Ask) -> Plan:
+    """Where coroutine environments live."""
+    if ask.workers is not None:
+        return _by_rule(name, ask, "process", "loops in as many workers as asked for")
+    return _by_rule(name, ask, "asyncio", "it is a coroutine environment")
 
 
 def _safe(name: str, factories: Sequence[Factory], ask: Ask) -> Plan:

@@ -1,10 +1,8 @@
 """Sampling: one environment, made to be measured, without a trace in what the caller does.
 
-The environment is made and, if it was cheap to construct, closed again; what the caller then gets
-is made anew, so that nothing of the measurement is in it. One that is dear to construct is kept
-for the caller, who may get this very one: only ``reset`` and ``step`` were called, and its random
-stream is as it was. The caller's own random numbers (``random``, ``numpy.random``) and warnings
-are left as they are.
+The environment is made and closed again; what the caller then gets is made anew, so that nothing of
+the measurement is in it. The caller's own random numbers (``random``, ``numpy.random``) and
+warnings are left as they are.
 """
 
 from __future__ import annotations
@@ -28,11 +26,16 @@ from agym.core.arguments import check_made
 from agym.core.by_value import dumps_by_value
 from agym.core.making import Factory, innermost, is_coroutine_env, misses_loop
 from agym.core.outside_loop import OutsideLoop
+from agym.core.owning import is_plain
 from agym.errors import MissingExtraError
 from agym.executors.supervisor import check_platform
 
 # An environment that takes longer to construct is not made once more.
 CHEAP_SECONDS = 0.05
+
+# Where the code of environments is that may be stepped in the caller's process, since it is known
+# what they do there: nothing but to compute.
+KNOWN = ("gymnasium.envs.", "ale_py.", "ale_py:", "agym.envs.")
 
 # What a factory returns at once it had already; another call tells.
 AT_ONCE_SECONDS = 1e-3
@@ -136,6 +139,26 @@ def _spec_of(factory: Any) -> EnvSpec | None:
             return factory.args[0] if isinstance(factory.args[0], EnvSpec) else None
         factory = factory.func
     return None
+
+
+def makes_sync(factory: Any) -> bool:
+    """Whether it is sure, without a call of it, that a factory makes no coroutine environment."""
+    made = innermost(factory)
+    if isinstance(made, type):
+        return not is_coroutine_env(made)
+    return _spec_of(factory) is not None
+
+
+def is_known(factory: Any) -> bool:
+    """Whether a factory runs nobody's code but Gymnasium's, ALE's and agym's."""
+    spec = _spec_of(factory)
+    if spec is None or not isinstance(spec.entry_point, str) or spec.additional_wrappers:
+        return False
+    keywords = dict(spec.kwargs)
+    while isinstance(factory, partial):
+        keywords |= factory.keywords
+        factory = factory.func
+    return spec.entry_point.startswith(KNOWN) and is_plain(keywords)
 
 
 def name_of(factory: Any) -> str:

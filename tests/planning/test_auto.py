@@ -52,15 +52,19 @@ def test_quick_environments_stay_in_this_thread() -> None:
         assert backend(envs) == "serial"
 
 
-def test_what_sleeps_goes_to_threads(log: Path) -> None:
-    with agym.make(partial(Costly, str(log), sleeps=0.01), 12) as envs:
+def test_what_was_seen_to_sleep_goes_to_threads(log: Path) -> None:
+    factory = partial(Costly, str(log), sleeps=0.01)
+    agym.plan(factory, 12)
+    with agym.make(factory, 12) as envs:
         assert backend(envs) == "thread"
         assert len(envs._executor.ranges) == 12
 
 
 @needs_cores
-def test_what_computes_goes_to_processes(log: Path) -> None:
-    with agym.make(partial(Costly, str(log), computes=0.01), 4) as envs:
+def test_what_was_seen_to_compute_goes_to_processes(log: Path) -> None:
+    factory = partial(Costly, str(log), computes=0.01)
+    agym.plan(factory, 4)
+    with agym.make(factory, 4) as envs:
         assert backend(envs) == "process"
 
 
@@ -73,6 +77,8 @@ def test_an_event_loop_is_not_blocked(log: Path) -> None:
     with opened("async", partial(Costly, str(log), sleeps=0.01), 1) as envs:
         assert backend(envs.envs) == "thread"
     with opened("async", Tally, 2) as envs:
+        assert backend(envs.envs) == "thread"
+    with opened("async", "CartPole-v1", 2) as envs:  # whose steps are known to be short
         assert backend(envs.envs) == "serial"
 
 
@@ -108,21 +114,16 @@ def test_one_environment_is_not_measured(log: Path) -> None:
         assert made(log) == 1
 
 
-def test_a_cheap_one_is_measured_closed_and_made_anew(log: Path) -> None:
-    with agym.make(partial(Counted, str(log)), 3) as envs:
-        assert (made(log), closed(log)) == (4, 1)
-        assert envs.reset(seed=0)[0][0][0] == 1.0  # its first episode
-    assert closed(log) == 4
-
-
+@pytest.mark.parametrize("kind", [partial, "function"])
 @pytest.mark.parametrize("make", [0.0, 0.08])
-def test_one_that_was_stepped_is_handed_to_nobody(log: Path, make: float) -> None:
-    factory = partial(Costly, str(log), make=make)
-    for _ in range(2):
-        with agym.make(factory, 2) as envs:
+def test_no_more_are_made_than_the_caller_gets(log: Path, make: float, kind: Any) -> None:
+    factory: Any = partial(Costly, str(log), make=make)
+    for count in (1, 2):
+        with agym.make(factory if kind is partial else lambda: factory(), 2) as envs:
             assert backend(envs) == "serial"
+            assert made(log) == 2 * count
             assert envs.reset(seed=0)[0][0][0] == 1.0  # its first episode
-    assert made(log) == closed(log) == (6 if make == 0.0 else 5)
+    assert made(log) == closed(log) == 4
 
 
 def test_there_may_be_only_one_at_a_time(tmp_path: Path) -> None:
@@ -170,21 +171,11 @@ def test_one_that_wants_to_leave_is_left_where_that_does_no_harm() -> None:
         assert backend(envs) == "serial"
 
 
-def test_a_dear_one_is_measured_only_the_first_time(log: Path) -> None:
-    factory = partial(Costly, str(log), make=0.07, sleeps=0.01)
-    with agym.make(factory, 4) as envs:
-        assert backend(envs) == "thread"
-    first = made(log)
-    assert first == 5
-    with agym.make(factory, 4) as envs:
-        assert backend(envs) == "thread"
-    assert made(log) - first == 4
-
-
 def test_environments_of_the_callers_own_are_used_as_they_are(log: Path) -> None:
     mine = [Counted(str(log)) for _ in range(3)]
     with agym.make([lambda env=env: env for env in mine]) as envs:
         assert closed(log) == 0
+        assert made(log) == 3
         envs.reset(seed=0)
     assert made(log) == closed(log) == 3
 
@@ -255,8 +246,11 @@ def test_where_no_processes_can_be_started_none_are_chosen(log: Path) -> None:
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
 
+    factory = partial(Costly, str(log), computes=0.01)
+    agym.plan(factory, 3)
+
     def work() -> None:
-        with agym.make(partial(Costly, str(log), computes=0.01), 3) as envs:
+        with agym.make(factory, 3) as envs:
             theirs.send(backend(envs))
 
     process = context.Process(target=work, daemon=True)
