@@ -30,11 +30,11 @@ def start(folder: Path, code: str) -> subprocess.Popen[str]:
     )
 
 
-def run(folder: Path, code: str) -> tuple[int, str, str]:
+def run(folder: Path, code: str, seconds: float = 30) -> tuple[int, str, str]:
     """Run a script to its end: exit code, output, errors. Nothing of it may go on."""
     with start(folder, code) as process:
         try:
-            out, err = process.communicate(timeout=30)
+            out, err = process.communicate(timeout=seconds)
         finally:
             left = end_session(process.pid)
         assert not left, f"processes that outlived the script: {left}"

@@ -56,39 +56,37 @@ def is_importable(name: str) -> bool:
         return False
     module = sys.modules.get(name)
     spec = getattr(module, "__spec__", None)
-    if module is None or (spec is not None and spec.name != name):
-        return True  # as far as can be told here
+    file = getattr(spec, "origin", None) or getattr(module, "__file__", None)
+    if not isinstance(file, str) or (spec is not None and spec.name != name):
+        return True  # it is built in, or made by another one, as `six.moves` is
     parent = name.rpartition(".")[0]
     if parent and not is_importable(parent):
         return False
     folders = getattr(sys.modules.get(parent), "__path__", ()) if parent else sys.path
-    found, origin = _find(name, tuple(map(str, folders)))
-    here = getattr(spec, "origin", None) or getattr(module, "__file__", None)
-    if not found:
-        # Without a file it may be made by the import of its parent, as `six.moves` is.
-        return bool(parent) and here is None
-    if here is None or origin is None or here == origin:
-        return True
-    try:
-        return Path(here).samefile(origin)
-    except OSError:  # one of them is no file
-        return True
+    return _finds(name, file, tuple(map(str, folders)))
 
 
 @functools.cache
-def _find(name: str, folders: tuple[str, ...]) -> tuple[bool, str | None]:
-    """Search for a module as ``import`` does; gives whether there is one, and its file.
+def _finds(name: str, file: str, folders: tuple[str, ...]) -> bool:
+    """Whether a module that is a file is found as that.
 
-    Cached, since it reads folders; what is in these changes too seldom to matter here.
+    Cached, since it looks into folders; what is in these changes too seldom to matter here.
     """
+    path = Path(file)
+    if path.suffix != ".py" or not path.is_file():
+        return True  # nothing that could be sent by value
+    place = path.parent if path.name == "__init__.py" else path.with_suffix("")
+    # It need not be the first there: Ray, for one, puts a folder before all others.
+    if place.name == name.rpartition(".")[2] and place.parent in map(Path, folders):
+        return True
     for finder in sys.meta_path:
         try:
             spec = finder.find_spec(name, folders if "." in name else None)
         except Exception:
-            return True, None  # a finder of the user's own, which fails in its own way
+            return True  # a finder of the user's own, which fails in its own way
         if spec is not None:
-            return True, spec.origin
-    return False, None
+            return spec.origin is not None and Path(spec.origin) == path
+    return False
 
 
 def _check_module(obj: Any) -> None:
