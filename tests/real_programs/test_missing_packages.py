@@ -30,7 +30,7 @@ def refused(folder: Path, call: str, package: str = "ale_py") -> str:
 
         async def main():
             made = {call}
-            if hasattr(made, "__aenter__"):
+            if isinstance(made, agym.AsyncEnvs):
                 async with made:
                     pass
             elif hasattr(made, "close"):
