@@ -12,6 +12,8 @@ What agym raises on purpose is shown as one sentence, without a traceback::
 from __future__ import annotations
 
 import importlib.metadata
+import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -55,6 +57,8 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run what the command line names."""
+        here = str(Path.cwd())
+        sys.path.insert(0, here)  # as `python` has it: for module:Env-v0 and --policy
         try:
             return super().invoke(ctx)
         except AgymError as error:
@@ -65,6 +69,8 @@ class Commands(TyperGroup):
         except KeyboardInterrupt:
             _complain("stopped")
             raise typer.Exit(130) from None
+        finally:
+            sys.path.remove(here)
 
 
 def _complain(sentence: str) -> None:

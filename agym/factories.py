@@ -5,15 +5,17 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import gymnasium
 import gymnasium.error
+from gymnasium.envs import registration
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import VectorEnv
 
 from agym.core.arguments import check_count, refuse_windows
 from agym.core.async_env import AsyncEnv
+from agym.core.by_value import is_importable
 from agym.core.making import Factory
 from agym.core.vector_making import Given, VectorFactory
 from agym.errors import MissingExtraError, UsageError
@@ -114,24 +116,76 @@ def make_vector_factories(
 def find_spec(env: str | EnvSpec) -> EnvSpec:
     """Look an id up here, so that workers need not have what the caller's script registered.
 
+    Args:
+        env: An id as ``gymnasium.make`` takes it: also ``"module:Env-v0"``, where the module
+            registers it when it is imported, or without a version, for the latest one.
+
     Raises:
         UsageError: There is no such environment; the cause is Gymnasium's own error.
         MissingExtraError: The package that has it is not installed.
     """
     if isinstance(env, EnvSpec):
         return env
-    provider = PROVIDERS.get(env.partition("/")[0])
-    if provider is not None and env not in gymnasium.registry:
-        try:
-            importlib.import_module(provider[0])
-        except ImportError as error:
+    module, colon, name = env.rpartition(":")
+    if colon and not all(part.isidentifier() for part in module.split(".")):
+        raise UsageError(f"env={env!r} cannot be found: {module!r} is no name of a module")
+    provider = PROVIDERS.get(name.partition("/")[0])
+    package = module
+    if not module and provider is not None and name not in registration.registry:
+        package = provider[0]
+    try:
+        if package:
+            importlib.import_module(package)
+        spec = _look_up(name)
+    except ImportError as error:
+        if provider is not None and package == provider[0]:
             reason = how_to_get(*provider)
             raise MissingExtraError(f"env={env!r} cannot be found: {reason}") from error
-    try:
-        return gymnasium.spec(env)
-    except (gymnasium.error.Error, ImportError) as error:
+        raise UsageError(f"env={env!r} cannot be found: {error}") from error
+    except gymnasium.error.Error as error:
         remedy = ""
         if isinstance(error, gymnasium.error.NamespaceNotFound | gymnasium.error.NameNotFound):
             # What comes before a colon is imported.
-            remedy = f" If a package brings it, import that first, or pass 'module:{env}'"
+            remedy = f" If a package brings it, import that first, or pass 'module:{name}'"
+            if module:
+                remedy = f" The module {module!r} was imported, and has not registered it"
         raise UsageError(f"env={env!r} cannot be found: {error}{remedy}") from error
+    return ImportingSpec.of(spec, module) if module else spec
+
+
+def _look_up(env_id: str) -> EnvSpec:
+    """Find a registered id, or the latest version of one without, as ``gymnasium.make`` does."""
+    namespace, name, version = registration.parse_env_id(env_id)
+    if version is None:
+        latest = registration.find_highest_version(namespace, name)
+        if latest is not None:
+            latest_id = registration.get_env_id(namespace, name, latest)
+            gymnasium.logger.warn(f"Using {latest_id!r}, the latest version of {env_id!r}.")
+            env_id = latest_id
+    return gymnasium.spec(env_id)
+
+
+class ImportingSpec(EnvSpec):
+    """What ``"module:Env-v0"`` names: wherever it is unpickled, the module is imported."""
+
+    module: str
+
+    @classmethod
+    def of(cls, spec: EnvSpec, module: str) -> Self:
+        """Make one of what is registered."""
+        self = cls.__new__(cls)
+        vars(self).update(vars(spec), module=module)
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Elsewhere the module may be one that only this process can import.
+        module = self.module if is_importable(self.module) else ""
+        return _import_and_restore, (module, vars(self))
+
+
+def _import_and_restore(module: str, state: dict[str, Any]) -> ImportingSpec:
+    if module:
+        importlib.import_module(module)
+    spec = ImportingSpec.__new__(ImportingSpec)
+    vars(spec).update(state)
+    return spec

@@ -55,7 +55,8 @@ def make(
     """Make many environments with the Gym API in batches, for scripts without asyncio.
 
     Args:
-        env: An id, an ``EnvSpec``, a factory, or a list of factories.
+        env: An id (also ``"module:Env-v0"``, where the module registers it, or without a version,
+            for the latest), an ``EnvSpec``, a factory, or a list of factories.
         num_envs: How many; not needed for a list. 1 by default.
         backend: Where environments live: ``"serial"``, ``"thread"``, ``"process"``,
             ``"asyncio"`` (coroutine environments), ``"native"`` (a ``VectorEnv``), ``"ray"`` (a Ray

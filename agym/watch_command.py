@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import sys
 import webbrowser
 from collections.abc import Callable
 from itertools import count
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -98,7 +96,7 @@ async def welcome(page: AsyncPage, *, opens: bool) -> None:
 
 
 def load(name: str) -> Callable[[Any], Any]:
-    """Find a policy, also in the current folder.
+    """Find a policy; commands have the current folder on their path.
 
     Raises:
         UsageError: There is none of that name.
@@ -106,13 +104,10 @@ def load(name: str) -> Callable[[Any], Any]:
     module_name, _, function_name = name.partition(":")
     if not module_name or not function_name:
         raise UsageError(f"--policy {name} must be module:function, such as my_agent:act")
-    sys.path.insert(0, str(Path.cwd()))
     try:
         function = getattr(importlib.import_module(module_name), function_name)
     except (ImportError, AttributeError) as error:
         raise UsageError(f"--policy {name}: {error}") from error
-    finally:
-        sys.path.pop(0)
     if not callable(function):
         raise UsageError(f"--policy {name} is no function")
     return function  # type: ignore[no-any-return]
