@@ -141,7 +141,7 @@ async def test_the_other_group_steps_while_the_policy_acts() -> None:
         def split(self, count: int) -> list[Any]:
             return [Group(part) for part in self.group.split(count)]
 
-    async with agym.make_async("CartPole-v1", 4) as envs:
+    async with agym.make_async("CartPole-v1", 4, backend="serial") as envs:
         await first(1, Whole(envs), lean, 3, seed=0)  # type: ignore[arg-type]
     sends = [("send", 0), ("send", 2)]
     between = [("await", 0), ("send", 0), ("await", 2), ("send", 2)]
