@@ -125,9 +125,9 @@ async def test_closing_one(tally: Any, raises: Any, place: dict[str, Any]) -> No
         step = envs.step([1, 2, 3])
         closing = envs[1].close()
         assert await closing is None
+        assert await envs[1].close() is None  # twice is once
         assert (await step).observations[:, 2].tolist() == [1, 2, 3]  # before it was closed
         for use in (
-            envs[1].close,
             envs[1].reset,
             envs[1].render,
             partial(envs[1].step, 0),

@@ -94,6 +94,7 @@ LAYERS = [
     ["live.page"],
     ["faces.output", "faces.waiting"],
     ["faces.base"],
+    ["faces.handles"],
     ["faces.aio", "faces.sync"],
     ["render.blocks", "render.movie"],
     ["render.writer"],

@@ -57,8 +57,29 @@ def peek(env: Any, name: str) -> Any:
     return Marker.METHOD if callable(value) else value
 
 
-def assign(env: Any, name: str, value: Any) -> None:
-    """Set an attribute: where it exists among the wrappers, else on the innermost environment."""
+def has_attribute(env: Any, name: str) -> bool:
+    """Whether the environment or a wrapper has an attribute, which need not be one to send."""
+    try:
+        look_up(env, name)
+    except AttributeError:
+        return False
+    return True
+
+
+def assign(env: Any, name: str, value: Any, *, create: bool = True) -> Marker | None:
+    """Set an attribute: where it exists among the wrappers, else on the innermost environment.
+
+    Args:
+        env: The environment.
+        name: The attribute, dots allowed.
+        value: Its value.
+        create: Add the attribute where there is none.
+
+    Returns:
+        A marker if there is none, and none was added.
+    """
+    if not create and not has_attribute(env, name):
+        return Marker.MISSING
     path, _, last = name.rpartition(".")
     if path:
         setattr(look_up(env, path), last, value)
@@ -66,3 +87,4 @@ def assign(env: Any, name: str, value: Any) -> None:
         setattr(env, name, value)
     elif not env.set_wrapper_attr(name, value, force=False):
         setattr(env.unwrapped, name, value)
+    return None

@@ -307,7 +307,8 @@ class CoroutineHost(Host):
         if kind == "get_attr":
             return peek(env, shared)
         if kind == "set_attr":
-            return assign(env, shared, argument)
+            name, create = shared
+            return assign(env, name, argument, create=create)
         if kind == "afflict":
             self._afflictions[i] = argument
             return None

@@ -54,6 +54,9 @@ class Engine(Mending):
     # How to cut batches of actions that are handed on as they are; ``None`` to check them.
     _cut: Cut | None = None
 
+    # How it went until the environments were closed.
+    _last_stats: Stats | None = None
+
     # ---------------------------------------------------------------- life
 
     def open(self) -> Ticket:
@@ -72,6 +75,8 @@ class Engine(Mending):
         """
         if self._closing is not None:
             return
+        if self.opened:
+            self._last_stats = self.stats_reader()()
         self._health.fine = False
         for ticket in self._all_tickets():
             ticket.finish(error=ClosedError("the environments were closed meanwhile"))
@@ -107,6 +112,10 @@ class Engine(Mending):
     def closed(self) -> bool:
         """Whether closing has begun."""
         return self._closing is not None
+
+    def is_closed(self, env_id: int) -> bool:
+        """Whether an environment is closed, by itself or with all others."""
+        return self.closed or env_id in self._health.retired
 
     # ---------------------------------------------------------------- calls
 
@@ -325,7 +334,13 @@ class Engine(Mending):
         return () if self._closing is not None else self._health.usable(ids)
 
     def retire(self, env_id: int) -> Ticket:
-        """Close one environment, behind what it has to do; it takes nothing any more."""
+        """Close one environment, behind what it has to do; it takes nothing any more.
+
+        Twice is once.
+        """
+        if env_id in self._health.retired:
+            self._check(())
+            return self._ask_nobody("retire")
         self._check((env_id,))
         self._check_together("retire", (env_id,))
         ticket = self._dispatch("retire", (env_id,), None)
@@ -367,7 +382,13 @@ class Engine(Mending):
         return ticket
 
     def stats(self) -> Stats:
-        """Read the statistics; nobody is asked, so this neither waits nor disturbs."""
+        """Read the statistics; nobody is asked, so this neither waits nor disturbs.
+
+        Raises:
+            ClosedError: The environments were never open, or belong to another process.
+        """
+        if self._last_stats is not None:
+            return self._last_stats
         self._check(())
         self.poll()
         return self.stats_reader()()

@@ -420,7 +420,8 @@ class EnvHost(Host):
         elif kind == "get_attr":
             value = peek(env, operation.shared)
         elif kind == "set_attr":
-            assign(env, operation.shared, argument)
+            name, create = operation.shared
+            value = assign(env, name, argument, create=create)
         elif kind == "afflict":
             self._steps[i] = partial(self._afflicted, i, argument, self._steps[i])
         elif kind == "depart":

@@ -84,7 +84,8 @@ class Incidents:
         elif operation.kind == "get_attr":
             arguments = (operation.shared,)
         elif operation.kind == "set_attr" and operation.each is not None:
-            arguments = (operation.shared, operation.each[ticket.ids.index(failure.env_id)])
+            name, _ = operation.shared
+            arguments = (name, operation.each[ticket.ids.index(failure.env_id)])
         path = self._write(self.raised(failure), self._episode(failure.env_id), arguments)
         return replace(failure, capsule=path)
 

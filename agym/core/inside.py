@@ -19,11 +19,6 @@ def get_attribute(env: Any, name: str) -> Any:
         return Marker.MISSING
 
 
-def has_attribute(env: Any, name: str) -> bool:
-    """Whether there is such an attribute; it need not be one that can be sent."""
-    return get_attribute(env, name) is not Marker.MISSING
-
-
 def set_attribute(env: Any, name: str, value: Any) -> None:
     """Set an attribute of the outermost wrapper."""
     setattr(env, name, value)

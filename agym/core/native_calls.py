@@ -82,15 +82,26 @@ def peek(env: Any, count: int, name: str) -> Sequence[Any]:
     return [Marker.METHOD if callable(value) else value] * count
 
 
-def assign(env: Any, name: str, values: list[Any]) -> None:
+def assign(env: Any, name: str, values: list[Any], *, create: bool) -> Sequence[Marker | None]:
     """Set an attribute.
+
+    Args:
+        env: The vector environment.
+        name: The attribute, dots allowed.
+        values: A value per environment.
+        create: Add the attribute where there is none.
+
+    Returns:
+        A marker per environment if there is none, and none was added.
 
     Raises:
         UsageError: There are several values for the one attribute.
     """
+    if not create and any(value is Marker.MISSING for value in peek(env, len(values), name)):
+        return [Marker.MISSING] * len(values)
     if hasattr(env, "set_attr"):
         env.set_attr(name, values)
-        return
+        return [None] * len(values)
     value = values[0]
     if not all(other is value or np.array_equal(other, value) for other in values):
         raise UsageError(
@@ -99,6 +110,7 @@ def assign(env: Any, name: str, values: list[Any]) -> None:
         )
     path, _, last = name.rpartition(".")
     setattr(_look_up(env, path) if path else _layer(env, last), last, value)
+    return [None] * len(values)
 
 
 def _look_up(env: Any, name: str) -> Any:

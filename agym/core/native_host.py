@@ -184,7 +184,8 @@ class NativeHost(Host):
         elif kind == "get_attr":
             values = peek(self._env, self._count, operation.shared)
         elif kind == "set_attr":
-            assign(self._env, operation.shared, each)
+            name, create = operation.shared
+            values = assign(self._env, name, each, create=create)
         elif kind == "afflict":
             self._afflictions += each
         else:

@@ -83,7 +83,8 @@ class Operation(NamedTuple):
         plane: Which plane of the slot table takes the rows (steps and resets).
         each: An argument per environment, in order: seeds, attribute values, revivals, or the
             parts of actions that have no fixed size. ``None`` where there is nothing to say.
-        shared: An argument for all: reset options, or the name and arguments of a call.
+        shared: An argument for all: reset options, the name and arguments of a call, or the name
+            of an attribute, to set which goes with whether it may be added.
     """
 
     number: int

@@ -16,3 +16,7 @@ Actions = TypeVar("Actions", contravariant=True, default=Any)
 
 Observation = TypeVar("Observation", covariant=True, default=Any)
 Action = TypeVar("Action", contravariant=True, default=Any)
+
+# Those of one environment that is a ``gymnasium.Env``, whose own are invariant.
+EnvObservation = TypeVar("EnvObservation", default=Any)
+EnvAction = TypeVar("EnvAction", default=Any)

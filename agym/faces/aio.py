@@ -19,7 +19,8 @@ from agym.core.ticket import Ticket
 from agym.core.type_variables import Action, Actions, Observation, Observations
 from agym.errors import AgymError, NothingSentError, UsageError, UsageTypeError
 from agym.executors.base import Executor
-from agym.faces.base import Face
+from agym.faces.base import Face, is_own, suggest
+from agym.faces.handles import Handle
 from agym.faces.output import Output
 from agym.faces.waiting import AsyncWaiter
 from agym.live.page import AsyncPage
@@ -272,8 +273,30 @@ class AsyncEnvs(Face[Observations, Actions]):
 
     def set_attr(self, name: str, values: Any) -> Pending[None]:
         """Set an attribute of every environment; see :meth:`agym.Envs.set_attr`."""
-        ticket = self._begin_ask("set_attr", name, self._each(name, values))
+        ticket = self._begin_ask("set_attr", (name, True), self._each(name, values))
         return self._pending(ticket, lambda _: None)
+
+    def _assign(self, name: str, values: Any) -> None:
+        # An assignment cannot be awaited, and nobody would hear of what went wrong in it.
+        raise AttributeError(
+            f"{type(self).__name__} has no attribute {name!r}: `await envs.set_attr({name!r},"
+            f" value)` sets it in every environment{suggest(self, name)}"
+        )
+
+    if not TYPE_CHECKING:  # for which there is none
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Tell how to read an attribute of the environments."""
+            kind = type(self).__name__
+            if name.startswith("_"):
+                raise AttributeError(f"{kind} has no attribute {name!r}")
+            if is_own(self, name):
+                raise AttributeError(f"{kind} has {name!r} once the environments are open")
+            raise AttributeError(
+                f"{kind} has no attribute {name!r}: `await envs.get_attr({name!r})` reads it in"
+                f" every environment, and `await envs.call({name!r}, ...)` calls it"
+                f"{suggest(self, name)}"
+            )
 
     def watch(
         self,
@@ -332,26 +355,19 @@ def _check_loop() -> None:
         ) from error
 
 
-class AsyncEnvHandle(Generic[Observation, Action]):
+class AsyncEnvHandle(Handle, Generic[Observation, Action]):
     """One environment of many: a coroutine of its own can play it.
 
     Its operations and those of whole batches mix; the environment runs them as dispatched.
-    For its types see :class:`agym.EnvHandle`.
+    ``async with envs[0] as env:`` closes this one alone. For its types see :class:`agym.EnvHandle`.
     """
 
-    def __init__(self, envs: AsyncEnvs, index: int) -> None:
-        """Name the environment."""
-        self._envs = envs
-        self.index = index
-        self.observation_space: Space[Any] = envs.single_observation_space
-        self.action_space: Space[Any] = envs.single_action_space
+    _envs: AsyncEnvs[Any, Any]
+    observation_space: Space[Any]
+    action_space: Space[Any]
 
-    @property
-    def _ids(self) -> Sequence[int]:
-        return self._envs._global([self.index])
-
-    def _ask(self, kind: str, shared: Any = None) -> Pending[Any]:
-        ticket = self._envs._begin_ask(kind, shared, None, [self.index])
+    def _ask(self, kind: str, shared: Any, *each: Any) -> Pending[Any]:
+        ticket = self._envs._begin_ask(kind, shared, [*each] or None, [self.index])
         return self._envs._pending(ticket, itemgetter(0))
 
     def reset(
@@ -370,7 +386,7 @@ class AsyncEnvHandle(Generic[Observation, Action]):
 
         Raises:
             UsageError: At once: the action is not what its space wants; nothing was sent.
-            BusyError: At once: its last step is still in flight.
+            BusyError: At once: its last step is still in flight, or was sent and not received.
             ResetNeededError: At once: it was not reset, or raised.
         """
         ticket = self._envs._engine.step([action], self._ids)
@@ -378,16 +394,55 @@ class AsyncEnvHandle(Generic[Observation, Action]):
 
     def render(self) -> Pending[Any]:
         """Render it."""
-        return self._ask("render")
+        return self._ask("render", None)
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> Pending[Any]:
         """Call a method, or read an attribute."""
-        return self._ask("call", (name, args, kwargs))
+        return self._ask("call", (self._path + name, args, kwargs))
+
+    def get_attr(self, name: str) -> Pending[Any]:
+        """Read an attribute, dots allowed.
+
+        Raises:
+            AttributeError: When awaited: there is none.
+        """
+        ticket = self._envs._begin_ask("get_attr", self._path + name, None, [self.index])
+        return self._envs._pending(ticket, lambda values: self._found(name, values[0]))
+
+    def set_attr(self, name: str, value: Any) -> Pending[None]:
+        """Set an attribute, dots allowed, or add it."""
+        return self._ask("set_attr", (self._path + name, True), value)
 
     def close(self) -> Pending[None]:
-        """Close it alone, once it has done what was dispatched; the others go on."""
+        """Close it alone, once it has done what was dispatched; the others go on. Twice is once."""
         ticket = self._envs._engine.retire(self._ids[0])
-        return self._envs._pending(ticket, itemgetter(0))
+        return self._envs._pending(ticket, lambda _: None)
+
+    async def __aenter__(self) -> Self:
+        """Close it at the end of the block."""
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        """Close it."""
+        if not self.closed:
+            await self.close()
+
+    def _assign(self, name: str, value: Any) -> None:
+        raise AttributeError(
+            f"{type(self).__name__} has no attribute {name!r}: `await env.set_attr({name!r},"
+            f" value)` sets it in the environment{suggest(self, name)}"
+        )
+
+    if not TYPE_CHECKING:  # for which there is none
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Tell how to read an attribute of the environment."""
+            if name.startswith("_"):
+                raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+            raise AttributeError(
+                f"{type(self).__name__} has no attribute {name!r}: `await env.get_attr({name!r})`"
+                f" reads it in the environment, and `await env.call({name!r}, ...)` calls it"
+            )
 
     def _one_reset(self, result: ResetResult) -> tuple[Observation, dict[str, Any]]:
         return self._envs._form.observation(result.observations), result.infos[0]
@@ -398,7 +453,3 @@ class AsyncEnvHandle(Generic[Observation, Action]):
         observation = self._envs._form.observation(result.observations)
         reward, terminated, truncated = (column.tolist()[0] for column in result[1:4])
         return observation, reward, terminated, truncated, result.infos[0]
-
-    def __repr__(self) -> str:
-        """Its place among the others."""
-        return f"{self._envs!r}[{self.index}]"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import operator
 import warnings
 from collections.abc import Sequence
+from functools import cache
+from inspect import get_annotations
 from itertools import islice
 from typing import Any, Generic, NoReturn, Self, TypeVar, overload
 
@@ -15,6 +18,7 @@ from gymnasium.envs.registration import EnvSpec
 from agym.core.arguments import check_count, parse_env_ids, refuse_windows, take_mask
 from agym.core.attributes import Marker
 from agym.core.engine import Engine
+from agym.core.operations import name_ids
 from agym.core.out import RolloutBuffer
 from agym.core.ready import Ready
 from agym.core.recorders import announce
@@ -28,6 +32,31 @@ from agym.faces.output import Output, make_form
 from agym.live.page import Page
 
 P = TypeVar("P", bound=Page)
+
+
+@cache
+def _own_names(kind: Any) -> frozenset[str]:
+    """The attributes that a class has or declares."""
+    return frozenset(name for c in kind.__mro__ for name in get_annotations(c)) | {*dir(kind)}
+
+
+def has_own(thing: Any, name: str) -> bool:
+    """Whether an object itself has an attribute, which then is not the environments'."""
+    kind: Any = type(thing)
+    return name in _own_names(kind) or name in vars(thing)
+
+
+def is_own(thing: Any, name: str) -> bool:
+    """The same, of any name with an underscore too: attributes of the environments have none."""
+    return name.startswith("_") or has_own(thing, name)
+
+
+def suggest(thing: Any, name: str) -> str:
+    """Name the attribute of an object itself that another was probably meant to be."""
+    kind: Any = type(thing)
+    own = [other for other in _own_names(kind) if not other.startswith("_")]
+    likely = difflib.get_close_matches(name, sorted(own), n=1)
+    return f"; did you mean {likely[0]!r}?" if likely else ""
 
 
 class Face(Generic[Observations, Actions]):
@@ -47,6 +76,7 @@ class Face(Generic[Observations, Actions]):
     """
 
     num_envs: int
+    output: Output
     single_observation_space: Space[Any]
     single_action_space: Space[Any]
     observation_space: Space[Any]
@@ -222,6 +252,31 @@ class Face(Generic[Observations, Actions]):
             raise AttributeError(f"environments {missing[:8]} have no attribute {name!r}")
         return values
 
+    def _assign(self, name: str, values: Any) -> None:
+        """Set an attribute that the environments have."""
+        raise NotImplementedError
+
+    def _assigned(self, name: str, answers: list[Any]) -> None:
+        """Refuse an assignment to what some environments lack: a typo would add it in silence.
+
+        Raises:
+            AttributeError: Names them.
+        """
+        missing = [i for i, answer in enumerate(answers) if answer is Marker.MISSING]
+        if missing:
+            others = "" if len(missing) == len(answers) else "; it was set in the others"
+            raise AttributeError(
+                f"environments {name_ids(missing)} have no attribute {name!r} that could be set:"
+                f" set_attr({name!r}, ...) adds one{others}{suggest(self, name)}"
+            )
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute of this object, or else of every environment."""
+        if is_own(self, name):
+            super().__setattr__(name, value)
+        else:
+            self._assign(name, value)
+
     def _each(self, name: str, values: Any) -> list[Any]:
         """One attribute value per environment: a list or tuple is that already, as in Gymnasium."""
         if not isinstance(values, list | tuple):
@@ -259,9 +314,25 @@ class Face(Generic[Observations, Actions]):
             " one place: pass what makes them, and call agym.make where they are needed"
         )
 
+    @property
+    def closed(self) -> bool:
+        """Whether the environments are closed."""
+        return self._engine.closed
+
+    @property
+    def backend(self) -> str:
+        """What the backend is called; for ``"auto"``, the one that it took."""
+        return self._executor.name
+
+    @property
+    def workers(self) -> int:
+        """Number of workers: processes, threads or actors; 1 where there are none of their own."""
+        return len(self._executor.ranges)
+
     def __repr__(self) -> str:
-        """Name, environments and backend."""
-        spec = getattr(self, "spec", None)
+        """Name, environments and backend, and whether they are closed."""
+        spec = vars(self).get("spec")
         name = "environments" if spec is None else spec.id
-        place = self._executor.name
-        return f"{type(self).__name__}({name}, num_envs={self.num_envs}, backend={place!r})"
+        state = ", closed" if self.closed else "" if self._engine.opened else ", not open"
+        kind, count = type(self).__name__, self.num_envs
+        return f"{kind}({name}, num_envs={count}, backend={self.backend!r}{state})"

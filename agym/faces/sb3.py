@@ -25,12 +25,11 @@ from stable_baselines3.common.vec_env.base_vec_env import (
 )
 from stable_baselines3.common.vec_env.util import obs_space_info
 
-from agym.core.attributes import Marker
+from agym.core.attributes import Marker, has_attribute
 from agym.core.engine import Engine
 from agym.core.inside import (
     call_method,
     get_attribute,
-    has_attribute,
     identity,
     is_wrapped,
     set_attribute,
@@ -236,6 +235,25 @@ class AgymVecEnv(VecEnv):
         """Close all environments and end all workers, by force if need be. Twice is once."""
         self._pending = None
         self.runner.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether the environments are closed."""
+        return self.runner.closed
+
+    @property
+    def backend(self) -> str:
+        """What the backend is called; for ``"auto"``, the one that it took."""
+        return self.runner.backend
+
+    @property
+    def workers(self) -> int:
+        """Number of workers; see :attr:`agym.Envs.workers`."""
+        return self.runner.workers
+
+    def __repr__(self) -> str:
+        """As that of the runner."""
+        return f"{type(self).__name__}({repr(self.runner).partition('(')[2]}"
 
     # ---------------------------------------------------------------- single environments
 

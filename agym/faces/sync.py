@@ -8,20 +8,21 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
-from gymnasium import Space
+import gymnasium
 
 from agym.core.arguments import check_batch_size
-from agym.core.attributes import Marker
+from agym.core.attributes import Marker, has_attribute
 from agym.core.engine import Engine
 from agym.core.interrupts import Uninterrupted
 from agym.core.results import Batch, ResetResult, StepResult
 from agym.core.ticket import Ticket
-from agym.core.type_variables import Action, Actions, Observation, Observations
+from agym.core.type_variables import Actions, EnvAction, EnvObservation, Observations
 from agym.errors import AgymError, ClosedError, UsageError, UsageTypeError
 from agym.executors.base import Executor
-from agym.faces.base import Face
+from agym.faces.base import Face, has_own, suggest
+from agym.faces.handles import Handle
 from agym.faces.output import Output
 from agym.faces.waiting import SyncWaiter
 from agym.live.page import Page
@@ -35,6 +36,7 @@ class Envs(Face[Observations, Actions]):
 
     Whatever attribute or method this class does not have itself is looked up in every
     environment: ``envs.gravity`` is a list of values, ``envs.some_method(1)`` a list of answers.
+    ``envs.gravity = 1.6`` sets it in every one, and a list or tuple has a value for each.
     ``for env in envs`` and ``envs[i]`` give single environments.
 
     For type checkers, ``Envs[Observations, Actions]`` names the types of a batch as ``reset`` and
@@ -45,8 +47,6 @@ class Envs(Face[Observations, Actions]):
         """Make the environments."""
         super().__init__(engine, executor, output)
         self._waiter = SyncWaiter(engine, executor)
-        # The latest operation, which Ctrl-C may have left under way.
-        self._last: Ticket | None = None
         self._pools: list[ThreadPoolExecutor] = []  # one at most; groups share the list
         try:
             self._do(engine.open)
@@ -59,7 +59,7 @@ class Envs(Face[Observations, Actions]):
     def _do(self, begin: Callable[..., Ticket], *arguments: Any) -> Any:
         """Begin an operation and wait for its result."""
         with Uninterrupted():
-            self._last = ticket = begin(*arguments)
+            self._waiter.last = ticket = begin(*arguments)
             self._waiter.wait(ticket)
         if self._notices:
             self._warn()
@@ -72,7 +72,7 @@ class Envs(Face[Observations, Actions]):
             ticket = self._engine.step_at_once(actions)
         if ticket is None:
             with Uninterrupted():
-                self._last = ticket = self._engine.step(actions, env_ids, out)
+                self._waiter.last = ticket = self._engine.step(actions, env_ids, out)
                 self._waiter.wait(ticket)
         if self._notices:
             self._warn()
@@ -81,13 +81,14 @@ class Envs(Face[Observations, Actions]):
     def _begin(self, begin: Callable[..., Ticket], *arguments: Any) -> Ticket:
         """Begin an operation for :meth:`_wait`."""
         with Uninterrupted():
-            self._last = ticket = begin(*arguments)
+            self._waiter.last = ticket = begin(*arguments)
         return ticket
 
     def _wait_for_late(self) -> None:
         """Wait for an operation whose caller gave up; its result is dropped."""
-        if self._last is not None and not self._last.done:
-            self._wait(self._last)
+        last = self._waiter.last
+        if last is not None and not last.done:
+            self._wait(last)
 
     def _wait(self, ticket: Ticket, seconds: float | None = None) -> None:
         """Wait for the end of an operation, or for so many seconds; then it goes on."""
@@ -249,7 +250,11 @@ class Envs(Face[Observations, Actions]):
             name: The attribute, dots allowed.
             values: A list or tuple with a value per environment, or one value for all.
         """
-        self._do(self._begin_ask, "set_attr", name, self._each(name, values))
+        self._do(self._begin_ask, "set_attr", (name, True), self._each(name, values))
+
+    def _assign(self, name: str, values: Any) -> None:
+        each = self._each(name, values)
+        self._assigned(name, self._do(self._begin_ask, "set_attr", (name, False), each))
 
     def watch(
         self, port: int = 0, *, host: str = "127.0.0.1", fps: float = 10, share: float = 0.05
@@ -414,31 +419,34 @@ class Broadcast:
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
         return self._envs._broadcast(f"{self._path}.{name}")
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute in all of them."""
+        if name.startswith("_"):
+            super().__setattr__(name, value)
+        else:
+            self._envs._assign(f"{self._path}.{name}", value)
+
     def __repr__(self) -> str:
         """Name the path."""
         return f"Broadcast({self._envs!r}, {self._path!r})"
 
 
-class EnvHandle(Generic[Observation, Action]):
-    """One environment of many, with Gymnasium's API of a single one.
+class EnvHandle(Handle, gymnasium.Env[EnvObservation, EnvAction]):  # type: ignore[override]
+    """One environment of many: a ``gymnasium.Env``, so Gymnasium's wrappers go around it.
 
     With ``output="torch"`` or ``"jax"`` its observations are tensors too; its rewards and flags are
-    always numbers.
+    always numbers. ``env.gravity`` reads an attribute of the environment, ``env.gravity = 1.6``
+    sets it, and ``with envs[0] as env:`` closes this one alone.
 
     The types of one observation and one action cannot be told from those of a batch, so name them:
     ``env: agym.EnvHandle[np.ndarray, int] = envs[0]``.
     """
 
-    def __init__(self, envs: Envs, index: int) -> None:
-        """Name the environment."""
-        self._envs = envs
-        self.index = index
-        self.observation_space: Space[Any] = envs.single_observation_space
-        self.action_space: Space[Any] = envs.single_action_space
+    _envs: Envs[Any, Any]
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Observation, dict[str, Any]]:
+    ) -> tuple[EnvObservation, dict[str, Any]]:
         """Reset it; gives ``observation, info``."""
         envs = self._envs
         seeds = None if seed is None else [seed]
@@ -447,7 +455,7 @@ class EnvHandle(Generic[Observation, Action]):
         observations, infos = envs._do(reset, seeds, options, ids)
         return envs._form.observation(observations), infos[0]
 
-    def step(self, action: Action) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+    def step(self, action: EnvAction) -> tuple[EnvObservation, float, bool, bool, dict[str, Any]]:
         """Step it; gives ``observation, reward, terminated, truncated, info``."""
         envs = self._envs
         result = envs._do(envs._engine.step, [action], envs._global([self.index]))
@@ -461,14 +469,75 @@ class EnvHandle(Generic[Observation, Action]):
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """Call a method, or read an attribute."""
+        return self._ask("call", (self._path + name, args, kwargs))
+
+    def get_attr(self, name: str) -> Any:
+        """Read an attribute, dots allowed.
+
+        Raises:
+            AttributeError: There is none.
+        """
+        return self._found(name, self._ask("get_attr", self._path + name))
+
+    def set_attr(self, name: str, value: Any) -> None:
+        """Set an attribute, dots allowed, or add it."""
+        self._ask("set_attr", (self._path + name, True), value)
+
+    def _assign(self, name: str, value: Any) -> None:
+        if not self.set_wrapper_attr(name, value, force=False):
+            raise AttributeError(
+                f"environment {self._ids[0]} has no attribute {name!r} that could be set:"
+                f" set_attr({name!r}, ...) adds one{suggest(self, name)}"
+            )
+
+    def _ask(self, kind: str, shared: Any, *each: Any) -> Any:
         envs = self._envs
-        return envs._do(envs._begin_ask, "call", (name, args, kwargs), None, [self.index])[0]
+        return envs._do(envs._begin_ask, kind, shared, [*each] or None, [self.index])[0]
 
     def close(self) -> None:
-        """Close it alone; the others go on."""
-        envs = self._envs
-        envs._do(envs._engine.retire, envs._global([self.index])[0])
+        """Close it alone; the others go on. Twice is once."""
+        if not self.closed:
+            self._envs._do(self._envs._engine.retire, self._ids[0])
 
-    def __repr__(self) -> str:
-        """Its place among the others."""
-        return f"{self._envs!r}[{self.index}]"
+    # ---------------------------------------------------------------- what Gymnasium's wrappers ask
+
+    def has_wrapper_attr(self, name: str) -> bool:
+        """Whether there is an attribute; it is not sent here for that."""
+        arguments = (self._path + name,)
+        return has_own(self, name) or bool(self._ask("call", (has_attribute, arguments, {})))
+
+    def get_wrapper_attr(self, name: str) -> Any:
+        """Read an attribute, of the handle or the environment."""
+        return getattr(self, name) if has_own(self, name) else self.get_attr(name)
+
+    def set_wrapper_attr(self, name: str, value: Any, *, force: bool = True) -> bool:
+        """Set an attribute, of the handle or the environment; tells whether there was one."""
+        if has_own(self, name):
+            setattr(self, name, value)
+            return True
+        return self._ask("set_attr", (self._path + name, force), value) is not Marker.MISSING
+
+    @property
+    def np_random(self) -> Any:
+        """The environment's random numbers: a copy, unless it lives in this process."""
+        return self.get_attr("np_random")
+
+    @np_random.setter
+    def np_random(self, value: Any) -> None:
+        self.set_attr("np_random", value)
+
+    @property
+    def np_random_seed(self) -> int:
+        """The seed of these."""
+        seed: int = self.get_attr("np_random_seed")
+        return seed
+
+    @property
+    def _np_random(self) -> Any:  # type: ignore[override]
+        return self.get_attr("unwrapped._np_random")
+
+    def __getattr__(self, name: str) -> Any:
+        """Read an attribute of the environment."""
+        if name.startswith("_"):
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        return self.get_attr(name)

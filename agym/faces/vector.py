@@ -32,6 +32,7 @@ from agym.core.results import ResetResult, StepResult
 from agym.core.ticket import Ticket
 from agym.errors import EnvError, EnvErrorGroup, RemoteTraceback, SpaceMismatchError, UsageError
 from agym.executors.base import Executor
+from agym.faces.base import is_own
 from agym.faces.sync import Envs
 from agym.faces.vector_arguments import (
     ObservationMode,
@@ -59,12 +60,16 @@ HOW_TO_DIFFER = (
 class AgymVectorEnv(VectorEnv[Any, Any, Any]):
     """Environments on any backend of agym, as Gymnasium's vector environment.
 
+    Attributes that it does not have itself are those of the environments: ``envs.gravity`` is a
+    tuple of values, and ``envs.gravity = 1.6`` sets it in every environment.
+
     Attributes:
         runner: The :class:`agym.Envs` underneath: ``runner.stats()``, ``runner.restart()``.
         autoreset_mode: What follows an episode's end.
     """
 
     runner: Envs
+    autoreset_mode: AutoresetMode
 
     def __init__(
         self,
@@ -133,8 +138,8 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
     def _hold(
         self, wired: Wired, observation_mode: ObservationMode = "same", *, allow_custom: bool = True
     ) -> None:
-        # The operation that was begun and not waited for.
-        self._pending: Ticket | None = None
+        # The operation that was begun and not waited for: one at most.
+        self._pending: list[Ticket] = []
         try:
             self.runner = Envs(*wired, "array")
         except EnvError as error:
@@ -203,7 +208,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
             ValueError: The seeds or the mask are not one per environment.
         """
         self._be_idle("reset_async")
-        self._pending = self.runner._begin(self._engine.reset, seed, options)
+        self._pending.append(self.runner._begin(self._engine.reset, seed, options))
 
     def reset_wait(self, timeout: float | None = None) -> tuple[Any, Infos]:
         """Wait for the reset that was begun.
@@ -241,7 +246,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
             ValueError: Wrong number, shape or dtype of actions; nothing was sent.
         """
         self._be_idle("step_async")
-        self._pending = self.runner._begin(self._engine.step, actions)
+        self._pending.append(self.runner._begin(self._engine.step, actions))
 
     def step_wait(self, timeout: float | None = None) -> Steps:
         """Wait for the step that was begun; see :meth:`step` and :meth:`reset_wait`.
@@ -263,7 +268,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
         self._be_idle("call_async")
         if name in ("reset", "step", "close"):
             raise UsageError(f"call({name!r}) would go past the runner: use {name}()")
-        self._pending = self.runner._begin(self._engine.ask, "call", (name, args, kwargs))
+        self._pending.append(self.runner._begin(self._engine.ask, "call", (name, args, kwargs)))
 
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
         """Wait for the call that was begun; see :meth:`reset_wait`."""
@@ -272,7 +277,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
     def render(self) -> tuple[Any, ...]:
         """Render every environment: a frame each."""
         self._be_idle("call_async")
-        self._pending = self.runner._begin(self._engine.ask, "render")
+        self._pending.append(self.runner._begin(self._engine.ask, "render"))
         return tuple(self._in_one_go(partial(self._wait, "render", None)))
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
@@ -286,6 +291,39 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
             self.runner.set_attr(name, values)
         except EnvError as error:
             _raise_own(error)
+
+    def __getattr__(self, name: str) -> Any:
+        """Look an attribute up in every environment."""
+        runner = vars(self).get("runner")
+        if runner is None or runner.closed or is_own(self, name):
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        found = runner._broadcast(name)
+        return tuple(found) if isinstance(found, list) else partial(self.call, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute of this object, or else of every environment."""
+        if is_own(self, name):
+            super().__setattr__(name, value)
+            return
+        self._be_idle("set_attr")
+        try:
+            self.runner._assign(name, value)
+        except EnvError as error:
+            _raise_own(error)
+
+    @property
+    def backend(self) -> str:
+        """What the backend is called; for ``"auto"``, the one that it took."""
+        return self.runner.backend
+
+    @property
+    def workers(self) -> int:
+        """Number of workers; see :attr:`agym.Envs.workers`."""
+        return self.runner.workers
+
+    def __repr__(self) -> str:
+        """As Gymnasium's, and whether they are closed."""
+        return super().__repr__().removesuffix(")") + (", closed)" if self.closed else ")")
 
     @property  # type: ignore[misc]
     def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]
@@ -305,14 +343,14 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
                 are given to close.
             terminate: Do not wait for what the environments do.
         """
-        if self._pending is not None:
+        if self._pending:
+            (ticket,) = self._pending
             logger.warn(
-                f"Calling `close` while waiting for a pending call to `{self._pending.kind}`"
-                " to complete."
+                f"Calling `close` while waiting for a pending call to `{ticket.kind}` to complete."
             )
             if timeout is not None and not terminate:  # else the workers have their time to close
-                self.runner._wait(self._pending, timeout)
-                terminate = not self._pending.done
+                self.runner._wait(ticket, timeout)
+                terminate = not ticket.done
         self._engine.hurry = terminate
         self.closed = True  # whatever the environments raise now
         self.runner.close()
@@ -328,8 +366,8 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
     def _be_idle(self, method: str) -> None:
         """Refuse a call while another is pending, and wait for one that was given up."""
         self._check_open()
-        if self._pending is not None:
-            kind = self._pending.kind
+        if self._pending:
+            kind = self._pending[0].kind
             raise AlreadyPendingCallError(
                 f"Calling `{method}` while waiting for a pending call to `{kind}` to complete.",
                 kind,
@@ -340,17 +378,17 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
         try:
             return wait()
         finally:
-            self._pending = None  # also after Ctrl-C: nobody will wait for it
+            self._pending.clear()  # also after Ctrl-C: nobody will wait for it
 
     def _wait(self, kind: str, timeout: float | None) -> Any:
         self._check_open()
-        ticket = self._pending
+        ticket = self._pending[0] if self._pending else None
         if ticket is None or ticket.kind != kind:
             raise NoAsyncCallError(
                 f"Calling `{kind}_wait` without any prior call to `{kind}_async`.", kind
             )
         self.runner._wait(ticket, timeout)
-        self._pending = None
+        self._pending.clear()
         if not ticket.done:
             raise multiprocessing.TimeoutError(
                 f"The call to `{kind}_wait` has timed out after {timeout} second(s)."

@@ -37,9 +37,11 @@ class SyncWaiter:
 
     Attributes:
         brake: Holds results of steps back, if there is one.
+        last: The latest operation, which Ctrl-C may have left under way.
     """
 
     brake: Brake | None = None
+    last: Ticket | None = None
 
     def __init__(self, engine: Engine, executor: Executor) -> None:
         """Wait for an engine's tickets."""

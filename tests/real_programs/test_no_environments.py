@@ -115,6 +115,7 @@ def test_closed(face: str) -> None:
 
 
 def test_a_video_of_nobody_is_refused(tmp_path: Any) -> None:
+    pytest.importorskip("av", reason="the extra `video`")
     with (
         agym.make("CartPole-v1", 2, render_mode="rgb_array") as envs,
         pytest.raises(agym.UsageError, match="env_ids"),

@@ -1,0 +1,101 @@
+"""One environment of many: what the handles of both APIs have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Self
+
+from gymnasium.envs.registration import EnvSpec
+
+from agym.core.attributes import Marker
+from agym.faces.base import Face, is_own
+
+
+class Handle:
+    """One environment of many, by its index.
+
+    Attributes that it does not have itself are those of the environment, or of any wrapper around
+    it; those of its :attr:`unwrapped` are the innermost environment's own.
+
+    Attributes:
+        index: Which environment.
+    """
+
+    index: int
+    _envs: Any
+    _path: str
+
+    def __init__(self, envs: Face[Any, Any], index: int, path: str = "") -> None:
+        """Name the environment, and the object inside it whose attributes are meant."""
+        # Not by __setattr__, which is for attributes of the environment: handles are made often.
+        own = self.__dict__
+        own["_envs"] = envs
+        own["index"] = index
+        own["_path"] = path
+        own["observation_space"] = envs.single_observation_space
+        own["action_space"] = envs.single_action_space
+
+    @property
+    def _ids(self) -> Sequence[int]:
+        ids: Sequence[int] = self._envs._global([self.index])
+        return ids
+
+    @property
+    def closed(self) -> bool:
+        """Whether the environment is closed, by itself or with all others."""
+        closed: bool = self._envs._engine.is_closed(self._ids[0])
+        return closed
+
+    @property
+    def spec(self) -> EnvSpec | None:
+        """The ``EnvSpec`` of the environments (of the first, where they differ), or ``None``."""
+        spec: EnvSpec | None = self._envs.spec
+        return spec
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The metadata of the environments (of the first, where they differ)."""
+        metadata: dict[str, Any] = self._envs._engine.description.metadata
+        return metadata
+
+    @property
+    def render_mode(self) -> str | None:
+        """The render mode of the environments (of the first, where they differ)."""
+        mode: str | None = self._envs.render_mode
+        return mode
+
+    @property
+    def unwrapped(self) -> Self:
+        """The innermost environment, for its attributes and methods.
+
+        ``reset``, ``step``, ``render`` and ``close`` are those of the whole, with its wrappers.
+        """
+        return self if self._path else type(self)(self._envs, self.index, "unwrapped.")
+
+    def _assign(self, name: str, value: Any) -> None:
+        """Set an attribute that the environment has."""
+        raise NotImplementedError
+
+    def _found(self, name: str, value: Any) -> Any:
+        """What was read by a name; a method becomes a function which calls it."""
+        if value is Marker.MISSING:
+            raise AttributeError(f"environment {self._ids[0]} has no attribute {name!r}")
+        return partial(self.call, name) if value is Marker.METHOD else value
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """Call a method, or read an attribute."""
+        raise NotImplementedError
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute of the handle, or else of the environment."""
+        if is_own(self, name):
+            super().__setattr__(name, value)
+        else:
+            self._assign(name, value)
+
+    def __repr__(self) -> str:
+        """Its place among the others, and whether it is closed."""
+        inner = ".unwrapped" if self._path else ""
+        alone = " (closed)" if self.closed and not self._envs.closed else ""
+        return f"{self._envs!r}[{self.index}]{inner}{alone}"
