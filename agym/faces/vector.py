@@ -12,7 +12,7 @@ import multiprocessing
 import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 import numpy as np
 from gymnasium import Env, logger
@@ -60,8 +60,8 @@ HOW_TO_DIFFER = (
 class AgymVectorEnv(VectorEnv[Any, Any, Any]):
     """Environments on any backend of agym, as Gymnasium's vector environment.
 
-    Attributes that it does not have itself are those of the environments: ``envs.gravity`` is a
-    tuple of values, and ``envs.gravity = 1.6`` sets it in every environment.
+    ``envs.gravity = 1.6`` sets an attribute in every environment, as ``set_attr`` does, and
+    ``get_attr`` reads it.
 
     Attributes:
         runner: The :class:`agym.Envs` underneath: ``runner.stats()``, ``runner.restart()``.
@@ -292,13 +292,16 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
         except EnvError as error:
             _raise_own(error)
 
-    def __getattr__(self, name: str) -> Any:
-        """Look an attribute up in every environment."""
-        runner = vars(self).get("runner")
-        if runner is None or runner.closed or is_own(self, name):
-            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-        found = runner._broadcast(name)
-        return tuple(found) if isinstance(found, list) else partial(self.call, name)
+    if not TYPE_CHECKING:  # for which there is none
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Tell how to read an attribute of the environments.
+
+            It is not looked up there, since libraries find out by attributes what a vector
+            environment is: to TorchRL, one with ``get_wrapper_attr`` is a single environment.
+            """
+            remedy = "" if is_own(self, name) else f": envs.get_attr({name!r}) reads it in each env"
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{remedy}")
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute of this object, or else of every environment."""
