@@ -134,7 +134,7 @@ class Operation(NamedTuple):
         elif kind == "call":
             yield f"the arguments of call({self.shared[0]!r})", self.shared
         elif kind == "set_attr":
-            what = f"the value of {self.shared!r} for environment"
+            what = f"the value of {self.shared[0]!r} for environment"
             yield from ((f"{what} {i}", value) for i, value in each)
 
     def join(self, behind: Operation) -> Operation:
