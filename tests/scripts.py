@@ -6,6 +6,7 @@ import contextlib
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from textwrap import dedent
 
@@ -14,12 +15,18 @@ import psutil
 ROOT = Path(__file__).parents[1]
 
 
-def start(folder: Path, code: str) -> subprocess.Popen[str]:
-    """Start a script in a session of its own, so that Ctrl-C can be sent to all of it."""
+def start(folder: Path, code: str, options: Sequence[str] = ()) -> subprocess.Popen[str]:
+    """Start a script in a session of its own, so that Ctrl-C can be sent to all of it.
+
+    Args:
+        folder: Where it runs.
+        code: The script.
+        options: For the interpreter.
+    """
     script = folder / "script.py"
     script.write_text(dedent(code))
     return subprocess.Popen(
-        [sys.executable, "-W", "error", str(script)],
+        [sys.executable, "-W", "error", *options, str(script)],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdin=subprocess.PIPE,
@@ -30,9 +37,11 @@ def start(folder: Path, code: str) -> subprocess.Popen[str]:
     )
 
 
-def run(folder: Path, code: str, seconds: float = 30) -> tuple[int, str, str]:
+def run(
+    folder: Path, code: str, seconds: float = 30, options: Sequence[str] = ()
+) -> tuple[int, str, str]:
     """Run a script to its end: exit code, output, errors. Nothing of it may go on."""
-    with start(folder, code) as process:
+    with start(folder, code, options) as process:
         try:
             out, err = process.communicate(timeout=seconds)
         finally:

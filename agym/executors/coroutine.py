@@ -18,7 +18,7 @@ from agym.core.operations import Extras, Operation, Outcome
 from agym.core.slots import SlotTable
 from agym.executors.base import Placement, closed, open_host
 from agym.executors.outbox import Outbox, OutboxExecutor
-from agym.executors.supervisor import new_loop
+from agym.executors.supervisor import own_loop
 
 
 class AsyncioExecutor(OutboxExecutor[Outcome]):
@@ -105,7 +105,7 @@ class _LoopThread:
     given_up = False
 
     def __init__(self) -> None:
-        self._runner = asyncio.Runner(loop_factory=new_loop)
+        self._runner = asyncio.Runner(loop_factory=own_loop)
         self.loop = self._runner.get_loop()
         self._thread = threading.Thread(target=self._run, name="agym-loop", daemon=True)
         self.start = self._thread.start

@@ -36,7 +36,7 @@ from agym.executors.process import ProcessExecutor
 from agym.executors.ray_loop import LoopServer
 from agym.executors.ray_pump import Pump
 from agym.executors.ray_told import Told
-from agym.executors.supervisor import cap_threads, new_loop
+from agym.executors.supervisor import cap_threads, own_loop
 from agym.executors.wire import Sealed, seal, unseal
 
 # While steps that were sent are run one by one, who listens is told of them this often.
@@ -99,7 +99,7 @@ class RayActor:
         told.firsts = [operation.start]
         coroutines, factories = look_at_first(placement.factories)
         if coroutines:
-            with asyncio.Runner(loop_factory=new_loop) as runner:
+            with asyncio.Runner(loop_factory=own_loop) as runner:
                 runner.run(_serve_on_loop(self, operation, replace(placement, factories=factories)))
             return
         self._host = EnvHost(

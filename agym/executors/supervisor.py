@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import math
 import multiprocessing
 import operator
 import os
@@ -82,7 +83,7 @@ class WorkerProcess(aiomultiprocess.Process):
             # What is not forked has armed the lifeline before it imported agym; see there.
             initializer=_begin_forked if start_method == "fork" else _begin,
             initargs=(self._theirs, work),
-            loop_initializer=new_loop,
+            loop_initializer=own_loop,
         )
         self._method = start_method
         context: Any = multiprocessing.get_context(start_method)
@@ -230,6 +231,17 @@ def ignore_interrupts() -> None:
 def new_loop() -> AbstractEventLoop:
     """Make an event loop: uvloop's where it is installed."""
     return uvloop.new_event_loop() if uvloop is not None else new_event_loop()
+
+
+def own_loop() -> AbstractEventLoop:
+    """Make an event loop of agym's own, of which nobody wants to hear what blocked it.
+
+    In asyncio's debug mode (``python -X dev``) a loop tells of callbacks that take over 0.1 s; here
+    these are environments that compute, and the starts of workers.
+    """
+    loop = new_loop()
+    loop.slow_callback_duration = math.inf
+    return loop
 
 
 def check_daemon() -> None:

@@ -23,7 +23,7 @@ from agym.core.info_schema import signature_of
 from agym.core.layout import Layout
 from agym.core.making import Factory
 from agym.core.usage import thread_usage
-from agym.executors.supervisor import new_loop
+from agym.executors.supervisor import own_loop
 from agym.planning.model import Profile
 from agym.planning.sampling import CHEAP_SECONDS, Sample, name_of, undisturbed
 
@@ -119,7 +119,7 @@ def measure_on_loop(factory: Factory) -> Profile:
 
 
 def _measure_on_loop(factory: Factory) -> Profile:
-    with asyncio.Runner(loop_factory=new_loop) as runner, undisturbed():
+    with asyncio.Runner(loop_factory=own_loop) as runner, undisturbed():
         begun = time.perf_counter()
         env = OnLoop(factory, runner)
         sample = Sample(env, time.perf_counter() - begun, given=True)  # closed here
