@@ -117,8 +117,11 @@ class MailboxWorker:
         self._answered += 1
         self._words[ANSWERED] = self._answered
 
-    def next_message(self) -> Operation | None:
+    def next_message(self, doing: str = "reading its arguments") -> Operation | None:
         """Wait for a message; one that cannot be read is answered with a failure, and ``None``.
+
+        Args:
+            doing: What is done with it, for the failure.
 
         Raises:
             EOFError: The caller is gone.
@@ -131,7 +134,7 @@ class MailboxWorker:
             operation: Operation = unpack(memoryview(payload)[DOWN.size :])
         except Exception as error:
             _, number, start, stop = DOWN.unpack_from(payload)
-            problem = Failure.of(error, start, "reading its arguments")
+            problem = Failure.of(error, start, doing)
             self.answer(Outcome(number, start, stop, Extras(problems=[problem])))
             return None
         return operation

@@ -17,6 +17,7 @@ from __future__ import annotations
 import operator
 import pickle
 import sys
+import threading
 from collections.abc import Sequence
 from functools import partial
 from multiprocessing.process import BaseProcess
@@ -146,7 +147,7 @@ class WorkerRegistry(dict[str, EnvSpec]):
             super().__setitem__(env_id, spec)
 
     def _is_repeated(self, env_id: object) -> bool:
-        return env_id in self.lent and importing() is not None
+        return env_id in self.lent and importing(sys._getframe()) is not None
 
 
 def install(entries: Entries) -> None:
@@ -183,9 +184,8 @@ class _Installation:
         return install, (self._entries,)
 
 
-def importing() -> str | None:
-    """The module whose import this thread is in the midst of."""
-    frame: FrameType | None = sys._getframe(1)
+def importing(frame: FrameType | None) -> str | None:
+    """The module whose import a thread is in the midst of, by the frame where the thread is."""
     # What is beyond a process's start belongs to the one that it was forked from.
     while frame is not None and frame.f_code is not BaseProcess._bootstrap.__code__:  # type: ignore[attr-defined]
         if frame.f_code.co_name == "<module>":
@@ -202,7 +202,12 @@ def refuse_import() -> None:
     Raises:
         UsageError: That is so. Each of these would start workers of its own, and so on.
     """
-    if isinstance(registration.registry, WorkerRegistry) and (module := importing()) is not None:
+    if not isinstance(registration.registry, WorkerRegistry):
+        return
+    # A module may do that in a thread, and wait for it.
+    main = sys._current_frames().get(threading.main_thread().ident or 0)
+    module = importing(sys._getframe()) or importing(main)
+    if module is not None:
         raise UsageError(
             f"the module {module!r} makes environments while it is imported, and worker processes"
             " import it too, so that each of them would start workers of its own: put that into a"

@@ -77,9 +77,10 @@ class Worker:
         mail.close()
         words = mail.carve(fields)["words"].data
         worker = LoopWorker(words, channel, settle=partial(spread, self._position))
-        make = worker.next_message()
-        if make is None:
-            return  # its factories cannot be read here, and the caller has been told
+        make = worker.next_message("make")
+        if make is None:  # its factories cannot be read here, and the caller has been told
+            worker.answer(Outcome(*_wait_for_close(worker, None).span))
+            return
         factories, autoreset, max_concurrency, watched, logged, infos = make.shared
         coroutines, factories = look_at_first(factories)
         marker = words[RUNNING : RUNNING + 1] if watched else None
@@ -134,8 +135,7 @@ def _attach(worker: LoopWorker, channel: Channel, host: Host, opened: Outcome) -
     """Take the table and all that goes with it; tell whether there is anything to serve then."""
     attach = worker.next_message()
     if opened.extras is not None and opened.extras.problems:
-        while attach is None or attach.kind != "close":  # what else comes is in vain
-            attach = worker.next_message()
+        _wait_for_close(worker, attach)
         return False
     if attach is None or attach.kind != "attach":
         return False
@@ -145,6 +145,13 @@ def _attach(worker: LoopWorker, channel: Channel, host: Host, opened: Outcome) -
     gc.collect()
     gc.freeze()
     return True
+
+
+def _wait_for_close(worker: LoopWorker, message: Operation | None) -> Operation:
+    """Read on until the caller closes; what else comes is in vain."""
+    while message is None or message.kind != "close":
+        message = worker.next_message()
+    return message
 
 
 def _map_table(host: Host, attach: Operation, descriptor: int) -> SlotTable:
