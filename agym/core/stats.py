@@ -138,7 +138,8 @@ class Traffic:
         self._queue = self._work = self._transport = self._caller = 0
         self._returned = 0
         self._brake: Brake | None = None
-        self._held = 0.0
+        self._held = 0.0  # the share of the time between the latest two results
+        self._let_go = 0.0
         self.opened = time.monotonic()
 
     def dispatch(self, ticket: Ticket) -> None:
@@ -162,8 +163,9 @@ class Traffic:
         try:
             yield
         finally:
-            self._held = time.monotonic() - begun
-            if self._held > HELD_SECONDS:
+            now = time.monotonic()
+            self._held, self._let_go = (now - begun) / (now - self._let_go), now
+            if now - begun > HELD_SECONDS:
                 self._left, self._returned = FOLLOWED, 0
 
     def settle(self, ticket: Ticket, gauges: Gauges, ranges: Sequence[range]) -> None:
@@ -223,11 +225,11 @@ class Traffic:
         )  # fmt: skip
 
     def _limit(self, transport: float, work: float, caller: float, busiest: float) -> str:
-        braked = self._brake is not None and self._brake.engaged
-        held = self._held if braked and self._held > HELD_SECONDS else 0.0
-        if not self._followed and math.isfinite(held):  # steps were sent one by one, or held back
-            return "environments" if busiest > 0.5 else "page" if held else "caller"
-        shares = {"environments": work, "transport": transport, "caller": caller, "page": held}
+        if self._brake is not None and self._brake.engaged and self._held > 0.5:
+            return "page"
+        if not self._followed:  # steps were sent one by one, or held back
+            return "environments" if busiest > 0.5 else "caller"
+        shares = {"environments": work, "transport": transport, "caller": caller}
         return max(shares, key=lambda name: shares[name])
 
 

@@ -32,11 +32,11 @@ def test_slowed_down(place: dict[str, Any]) -> None:
             envs.step([0] * 4)
         assert envs.stats().limit != "page"
         with envs.watch() as page:
-            page.limit_speed(100)
+            page.limit_speed(20)
             for _ in range(3):
                 envs.step([0] * 4)
             before = envs.stats()
-            for _ in range(40):
+            for _ in range(20):
                 envs.step([0] * 4)
             after = envs.stats()
             assert (before.limit, after.limit) == ("page", "page")
@@ -45,7 +45,7 @@ def test_slowed_down(place: dict[str, Any]) -> None:
             assert measured(after) == measured(before)
             page.limit_speed(None)
             assert envs.stats().limit != "page"
-            page.limit_speed(100)
+            page.limit_speed(20)
         for _ in range(40):
             envs.step([0] * 4)
         assert envs.stats().limit != "page"
@@ -72,7 +72,7 @@ async def test_paused() -> None:
 def test_from_the_first_step_on(place: dict[str, Any]) -> None:
     """As ``agym watch`` does."""
     with agym.make(Endless, 4, **place) as envs, envs.watch() as page:
-        page.limit_speed(100)
+        page.limit_speed(20)
         envs.reset()
         for _ in range(20):
             envs.step([0] * 4)
@@ -90,7 +90,7 @@ def test_a_limit_that_is_never_reached_limits_nothing() -> None:
 
 def test_one_by_one() -> None:
     with agym.make(Endless, 2, **PROCESS) as envs, envs.watch() as page:
-        page.limit_speed(50)
+        page.limit_speed(20)
         envs.reset()
         for _ in range(20):
             for env in envs:
