@@ -21,9 +21,12 @@ class Corridor(__import__("gymnasium").Env):  # lives in the notebook alone
         return self.at, 1.0, self.at == 4, False, {}
 """,
     """\
+import gymnasium
+gymnasium.register("Corridor-v0", Corridor)
 results = []
 for backend in ("serial", "process"):
-    with agym.make(Corridor, 5, backend=backend, workers=2) as envs:
+    makers = [Corridor, lambda: gymnasium.make("Corridor-v0")]
+    with agym.make([makers[i % 2] for i in range(5)], backend=backend, workers=2) as envs:
         envs.reset(seed=0)
         for _ in range(4):
             observations, rewards, terminated, truncated, infos = envs.step([1, 0, 1, 0, 1])

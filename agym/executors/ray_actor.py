@@ -24,10 +24,13 @@ import gc
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
+
+from gymnasium.vector import AutoresetMode
 
 from agym.core.host import EnvHost
 from agym.core.layout import Layout
-from agym.core.making import look_at_first
+from agym.core.making import look_at_first, reraise
 from agym.core.operations import CLOSE, ROW_KINDS, SENT_PLANE, Operation
 from agym.core.parcels import ENV_GAUGES, own_plane
 from agym.core.slots import Array, SlotTable
@@ -63,7 +66,7 @@ class RayActor:
         """Do an operation; gives what has ended."""
         operation, beside = unseal(message, own=True)
         if operation.kind == "make":
-            self._make(operation, unseal(beside, own=True))
+            self._make(operation, _read(beside, operation))
         elif operation.kind == "attach":
             self._attach(operation, *beside)
         elif self._host is not None:
@@ -78,6 +81,9 @@ class RayActor:
             self._attach(operation, *beside)
         elif self.served is not None:
             self.served.give(operation, beside)
+        elif self._host is not None:  # it could not even be read what is to be served
+            self._run_here(self._host, operation, beside)
+            self.told.ring()
         return seal(None)
 
     def listen(self) -> Sealed:
@@ -148,6 +154,16 @@ class RayActor:
             if time.perf_counter() - begun > TELL_SECONDS:
                 self.told.ring()
                 begun = time.perf_counter()
+
+
+def _read(sealed: Sealed, make: Operation) -> Placement:
+    """Read what to make; what cannot be read fails as a constructor does."""
+    try:
+        placement: Placement = unseal(sealed, own=True)
+    except Exception as error:
+        failing = [partial(reraise, error)] * (make.stop - make.start)
+        return Placement(failing, AutoresetMode.DISABLED, first=make.start)
+    return placement
 
 
 async def _serve_on_loop(actor: RayActor, make: Operation, placement: Placement) -> None:

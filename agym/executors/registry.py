@@ -116,10 +116,11 @@ class LentSpec(EnvSpec):
 
     def __getattribute__(self, name: str) -> Any:
         if name in _LATE and type(self) is LentSpec:
-            spec = pickle.loads(self.packed)
+            given = vars(self)
+            # Not what was set since then; and all before another thread takes it for an EnvSpec.
+            given |= vars(pickle.loads(self.packed)) | given
             self.__class__ = EnvSpec  # type: ignore[assignment]  # that it is from now on
-            vars(self).clear()
-            vars(self).update(vars(spec))
+            given.pop("packed", None)
         return object.__getattribute__(self, name)  # whichever class it is of now
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -120,7 +120,14 @@ def test_ids_that_a_factory_makes(method: str, tmp_path: Path) -> None:
         for env_id, sides in expected.items():
             if "/" not in env_id:
                 assert gym.make(env_id).reset()[0] == sides
-        with agym.make([make_env("Steps-v0")] * 2, backend="process", workers=1) as envs:
+
+        def changed():
+            spec = gym.spec("Class-v0")
+            spec.max_episode_steps = 5
+            return gym.make(spec)
+
+        makers = [make_env("Steps-v0"), changed]
+        with agym.make(makers, backend="process", workers=1) as envs:
             envs.reset()
             for _ in range(5):
                 truncated = envs.step([0, 0]).truncated
