@@ -16,6 +16,7 @@ LAYERS = [
     [
         "console",
         "core.brake",
+        "core.exits",
         "core.forks",
         "core.outside_loop",
         "core.polygons",

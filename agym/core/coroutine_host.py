@@ -116,7 +116,9 @@ class CoroutineHost(Host):
                 self._idle[i] = None
                 idle.set_result(None)
             elif i not in self._tasks or self._tasks[i].done():
-                self._tasks[i] = self._running_loop().create_task(self._live(i))
+                self._tasks[i] = task = self._running_loop().create_task(self._live(i))
+                # One that idles ends unasked when all is forgotten, or its loop is.
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
 
     def _give_up(self, i: int) -> None:
         """Cancel what an environment does; nothing that its task still does counts."""

@@ -34,6 +34,8 @@ FORKED = (
     " there alone: make new ones here"
 )
 
+STEPPING = "environment {} is still stepping: await that step before the next"
+
 # How long a worker may take to close its environments, then to end, before the next resort; and
 # the same where the whole program is about to end.
 GRACE_SECONDS = (5.0, 1.0, 1.0)
@@ -75,6 +77,9 @@ class Engine(Mending):
         """
         if self._closing is not None:
             return
+        if self._executor.forgotten:
+            self.abandon()
+            return
         if self.opened:
             self._last_stats = self.stats_reader()()
         self._health.fine = False
@@ -95,6 +100,18 @@ class Engine(Mending):
         self._tickets.clear()  # what still comes has nowhere to go
         for name in ("table", "_buffers", "_collector", "_rows"):
             vars(self).pop(name, None)
+
+    def forget_calls(self) -> None:
+        """Never end what is under way: Python ends, and nobody is to be told of it."""
+        self._tickets.clear()
+        self._sent.receivers.clear()
+
+    def abandon(self) -> None:
+        """Be closed, without doing anything about it: Python ends."""
+        self.forget_calls()
+        self._health.fine = False
+        self._closing = Ticket(CLOSE, "close", ())
+        self._closing.done = True
 
     def disown(self) -> None:
         """In a forked child, where the workers are not: closed, without a word to anybody."""
@@ -442,6 +459,18 @@ class Engine(Mending):
         if objection is not None:
             raise UsageError(objection)
 
+    def refuse_in_place(self, env_ids: Sequence[int] | None) -> None:
+        """Refuse to step what another thread is stepping in place, without waiting for its end.
+
+        Raises:
+            BusyError: An environment is being stepped.
+        """
+        running = self.in_place
+        if running is not None:
+            for i in parse_env_ids(env_ids, self.num_envs):
+                if i in running:
+                    raise BusyError(STEPPING.format(i))
+
     def _check_steppable(self, ids: Ids) -> None:
         self._sent.check(ids)
         if not self._order.idle:
@@ -452,7 +481,5 @@ class Engine(Mending):
                 self.poll()
                 busy = self._order.stepping(ids)
             if busy is not None:
-                raise BusyError(
-                    f"environment {busy} is still stepping: await that step before the next"
-                )
+                raise BusyError(STEPPING.format(busy))
         self._health.check_ready(ids)

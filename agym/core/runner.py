@@ -117,6 +117,8 @@ class Runs(Protocol):
     def disown(self) -> bool: ...
     @property
     def ended(self) -> bool: ...
+    @property
+    def forgotten(self) -> bool: ...
 
 
 class Runner:
@@ -136,6 +138,9 @@ class Runner:
 
     # Whether steps of all environments can be done by ``_run_at_once``.
     _at_once = False
+
+    # What is being stepped at this moment, before the call that does so returns.
+    in_place: Ids | None = None
 
     # Whether the caller may have the memory that hosts write into: nobody else reads it again.
     _leases = False
@@ -235,7 +240,10 @@ class Runner:
         try:
             ticket.plane = plane = self._collector.place(None)
             self._traffic.dispatch(ticket)
-            if self._executor.step(ticket.number, plane, each):
+            self.in_place = self._all
+            over = self._executor.step(ticket.number, plane, each)
+            self.in_place = None
+            if over:
                 ticket.value, ticket.error = self._value(ticket)
                 ticket.done = True
                 if plane > SENT_PLANE:
@@ -252,16 +260,21 @@ class Runner:
                     self.poll()
         except BaseException as error:
             with Uninterrupted():
+                self.in_place = None
                 self._call_off(ticket, error)
             raise
         return ticket
 
     def _submit(self, operation: Operation, ticket: Ticket) -> None:
+        if operation.kind == "step":
+            self.in_place = ticket.ids
         try:
             self._executor.submit(operation)
         except BaseException as error:
             self._call_off(ticket, error)
             raise
+        finally:
+            self.in_place = None
 
     def _call_off(self, ticket: Ticket, error: BaseException) -> None:
         """Arguments that cannot be sent, or Ctrl-C inside a serial step."""

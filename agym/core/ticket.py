@@ -73,6 +73,10 @@ class Ticket:
         """Have a function called when the ticket is done, which it must not be yet."""
         self._callbacks += (callback,)
 
+    def remove_callback(self, callback: Callable[[], None]) -> None:
+        """Do not have it called any more."""
+        self._callbacks = tuple(other for other in self._callbacks if other != callback)
+
     def result(self) -> Any:
         """Give the value, or raise the error."""
         if self.error is not None:

@@ -186,6 +186,14 @@ class Executor(ABC):
         """Whether every host has ended."""
 
     @property
+    def forgotten(self) -> bool:
+        """Whether everything was given back by itself, since the collector came first.
+
+        It ends what is in a cycle before it calls the ``__del__`` that would have closed it.
+        """
+        return False
+
+    @property
     def programs(self) -> Sequence[range]:
         """Environments that are one program, and so fail together; mostly there are none."""
         return ()

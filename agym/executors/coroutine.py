@@ -20,6 +20,9 @@ from agym.executors.base import Placement, closed, open_host
 from agym.executors.outbox import Outbox, OutboxExecutor
 from agym.executors.supervisor import own_loop
 
+# How long a loop may take to stop whose environments were forgotten: one of them may hang on it.
+STOP_SECONDS = 1.0
+
 
 class AsyncioExecutor(OutboxExecutor[Outcome]):
     """Runs a coroutine host on a loop."""
@@ -69,7 +72,10 @@ class AsyncioExecutor(OutboxExecutor[Outcome]):
 
     def close(self) -> None:
         """Cancel what is under way and close the environments."""
-        self._on_loop(self._begin_closing)
+        if self._private is None and asyncio._get_running_loop() is None:
+            self.kill()  # Python ends, and the loop has ended before
+        else:
+            self._on_loop(self._begin_closing)
 
     def _begin_closing(self) -> None:
         self._closing = asyncio.get_running_loop().create_task(self._close())
@@ -92,7 +98,11 @@ class AsyncioExecutor(OutboxExecutor[Outcome]):
 
     def release(self) -> None:
         """End the private loop, and close the bell."""
+        if self.forgotten:
+            return
         self._end()
+        if self._private is not None:
+            self._private.join()
 
 
 class _LoopThread:
@@ -115,14 +125,19 @@ class _LoopThread:
             self.loop.run_forever()
 
     def stop(self) -> None:
-        """Stop the loop, cancel what is left on it, and wait for the thread."""
+        """Stop the loop, cancel what is left on it, and wait for the thread for a while."""
         if self._thread.is_alive():
             self.loop.call_soon_threadsafe(self.loop.stop)
-            # The collector may be at work on the loop itself.
-            if not self.given_up and self._thread is not threading.current_thread():
-                self._thread.join()
+            self.join(STOP_SECONDS)
         else:
             self._runner.close()
+
+    def join(self, seconds: float | None = None) -> None:
+        """Wait for the thread of a loop that was stopped."""
+        # The collector may be at work on the loop itself.
+        thread = self._thread
+        if thread.is_alive() and not self.given_up and thread is not threading.current_thread():
+            thread.join(seconds)
 
 
 def _end(private: _LoopThread | None, outbox: Outbox[Outcome]) -> None:

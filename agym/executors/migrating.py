@@ -243,6 +243,11 @@ class MigratingExecutor(Executor):
         self._here.close()
 
     @property
+    def forgotten(self) -> bool:
+        """Whether the place was."""
+        return self._here.forgotten
+
+    @property
     def ended(self) -> bool:
         """Whether all have."""
         return all(each.ended for each in self._all())

@@ -103,6 +103,11 @@ class OutboxExecutor(Executor, Generic[Item]):
         super().__init__(placement)
         self._outbox: Outbox[Item] = Outbox()
 
+    @property
+    def forgotten(self) -> bool:
+        """Whether the finalizer has run."""
+        return not self._end.alive
+
     def disown(self) -> bool:
         """Neither the threads nor the loop were forked, and the bell is the parent's."""
         self._end.detach()

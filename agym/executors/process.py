@@ -386,6 +386,11 @@ class ProcessExecutor(Executor):
             link.process.kill()
 
     @property
+    def forgotten(self) -> bool:
+        """Whether the finalizer has run."""
+        return not self._end.still_active()
+
+    @property
     def ended(self) -> bool:
         """Whether every worker process has ended."""
         return not any(link.process.is_alive() for link in self._links)

@@ -233,6 +233,8 @@ class ThreadExecutor(OutboxExecutor[Said]):
 
     def release(self) -> None:
         """Wait for the threads that are about to end, and close the bell."""
+        if self.forgotten:
+            return
         self._end()
         self._table = None
         if not self._given_up:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator, Sequence
 from operator import itemgetter
@@ -22,10 +23,13 @@ from agym.executors.base import Executor
 from agym.faces.base import Face, is_own, suggest
 from agym.faces.handles import Handle
 from agym.faces.output import Output
-from agym.faces.waiting import AsyncWaiter
+from agym.faces.waiting import AsyncWaiter, leave
 from agym.live.page import AsyncPage
 
 T = TypeVar("T")
+
+# How long, when Python ends, a loop in a daemon thread may take to come to a stop.
+LEAVE_SECONDS = 1.0
 
 
 class Pending(Coroutine[Any, Any, T], Generic[T]):
@@ -124,12 +128,42 @@ class AsyncEnvs(Face[Observations, Actions]):
         self._waiter = AsyncWaiter(engine, executor)
         self._opening: Ticket | None = None
         self._closing = asyncio.Lock()
+        # The loop that they are used on, and its thread.
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = threading.get_ident()
+
+    @property
+    def _here(self) -> Engine:
+        """The engine, for whoever is on the loop that the environments are used on.
+
+        Raises:
+            UsageError: Another loop runs, or another thread.
+        """
+        self._check_home()
+        return self._engine
+
+    def _check_home(self) -> None:
+        loop = asyncio._get_running_loop()
+        if loop is self._loop is not None:
+            return
+        thread = threading.get_ident()
+        if self._loop is None or self._loop.is_closed():
+            if loop is not None:
+                self._loop, self._thread = loop, thread
+        elif loop is not None or thread != self._thread:
+            who = "another event loop" if loop is not None else "another thread"
+            raise UsageError(
+                f"{self!r} belongs to the event loop that it was opened on, and was used from"
+                f" {who}: make environments there, or give the work to the first loop by"
+                " asyncio.run_coroutine_threadsafe"
+            )
 
     def __await__(self) -> Generator[Any, None, Self]:
         """Make the environments, without blocking the loop."""
+        engine = self._here
         if self._opening is None:
             _check_loop()
-            self._opening = self._engine.open()
+            self._opening = engine.open()
             try:
                 yield from self._waiter.wait(self._opening)
                 self._opening.result()
@@ -202,12 +236,20 @@ class AsyncEnvs(Face[Observations, Actions]):
             ResetNeededError: At once: an environment was not reset, or raised.
         """
         ids = self._global(env_ids)
-        ticket = self._engine.step(actions, ids, self._form.check_out(out))
+        ticket = self._here.step(actions, ids, self._form.check_out(out))
         return self._pending(ticket, self._form.step)
+
+    def _begin_reset(self, *arguments: Any, **keywords: Any) -> Ticket:
+        self._check_home()
+        return super()._begin_reset(*arguments, **keywords)
+
+    def _begin_ask(self, *arguments: Any, **keywords: Any) -> Ticket:
+        self._check_home()
+        return super()._begin_ask(*arguments, **keywords)
 
     def send(self, actions: Actions, env_ids: Sequence[int] | None = None) -> None:
         """Begin a step of every environment, or some of them; see :meth:`agym.Envs.send`."""
-        self._engine.send(actions, self._global(env_ids), self._ready)
+        self._here.send(actions, self._global(env_ids), self._ready)
 
     async def recv(
         self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None
@@ -221,7 +263,7 @@ class AsyncEnvs(Face[Observations, Actions]):
         batch: Batch | None = None
         while batch is None:
             left = None if end is None else max(0.0, end - time.monotonic())
-            receiver = self._engine.expect(self._ready, min_envs, left)
+            receiver = self._here.expect(self._ready, min_envs, left)
             try:
                 await self._waiter.waiting(receiver.ticket)
                 batch = self._engine.receive(receiver, max_envs)
@@ -317,13 +359,25 @@ class AsyncEnvs(Face[Observations, Actions]):
 
     def restart(self, env_ids: Sequence[int] | None = None) -> Pending[list[int]]:
         """Put others in the place of environments; see :meth:`agym.Envs.restart`."""
-        ticket = self._engine.restart(self._global(env_ids))
+        ticket = self._here.restart(self._global(env_ids))
         return self._pending(ticket, lambda _: list(ticket.ids))
 
     async def aclose(self) -> None:
         """Close all environments and end all workers, by force if need be. Twice is once."""
+        self._check_home()
         async with self._closing:  # who comes second waits for the first
             await self._close()
+
+    def _leave(self) -> None:
+        """Let go of all when Python ends. A loop that a daemon thread runs stays where it is."""
+        loop = self._loop
+        if loop is not None and loop.is_running():
+            standing = threading.Event()
+            loop.call_soon_threadsafe(_stand_still, standing)
+            if not standing.wait(LEAVE_SECONDS):
+                return  # it is in an environment, or in something else that takes long
+        self._waiter.forget()
+        leave(self._engine, self._executor)
 
     async def _close(self) -> None:
         error: BaseException | None = None
@@ -355,6 +409,12 @@ def _check_loop() -> None:
         ) from error
 
 
+def _stand_still(standing: threading.Event) -> None:
+    """Keep a loop from going on, for good."""
+    standing.set()
+    threading.Event().wait()
+
+
 class AsyncEnvHandle(Handle, Generic[Observation, Action]):
     """One environment of many: a coroutine of its own can play it.
 
@@ -376,7 +436,7 @@ class AsyncEnvHandle(Handle, Generic[Observation, Action]):
         """Reset it; gives ``observation, info``."""
         ids = self._ids
         seeds = None if seed is None else [seed]
-        ticket = self._envs._engine.reset(seeds, options, ids, about=tuple(ids))
+        ticket = self._envs._here.reset(seeds, options, ids, about=tuple(ids))
         return self._envs._pending(ticket, self._one_reset)
 
     def step(
@@ -389,7 +449,7 @@ class AsyncEnvHandle(Handle, Generic[Observation, Action]):
             BusyError: At once: its last step is still in flight, or was sent and not received.
             ResetNeededError: At once: it was not reset, or raised.
         """
-        ticket = self._envs._engine.step([action], self._ids)
+        ticket = self._envs._here.step([action], self._ids)
         return self._envs._pending(ticket, self._one_step)
 
     def render(self) -> Pending[Any]:
@@ -415,7 +475,7 @@ class AsyncEnvHandle(Handle, Generic[Observation, Action]):
 
     def close(self) -> Pending[None]:
         """Close it alone, once it has done what was dispatched; the others go on. Twice is once."""
-        ticket = self._envs._engine.retire(self._ids[0])
+        ticket = self._envs._here.retire(self._ids[0])
         return self._envs._pending(ticket, lambda _: None)
 
     async def __aenter__(self) -> Self:

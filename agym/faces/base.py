@@ -18,6 +18,7 @@ from gymnasium.envs.registration import EnvSpec
 from agym.core.arguments import check_count, parse_env_ids, refuse_windows, take_mask
 from agym.core.attributes import Marker
 from agym.core.engine import Engine
+from agym.core.exits import leave_at_exit
 from agym.core.operations import name_ids
 from agym.core.out import RolloutBuffer
 from agym.core.ready import Ready
@@ -97,6 +98,11 @@ class Face(Generic[Observations, Actions]):
         # The ids of a group's environments (see ``split``), ``None`` for all.
         self._ids: list[int] | None = None
         self._ready = Ready()
+        leave_at_exit(self._leave)
+
+    def _leave(self) -> None:
+        """Let go of all when Python ends."""
+        raise NotImplementedError
 
     def _describe(self) -> None:
         """Tell what the environments are like, once they are made."""
@@ -213,7 +219,11 @@ class Face(Generic[Observations, Actions]):
     def _warn(self) -> None:
         """Warn the caller, in its own frame, of what was noticed meanwhile."""
         while self._notices:
-            warnings.warn(self._notices.pop(0), RuntimeWarning, stacklevel=4)
+            try:
+                notice = self._notices.pop(0)
+            except IndexError:
+                return  # another thread took the last
+            warnings.warn(notice, RuntimeWarning, stacklevel=4)
 
     @property
     def env_ids(self) -> list[int]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
@@ -16,19 +17,24 @@ from agym.core.arguments import check_batch_size
 from agym.core.attributes import Marker, has_attribute
 from agym.core.engine import Engine
 from agym.core.interrupts import Uninterrupted
+from agym.core.out import RolloutBuffer
 from agym.core.results import Batch, ResetResult, StepResult
+from agym.core.stats import Stats
 from agym.core.ticket import Ticket
 from agym.core.type_variables import Actions, EnvAction, EnvObservation, Observations
-from agym.errors import AgymError, ClosedError, UsageError, UsageTypeError
+from agym.errors import AgymError, ClosedError, NothingSentError, UsageError, UsageTypeError
 from agym.executors.base import Executor
 from agym.faces.base import Face, has_own, suggest
 from agym.faces.handles import Handle
 from agym.faces.output import Output
-from agym.faces.waiting import SyncWaiter
+from agym.faces.waiting import SyncWaiter, leave
 from agym.live.page import Page
 
 # Threads that ``parallel`` may use at once.
 PARALLEL_THREADS = 32
+
+# How long, when Python ends, a daemon thread may keep what it is using.
+LEAVE_SECONDS = 1.0
 
 
 class Envs(Face[Observations, Actions]):
@@ -47,6 +53,7 @@ class Envs(Face[Observations, Actions]):
         """Make the environments."""
         super().__init__(engine, executor, output)
         self._waiter = SyncWaiter(engine, executor)
+        self._closing = threading.RLock()
         self._pools: list[ThreadPoolExecutor] = []  # one at most; groups share the list
         try:
             self._do(engine.open)
@@ -59,7 +66,8 @@ class Envs(Face[Observations, Actions]):
     def _do(self, begin: Callable[..., Ticket], *arguments: Any) -> Any:
         """Begin an operation and wait for its result."""
         with Uninterrupted():
-            self._waiter.last = ticket = begin(*arguments)
+            with self._waiter.lock:
+                self._waiter.last = ticket = begin(*arguments)
             self._waiter.wait(ticket)
         if self._notices:
             self._warn()
@@ -68,19 +76,24 @@ class Envs(Face[Observations, Actions]):
     def _step(self, actions: Any, env_ids: Sequence[int] | None = None, out: Any = None) -> Any:
         """Step, and give arrays."""
         ticket = None
+        engine, waiter = self._engine, self._waiter
+        if engine.in_place is not None:
+            engine.refuse_in_place(env_ids)
         if env_ids is None and out is None:
-            ticket = self._engine.step_at_once(actions)
+            with waiter.lock:
+                ticket = engine.step_at_once(actions)
         if ticket is None:
             with Uninterrupted():
-                self._waiter.last = ticket = self._engine.step(actions, env_ids, out)
-                self._waiter.wait(ticket)
+                with waiter.lock:
+                    waiter.last = ticket = engine.step(actions, env_ids, out)
+                waiter.wait(ticket)
         if self._notices:
             self._warn()
         return ticket.result()
 
     def _begin(self, begin: Callable[..., Ticket], *arguments: Any) -> Ticket:
         """Begin an operation for :meth:`_wait`."""
-        with Uninterrupted():
+        with Uninterrupted(), self._waiter.lock:
             self._waiter.last = ticket = begin(*arguments)
         return ticket
 
@@ -167,8 +180,11 @@ class Envs(Face[Observations, Actions]):
             BusyError: An environment still steps, or its last step was sent and not received.
             ResetNeededError: An environment was not reset, or raised; nothing was sent.
         """
-        with Uninterrupted():
-            self._engine.send(actions, self._global(env_ids), self._ready)
+        ids = self._global(env_ids)
+        if self._engine.in_place is not None:
+            self._engine.refuse_in_place(ids)
+        with Uninterrupted(), self._waiter.lock:
+            self._engine.send(actions, ids, self._ready)
 
     def recv(
         self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None
@@ -189,15 +205,19 @@ class Envs(Face[Observations, Actions]):
         check_batch_size(min_envs, max_envs, timeout)
         end = None if timeout is None else time.monotonic() + timeout
         batch: Batch | None = None
+        engine, waiter = self._engine, self._waiter
         with Uninterrupted():
             while batch is None:
                 left = None if end is None else max(0.0, end - time.monotonic())
-                receiver = self._engine.expect(self._ready, min_envs, left)
+                with waiter.lock:
+                    receiver = engine.expect(self._ready, min_envs, left)
                 try:
-                    self._waiter.wait(receiver.ticket)
-                    batch = self._engine.receive(receiver, max_envs)
+                    waiter.wait(receiver.ticket)
+                    with waiter.lock:
+                        batch = engine.receive(receiver, max_envs)
                 finally:
-                    self._engine.leave(receiver)
+                    with waiter.lock:
+                        engine.leave(receiver)
                     self._warn()
         return self._batch_result(batch)
 
@@ -206,7 +226,11 @@ class Envs(Face[Observations, Actions]):
     ) -> Iterator[Batch[Observations]]:
         """Receive again and again, until nothing is left that was sent; see :meth:`recv`."""
         while self._ready.left or self._ready.errors:
-            yield self.recv(min_envs, max_envs, timeout)
+            try:
+                batch = self.recv(min_envs, max_envs, timeout)
+            except NothingSentError:
+                return  # another thread took the last
+            yield batch
 
     def split(self, groups: int) -> list[Self]:
         """Deal the environments to groups over the same workers, each with this whole face.
@@ -289,6 +313,19 @@ class Envs(Face[Observations, Actions]):
         options = {"port": port, "host": host, "fps": fps, "share": share}
         return self._page_of(Page, self._waiter, **options)
 
+    def stats(self) -> Stats:
+        """Tell how the run goes: see :class:`agym.Stats`. It waits for no environment.
+
+        In a group of :meth:`split` this is about the whole.
+        """
+        with self._waiter.lock:
+            return super().stats()
+
+    def rollout_buffer(self, steps: int) -> RolloutBuffer:
+        """Make memory for some steps; see :meth:`agym.AsyncEnvs.rollout_buffer`."""
+        with self._waiter.lock:
+            return super().rollout_buffer(steps)
+
     def restart(self, env_ids: Sequence[int] | None = None) -> list[int]:
         """Put others in the place of environments; these are to be reset then.
 
@@ -304,8 +341,9 @@ class Envs(Face[Observations, Actions]):
             EnvError: A constructor raised.
             WorkerDied: The worker died again.
         """
-        ticket = self._engine.restart(self._global(env_ids))
-        self._do(lambda: ticket)
+        ticket = self._begin(self._engine.restart, self._global(env_ids))
+        self._wait(ticket)
+        ticket.result()
         return list(ticket.ids)
 
     def parallel(self, function: Callable[..., Any], *iterables: Iterable[Any]) -> list[Any]:
@@ -326,27 +364,54 @@ class Envs(Face[Observations, Actions]):
                 raise UsageError(
                     f"parallel got {len(column)} arguments for {self.num_envs} environments"
                 )
-        if not self._pools:
-            threads = min(self._engine.num_envs, PARALLEL_THREADS)
-            self._pools.append(ThreadPoolExecutor(threads, thread_name_prefix="agym-parallel"))
-        calls = [self._pools[0].submit(function, *row) for row in zip(*columns, strict=True)]
+        with self._waiter.lock:
+            if not self._pools:
+                threads = min(self._engine.num_envs, PARALLEL_THREADS)
+                self._pools.append(ThreadPoolExecutor(threads, thread_name_prefix="agym-parallel"))
+            pool = self._pools[0]
+        calls = [pool.submit(function, *row) for row in zip(*columns, strict=True)]
+        wait(calls)  # also where one has raised, so that no other goes on behind the caller's back
         return [call.result() for call in calls]
 
     def close(self) -> None:
         """Close all environments and end all workers, by force if need be. Twice is once."""
+        with self._closing:  # who comes second waits for the first
+            error = self._close()
+        while self._pools:
+            with contextlib.suppress(IndexError, RuntimeError):  # from another thread, or its own
+                self._pools.pop().shutdown()
+        if error is not None:
+            raise error
+
+    def _close(self) -> BaseException | None:
+        """Close everything; gives what environments raised."""
         error: BaseException | None = None
         while self._pages:
             self._pages.pop().close()
+        closing, waiter = self._engine.closing(), self._waiter
         with Uninterrupted():
-            for ticket, seconds in self._engine.closing():
-                self._waiter.wait(ticket, seconds)
-                error = ticket.error
+            while True:
+                with waiter.lock:
+                    resort = next(closing, None)
+                if resort is None:
+                    break
+                waiter.wait(*resort)
+                error = resort[0].error
+            waiter.leave_alone()
             self._executor.release()
             self._engine.release()
-        while self._pools:
-            self._pools.pop().shutdown()
-        if error is not None:
-            raise error
+        return error
+
+    def _leave(self) -> None:
+        """Let go of all when Python ends. Daemon threads that go on then stay where they are."""
+        while self._pages:
+            self._pages.pop().close()
+        waiter = self._waiter
+        if waiter.lock.acquire(timeout=LEAVE_SECONDS):  # for good
+            leave(self._engine, self._executor)
+        else:  # one is in an environment, and keeps the lock
+            waiter.disown()
+            self._engine.abandon()
 
     def __enter__(self) -> Self:
         """Close at the end of the block."""
@@ -458,7 +523,7 @@ class EnvHandle(Handle, gymnasium.Env[EnvObservation, EnvAction]):  # type: igno
     def step(self, action: EnvAction) -> tuple[EnvObservation, float, bool, bool, dict[str, Any]]:
         """Step it; gives ``observation, reward, terminated, truncated, info``."""
         envs = self._envs
-        result = envs._do(envs._engine.step, [action], envs._global([self.index]))
+        result = envs._step([action], envs._global([self.index]))
         observation = envs._form.observation(result.observations)
         reward, terminated, truncated = (column.tolist()[0] for column in result[1:4])
         return observation, reward, terminated, truncated, result.infos[0]

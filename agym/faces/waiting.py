@@ -7,15 +7,21 @@ executor's descriptors. Nothing else in agym waits.
 from __future__ import annotations
 
 import asyncio
+import os
 import select
+import threading
 import time
 import types
-from collections.abc import Generator
+import weakref
+from collections.abc import Generator, Mapping
+from contextlib import suppress
 from selectors import EVENT_READ, EVENT_WRITE
+from threading import get_ident
 from typing import Any
 
 from agym.core.brake import HELD_KINDS, Brake
 from agym.core.engine import Engine
+from agym.core.forks import disown_in_forks
 from agym.core.interrupts import Interruptible
 from agym.core.recorders import WAITING, note
 from agym.core.ticket import Ticket
@@ -32,10 +38,41 @@ from agym.executors.doorbell import (
 TURN_SECONDS = 1e-3
 
 
+class Alarm:
+    """Wakes a thread that sleeps on descriptors."""
+
+    def __init__(self) -> None:
+        """Open a pipe, which is closed with this object."""
+        self.descriptor, self._bell = os.pipe()
+        for end in (self.descriptor, self._bell):
+            os.set_blocking(end, False)
+            weakref.finalize(self, os.close, end).atexit = False
+
+    def ring(self) -> None:
+        """Make the descriptor readable."""
+        with suppress(BlockingIOError):  # it has long been
+            os.write(self._bell, b"!")
+
+    def clear(self) -> None:
+        """Make it unreadable."""
+        with suppress(BlockingIOError):
+            os.read(self.descriptor, 1000)
+
+
 class SyncWaiter:
-    """Waits without an event loop, so also inside a running one.
+    """Waits without an event loop, so also inside a running one, and in any number of threads.
+
+    Whoever uses the engine holds the lock. Threads sleep without it: one of them, the leader, on
+    the executor's descriptors, for all, and each of the others until its own ticket is done or it
+    is the next leader::
+
+        leader    -- lock -- poll engine -- [sleep on descriptors] -- lock -- poll engine -- ...
+                                   |                  ^ alarm
+                                   v ticket done      | ticket done, other descriptors
+        follower  -- lock -- [sleep on a condition] --'
 
     Attributes:
+        lock: Held while the engine is used. It is reentrant, for signal handlers and finalizers.
         brake: Holds results of steps back, if there is one.
         last: The latest operation, which Ctrl-C may have left under way.
     """
@@ -48,6 +85,19 @@ class SyncWaiter:
         self._engine = engine
         self._executor = executor
         self._patience = Patience()
+        self.lock: Any = threading.RLock()  # with the methods that conditions need of it
+        # The thread that sleeps for all, and what it sleeps on.
+        self._leader: int | None = None
+        self._asleep: Mapping[int, int] | None = None
+        self._alarm: Alarm | None = None
+        self._followers: list[threading.Condition] = []
+        disown_in_forks(self)
+
+    def disown(self) -> None:
+        """In a forked child, where no other thread is that could give the lock back."""
+        self.lock = threading.RLock()
+        self._leader = self._asleep = None
+        self._followers = []
 
     def wait(self, ticket: Ticket, seconds: float | None = None) -> None:
         """Wait until a ticket is done, or for so many seconds."""
@@ -63,19 +113,42 @@ class SyncWaiter:
         if ticket.done or (news() and self._ready(ticket)):
             return
         begun = time.perf_counter()
-        slept = not self._patience.watch(lambda: news() and self._ready(ticket))
+        # Where another thread sleeps, it would have to share this one's core.
+        alone = self._leader is None
+        slept = not (
+            alone and self._patience.watch(lambda: ticket.done or (news() and self._ready(ticket)))
+        )
         if slept:
             self._sleep(ticket, None if seconds is None else time.monotonic() + seconds)
         now = time.perf_counter()
-        self._patience.learn(now - begun, slept=slept)
+        if alone:
+            self._patience.learn(now - begun, slept=slept)
         note(WAITING, ticket.kind, begun, now, in_task=False)
 
     def _ready(self, ticket: Ticket) -> bool:
-        self._engine.poll()
+        with self.lock:
+            self._engine.poll()
         return ticket.done
 
     def _sleep(self, ticket: Ticket, end: float | None) -> None:
+        """Sleep until a ticket is done, or until a time of ``monotonic``."""
+        with self.lock:
+            try:
+                while not ticket.done and (end is None or time.monotonic() < end):
+                    if self._leader is None or self._leader == get_ident():  # in a signal handler
+                        self._lead(ticket, end)
+                    else:
+                        self._follow(ticket, end)
+            finally:
+                if self._leader is None and self._followers:
+                    self._followers[0].notify()
+
+    def _lead(self, ticket: Ticket, end: float | None) -> None:
+        """Sleep on the executor's descriptors."""
         executor, engine = self._executor, self._engine
+        alarm = self._alarm = self._alarm or Alarm()
+        before, self._leader = self._leader, get_ident()
+        ticket.on_done(self._wake)
         try:
             while True:
                 executor.park()
@@ -86,16 +159,83 @@ class SyncWaiter:
                 limits = [RECHECK_SECONDS]
                 limits += [] if deadline is None else [deadline]
                 limits += [] if end is None else [end - time.monotonic()]
+                self._asleep = executor.waitables()
                 poller = select.poll()
-                for descriptor, events in executor.waitables().items():
+                poller.register(alarm.descriptor, select.POLLIN)
+                for descriptor, events in self._asleep.items():
                     poller.register(descriptor, _poll_mask(events))
-                with Interruptible():
-                    poller.poll(max(0.0, min(limits)) * 1000)
+                held = self.lock._release_save()
+                try:
+                    with Interruptible():
+                        poller.poll(max(0.0, min(limits)) * 1000)
+                finally:
+                    self.lock._acquire_restore(held)
+                    self._asleep = None
+                    alarm.clear()
+                if self._alarm is not alarm:
+                    return  # a signal handler has closed everything
                 executor.unpark()
                 engine.poll()
         finally:
-            executor.unpark()
-            engine.poll()
+            if self._alarm is alarm:
+                executor.unpark()
+                engine.poll()
+            self._leader = before
+            ticket.remove_callback(self._wake)
+
+    def _follow(self, ticket: Ticket, end: float | None) -> None:
+        """Sleep while another thread sleeps on the descriptors."""
+        turn = threading.Condition(self.lock)
+        ticket.on_done(turn.notify)
+        self._followers.append(turn)
+        if self._executor.waitables() != self._asleep:
+            self._wake()
+        try:
+            while not ticket.done and self._leader is not None:
+                deadline = self._engine.expire()
+                if ticket.done or (end is not None and time.monotonic() >= end):
+                    return
+                limits = [] if deadline is None else [deadline]
+                limits += [] if end is None else [end - time.monotonic()]
+                with Interruptible():
+                    turn.wait(max(0.0, min(limits)) if limits else None)
+        finally:
+            self._followers.remove(turn)
+            ticket.remove_callback(turn.notify)
+
+    def _wake(self) -> None:
+        """Have the leader look, unless it is awake."""
+        if self._asleep is not None and self._alarm is not None:
+            self._alarm.ring()
+
+    def leave_alone(self) -> None:
+        """Wait until no other thread sleeps on descriptors, which are about to close.
+
+        Every ticket is done.
+        """
+        with self.lock:
+            turn = threading.Condition(self.lock)
+            self._followers.append(turn)
+            while self._leader is not None and self._leader != get_ident():
+                self._wake()
+                turn.wait()
+            self._followers.remove(turn)
+            self._alarm = None
+
+
+def leave(engine: Engine, executor: Executor) -> None:
+    """Close environments when Python ends, without waiting long; nobody else uses them any more."""
+    if engine.closed:
+        return
+    engine.hurry = True
+    engine.forget_calls()
+    waiter = SyncWaiter(engine, executor)
+    try:
+        for ticket, seconds in engine.closing():
+            waiter.wait(ticket, seconds)
+    finally:
+        executor.release()
+        engine.release()
 
 
 def is_held(ticket: Ticket) -> bool:
