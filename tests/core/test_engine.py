@@ -47,6 +47,7 @@ class FakeExecutor:
     together: Sequence[range] = ()
     pids: Sequence[int | None] = (None,)
     factories: Sequence[Factory] = ()
+    forgotten = False
 
     def __init__(self, num_envs: int, description: Description | None = None) -> None:
         self.num_envs = num_envs
