@@ -199,7 +199,7 @@ class Chaos(Listener):
         return {kind: counts[kind] for kind in KINDS}
 
     def stop(self) -> None:
-        """Strike nobody any more. Twice is once."""
+        """Strike nobody any more. Idempotent."""
         self._engine.listeners.remove(self)
 
     def __enter__(self) -> Self:

@@ -7,9 +7,10 @@ The environment       :class:`EnvError`, :class:`StepTimeout`
 The world outside     :class:`WorkerDied`, :class:`CrashLoopError`
 ==================== ============================================================
 
-Several failures of one call are raised together, as an :class:`AgymErrorGroup`. That is an
-``ExceptionGroup``, and it is of the class that all its members are of: several ``EnvError`` are an
-``EnvError`` too, several ``WorkerDied`` are a ``WorkerDied``. A mixed group is an ``AgymError``.
+Several failures of one call are raised together, as an :class:`AgymErrorGroup`, which is an
+``ExceptionGroup`` too. Several ``EnvError`` are an :class:`EnvErrorGroup`, which ``except
+EnvError`` catches; likewise :class:`WorkerDiedGroup` and :class:`CrashLoopErrorGroup`. Any other
+group, a mixed one above all, is an ``AgymError`` only.
 
 Where Gymnasium has an error of the same meaning, agym's is a subclass of it, so that
 ``except`` clauses written for Gymnasium's vector environments keep working.
@@ -58,7 +59,7 @@ class NothingSentError(UsageError):
 
 
 class BusyError(AgymError, gymnasium.error.AlreadyPendingCallError):
-    """An environment was asked to step while its previous step is still in flight."""
+    """An environment was asked to step before its previous step was over, and received if sent."""
 
     def __init__(self, message: str, operation: str = "step") -> None:
         """Keep the name of the pending operation where Gymnasium's users look for it."""
@@ -207,8 +208,8 @@ class AgymErrorGroup(AgymError, ExceptionGroup[AgymError]):
     Its text is that of the first failure, and how many more there are. Its attributes are those of
     the first failure, but ``env_ids``, ``operations`` and ``faults`` are those of all.
 
-    A mixed group is neither an ``EnvError`` nor a ``WorkerDied``: ``except* EnvError`` takes the
-    whole of a group that is an ``EnvError``, and ``except* WorkerDied`` would see nothing of it.
+    A mixed group must not be an ``EnvError``: ``except* EnvError`` would then match all of it, and
+    ``except* WorkerDied`` none.
     """
 
     env_ids: tuple[int, ...] = ()

@@ -146,7 +146,7 @@ def find_spec(env: str | EnvSpec) -> EnvSpec:
         remedy = ""
         if isinstance(error, gymnasium.error.NamespaceNotFound | gymnasium.error.NameNotFound):
             # What comes before a colon is imported.
-            remedy = f" If a package brings it, import that first, or pass 'module:{name}'"
+            remedy = f" If a package registers it, import that first, or pass 'module:{name}'"
             if module:
                 remedy = f" The module {module!r} was imported, and has not registered it"
         raise UsageError(f"env={env!r} cannot be found: {error}{remedy}") from error

@@ -72,7 +72,7 @@ OTHERS = {
     "daemon": "worker processes end with this one anyway: leave it out",
     "observation_mode": "agym.AgymVectorEnv takes it",
     "start_index": "take reset(seed=...), by which environment i gets seed + i",
-    "worker": "did you mean 'workers', how many? Worker functions like Gymnasium's have no place",
+    "worker": "take workers= for the number of workers; agym takes no worker function",
 }  # fmt: skip
 
 # What batched programs (``backend="native"``) may be given, as EnvPool's and ALE's are.

@@ -52,7 +52,7 @@ class Brake:
                 self._due = max(self._due, time.monotonic()) + steps / self._num_envs / self.limit
 
     def pause(self) -> None:
-        """Let what was dispatched go on, and nothing after that. Twice is once."""
+        """Let what was dispatched go on, and nothing after that. Idempotent."""
         with self._changed:
             if not self.paused:
                 self.paused, self._granted = True, self._dispatched

@@ -34,7 +34,10 @@ FORKED = (
     " there alone: make new ones here"
 )
 
-STEPPING = "environment {} is still stepping: await that step before the next"
+STEPPING = (
+    "environment {} is still stepping: wait for that step (await it, or let its thread finish)"
+    " before the next"
+)
 
 # How long a worker may take to close its environments, then to end, before the next resort; and
 # the same where the whole program is about to end.
@@ -353,7 +356,7 @@ class Engine(Mending):
     def retire(self, env_id: int) -> Ticket:
         """Close one environment, behind what it has to do; it takes nothing any more.
 
-        Twice is once.
+        Idempotent.
         """
         if env_id in self._health.retired:
             self._check(())

@@ -56,7 +56,7 @@ class Listeners:
             self._all = (listener, *self._all) if first else (*self._all, listener)
 
     def remove(self, listener: Listener) -> None:
-        """Tell it nothing any more. Twice is once."""
+        """Tell it nothing any more. Idempotent."""
         with self._lock:
             self._all = tuple(other for other in self._all if other is not listener)
 

@@ -82,7 +82,8 @@ class Stats:
         work: Seconds in between, on average.
         caller: Seconds that the caller spent between a batch and its next step, on average.
         limit: What most of a step's time goes into: ``"environments"``, ``"transport"`` (with
-            ``queue``) or ``"caller"``; ``"page"`` as long as steps are paused or slowed down there.
+            ``queue``) or ``"caller"``; ``"page"`` while that holds results back for more than
+            half of the time.
         stragglers: Environments that take several times as long for a step as their peers.
     """
 

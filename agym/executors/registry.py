@@ -201,7 +201,7 @@ def refuse_import() -> None:
     """Refuse to start workers in a worker that imports what would start them.
 
     Raises:
-        UsageError: That is so. Each of these would start workers of its own, and so on.
+        UsageError: A worker is importing a module that makes environments.
     """
     if not isinstance(registration.registry, WorkerRegistry):
         return
@@ -210,7 +210,7 @@ def refuse_import() -> None:
     module = importing(sys._getframe()) or importing(main)
     if module is not None:
         raise UsageError(
-            f"the module {module!r} makes environments while it is imported, and worker processes"
-            " import it too, so that each of them would start workers of its own: put that into a"
-            " function, or behind `if __name__ == '__main__':`"
+            f"the module {module!r} makes environments while it is imported: put that into a"
+            " function, or behind `if __name__ == '__main__':`. Worker processes import it too, and"
+            " each of them would start workers of its own"
         )

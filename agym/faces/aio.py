@@ -202,13 +202,6 @@ class AsyncEnvs(Face[Observations, Actions]):
         with contextlib.suppress(*() if error is None else (AgymError,)):
             await self.aclose()
 
-    if not TYPE_CHECKING:  # for a type checker there are no other attributes
-
-        def __getattr__(self, name: str) -> NoReturn:
-            """Say what is not known before environments are made."""
-            why = f": {NOT_OPEN}" if name in Face.__annotations__ else ""
-            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{why}")
-
     def _pending(self, ticket: Ticket, wrap: Callable[[Any], T]) -> Pending[T]:
         return Pending(self._waiter, ticket, wrap, self._warn)
 
@@ -332,8 +325,10 @@ class AsyncEnvs(Face[Observations, Actions]):
             kind = type(self).__name__
             if name.startswith("_"):
                 raise AttributeError(f"{kind} has no attribute {name!r}")
+            if name == "close":
+                raise AttributeError(f"{kind} are closed by `await envs.aclose()`")
             if is_own(self, name):
-                raise AttributeError(f"{kind} has {name!r} once the environments are open")
+                raise AttributeError(f"{kind} has no attribute {name!r} yet: {NOT_OPEN}")
             raise AttributeError(
                 f"{kind} has no attribute {name!r}: `await envs.get_attr({name!r})` reads it in"
                 f" every environment, and `await envs.call({name!r}, ...)` calls it"
@@ -363,7 +358,7 @@ class AsyncEnvs(Face[Observations, Actions]):
         return self._pending(ticket, lambda _: list(ticket.ids))
 
     async def aclose(self) -> None:
-        """Close all environments and end all workers, by force if need be. Twice is once."""
+        """Close all environments and end all workers, by force if need be. Idempotent."""
         self._check_home()
         async with self._closing:  # who comes second waits for the first
             await self._close()
@@ -474,7 +469,7 @@ class AsyncEnvHandle(Handle, Generic[Observation, Action]):
         return self._ask("set_attr", (self._path + name, True), value)
 
     def close(self) -> Pending[None]:
-        """Close it alone, once it has done what was dispatched; the others go on. Twice is once."""
+        """Close it alone, once it has done what was dispatched; the others go on. Idempotent."""
         ticket = self._envs._here.retire(self._ids[0])
         return self._envs._pending(ticket, lambda _: None)
 

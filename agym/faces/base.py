@@ -48,7 +48,7 @@ def has_own(thing: Any, name: str) -> bool:
 
 
 def is_own(thing: Any, name: str) -> bool:
-    """The same, of any name with an underscore too: attributes of the environments have none."""
+    """Like :func:`has_own`, but names with a leading underscore always belong to the object."""
     return name.startswith("_") or has_own(thing, name)
 
 
@@ -262,7 +262,7 @@ class Face(Generic[Observations, Actions]):
             raise AttributeError(f"environments {missing[:8]} have no attribute {name!r}")
         return values
 
-    def _assign(self, name: str, values: Any) -> None:
+    def _assign(self, name: str, values: Any) -> object:
         """Set an attribute that the environments have."""
         raise NotImplementedError
 
@@ -276,8 +276,8 @@ class Face(Generic[Observations, Actions]):
         if missing:
             others = "" if len(missing) == len(answers) else "; it was set in the others"
             raise AttributeError(
-                f"environments {name_ids(missing)} have no attribute {name!r} that could be set:"
-                f" set_attr({name!r}, ...) adds one{others}{suggest(self, name)}"
+                f"environments {name_ids(missing)} have no attribute {name!r}: to add it to them,"
+                f" call set_attr({name!r}, ...){others}{suggest(self, name)}"
             )
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -232,7 +232,7 @@ class AgymVecEnv(VecEnv):
         super().set_options(options)
 
     def close(self) -> None:
-        """Close all environments and end all workers, by force if need be. Twice is once."""
+        """Close all environments and end all workers, by force if need be. Idempotent."""
         self._pending = None
         self.runner.close()
 

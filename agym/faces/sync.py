@@ -276,9 +276,14 @@ class Envs(Face[Observations, Actions]):
         """
         self._do(self._begin_ask, "set_attr", (name, True), self._each(name, values))
 
-    def _assign(self, name: str, values: Any) -> None:
+    def _assign(self, name: str, values: Any, *, optional: bool = False) -> bool:
+        """Set an attribute that environments have; gives whether any has it."""
         each = self._each(name, values)
-        self._assigned(name, self._do(self._begin_ask, "set_attr", (name, False), each))
+        answers = self._do(self._begin_ask, "set_attr", (name, False), each)
+        if optional and all(answer is Marker.MISSING for answer in answers):
+            return False
+        self._assigned(name, answers)
+        return True
 
     def watch(
         self, port: int = 0, *, host: str = "127.0.0.1", fps: float = 10, share: float = 0.05
@@ -374,7 +379,7 @@ class Envs(Face[Observations, Actions]):
         return [call.result() for call in calls]
 
     def close(self) -> None:
-        """Close all environments and end all workers, by force if need be. Twice is once."""
+        """Close all environments and end all workers, by force if need be. Idempotent."""
         with self._closing:  # who comes second waits for the first
             error = self._close()
         while self._pools:
@@ -551,8 +556,8 @@ class EnvHandle(Handle, gymnasium.Env[EnvObservation, EnvAction]):  # type: igno
     def _assign(self, name: str, value: Any) -> None:
         if not self.set_wrapper_attr(name, value, force=False):
             raise AttributeError(
-                f"environment {self._ids[0]} has no attribute {name!r} that could be set:"
-                f" set_attr({name!r}, ...) adds one{suggest(self, name)}"
+                f"environment {self._ids[0]} has no attribute {name!r}: to add it, call"
+                f" set_attr({name!r}, ...){suggest(self, name)}"
             )
 
     def _ask(self, kind: str, shared: Any, *each: Any) -> Any:
@@ -560,7 +565,7 @@ class EnvHandle(Handle, gymnasium.Env[EnvObservation, EnvAction]):  # type: igno
         return envs._do(envs._begin_ask, kind, shared, [*each] or None, [self.index])[0]
 
     def close(self) -> None:
-        """Close it alone; the others go on. Twice is once."""
+        """Close it alone; the others go on. Idempotent."""
         if not self.closed:
             self._envs._do(self._envs._engine.retire, self._ids[0])
 

@@ -304,13 +304,19 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{remedy}")
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute of this object, or else of every environment."""
-        if is_own(self, name):
+        """Set an attribute of every environment if they have it, or else of this object.
+
+        What a subclass sets is its own.
+        """
+        open_and_plain = type(self) is AgymVectorEnv and "runner" in vars(self)
+        if not open_and_plain or is_own(self, name) or not self._set_theirs(name, value):
             super().__setattr__(name, value)
-            return
+
+    def _set_theirs(self, name: str, value: Any) -> bool:
+        """Set an attribute that environments have; gives whether any has it."""
         self._be_idle("set_attr")
         try:
-            self.runner._assign(name, value)
+            return self.runner._assign(name, value, optional=True)
         except EnvError as error:
             _raise_own(error)
 

@@ -151,7 +151,7 @@ class Hub:
         return True
 
     def remove(self, seat: Seat) -> None:
-        """Somebody leaves; with the last one all goes on as if nobody had come. Twice is once."""
+        """Somebody leaves; with the last one all goes on as if nobody had come. Idempotent."""
         if seat not in self._seats:
             return
         self._seats.remove(seat)

@@ -140,7 +140,7 @@ class Page:
         self._waiter.brake = None
 
     def close(self) -> None:
-        """End it; the environments go on. Twice is once."""
+        """End it; the environments go on. Idempotent."""
         if self._closed or self._thread is None:
             return
         with Uninterrupted():
@@ -233,7 +233,7 @@ class AsyncPage(Page):
         raise UsageError("this page is on an event loop: use `async with`, or await aclose()")
 
     async def aclose(self) -> None:
-        """End it; the environments go on. Twice is once."""
+        """End it; the environments go on. Idempotent."""
         if self._closed:
             return
         await self._end()

@@ -119,7 +119,7 @@ class Thread:
         return asyncio.run_coroutine_threadsafe(run(), self._loop).result()
 
     def close(self) -> None:
-        """End it. Twice is once."""
+        """End it. Idempotent."""
         if self._thread.is_alive():
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._over.set)

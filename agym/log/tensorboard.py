@@ -258,7 +258,7 @@ class TensorBoard(Block, Listener):
             raise self._error
 
     def close(self) -> None:
-        """Write what is left; the environments go on. Twice is once.
+        """Write what is left; the environments go on. Idempotent.
 
         Raises:
             Exception: What writing raised.

@@ -268,7 +268,7 @@ class Recording(Block, Listener):
             raise self._error
 
     def finish(self) -> None:
-        """Take a last picture, and finish the file; the environments go on. Twice is once.
+        """Take a last picture, and finish the file; the environments go on. Idempotent.
 
         Raises:
             Exception: What encoding raised, or rendering if there is no picture at all.

@@ -73,7 +73,7 @@ class Writer:
             self._changed.notify_all()
 
     def finish(self) -> None:
-        """Wait until all is written, and the files are whole. Twice is once."""
+        """Wait until all is written, and the files are whole. Idempotent."""
         with self._changed:
             self._over = True
             self._changed.notify_all()

@@ -214,10 +214,8 @@ def test_vector(place: dict[str, Any]) -> None:
         with pytest.raises(AttributeError, match=r"envs.get_attr\('gravity'\)"):
             _ = envs.gravity
         assert not hasattr(envs, "get_wrapper_attr")  # or it would pass for a single environment
-        with pytest.raises(AttributeError, match=r"environments 0, 1, 2 .*'gravty'"):
-            envs.gravty = 1
-        with pytest.raises(AttributeError, match="num_envs"):
-            envs.num_env = 1
+        envs.is_labelled = True  # no environment has it, so it is the object's, as in Gymnasium
+        assert envs.is_labelled
         assert not hasattr(envs, "no_such_thing")
         envs.reset(seed=0)
         envs.step_async([0, 0, 0])
@@ -230,6 +228,34 @@ def test_vector(place: dict[str, Any]) -> None:
         envs.close()
     with pytest.raises(gymnasium.error.ClosedEnvironmentError):
         envs.gravity = 1
+
+
+class Counting(agym.AgymVectorEnv):
+    def __init__(self, makers: list[Callable[[], Any]], **options: Any) -> None:
+        self.log: list[int] = []
+        super().__init__(makers, **options)
+        self.steps = 0
+        self.gravity = "its own"
+
+    def step(self, actions: Any) -> Any:
+        self.steps += 1
+        return super().step(actions)
+
+
+@each_kind
+def test_a_subclass_of_the_vector_environment_has_attributes_of_its_own(
+    place: dict[str, Any],
+) -> None:
+    with_attributes = Counting([wrapped] * 2, **place)
+    try:
+        before = with_attributes.get_attr("gravity")
+        with_attributes.reset(seed=0)
+        with_attributes.step([0, 0])
+        with_attributes.gravity = "again"
+        assert (with_attributes.steps, with_attributes.log) == (1, [])
+        assert with_attributes.get_attr("gravity") == before
+    finally:
+        with_attributes.close()
 
 
 @each_kind

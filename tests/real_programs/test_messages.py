@@ -276,7 +276,7 @@ def test_with_for_async_with() -> None:
     words = r"AsyncEnvs.*`async with`.*agym\.make\("
     with pytest.raises(agym.UsageTypeError, match=words), envs:
         pass
-    with pytest.raises(AttributeError, match="'action_space' once the environments are open"):
+    with pytest.raises(AttributeError, match=r"'action_space' yet: .*not open yet"):
         _ = envs.action_space
     assert not hasattr(envs, "nothing")
 

@@ -50,7 +50,7 @@ def test_next_step_is_the_default() -> None:
 def test_bad_options() -> None:
     with pytest.raises(agym.UsageError, match="leave output= out"):
         agym.make_vec("CartPole-v1", 2, output="list")
-    with pytest.raises(agym.UsageError, match="did you mean 'workers'"):
+    with pytest.raises(agym.UsageError, match="take workers="):
         agym.make_vec("CartPole-v1", 2, worker=2)
     with pytest.raises(agym.UsageError, match="cannot be found"):
         agym.make_vec("NoSuchEnv-v1", 2)
