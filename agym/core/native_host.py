@@ -316,7 +316,8 @@ class NativeHost(Host):
             with self._guard:
                 for i, (observation, info) in finals.items():
                     self._put_one(rows.final, i, observation, self._extras.final_objects)
-                    self._extras.final_infos[self.first + i] = info
+                    told = self._rows.with_final(info, observation)
+                    self._extras.final_infos[self.first + i] = told
                 for block, final in zip(rows.observations, rows.final, strict=True):
                     final[ours] = block[ours]
             for i in np.flatnonzero(ours).tolist():

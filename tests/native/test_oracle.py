@@ -13,7 +13,7 @@ import pytest
 from gymnasium import Space, spaces
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import agym
@@ -170,6 +170,7 @@ if installed("envpool"):
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
 @settings(max_examples=25)
 @given(any_spaces(), any_spaces(), st.integers(1, 4), st.integers(0, 1000))
+@example(spaces.Tuple([spaces.Box(0, 100, (), np.uint8)]), spaces.Discrete(3), 1, 0)
 def test_any_spaces(
     mode: str, observation_space: Space[Any], action_space: Space[Any], num_envs: int, seed: int
 ) -> None:
