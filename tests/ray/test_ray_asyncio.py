@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -11,7 +11,9 @@ import agym
 from tests.envs import Tally
 from tests.real_programs.loop_envs import KeepsLoop, Looping, WantsLoop
 
-from .conftest import Cluster
+if TYPE_CHECKING:
+    from ray.cluster_utils import Cluster
+
 
 ACTIONS = [[1, 2, 3], [4, 5, 6], [7, 8, 9], [0, 0, 0], [1, 1, 1]]
 
