@@ -33,7 +33,7 @@ def command(folder: Path, line: str, without: str) -> tuple[int, str, str]:
 
 
 def test_a_table_names_the_extra(tmp_path: Path) -> None:
-    code, out, err = command(tmp_path, "bench overlap", "torch")
+    code, out, err = command(tmp_path, "bench overlap CartPole-v1:2", "torch")
     assert code == 0, err
     assert 'torch is not installed: pip install "agym-envs[sb3]"' in out
 
