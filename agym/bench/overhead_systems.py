@@ -47,9 +47,10 @@ class HostAlone(System):
 
     def make(self, work: Work, workers: int) -> EnvHost:
         host = EnvHost([work.factory] * work.num_envs, 0, AutoresetMode.NEXT_STEP)
-        description, failures = host.make()
-        if description is None or failures:
+        described, failures = host.make()
+        if failures:
             raise RuntimeError(failures[0].error)
+        description = described[0]
         table = SlotTable(
             Layout(description.observation_space),
             Layout(description.action_space),

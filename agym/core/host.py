@@ -98,15 +98,15 @@ class EnvHost(Host):
 
     # ---------------------------------------------------------------- life
 
-    def make(self) -> tuple[Description | None, list[Failure]]:
+    def make(self) -> tuple[dict[int, Description], list[Failure]]:
         """Construct the environments."""
-        description, failures = super().make()
+        described, failures = super().make()
         self._retired.update(
             slot for slot, factory in enumerate(self._factories, self.first)
             if getattr(factory, "arriving", False)
         )  # fmt: skip
         self._steps = [] if failures else [env.step for env in self._envs]
-        return description, failures
+        return described, failures
 
     def close(self) -> list[Failure]:
         """Close every environment, whatever the others do. Closing twice does nothing."""

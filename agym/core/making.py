@@ -86,28 +86,31 @@ class Host:
         # Seeds for the next reset of environments that were put in the place of others.
         self._reseeds: dict[int, int] = {}
 
-    def make(self) -> tuple[Description | None, list[Failure]]:
+    def make(self) -> tuple[dict[int, Description], list[Failure]]:
         """Construct the environments, one after the other.
 
         Returns:
-            What the first one is like, and the failure, if there is one: a constructor that
-            raised, an environment of the wrong kind, or one whose spaces differ from the first's.
+            What they are like, by the first one and each that reads otherwise than the one before
+            it; and the failure, if there is one: a constructor that raised, an environment of the
+            wrong kind, or one whose spaces differ from the first's.
         """
-        description = None
+        described: dict[int, Description] = {}
+        latest = None
         for env_id, factory in enumerate(self._factories, self.first):
             try:
                 env = factory()
                 check_made(env)
                 self._envs.append(env)
                 found = self._look_at(env)
-                description = description or found
-                mismatch = description.mismatch(found)
-                if mismatch is not None:
+                mismatch = described and described[self.first].mismatch(found)
+                if mismatch:
                     raise mismatch
+                if latest is None or not latest.reads_as(found):
+                    described[env_id] = latest = found
             except self._catch as exception:
                 # The others would only fail alike, and are not needed any more.
-                return description, [Failure.of(exception, env_id, "make")]
-        return description, []
+                return described, [Failure.of(exception, env_id, "make")]
+        return described, []
 
     def _look_at(self, env: Any) -> Description:
         """Say what a new environment is like, if it is of the right kind."""

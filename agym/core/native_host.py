@@ -102,12 +102,12 @@ class NativeHost(Host):
 
     # ---------------------------------------------------------------- life
 
-    def make(self) -> tuple[Description | None, list[Failure]]:
+    def make(self) -> tuple[dict[int, Description], list[Failure]]:
         """Construct the program."""
         try:
-            return self._make(), []
+            return {self.first: self._make()}, []
         except self._catch as exception:
-            return None, [self._failed(exception, "make", self.first, self.stop)]
+            return {}, [self._failed(exception, "make", self.first, self.stop)]
 
     def _make(self) -> Description:
         factory: Any = self._factories[0]

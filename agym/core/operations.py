@@ -420,7 +420,7 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True)
 class Description:
-    """What a host found out by making its environments; the first one stands for all."""
+    """What an environment is like, as its host found out by making it."""
 
     observation_space: Any
     action_space: Any
@@ -429,6 +429,15 @@ class Description:
     render_mode: str | None
     coroutines: bool = False
     exact: bool = True
+
+    def reads_as(self, other: Description) -> bool:
+        """Whether another environment shows the same spec, metadata and render mode."""
+        try:
+            return (self.spec, self.metadata, self.render_mode) == (
+                other.spec, other.metadata, other.render_mode
+            )  # fmt: skip
+        except Exception:  # arrays, for one, do not compare to a truth value
+            return False
 
     def mismatch(self, other: Description) -> SpaceMismatchError | None:
         """Say in what another environment differs so that it cannot share a batch with this one.

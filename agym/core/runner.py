@@ -14,9 +14,11 @@ means is recovery's to decide (``core/recovery.py``).
 from __future__ import annotations
 
 import time
+from bisect import bisect
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import count
+from operator import itemgetter
 from typing import Any, Protocol
 
 from gymnasium.vector import AutoresetMode
@@ -126,12 +128,13 @@ class Runner:
 
     Attributes:
         num_envs: Number of environments.
-        description: What the environments are like; set when the opening ticket is done.
+        description: What the first environment is like; set when the opening ticket is done.
         table: The slot table; likewise.
         listeners: Who is told of steps and resets.
     """
 
     description: Description
+    _described: list[tuple[int, Description]]
     table: SlotTable
     _recovery: Recovery
     _moving: Moving | None = None
@@ -429,6 +432,10 @@ class Runner:
         self._sent.arrive([i for i in ids if i not in failed], ready, extras)
         self._sent.drop(failed.intersection(ids), ready, error)
 
+    def description_of(self, env_id: int) -> Description:
+        """What an environment is like; the rest of those that read alike have the first's."""
+        return self._described[bisect(self._described, env_id, key=itemgetter(0)) - 1][1]
+
     def _describe(self, ticket: Ticket, error: BaseException | None) -> BaseException | None:
         """All workers have made their environments: compare, and lay out the table."""
         assert ticket.extras is not None
@@ -444,6 +451,7 @@ class Runner:
                 "recycle_episodes and recycle_rss_mb move environments between worker processes,"
                 " which coroutine environments cannot do: leave these options out"
             )
+        self._described = by_start
         self.description = description = by_start[0][1]
         self.table = SlotTable(
             Layout(description.observation_space),

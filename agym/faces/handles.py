@@ -9,6 +9,7 @@ from typing import Any, Self
 from gymnasium.envs.registration import EnvSpec
 
 from agym.core.attributes import Marker
+from agym.core.operations import Description
 from agym.faces.base import Face, is_own
 
 
@@ -48,22 +49,25 @@ class Handle:
         return closed
 
     @property
+    def _description(self) -> Description:
+        described: Description = self._envs._engine.description_of(self._ids[0])
+        return described
+
+    @property
     def spec(self) -> EnvSpec | None:
-        """The ``EnvSpec`` of the environments (of the first, where they differ), or ``None``."""
-        spec: EnvSpec | None = self._envs.spec
+        """The environment's ``EnvSpec``, or ``None``, as it was when it was made."""
+        spec: EnvSpec | None = self._description.spec
         return spec
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """The metadata of the environments (of the first, where they differ)."""
-        metadata: dict[str, Any] = self._envs._engine.description.metadata
-        return metadata
+        """The environment's metadata, as they were when it was made."""
+        return self._description.metadata
 
     @property
     def render_mode(self) -> str | None:
-        """The render mode of the environments (of the first, where they differ)."""
-        mode: str | None = self._envs.render_mode
-        return mode
+        """The environment's render mode, or ``None``."""
+        return self._description.render_mode
 
     @property
     def unwrapped(self) -> Self:
@@ -93,6 +97,17 @@ class Handle:
             super().__setattr__(name, value)
         else:
             self._assign(name, value)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether it is a handle of the same environment, and of the same object inside it."""
+        return type(other) is type(self) and self._identity() == other._identity()
+
+    def __hash__(self) -> int:
+        """Handles that are equal are one key of a dict."""
+        return hash(self._identity())
+
+    def _identity(self) -> tuple[int, int, str]:
+        return id(self._envs._engine), self._ids[0], self._path
 
     def __repr__(self) -> str:
         """Its place among the others, and whether it is closed."""

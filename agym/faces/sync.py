@@ -67,7 +67,7 @@ class Envs(Face[Observations, Actions]):
         """Begin an operation and wait for its result."""
         with Uninterrupted():
             with self._waiter.lock:
-                self._waiter.last = ticket = begin(*arguments)
+                ticket = begin(*arguments)
             self._waiter.wait(ticket)
         if self._notices:
             self._warn()
@@ -85,7 +85,7 @@ class Envs(Face[Observations, Actions]):
         if ticket is None:
             with Uninterrupted():
                 with waiter.lock:
-                    waiter.last = ticket = engine.step(actions, env_ids, out)
+                    ticket = engine.step(actions, env_ids, out)
                 waiter.wait(ticket)
         if self._notices:
             self._warn()
@@ -94,14 +94,13 @@ class Envs(Face[Observations, Actions]):
     def _begin(self, begin: Callable[..., Ticket], *arguments: Any) -> Ticket:
         """Begin an operation for :meth:`_wait`."""
         with Uninterrupted(), self._waiter.lock:
-            self._waiter.last = ticket = begin(*arguments)
-        return ticket
+            return begin(*arguments)
 
     def _wait_for_late(self) -> None:
         """Wait for an operation whose caller gave up; its result is dropped."""
-        last = self._waiter.last
-        if last is not None and not last.done:
-            self._wait(last)
+        late = self._waiter.late
+        if late is not None and not late.done:
+            self._wait(late)
 
     def _wait(self, ticket: Ticket, seconds: float | None = None) -> None:
         """Wait for the end of an operation, or for so many seconds; then it goes on."""

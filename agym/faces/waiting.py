@@ -74,11 +74,11 @@ class SyncWaiter:
     Attributes:
         lock: Held while the engine is used. It is reentrant, for signal handlers and finalizers.
         brake: Holds results of steps back, if there is one.
-        last: The latest operation, which Ctrl-C may have left under way.
+        late: The latest operation that a caller gave up: at a timeout, or by Ctrl-C.
     """
 
     brake: Brake | None = None
-    last: Ticket | None = None
+    late: Ticket | None = None
 
     def __init__(self, engine: Engine, executor: Executor) -> None:
         """Wait for an engine's tickets."""
@@ -102,7 +102,11 @@ class SyncWaiter:
     def wait(self, ticket: Ticket, seconds: float | None = None) -> None:
         """Wait until a ticket is done, or for so many seconds."""
         brake, begun = self.brake, 0.0 if seconds is None else time.monotonic()
-        self._await(ticket, seconds)
+        try:
+            self._await(ticket, seconds)
+        finally:
+            if not ticket.done:
+                self.late = ticket
         if brake is not None and is_held(ticket):
             end = until(ticket, None if seconds is None else begun + seconds)
             with self._engine.holding(brake), Interruptible():

@@ -53,6 +53,28 @@ def test_a_handle_is_a_gymnasium_environment(place: dict[str, Any]) -> None:
         assert (env.levity, env.gravity, envs[0].gravity) == (1, 1.6, 9.8)
 
 
+@each_kind
+def test_handles_of_environments_that_differ(place: dict[str, Any]) -> None:
+    made = [("CartPole-v1", None), ("CartPole-v1", "rgb_array"), ("CartPole-v0", "rgb_array")] * 2
+    factories = [partial(gymnasium.make, env_id, render_mode=mode) for env_id, mode in made]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of CartPole-v0
+        envs = agym.make(factories, **place)
+    with envs:
+        assert [(env.spec and env.spec.id, env.render_mode) for env in envs] == made
+        of_groups = [env for group in envs.split(2) for env in group]
+        assert {env: env.render_mode for env in of_groups} == {env: env.render_mode for env in envs}
+
+
+def test_handles_of_the_same_are_equal() -> None:
+    with agym.make(Tally, 4) as envs:
+        assert envs[2] == envs[2] == envs.split(4)[2][0]
+        assert envs[2].unwrapped == envs[2].unwrapped != envs[2]
+        assert len({*envs, *envs}) == 4
+        with agym.make(Tally, 4) as others:
+            assert envs[2] != others[2]
+
+
 @everywhere
 def test_attributes_and_methods_of_one(place: Place) -> None:
     with agym.make(place.of(2, length=4), **place.options) as envs:

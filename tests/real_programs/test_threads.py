@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import agym
@@ -163,6 +164,24 @@ def test_two_threads_want_the_same(backend: str, first: str, other: str, gates: 
                 try_to_step()
             assert call.result()
         assert len(envs.step([0, 0, 0]).rewards) == 3
+
+
+@pytest.mark.parametrize("backend", ["serial", "process"])
+@pytest.mark.parametrize("library", ["gymnasium", "sb3"])
+def test_two_threads_step_a_vector_environment(library: str, backend: str, gates: Gates) -> None:
+    """The second is told, and does not wait for the first."""
+    if library == "sb3":
+        pytest.importorskip("stable_baselines3")
+    kind = agym.AgymVectorEnv if library == "gymnasium" else agym.sb3.AgymVecEnv
+    envs: Any = kind(gates.factories, backend=backend)
+    with contextlib.closing(envs), ThreadPoolExecutor(1) as pool:
+        envs.reset()
+        actions = np.array([1, 0, 0])
+        call = pool.submit(envs.step, actions)
+        with Path(gates.paths[0]).open("w"), pytest.raises(agym.BusyError, match="environment 0"):
+            envs.step(actions)
+        assert len(call.result()[1]) == 3
+        assert len(envs.step(np.zeros(3, int))[1]) == 3
 
 
 @pytest.mark.parametrize("backend", ["thread", "process"])
