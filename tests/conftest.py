@@ -18,7 +18,7 @@ import pytest
 import uvloop
 from hypothesis import settings
 
-from .gates import Gates
+from tests.support.envs.gated_envs import Gates
 
 # Before anything imports pygame, here or in a worker.
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")

@@ -14,10 +14,9 @@ import pytest
 from gymnasium import spaces
 
 import agym
-
-from .envs import Echo, Nested, Probe, Tally
-from .faces import FACES, PLACES, opened
-from .faulty import ABRUPT, EXCEPTIONS, Informs, Misfit, Raises
+from tests.support.drivers import FACES, PLACES, opened
+from tests.support.envs.faulty_envs import ABRUPT, EXCEPTIONS, Informs, Misfit, Raises
+from tests.support.envs.plain_envs import Echo, Nested, Probe, Tally
 
 PROCESS = {"backend": "process", "workers": 2}
 SOME = ("plain", "unpicklable", "mute")

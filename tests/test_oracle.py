@@ -13,9 +13,9 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.vector.utils import iterate
 
-from .envs import Nested
-from .faces import FACES, opened
-from .same import same, same_array, same_values
+from tests.support.drivers import FACES, opened
+from tests.support.envs.plain_envs import Nested
+from tests.support.equality import same, same_array, same_values
 
 STEPS = 500
 MODES = {"next_step": AutoresetMode.NEXT_STEP, "same_step": AutoresetMode.SAME_STEP}

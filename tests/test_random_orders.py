@@ -18,9 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import agym
-
-from .coroutine_envs import AsyncTally, Keeper
-from .envs import Tally
+from tests.support.envs.coroutine_envs import AsyncTally, Keeper
+from tests.support.envs.plain_envs import Tally
 
 pytestmark = pytest.mark.timeout(60, method="signal")
 

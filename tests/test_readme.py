@@ -12,8 +12,7 @@ import pytest
 
 import agym
 from agym.wiring import NAMES, OPTIONS
-
-from .readme import ROOT, Block, blocks, commands
+from tests.support.readme import ROOT, Block, blocks, commands
 
 PYTHON = [block for block in blocks() if block.language == "python" and not block.apart]
 

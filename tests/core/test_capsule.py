@@ -19,11 +19,10 @@ import pytest
 import agym
 from agym.core.capsule import VERSION, describe_factory
 from agym.core.capsule_file import read_capsule, write_capsule
-
-from ..capsules import a_capsule, with_head
-from ..envs import Tally
-from ..faulty import Mute, Unpicklable
-from ..scripts import run
+from tests.support.capsules import a_capsule, with_head
+from tests.support.envs.faulty_envs import Mute, Unpicklable
+from tests.support.envs.plain_envs import Tally
+from tests.support.scripts import run
 
 
 def head_of(path: Path) -> dict[str, Any]:
@@ -77,7 +76,7 @@ def test_the_first_line_can_be_read_by_a_human(tmp_path: Path) -> None:
     path = write_capsule(tmp_path, a_capsule(options={"a": 1}))
     line = subprocess.run(["head", "-1", path], capture_output=True, timeout=30, check=True).stdout
     head = json.loads(line)
-    assert head["factory_text"] == "tests.envs.Tally(length=9)"
+    assert head["factory_text"] == "tests.support.envs.plain_envs.Tally(length=9)"
     assert head["error"] == "ValueError: boom in step"
     assert (head["seed"], head["actions"], head["action"]) == (7, 2, "9")
     assert head["options"] == "{'a': 1}"
@@ -131,7 +130,9 @@ def test_what_cannot_be_pickled_is_left_out_and_named(
     assert read.error == "ValueError: boom in step"
     if lacks == "factory":
         assert read.factory is None
-        assert read.factory_text.startswith("tests.envs.Tally(<unlocked _thread.lock")
+        assert read.factory_text.startswith(
+            "tests.support.envs.plain_envs.Tally(<unlocked _thread.lock"
+        )
         assert read.actions == [1, 2]
     else:
         assert read.factory is not None
@@ -162,7 +163,7 @@ def test_a_folder_that_cannot_be_written_to_raises(obstacle: str, tmp_path: Path
     code = f"""
         import os, resource, signal
         from pathlib import Path
-        from tests.capsules import a_capsule
+        from tests.support.capsules import a_capsule
         from agym.core.capsule_file import write_capsule
 
         folder = Path("faults")
@@ -256,9 +257,11 @@ def test_code_for_another_python_is_not_run(tmp_path: Path) -> None:
 def test_modules_are_found_where_the_writer_found_them(tmp_path: Path) -> None:
     folder = tmp_path / "project"
     folder.mkdir()
-    (folder / "kitchen.py").write_text("from tests.envs import Tally\nclass Oven(Tally): pass\n")
+    (folder / "kitchen.py").write_text(
+        "from tests.support.envs.plain_envs import Tally\nclass Oven(Tally): pass\n"
+    )
     code = """
-        from tests.capsules import a_capsule
+        from tests.support.capsules import a_capsule
         from agym.core.capsule_file import write_capsule
         from kitchen import Oven
         print(write_capsule("faults", a_capsule(factory=Oven)))
@@ -277,9 +280,11 @@ def test_modules_are_found_where_the_writer_found_them(tmp_path: Path) -> None:
 
 
 def test_a_module_that_is_gone_is_named(tmp_path: Path) -> None:
-    (tmp_path / "kitchen.py").write_text("from tests.envs import Tally\nclass Oven(Tally): pass\n")
+    (tmp_path / "kitchen.py").write_text(
+        "from tests.support.envs.plain_envs import Tally\nclass Oven(Tally): pass\n"
+    )
     code = """
-        from tests.capsules import a_capsule
+        from tests.support.capsules import a_capsule
         from agym.core.capsule_file import write_capsule
         from kitchen import Oven
         print(write_capsule("faults", a_capsule(factory=Oven)))

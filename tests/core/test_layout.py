@@ -10,9 +10,8 @@ from gymnasium import spaces
 from hypothesis import given
 
 from agym.core.layout import Layout
-
-from ..same import same
-from ..strategies import Space, any_space, samples, seeds
+from tests.support.equality import same
+from tests.support.spaces import Space, any_space, samples, seeds
 
 NESTED = spaces.Dict(
     {

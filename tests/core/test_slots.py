@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from agym.core.layout import Layout
 from agym.core.operations import PLANES
 from agym.core.slots import SlotTable, write_rows
-
-from ..same import same_array
-from ..strategies import FLOATS, SHAPES, SIGNED, UNSIGNED
+from tests.support.equality import same_array
+from tests.support.spaces import FLOATS, SHAPES, SIGNED, UNSIGNED
 
 
 @given(

@@ -13,9 +13,8 @@ from hypothesis import given
 
 from agym.errors import UsageError
 from agym.executors.wire import Buffer, pack, pack_by_value, unpack
-
-from ..same import same
-from ..strategies import Space, any_space, samples, seeds
+from tests.support.equality import same
+from tests.support.spaces import Space, any_space, samples, seeds
 
 both = pytest.mark.parametrize("packs", [pack, pack_by_value])
 

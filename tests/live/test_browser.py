@@ -17,8 +17,8 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select
 
-from ..render.painters import Painter
-from .stepping import FACES, Stepping, stepping, until
+from tests.support.envs.painting_envs import Painter
+from tests.support.viewers import FACES, Stepping, stepping, until
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(

@@ -15,8 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from agym.cli import app
-
-from .stepping import looking
+from tests.support.viewers import looking
 
 
 @contextmanager

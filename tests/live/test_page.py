@@ -19,12 +19,11 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 import agym
-
-from ..coroutine_envs import AsyncTally
-from ..envs import Tally
-from ..players import FORKED
-from ..render.painters import AsyncPainter, Painter
-from .stepping import FACES, looking, stepping, until
+from tests.support.drivers import FORKED
+from tests.support.envs.coroutine_envs import AsyncTally
+from tests.support.envs.painting_envs import AsyncPainter, Painter
+from tests.support.envs.plain_envs import Tally
+from tests.support.viewers import FACES, looking, stepping, until
 
 each_face = pytest.mark.parametrize("face", FACES)
 TWO: dict[str, Any] = {**FORKED, "workers": 2}

@@ -16,11 +16,10 @@ import numpy as np
 import pytest
 
 import agym
-
-from ..envs import Tally
-from ..players import FORKED
-from ..render.painters import Painter
-from .stepping import FACES, Look, Stepping, looking, stepping, until
+from tests.support.drivers import FORKED
+from tests.support.envs.painting_envs import Painter
+from tests.support.envs.plain_envs import Tally
+from tests.support.viewers import FACES, Look, Stepping, looking, stepping, until
 
 each_face = pytest.mark.parametrize("face", FACES)
 TWO: dict[str, Any] = {**FORKED, "workers": 2}

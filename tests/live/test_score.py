@@ -12,9 +12,8 @@ import pytest
 
 import agym
 from agym.live.score import Score
-
-from ..envs import Tally
-from ..faces import FACES, PLACES, opened
+from tests.support.drivers import FACES, PLACES, opened
+from tests.support.envs.plain_envs import Tally
 
 
 def recorded(length: int) -> Any:

@@ -16,10 +16,8 @@ import numpy as np
 import pytest
 
 import agym
-
-from ..faces import FACES, PLACES, opened
-from ..players import FORKED, SERIAL, Place, everywhere
-from ..render.test_recording import SHAPE, counters
+from tests.render.test_recording import SHAPE, counters
+from tests.support.drivers import FACES, FORKED, PLACES, SERIAL, Place, everywhere, opened
 
 boards = pytest.importorskip("torch.utils.tensorboard", reason="the extra tensorboard brings it")
 events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")

@@ -15,11 +15,16 @@ import agym
 from agym.planning.caching import remember_profile
 from agym.planning.model import Ask, Profile
 from agym.planning.placing import plan_for
-
-from ..envs import Counted, Nested, Tally
-from ..faces import opened
-from ..same import same
-from .envs import AsyncCostly, Costly, DearNested, RaisesInStep, needs_cores
+from tests.support.drivers import opened
+from tests.support.envs.costly_envs import (
+    AsyncCostly,
+    Costly,
+    DearNested,
+    RaisesInStep,
+    needs_cores,
+)
+from tests.support.envs.plain_envs import Counted, Nested, Tally
+from tests.support.equality import same
 
 
 @pytest.fixture

@@ -23,8 +23,7 @@ from agym.planning.caching import (
 )
 from agym.planning.model import Profile, Transport
 from agym.planning.transport import PLAUSIBLE, extremes, measure_transport, this_machine, typical
-
-from ..envs import Tally
+from tests.support.envs.plain_envs import Tally
 
 PROFILE = Profile("Tally", 0.1, 0.2, 0.3, 0.4, True, 5, 6, False)
 

@@ -12,10 +12,9 @@ from typer.testing import CliRunner
 import agym
 from agym.cli import app
 from agym.planning.model import Candidate
-
-from ..envs import Tally
-from ..native import vector_envs
-from .envs import AsyncCostly, Costly
+from tests.support.envs import vector_envs
+from tests.support.envs.costly_envs import AsyncCostly, Costly
+from tests.support.envs.plain_envs import Tally
 
 
 def test_a_plan_of_an_id() -> None:

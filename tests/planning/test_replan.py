@@ -37,11 +37,10 @@ from agym.planning import placing, replanning
 from agym.planning.caching import remember_profile
 from agym.planning.model import Profile
 from agym.planning.transport import typical
-
-from ..envs import Nested, Result
-from ..faces import Blocking, opened
-from ..same import same
-from .envs import compute, needs_cores
+from tests.support.drivers import Player, opened
+from tests.support.envs.costly_envs import compute, needs_cores
+from tests.support.envs.plain_envs import Nested, Result
+from tests.support.equality import same
 
 SLOW = 1e-3
 
@@ -61,7 +60,7 @@ def looking_often_on_a_usual_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def bare(envs: Any) -> Any:
-    return envs.envs if isinstance(envs, Blocking) else envs
+    return envs.envs if isinstance(envs, Player) else envs
 
 
 def backend(envs: Any) -> str:

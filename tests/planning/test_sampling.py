@@ -17,9 +17,8 @@ from agym.envs.probes import FaultyEnv
 from agym.factories import make_factories
 from agym.planning.profiling import in_parallel, measure, measure_on_loop
 from agym.planning.sampling import make_sample, name_of, obstacle
-
-from ..envs import Result, Tally
-from .envs import AsyncCostly, Costly
+from tests.support.envs.costly_envs import AsyncCostly, Costly
+from tests.support.envs.plain_envs import Result, Tally
 
 
 class Talks(Tally):

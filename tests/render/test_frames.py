@@ -21,14 +21,22 @@ from hypothesis import strategies as st
 import agym
 from agym.core.frame_leases import SPARE, FrameLeases
 from agym.core.frames import FrameShelf, Shelved
-
-from ..coroutine_envs import AsyncGated, try_gate
-from ..envs import Gated
-from ..faces import FACES, PLACES, opened
-from ..gates import Gates
-from ..players import FORKED, SERIAL, Place, apart, each_face, everywhere
-from ..same import same
-from .painters import SHAPES, AsyncPainter, Painter
+from tests.support.drivers import (
+    FACES,
+    FORKED,
+    PLACES,
+    SERIAL,
+    Place,
+    apart,
+    each_face,
+    everywhere,
+    opened,
+)
+from tests.support.envs.coroutine_envs import AsyncGated, try_gate
+from tests.support.envs.gated_envs import Gates
+from tests.support.envs.painting_envs import SHAPES, AsyncPainter, Painter
+from tests.support.envs.plain_envs import Gated
+from tests.support.equality import same
 
 MODES = [
     "rgb_array", "transposed", "flipped", "rgb_array_list", "depth_array", "rgbd_tuple", "both",

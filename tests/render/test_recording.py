@@ -19,11 +19,9 @@ import agym
 from agym.cli import app
 from agym.render.movie import Movie
 from agym.render.writer import MOST_WAITING, Writer
-
-from ..faces import FACES, PLACES, opened
-from ..faulty import Raises
-from ..players import FORKED, SERIAL, Place, everywhere
-from .painters import AsyncPainter, Painter
+from tests.support.drivers import FACES, FORKED, PLACES, SERIAL, Place, everywhere, opened
+from tests.support.envs.faulty_envs import Raises
+from tests.support.envs.painting_envs import AsyncPainter, Painter
 
 SHAPE = (32, 48, 3)
 Picture = np.ndarray[Any, Any]

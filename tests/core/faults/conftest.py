@@ -1,0 +1,7 @@
+"""What tests of faults share."""
+
+from __future__ import annotations
+
+from tests.support.scenarios import traps
+
+__all__ = ["traps"]

@@ -1,0 +1,187 @@
+"""A child that is forked while there are environments: they stay its parent's."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+from textwrap import indent
+
+import psutil
+import pytest
+
+from tests.support.scripts import end_session, members, run, start
+
+PLACES = {
+    "spawn": 'backend="process", workers=2, start_method="spawn"',
+    "forkserver": 'backend="process", workers=2, start_method="forkserver"',
+    "fork": 'backend="process", workers=2, start_method="fork"',
+    "thread": 'backend="thread"',
+}
+each_place = pytest.mark.parametrize("place", PLACES)
+
+SCRIPT = """
+    import gc, multiprocessing, os, signal, sys, warnings
+    import agym
+    from tests.support.envs.plain_envs import Probe
+
+    warnings.simplefilter("ignore", DeprecationWarning)  # that a process with threads is forked
+
+    def refused(function):
+        try:
+            function()
+        except agym.ClosedError as error:
+            assert "forked" in str(error), error
+        else:
+            raise AssertionError("it was not refused")
+
+    with agym.make(Probe, 4, {place}) as envs:
+        envs.reset()
+        for _ in range(2):
+            child = os.fork()
+            if not child:
+{does}
+            print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+            for k in range(50):
+                assert len(envs.step([0] * 4).infos) == 4
+    print("fine")
+"""
+
+# What the child does, and its exit code.
+CHILDREN = {
+    "ends at once": ("os._exit(3)", 3),
+    "leaves": ("sys.exit(3)", 3),
+    "closes": ("envs.close(); envs.close(); sys.exit(3)", 3),
+    "forgets": ("del envs; gc.collect(); sys.exit(3)", 3),
+    "steps": ("refused(lambda: envs.step([0] * 4)); sys.exit(3)", 3),
+    "asks": ("refused(envs.reset); refused(lambda: envs.pid()); sys.exit(3)", 3),
+    "makes others": ("agym.make(Probe, 2, backend='process').close(); sys.exit(3)", 3),
+}
+
+
+def forking(place: str, does: str) -> str:
+    return SCRIPT.format(place=PLACES[place], does=indent(does, " " * 16))
+
+
+@each_place
+@pytest.mark.parametrize("child", CHILDREN)
+def test_a_forked_child(child: str, place: str, tmp_path: Path) -> None:
+    does, code = CHILDREN[child]
+    assert run(tmp_path, forking(place, does)) == (0, f"{code}\n{code}\nfine\n", "")
+
+
+@each_place
+def test_a_forked_child_that_raises(place: str, tmp_path: Path) -> None:
+    code, out, err = run(tmp_path, forking(place, "raise KeyError('mine')"))
+    assert (code, out) == (0, "1\n1\nfine\n")
+    assert err.count("Traceback") == err.count("KeyError: 'mine'") == 2, err
+
+
+def test_serial_environments_are_the_childs_own(tmp_path: Path) -> None:
+    does = "envs.step([0] * 4); envs.close(); sys.exit(3)"
+    script = SCRIPT.format(place='backend="serial"', does=indent(does, " " * 16))
+    assert run(tmp_path, script) == (0, "3\n3\nfine\n", "")
+
+
+@each_place
+def test_a_child_of_multiprocessing(place: str, tmp_path: Path) -> None:
+    script = f"""
+    import multiprocessing, warnings
+    import agym
+    from tests.support.envs.plain_envs import Probe
+
+    warnings.simplefilter("ignore", DeprecationWarning)
+
+    with agym.make(Probe, 4, {PLACES[place]}) as envs:
+        envs.reset()
+        for target in (envs.close, envs.reset):
+            child = multiprocessing.get_context("fork").Process(target=target)
+            child.start()
+            child.join()
+            print(child.exitcode)
+            envs.step([0] * 4)
+    """
+    code, out, err = run(tmp_path, script)
+    assert (code, out) == (0, "0\n1\n")
+    assert err.count("Traceback") == err.count("ClosedError: ") == 1, err
+
+
+ASYNC = """
+    import asyncio, os, sys, warnings
+    import agym
+    from tests.support.envs.plain_envs import Probe
+
+    warnings.simplefilter("ignore", DeprecationWarning)
+
+    async def main():
+        async with agym.make_async(Probe, 4, {place}) as envs:
+            await envs.reset()
+            step = envs.step([0] * 4)
+            child = os.fork()
+            if not child:
+                for call in (lambda: envs.step([0] * 4), envs.render, lambda: [*step.__await__()]):
+                    try:
+                        call()
+                        os._exit(1)
+                    except agym.ClosedError as error:
+                        assert "forked" in str(error)
+                await envs.aclose()
+                os._exit(3)
+            print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+            await step
+            for _ in range(50):
+                await envs.step([0] * 4)
+        print("fine")
+
+    asyncio.run(main())
+"""
+
+
+@each_place
+def test_the_async_face(place: str, tmp_path: Path) -> None:
+    assert run(tmp_path, ASYNC.format(place=PLACES[place])) == (0, "3\nfine\n", "")
+
+
+@pytest.mark.parametrize("place", ["spawn", "forkserver", "fork"])
+@pytest.mark.parametrize("action", [0, 9])
+def test_a_child_does_not_keep_the_workers_alive(action: int, place: str, tmp_path: Path) -> None:
+    """The parent is killed, also while an environment hangs in C, and the child lives on."""
+    script = f"""
+    import os, signal, warnings
+    from functools import partial
+    import agym
+    from tests.support.envs.faulty_envs import Hangs
+
+    warnings.simplefilter("ignore", DeprecationWarning)
+    with agym.make(partial(Hangs, True), 4, {PLACES[place]}) as envs:
+        envs.reset()
+        child = os.fork()
+        if not child:
+            signal.pause()
+        print(child, *envs.pid(), flush=True)
+        while True:
+            envs.step([0, 0, {action}, 0])
+    """
+    with start(tmp_path, script) as process:
+        try:
+            assert process.stdout is not None
+            child, *workers = map(int, process.stdout.readline().split())
+            if action:
+                assert process.stdout.readline() == "hangs\n"
+            process.kill()
+            end = time.monotonic() + 2.0
+            while time.monotonic() < end:
+                left = {member.pid for member in members(process.pid)}
+                if left.isdisjoint(workers):
+                    break
+                time.sleep(0.01)
+            assert left.isdisjoint(workers)
+            assert child in left
+        finally:
+            process.kill()
+            for member in members(process.pid):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    os.kill(member.pid, signal.SIGKILL)
+            end_session(process.pid)

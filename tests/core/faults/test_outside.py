@@ -1,0 +1,78 @@
+"""What agym neither opens to others nor changes: sockets, names, the parent's environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+import agym
+from tests.support.envs.plain_envs import Probe
+
+PLACES: dict[str, dict[str, Any]] = {
+    "serial": {"backend": "serial"},
+    "thread": {"backend": "thread"},
+    "spawn": {"backend": "process", "workers": 2, "start_method": "spawn"},
+    "forkserver": {"backend": "process", "workers": 2, "start_method": "forkserver"},
+    "fork": {"backend": "process", "workers": 2, "start_method": "fork"},
+}
+each_place = pytest.mark.parametrize("place", PLACES)
+pytestmark = pytest.mark.usefixtures("fork_server")
+
+# In /proc/net/unix: the flag of a socket that listens.
+ACCEPTS = 1 << 16
+
+
+def held_by(pid: int) -> set[str]:
+    """What a process's descriptors are."""
+    return {str(link.readlink()) for link in Path(f"/proc/{pid}/fd").iterdir() if link.is_symlink()}
+
+
+def listening(pids: set[int]) -> Iterator[str]:
+    """Sockets of these processes that anybody could connect to."""
+    for pid in pids:
+        for connection in psutil.Process(pid).net_connections(kind="inet"):
+            yield str(connection)
+    sockets = set().union(*map(held_by, pids))
+    for line in Path("/proc/net/unix").read_text().splitlines()[1:]:
+        _, _, _, flags, _, _, inode, *path = line.split()
+        if int(flags, 16) & ACCEPTS and f"socket:[{inode}]" in sockets:
+            yield f"{inode} {path}"
+
+
+@each_place
+def test_nobody_listens(place: str) -> None:
+    before = {*listening({os.getpid()})}
+    with agym.make(Probe, 4, **PLACES[place]) as envs:
+        envs.reset()
+        assert {*listening({os.getpid(), *envs.pid()})} == before
+        # The workers are all there is: no manager process.
+        helpers = {process.pid for process in psutil.Process().children()}
+        if place in ("spawn", "fork"):
+            assert {*envs.pid()} <= helpers
+
+
+@each_place
+def test_the_environment_is_not_changed(place: str) -> None:
+    before = dict(os.environ)
+    with agym.make(Probe, 4, **PLACES[place]) as envs:
+        assert dict(os.environ) == before
+        envs.reset()
+        envs.step([0] * 4)
+        assert dict(os.environ) == before
+    assert dict(os.environ) == before
+
+
+@pytest.mark.parametrize("place", ["spawn", "forkserver", "fork"])
+def test_shared_memory_has_no_name_that_others_could_open(place: str) -> None:
+    with agym.make(Probe, 4, **PLACES[place]) as envs:
+        envs.reset()
+        for pid in {os.getpid(), *envs.pid()}:
+            maps = Path(f"/proc/{pid}/maps").read_text().splitlines()
+            files = {line.split(maxsplit=5)[-1] for line in maps if " rw-s " in line}
+            assert "/memfd:agym (deleted)" in files
+            assert not any(Path(file).exists() for file in files)

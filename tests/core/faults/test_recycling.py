@@ -1,0 +1,225 @@
+"""Recycling: a leaky worker is replaced at ends of episodes, and nobody notices."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import warnings
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+import agym
+from tests.support.envs.plain_envs import Tally
+from tests.support.equality import same
+
+FORKED = {"backend": "process", "workers": 2, "start_method": "fork"}
+SPAWNED = {**FORKED, "start_method": "spawn"}
+
+
+class Leaky(Tally):
+    """Keeps a megabyte for ever, at every reset."""
+
+    kept: list[bytes] = []  # noqa: RUF012
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        self.kept.append(b"x" * 1_000_000)
+        return super().reset(seed=seed, options=options)
+
+
+def play(autoreset: str, steps: int, **options: Any) -> Iterator[Any]:
+    """CartPoles with fixed actions; what comes last tells of the workers."""
+    with agym.make("CartPole-v1", 6, autoreset=autoreset, output="array", **options) as envs:
+        generator = np.random.default_rng(0)
+        yield envs.reset(seed=3, options={"low": -0.01, "high": 0.01})
+        for _ in range(steps):
+            result = envs.step(generator.integers(0, 2, 6))
+            yield result
+            over = np.flatnonzero(result.terminated | result.truncated)
+            if autoreset == "disabled" and len(over):
+                yield envs.reset(env_ids=over)
+        yield envs.stats()
+
+
+@pytest.mark.parametrize("options", [FORKED, SPAWNED], ids=["fork", "spawn"])
+@pytest.mark.parametrize("autoreset", ["next_step", "same_step", "disabled"])
+def test_no_trajectory_changes(autoreset: str, options: dict[str, Any]) -> None:
+    steps = 400 if options is FORKED else 1500
+    *expected, _ = play(autoreset, steps, backend="serial")
+    *found, stats = play(autoreset, steps, recycle_episodes=3, **options)
+    assert len(found) == len(expected)
+    for theirs, ours in zip(expected, found, strict=True):
+        assert same(theirs, ours)
+    assert all(worker.restarts >= 1 for worker in stats.workers)
+
+
+def first_k(**options: Any) -> tuple[list[list[Any]], list[int]]:
+    """Rows of each environment, stepped one by one; and how often workers were replaced."""
+    rows: list[list[Any]] = [[] for _ in range(6)]
+    with agym.make("CartPole-v1", 6, autoreset="next_step", output="array", **options) as envs:
+        envs.reset(seed=3)
+        envs.send([0] * 6)
+        for batch in envs.ready(min_envs=2):
+            for k, i in enumerate(batch.env_ids.tolist()):
+                rows[i].append([column[k].tolist() for column in batch[1:5]])
+            again = [i for i in batch.env_ids.tolist() if len(rows[i]) < 300]
+            envs.send([len(rows[i]) % 3 % 2 for i in again], again)
+        return rows, [worker.restarts for worker in envs.stats().workers]
+
+
+def test_first_k_goes_on_too() -> None:
+    rows, restarts = first_k(recycle_episodes=3, **FORKED)
+    assert rows == first_k(backend="serial")[0]
+    assert min(restarts) >= 1
+
+
+def test_memory_is_the_reason() -> None:
+    rss = psutil.Process().memory_info().rss / 1e6
+    limit = rss + 60
+    with agym.make(partial(Leaky, 1), 2, autoreset="next_step", backend="process", workers=1,
+                   start_method="fork", recycle_rss_mb=limit) as envs:  # fmt: skip
+        envs.reset()
+        first = envs.stats().workers[0].pid
+        for _ in range(5000):
+            envs.step([0, 0])
+            if envs.stats().workers[0].restarts:
+                break
+        assert envs.stats().workers[0].pid != first
+
+
+async def test_operations_on_their_way_hold_an_environment_where_it_is() -> None:
+    async with agym.make_async(partial(Tally, 2), 4, recycle_episodes=2, **FORKED) as envs:
+        await envs.reset()
+        for _ in range(300):
+            step, *_ = await asyncio.gather(
+                envs.step([1] * 4), envs.render(), envs[2].call("render"), envs.get_attr("now")
+            )
+            assert step.rewards.shape == (4,)
+            await envs.reset(env_ids=[1])
+        assert max(worker.restarts for worker in envs.stats().workers) >= 1
+
+
+def test_a_worker_that_dies_in_the_middle_is_replaced_as_any_other() -> None:
+    with agym.make(partial(Tally, 3), 4, recycle_episodes=1, on_fault="restart", max_restarts=1000,
+                   autoreset="next_step", output="array", **FORKED) as envs:  # fmt: skip
+        envs.reset(seed=0)
+        faults = 0
+        for round_ in range(200):
+            if round_ % 20 == 10:
+                for child in psutil.Process().children():
+                    if child.name() and child.pid == envs.stats().workers[round_ // 20 % 2].pid:
+                        child.kill()
+            result = envs.step([1] * 4)
+            faults += sum("fault" in info for info in result.infos)
+            cut = [i for i, info in enumerate(result.infos) if "fault" in info]
+            assert all(result.truncated[cut])
+        assert faults >= 10
+
+
+def test_a_spare_that_cannot_be_made_is_told() -> None:
+    options = {**SPAWNED, "workers": 1, "recycle_episodes": 20, "autoreset": "next_step"}
+    with agym.make(OnceOnly, 2, **options) as envs:
+        envs.reset()
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            while not told:
+                envs.step([0, 0])
+        assert "cannot be recycled: " in str(told[0].message)
+        assert "once only" in str(told[0].message)
+        envs.step([0, 0])
+
+
+class OnceOnly(Tally):
+    """Can be made once for each caller."""
+
+    def __init__(self) -> None:
+        super().__init__(length=2)
+        parent = psutil.Process().parent()
+        assert parent is not None
+        siblings = [
+            child for child in parent.children() if "spawn_main" in " ".join(child.cmdline())
+        ]
+        if len(siblings) > 1:
+            raise ValueError("once only")
+
+
+def test_what_it_cannot_do() -> None:
+    for backend in ("serial", "thread", "asyncio"):
+        with pytest.raises(agym.UsageError, match="take backend='process'"):
+            agym.make("CartPole-v1", 2, backend=backend, recycle_episodes=5)
+    with pytest.raises(agym.UsageError, match="recycle_episodes=0"):
+        agym.make("CartPole-v1", 2, backend="process", recycle_episodes=0)
+    with pytest.raises(agym.UsageError, match="recycle_rss_mb=-1"):
+        agym.make("CartPole-v1", 2, backend="process", recycle_rss_mb=-1)
+
+
+class Fussy(Tally):
+    """Does nothing any more once it is closed."""
+
+    closed = False
+
+    def step(self, action: Any) -> Any:
+        assert not self.closed
+        return super().step(action)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        assert not self.closed
+        return super().reset(seed=seed, options=options)
+
+    def render(self) -> Any:
+        assert not self.closed
+        return super().render()
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.mark.parametrize("autoreset", ["next_step", "disabled"])
+async def test_nothing_reaches_an_environment_that_has_left(autoreset: str) -> None:
+    """Neither a reset sent right behind the last step, nor renders while it moves."""
+    options = {**FORKED, "recycle_episodes": 2, "autoreset": autoreset}
+    async with agym.make_async(
+        partial(Fussy, 2 if autoreset == "next_step" else 1), 4, **options
+    ) as envs:
+        await envs.reset()
+        for round_ in range(400):
+            step = envs.step([1] * 4)
+            reset = envs.reset(env_ids=[round_ % 4, (round_ + 1) % 4])
+            await step
+            frames = [envs.render(), envs.render([round_ % 4])]
+            await reset
+            await asyncio.gather(*frames)
+            await asyncio.gather(envs.render(), envs.get_attr("now"))
+            if autoreset == "disabled":
+                await envs.reset()
+        assert max(worker.restarts for worker in envs.stats().workers) >= 1
+
+
+@pytest.mark.parametrize("on_fault", ["raise", "restart"])
+def test_one_that_does_not_let_go_is_ended(on_fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agym.core.mending.REMAKE_SECONDS", 0.5)
+    monkeypatch.setattr("agym.core.mending.REMAKE_DEADLINES", 1)
+    options = {**FORKED, "recycle_episodes": 2, "autoreset": "next_step", "on_fault": on_fault}
+    with agym.make(partial(Clingy, 2), 2, timeout=0.5, **options) as envs:
+        envs.reset()
+
+        def play() -> None:
+            for _ in range(100_000):
+                result = envs.step([1, 1])
+                if any("fault" in info for info in result.infos):
+                    raise agym.WorkerDied("told", worker=0, pid=0, exitcode=0, env_ids=())
+
+        # A group, if both are late in the same step.
+        with pytest.raises((agym.WorkerDied, agym.StepTimeout, ExceptionGroup)):
+            play()
+
+
+class Clingy(Tally):
+    """Cannot be closed."""
+
+    def close(self) -> None:
+        time.sleep(30)

@@ -1,0 +1,300 @@
+"""A program that raises, hangs or returns nonsense: what the caller is told, and what goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import warnings
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+import agym
+from tests.support.drivers import FACES, played
+from tests.support.envs.vector_envs import MODES, Tally, Trap
+
+pytestmark = pytest.mark.timeout(30, method="signal")
+each_face = pytest.mark.parametrize("face", FACES)
+
+NATIVE: dict[str, Any] = {"backend": "native", "autoreset": "next_step", "workers": 2}
+
+
+class Traps:
+    """A trap for each worker's program, in the order in which the first ones are made."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.by_first: dict[int, Trap] = {}
+
+    def make(self, num_envs: int, seed: int = 0, **keywords: Any) -> Tally:
+        with self.lock:  # agym adds the id of the first environment to a seed
+            trap = self.by_first.setdefault(seed, Trap())
+        return Tally(num_envs, trap, **keywords)
+
+
+@pytest.fixture
+def traps() -> Traps:
+    return Traps()
+
+
+def options(**more: Any) -> dict[str, Any]:
+    return {**NATIVE, "seed": 0, **more}
+
+
+@each_face
+@pytest.mark.parametrize("where", ["step", "reset"])
+def test_all_environments_of_a_program_fail_at_once(face: str, where: str, traps: Traps) -> None:
+    with played(face, traps.make, 8, **options()) as envs:
+        envs.reset()
+        traps.by_first[4].where = where
+        with pytest.raises(agym.EnvError, match="environments 4 to 7 raised in") as caught:
+            envs.step([0] * 8) if where == "step" else envs.reset()
+        assert caught.value.env_ids == (4, 5, 6, 7)
+        assert caught.value.operation == where
+        assert isinstance(caught.value.__cause__, ValueError)
+        with pytest.raises(agym.ResetNeededError, match="environment 4 raised in its last"):
+            envs.step([0] * 8)
+        assert envs.step([1] * 4, env_ids=[0, 1, 2, 3]).rewards.tolist() == [1] * 4
+        envs.reset(env_ids=[4, 5, 6, 7])
+        assert envs.step([2] * 8).rewards.tolist() == [2] * 8
+        assert [env.faults for env in envs.stats().envs] == [0] * 4 + [1] * 4
+
+
+@pytest.mark.parametrize("error", [ValueError("boom"), SystemExit(3), KeyboardInterrupt()])
+def test_whatever_it_raises(error: BaseException, traps: Traps) -> None:
+    with played("sync", traps.make, 2, **options(workers=1)) as envs:
+        envs.reset()
+        traps.by_first[0].where, traps.by_first[0].error = "step", error
+        with pytest.raises(agym.EnvError, match=type(error).__name__):
+            envs.step([0, 0])
+
+
+@each_face
+def test_a_constructor_that_raises(face: str) -> None:
+    trap = Trap("make")
+    place = played(face, partial(Tally, trap=trap), 4, **{**NATIVE, "workers": 1})
+    told = "environments 0 to 3 raised in make: ValueError: boom"
+    with pytest.raises(agym.EnvError, match=told), place:
+        raise AssertionError
+
+
+@each_face
+@pytest.mark.parametrize("where", ["render", "close"])
+def test_elsewhere(face: str, where: str, traps: Traps) -> None:
+
+    def play() -> None:
+        with played(face, traps.make, 4, **options(workers=1)) as envs:
+            envs.reset()
+            traps.by_first[0].where = where
+            envs.render() if where == "render" else envs.step([0] * 4)
+
+    with pytest.raises(agym.EnvError, match=f"environments 0 to 3 raised in {where}"):
+        play()
+    assert traps.by_first[0].closed == 1
+
+
+@each_face
+@pytest.mark.parametrize("mode", ["next_step", "disabled"])
+def test_restart_makes_the_whole_program_anew(face: str, mode: str, traps: Traps) -> None:
+    with played(face, traps.make, 8, **options(on_fault="restart", autoreset=mode)) as envs:
+        envs.reset(seed=5)
+        first = envs.step([1] * 8)
+        traps.by_first[4].where = "step"
+        result = envs.step([2] * 8)
+        assert result.rewards.tolist() == [2] * 4 + [0] * 4
+        assert result.truncated.tolist() == [False] * 4 + [True] * 4
+        assert not result.terminated.any()
+        np.testing.assert_array_equal(result.observations[4:], first.observations[4:])
+        assert result.observations[:4, 1].tolist() == [2] * 4
+        faults = [info["fault"] for info in result.infos[4:]]
+        assert [fault.env_id for fault in faults] == [4, 5, 6, 7]
+        assert {fault.kind for fault in faults} == {"raised"}
+        assert not any("fault" in info for info in result.infos[:4])
+        assert traps.by_first[4].made == [4, 4]
+        assert traps.by_first[4].closed == 1
+        result = envs.step([3] * 8)
+        assert not any("fault" in info for info in result.infos)
+        if mode == "disabled":
+            assert result.truncated.tolist() == [False] * 4 + [True] * 4
+            np.testing.assert_array_equal(result.observations[4:], first.observations[4:])
+            envs.reset()
+        else:
+            assert result.rewards.tolist() == [3] * 4 + [0] * 4
+            assert not result.truncated.any()
+            assert result.observations[4:, 1].tolist() == [0] * 4
+        result = envs.step([1] * 8)
+        assert result.observations[4:, 1].tolist() == [1] * 4
+        assert [env.faults for env in envs.stats().envs] == [0] * 4 + [1] * 4
+
+
+def test_restart_under_same_step() -> None:
+    """The cut row is the final one, and the new episode's first is given with it."""
+    trap = Trap()
+
+    class Same(Tally):
+        metadata = {"autoreset_mode": MODES["same_step"], "reset_mask": True}  # noqa: RUF012
+
+        def step(self, actions: Any) -> Any:
+            observations, rewards, terminated, truncated, info = super().step(actions)
+            final = observations.copy()
+            self.steps[self.over] = 0
+            self.episodes[self.over] += 1
+            self.over[:] = False
+            info = {**info, "final_obs": final}
+            return self._observe(), rewards, terminated, truncated, info
+
+    native = {"backend": "native", "autoreset": "same_step", "on_fault": "restart"}
+    with played("sync", partial(Same, trap=trap), 3, **native) as envs:
+        envs.reset(seed=1)
+        last = envs.step([1] * 3).observations
+        trap.where = "step"
+        result = envs.step([1] * 3)
+        assert result.truncated.all()
+        assert result.observations[:, 1].tolist() == [0] * 3
+        for i, info in enumerate(result.infos):
+            assert info["final_obs"].tolist() == last[i].tolist()
+            assert info["fault"].env_id == i
+        assert envs.step([1] * 3).observations[:, 1].tolist() == [1] * 3
+        done = envs.step([1] * 3), envs.step([1] * 3)
+        assert done[1].terminated.tolist() == [True, False, False]
+        assert done[1].infos[0]["final_obs"].tolist() == [0, 3, 1]
+        assert done[1].observations[:, 1].tolist() == [0, 3, 3]
+
+
+def test_a_reset_that_fails_is_done_again_by_another(traps: Traps) -> None:
+    with played("sync", traps.make, 4, **options(on_fault="restart", workers=1)) as envs:
+        traps.by_first[0].where = "reset"
+        observations, _ = envs.reset(seed=3)
+        assert observations[:, 1].tolist() == [0] * 4
+        assert traps.by_first[0].made == [4, 4]
+        assert envs.step([1] * 4).rewards.tolist() == [1] * 4
+
+
+def test_a_crash_loop_is_given_up(traps: Traps) -> None:
+    more = options(on_fault="restart", max_restarts=2)
+    with played("sync", traps.make, 4, **more) as envs:
+        envs.reset(seed=0)
+        trap = traps.by_first[2]
+        trap.where, trap.always = "step", True
+        envs.step([0] * 4)
+        envs.step([0] * 4)
+        with pytest.raises(agym.CrashLoopError, match="environments 2, 3 are given up") as caught:
+            [envs.step([0] * 4) for _ in range(5)]
+        assert caught.value.env_ids == (2, 3)
+        envs.step([1, 1], env_ids=[0, 1])
+        trap.where = ""
+        assert envs.restart() == [2, 3]
+        envs.reset(env_ids=[2, 3])
+        assert envs.step([1] * 4).rewards.tolist() == [1] * 4
+
+
+def test_it_cannot_be_made_again_at_first(traps: Traps) -> None:
+    with played("sync", traps.make, 4, **options(on_fault="restart")) as envs:
+        envs.reset(seed=0)
+        trap = traps.by_first[2]
+        trap.where, trap.always = "step", True
+
+        def spring(where: str, springs: list[str] = ["make", "make"]) -> None:  # noqa: B006
+            if where == "step" and len(springs) == 2:
+                raise ValueError("boom")
+            if where == "make" and springs:
+                springs.pop()
+                raise ValueError("not yet")
+
+        trap.spring = spring  # type: ignore[method-assign]
+        result = envs.step([1] * 4)
+        assert result.truncated.tolist() == [False, False, True, True]
+        assert [info["fault"].operation for info in result.infos[2:]] == ["step", "step"]
+
+
+@each_face
+@pytest.mark.parametrize("on_fault", ["raise", "restart"])
+def test_a_step_that_hangs_is_left_behind(face: str, on_fault: str, traps: Traps) -> None:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "worker 1, a thread", RuntimeWarning)
+        with played(face, traps.make, 4, **options(timeout=0.3, on_fault=on_fault)) as envs:
+            envs.reset(seed=0)
+            gate = traps.by_first[2].gate = threading.Event()
+
+            def open_again(num_envs: int) -> None:
+                traps.by_first[2].gate = None
+
+            traps.by_first[2].made = Made(open_again)
+            if on_fault == "raise":
+                with pytest.raises(agym.StepTimeout) as caught:
+                    envs.step([1] * 4)
+                assert caught.value.env_ids == (2, 3)
+                envs.reset(env_ids=[2, 3])
+                result = envs.step([2] * 4)
+                assert result.observations[:, 1].tolist() == [2, 2, 1, 1]
+            else:
+                result = envs.step([1] * 4)
+                assert result.truncated.tolist() == [False, False, True, True]
+                assert [info["fault"].kind for info in result.infos[2:]] == ["timeout"] * 2
+                assert envs.step([2] * 4).rewards.tolist() == [2, 2, 0, 0]
+            gate.set()
+    for thread in threading.enumerate():  # the one that was left behind comes back
+        if thread.name == "agym-2":
+            thread.join()
+
+
+class Made(list[int]):
+    """Calls back when another program is made."""
+
+    def __init__(self, callback: Any) -> None:
+        self.append = callback  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("wrong", ["rows", "shape", "dtype", "none", "rewards", "flags", "four",
+                                   "info"])  # fmt: skip
+def test_nonsense(wrong: str) -> None:
+    with played("sync", Tally, 3, backend="native", autoreset="next_step", wrong=wrong) as envs:
+        envs.reset()
+        with pytest.raises(agym.EnvError, match="environments 0 to 2 raised in step: ") as caught:
+            envs.step([0] * 3)
+        told = {
+            "rows": "observations of 2 environments where 3",
+            "shape": r"observations of shape \(3, 2\) where its space wants \(3, 3\)",
+            "dtype": "observations of dtype float64 where its space wants int64",
+            "none": "observations that do not fit",
+            "rewards": r"shape \(2,\) where \(3,\) is expected",
+            "flags": r"shape \(3, 1\) where \(3,\) is expected",
+            "four": "must give",
+            "info": "an info that is no dict but int",
+        }
+        assert caught.match(told[wrong])
+
+
+def test_chaos(traps: Traps) -> None:
+    with played("sync", traps.make, 6, **options(on_fault="restart", max_restarts=99)) as envs:
+        envs.reset(seed=0)
+        faults = 0
+        with agym.chaos(envs.envs, error=0.05, seed=1) as chaos:
+            for _ in range(60):
+                result = envs.step([1] * 6)
+                told = ["fault" in info for info in result.infos]
+                assert told[0] == told[2], "one program"
+                assert told[3] == told[5], "one program"
+                assert (result.rewards[told] == 0).all()
+                faults += sum(told)
+        assert chaos.injected["error"] > 0
+        assert faults >= chaos.injected["error"]
+
+
+def test_the_loop_turns_while_it_steps() -> None:
+    async def main() -> None:
+        trap = Trap(gate=threading.Event())
+        async with agym.make_async(partial(Tally, trap=trap), 4, backend="native") as envs:
+            await envs.reset()
+            pending = envs.step([0] * 4)
+            for _ in range(100):
+                await asyncio.sleep(0)
+            assert not pending.done()
+            assert trap.gate is not None
+            trap.gate.set()
+            assert (await pending).observations[:, 1].tolist() == [1] * 4
+            assert threading.get_ident() not in trap.threads
+
+    asyncio.run(main())

@@ -1,0 +1,97 @@
+"""What limits a run while somebody pauses it or slows it down on its page."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from functools import partial
+from typing import Any
+
+import pytest
+
+import agym
+from tests.support.envs.plain_envs import Tally
+
+pytest.importorskip("starlette", reason="the extra `watch`")
+
+Endless = partial(Tally, length=10**6)
+PROCESS = {"backend": "process", "workers": 2, "start_method": "fork"}
+PLACES = [pytest.param({"backend": "serial"}, id="serial"), pytest.param(PROCESS, id="process")]
+
+
+def measured(stats: agym.Stats) -> tuple[float, ...]:
+    return stats.queue, stats.work, stats.transport, stats.caller
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_slowed_down(place: dict[str, Any]) -> None:
+    with agym.make(Endless, 4, **place) as envs:
+        envs.reset()
+        for _ in range(40):
+            envs.step([0] * 4)
+        assert envs.stats().limit != "page"
+        with envs.watch() as page:
+            page.limit_speed(20)
+            for _ in range(3):
+                envs.step([0] * 4)
+            before = envs.stats()
+            for _ in range(20):
+                envs.step([0] * 4)
+            after = envs.stats()
+            assert (before.limit, after.limit) == ("page", "page")
+            assert "limited by: page" in str(after)
+            # Workers that wake up for every step say nothing of a run that nobody slows down.
+            assert measured(after) == measured(before)
+            page.limit_speed(None)
+            assert envs.stats().limit != "page"
+            page.limit_speed(20)
+        for _ in range(40):
+            envs.step([0] * 4)
+        assert envs.stats().limit != "page"
+
+
+async def test_paused() -> None:
+    async with agym.make_async(Endless, 4, **PROCESS) as envs:
+        await envs.reset()
+        async with envs.watch() as page:
+            await envs.step([0] * 4)
+            page.pause()
+            held = asyncio.ensure_future(envs.step([0] * 4))
+            done, _ = await asyncio.wait([held], timeout=0.3)
+            assert not done
+            assert envs.stats().limit == "page"
+            numbers = await asyncio.to_thread(page._hub._score.read)
+            assert json.loads(json.dumps(numbers))["limit"] == "page"
+            page.resume()
+            await held
+            assert envs.stats().limit != "page"
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_from_the_first_step_on(place: dict[str, Any]) -> None:
+    """As ``agym watch`` does."""
+    with agym.make(Endless, 4, **place) as envs, envs.watch() as page:
+        page.limit_speed(20)
+        envs.reset()
+        for _ in range(20):
+            envs.step([0] * 4)
+        assert envs.stats().limit == "page"
+
+
+def test_a_limit_that_is_never_reached_limits_nothing() -> None:
+    with agym.make(Endless, 4, **PROCESS) as envs, envs.watch() as page:
+        page.limit_speed(10**7)
+        envs.reset()
+        for _ in range(40):
+            envs.step([0] * 4)
+        assert envs.stats().limit != "page"
+
+
+def test_one_by_one() -> None:
+    with agym.make(Endless, 2, **PROCESS) as envs, envs.watch() as page:
+        page.limit_speed(20)
+        envs.reset()
+        for _ in range(20):
+            for env in envs:
+                env.step(0)
+        assert envs.stats().limit == "page"

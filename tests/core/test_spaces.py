@@ -1,0 +1,199 @@
+"""Whatever an environment observes, and whatever it is sent, arrives exactly as it was."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector.utils import batch_space
+from hypothesis import given, settings
+
+import agym
+from tests.support.drivers import PLACES
+from tests.support.envs.plain_envs import Echo
+from tests.support.equality import same_values
+from tests.support.spaces import Space, any_space, samples, seeds
+
+N = 3
+
+
+def row(space: Space, batch: Any, i: int) -> Any:
+    """Cut the i-th value out of a batch, by the rule that Dict and Tuple nest and nothing else."""
+    if isinstance(space, spaces.Dict):
+        return {key: row(child, batch[key], i) for key, child in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        parts = zip(space.spaces, batch, strict=True)
+        return tuple(row(child, part, i) for child, part in parts)
+    return batch[i]
+
+
+def rows(space: Space, batch: Any, output: str) -> list[Any]:
+    return batch if output == "list" else [row(space, batch, i) for i in range(N)]
+
+
+def check_observations(space: Space, seed: int, output: Any, **place: Any) -> None:
+    values = samples(space, seed, 3 * N)
+    factories = [partial(Echo, space, values[i::N]) for i in range(N)]
+    with agym.make(factories, output=output, **place) as envs:
+        batches = [envs.reset().observations]
+        batches += [envs.step([0] * N).observations for _ in range(2)]
+        for step, batch in enumerate(batches):
+            got = rows(space, batch, output)
+            expected = values[step * N : (step + 1) * N]
+            assert len(got) == N
+            assert all(map(same_values, got, expected)), (got, expected)
+
+
+def check_actions(space: Space, seed: int, **place: Any) -> None:
+    actions = samples(space, seed, N)
+    batched: Space = batch_space(space, N)
+    (batch,) = samples(batched, seed, 1)
+    factory = partial(Echo, spaces.Discrete(2), [0], space)
+    with agym.make(factory, N, **place) as envs:
+        envs.reset()
+        envs.step(actions)
+        envs.step(batch)
+        received = envs.call("what_was_received")
+    for i, (one, other) in enumerate(received):
+        assert same_values(one, actions[i]), (one, actions[i])
+        assert same_values(other, row(space, batch, i)), (other, batch)
+
+
+@given(space=any_space(), seed=seeds)
+@pytest.mark.parametrize("output", ["list", "array"])
+def test_observations(space: Space, seed: int, output: str) -> None:
+    check_observations(space, seed, output)
+
+
+@settings(max_examples=8)
+@given(space=any_space(), seed=seeds)
+@pytest.mark.parametrize("output", ["list", "array"])
+def test_observations_of_workers(space: Space, seed: int, output: str) -> None:
+    check_observations(space, seed, output, backend="process", workers=2)
+
+
+@given(space=any_space(), seed=seeds)
+def test_actions(space: Space, seed: int) -> None:
+    check_actions(space, seed)
+
+
+@settings(max_examples=8)
+@given(space=any_space(), seed=seeds)
+def test_actions_of_workers(space: Space, seed: int) -> None:
+    check_actions(space, seed, backend="process", workers=2)
+
+
+@given(space=any_space(), seed=seeds)
+def test_final_observations(space: Space, seed: int) -> None:
+    first, last = samples(space, seed, 2)
+    with agym.make(partial(Echo, space, [first, last], ends=True), autoreset="same_step") as envs:
+        envs.reset()
+        observations, _, terminated, _, infos = envs.step([0])
+        assert terminated == [True]
+        assert same_values(observations[0], first)
+        assert same_values(infos[0]["final_obs"], last)
+
+
+@given(space=any_space(), seed=seeds)
+def test_held_observations(space: Space, seed: int) -> None:
+    first, last = samples(space, seed, 2)
+    with agym.make(partial(Echo, space, [first, last], ends=True)) as envs:
+        envs.reset()
+        for _ in range(3):
+            assert same_values(envs.step([0]).observations[0], last)
+
+
+EVERY_KIND = {
+    "box": spaces.Box(-1, 1, (2, 3), np.float32),
+    "scalar-box": spaces.Box(-1, 1, (), np.float64),
+    "empty-box": spaces.Box(-1, 1, (0,), np.float32),
+    "image": spaces.Box(0, 255, (8, 8, 3), np.uint8),
+    "discrete": spaces.Discrete(5, start=-2),
+    "multi-binary": spaces.MultiBinary((2, 2)),
+    "multi-discrete": spaces.MultiDiscrete([2, 3], start=[-1, 7]),
+    "text": spaces.Text(9),
+    "sequence": spaces.Sequence(spaces.Box(-1, 1, (2,))),
+    "stacked-sequence": spaces.Sequence(spaces.Discrete(3), stack=True),
+    "graph": spaces.Graph(spaces.Box(-1, 1, (2,)), spaces.Discrete(4)),
+    "one-of": spaces.OneOf([spaces.Discrete(3), spaces.Box(-1, 1, (2,))]),
+    "dict": spaces.Dict({"b": spaces.Discrete(2), "a": spaces.Text(3)}),
+    "tuple": spaces.Tuple((spaces.Box(-1, 1, (2,)), spaces.Graph(spaces.Box(0, 1, (1,)), None))),
+    "empty-dict": spaces.Dict({}),
+    "empty-tuple": spaces.Tuple(()),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_every_kind_at_once(place: dict[str, Any]) -> None:
+    space = spaces.Dict(EVERY_KIND)
+    check_observations(space, 0, "list", **place)
+    check_observations(space, 0, "array", **place)
+    check_actions(space, 0, **place)
+
+
+@pytest.mark.parametrize("kind", EVERY_KIND)
+def test_every_kind_alone(kind: str) -> None:
+    check_observations(EVERY_KIND[kind], 0, "list")
+    check_observations(EVERY_KIND[kind], 0, "array")
+    check_actions(EVERY_KIND[kind], 0)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_space_that_only_the_caller_knows(place: dict[str, Any]) -> None:
+    class Evens(spaces.Space[Any]):
+        def __init__(self) -> None:
+            super().__init__(None, None)
+
+        def sample(self, mask: Any = None, probability: Any = None) -> Any:
+            return 2 * int(self.np_random.integers(9))
+
+        def contains(self, x: Any) -> bool:
+            return isinstance(x, int) and x % 2 == 0
+
+        @property
+        def is_np_flattenable(self) -> bool:
+            return False
+
+        def __eq__(self, other: object) -> bool:
+            return type(other).__name__ == "Evens"
+
+        __hash__ = None  # type: ignore[assignment]
+
+    check_observations(Evens(), 0, "list", **place)
+    check_actions(Evens(), 0, **place)
+
+
+EXTREMES = {
+    "float32": (
+        spaces.Box(-np.inf, np.inf, (5,), np.float32),
+        np.array([np.nan, -np.inf, -0.0, 1e-45, 3.4e38], np.float32),
+    ),
+    "float64": (
+        spaces.Box(-np.inf, np.inf, (4,), np.float64),
+        np.array([np.nan, np.inf, 5e-324, 0.1], np.float64),
+    ),
+    "int64": (
+        spaces.Box(-(2**63), 2**63 - 1, (2,), np.int64),
+        np.array([-(2**63), 2**63 - 1], np.int64),
+    ),
+    "uint64": (spaces.Box(0, 2**64 - 1, (2,), np.uint64), np.array([0, 2**64 - 1], np.uint64)),
+    "python-int": (spaces.Discrete(2**62), 2**61 + 1),
+    "fortran-order": (
+        spaces.Box(-9, 9, (2, 3), np.float32),
+        np.asfortranarray(np.arange(6, dtype=np.float32).reshape(2, 3)),
+    ),
+    "strided": (spaces.Box(-9, 9, (3,), np.int32), np.arange(6, dtype=np.int32)[::2]),
+    "read-only": (spaces.Box(0, 255, (2,), np.uint8), np.frombuffer(b"ab", np.uint8)),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("case", EXTREMES)
+def test_extreme_values(case: str, place: dict[str, Any]) -> None:
+    space, value = EXTREMES[case]
+    with agym.make(partial(Echo, space, [value]), 3, **place) as envs:
+        for observation in envs.reset().observations + envs.step([0] * 3).observations:
+            assert same_values(observation, value if np.ndim(value) else np.int64(value))

@@ -1,0 +1,169 @@
+"""Statistics: what they say, on every backend, and that they ask nobody."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import FrozenInstanceError
+from functools import partial
+from typing import Any
+
+import psutil
+import pytest
+
+import agym
+from tests.support.envs.coroutine_envs import AsyncTally
+from tests.support.envs.faulty_envs import Exits, Raises
+from tests.support.envs.gated_envs import Gates
+from tests.support.envs.plain_envs import Gated, Tally
+
+PROCESS = {"backend": "process", "workers": 2, "start_method": "fork"}
+EVERYWHERE = [
+    pytest.param({"backend": "serial"}, Tally, id="serial"),
+    pytest.param({"backend": "thread", "workers": 2}, Tally, id="thread"),
+    pytest.param(PROCESS, Tally, id="process"),
+    pytest.param({"backend": "asyncio"}, AsyncTally, id="asyncio"),
+    pytest.param(PROCESS, AsyncTally, id="process-coroutines"),
+]
+
+
+class Lame(Tally):
+    """Takes its time for a step."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(length=1000)
+        self.seconds = seconds
+
+    def step(self, action: Any) -> Any:
+        end = time.perf_counter() + self.seconds
+        while time.perf_counter() < end:
+            pass
+        return super().step(action)
+
+
+@pytest.mark.parametrize(("place", "env"), EVERYWHERE)
+def test_steps_and_episodes_are_counted(place: dict[str, Any], env: Any) -> None:
+    with agym.make(partial(env, length=5), 4, autoreset="next_step", **place) as envs:
+        envs.reset()
+        for _ in range(12):  # with two resets
+            envs.step([0] * 4)
+        envs.step([0, 0], env_ids=[1, 2])
+        envs.send([0], [3])
+        envs.recv()
+        stats = envs.stats()
+        assert [env.steps for env in stats.envs] == [12, 13, 13, 13]
+        assert [env.episodes for env in stats.envs] == [3] * 4
+        assert [env.env_id for env in stats.envs] == [0, 1, 2, 3]
+        assert all(env.faults == 0 for env in stats.envs)
+        for env in stats.envs:
+            assert env.p50 is not None
+            assert env.p99 is not None
+            assert 0 < env.p50 <= env.p99
+        assert sorted(i for worker in stats.workers for i in worker.env_ids) == [0, 1, 2, 3]
+        for worker in stats.workers:
+            assert worker.pid is not None
+            assert psutil.pid_exists(worker.pid)
+            assert (worker.pid == os.getpid()) is (place["backend"] != "process")
+            assert worker.rss is not None
+            assert worker.rss > 1e6
+            assert worker.restarts == 0
+            assert 0 < worker.busy < 1
+        assert stats.limit in ("environments", "transport", "caller")
+        assert "4 environments, 51 steps" in str(stats)
+
+
+def test_the_record_is_frozen() -> None:
+    with agym.make(Tally, 1) as envs:
+        stats = envs.stats()
+        with pytest.raises(FrozenInstanceError):
+            stats.limit = "you"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("place", [{"backend": "serial"}, PROCESS], ids=["serial", "process"])
+def test_a_straggler_is_named_within_a_hundred_steps(place: dict[str, Any]) -> None:
+    factories = [partial(Lame, 0.00003)] * 15
+    factories.insert(6, partial(Lame, 0.0003))
+    with agym.make(factories, **place) as envs:
+        envs.reset()
+        for _ in range(100):
+            envs.step([0] * 16)
+        stats = envs.stats()
+        assert stats.stragglers == (6,)
+        assert "stragglers: environments 6" in str(stats)
+        assert stats.envs[6].p50 == pytest.approx(0.0003, rel=0.5)
+
+
+def test_what_limits_it() -> None:
+    with agym.make(partial(Lame, 0.02), 4, **PROCESS) as envs:
+        envs.reset()
+        for _ in range(20):
+            envs.step([0] * 4)
+        assert envs.stats().limit == "environments"
+    with agym.make(Tally, 2, **PROCESS) as envs:
+        envs.reset()
+        for _ in range(40):
+            envs.step([0, 0])
+            time.sleep(0.01)
+        stats = envs.stats()
+        assert stats.limit == "caller"
+        assert stats.caller > 0.001
+
+
+def test_faults_and_restarts_are_counted() -> None:
+    with agym.make(partial(Exits, 3), 4, on_fault="restart", **PROCESS) as envs:
+        envs.reset()
+        first = envs.stats()
+        envs.step([0, 9, 0, 0])
+        stats = envs.stats()
+        assert [env.faults for env in stats.envs] == [1, 1, 0, 0]
+        assert [worker.restarts for worker in stats.workers] == [1, 0]
+        assert stats.workers[0].pid != first.workers[0].pid
+        assert stats.workers[1].pid == first.workers[1].pid
+    with agym.make(partial(Raises, "step"), 2) as envs:
+        envs.reset()
+        with pytest.raises(agym.EnvError):
+            envs.step([0, 9])
+        assert [env.faults for env in envs.stats().envs] == [0, 1]
+
+
+async def test_they_ask_nobody(gates: Gates) -> None:
+    """While an environment stands at its gate, and after its worker died."""
+    factories = [partial(Gated, path) for path in gates.paths]
+    async with agym.make_async(factories, backend="process", workers=3) as envs:
+        await envs.reset()
+        pending = envs.step([1, 0, 0])
+        assert envs.stats().workers[0].pid is not None
+        gates.open(0)
+        await pending
+        assert envs.stats().envs[0].steps == 1
+        pid = envs.stats().workers[2].pid
+        assert pid is not None
+        psutil.Process(pid).kill()
+        with pytest.raises(agym.WorkerDied):
+            await envs.step([0, 0, 0])
+        stats = envs.stats()
+        assert (stats.workers[2].pid, stats.workers[2].rss) == (None, None)
+    last = envs.stats()
+    assert last.envs == stats.envs
+    assert envs.stats() is last
+
+
+@pytest.mark.parametrize("on_fault", ["restart", "replay"])
+@pytest.mark.parametrize("place", [{"backend": "serial"}, {"backend": "thread"}, PROCESS], ids=str)
+def test_mended_faults_are_printed(place: dict[str, Any], on_fault: str) -> None:
+    options = {"on_fault": on_fault, "autoreset": "next_step", **place}
+    with agym.make(partial(Raises, "step"), 4, **options) as envs:
+        envs.reset()
+        assert "faults" not in str(envs.stats())
+        for actions in ([0, 9, 0, 9], [0, 0, 0, 0], [0, 9, 0, 0]):
+            envs.step(actions)
+        stats = envs.stats()
+        assert [env.faults for env in stats.envs] == [0, 2, 0, 1]
+        assert "  faults: 3, in environments 1, 3" in str(stats).splitlines()
+
+
+def test_bystanders_of_a_mended_worker_are_printed() -> None:
+    with agym.make(partial(Exits, 3), 4, on_fault="replay", **PROCESS) as envs:
+        envs.reset()
+        envs.step([0, 9, 0, 0])
+        assert "  faults: 2, in environments 0, 1" in str(envs.stats()).splitlines()

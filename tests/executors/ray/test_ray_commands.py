@@ -1,0 +1,70 @@
+"""``agym plan --cluster`` and the parts of ``agym bench ray``, on next to nothing."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+import agym
+from agym.bench.grid import run_works
+from agym.bench.ray_command import judge_scale, judge_works, show_ray
+from agym.bench.ray_scale import measure_messages, measure_scale
+from agym.bench.ray_systems import AgymRay, LocalWork, LoopsWork, RayActorEach, RayLoop
+from agym.bench.results import Settings
+from agym.cli import app
+from tests.support.envs.plain_envs import Tally
+
+if TYPE_CHECKING:
+    from ray.cluster_utils import Cluster
+
+
+class Slow(Tally):
+    def step(self, action: Any) -> Any:
+        end = time.perf_counter() + 0.02
+        while time.perf_counter() < end:
+            pass
+        return super().step(action)
+
+
+def test_plan_says_that_a_cluster_pays_for_slow_steps(cluster: Cluster) -> None:
+    plan = agym.plan(Slow, 64, cluster=True)
+    assert (plan.backend, plan.workers) == ("ray", 8)
+    assert "A cluster of 8 CPUs pays" in plan.why
+
+
+def test_plan_says_that_it_does_not_for_quick_ones(cluster: Cluster) -> None:
+    command = ["plan", "CartPole-v1", "4", "--cluster", "--address", cluster.address]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.output
+    assert "A cluster of 8 CPUs does not pay" in done.stdout
+    assert "a message to an actor and back takes" in done.stdout
+
+
+def test_plan_takes_an_address_only_of_a_cluster() -> None:
+    with pytest.raises(agym.UsageError, match="cluster=True"):
+        agym.plan("CartPole-v1", 4, address="auto")
+
+
+def test_bench_measures_and_judges(cluster: Cluster) -> None:
+    works = LoopsWork("CartPole-v1", 2), LocalWork("CartPole-v1", 4)
+    report = run_works(works, Settings(0.02, 2, 2))
+    loops, local = report.works
+    assert {row.system for row in loops.rows} == {
+        AgymRay.name, RayLoop.name, RayActorEach.name,
+    }  # fmt: skip
+    assert local.row(AgymRay.name) is not None
+    assert [aim.wanted for aim in judge_works(report.works)] == [1.0, 20.0, 0.85]
+    message = measure_messages(works[1], 2, 0.1)
+    assert message.cost < message.batch
+    scales = measure_scale((1, 2), 4, 0.01, 0.2)
+    assert [scale.num_envs for scale in scales] == [4, 8]
+    assert all(scale.rate > 0 for scale in scales)
+    aims = tuple(judge_scale(scales))
+    assert [aim.wanted for aim in aims] == [0.9]
+    console = Console(record=True, width=120)
+    console.print(show_ray(report, [message], scales, aims))
+    assert "2 nodes against as many times one" in console.export_text()

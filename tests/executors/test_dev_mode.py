@@ -1,0 +1,112 @@
+"""``python -X dev`` has nothing to complain about, neither in workers nor in the caller."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.scripts import run
+
+DEV = ("-X", "dev")
+
+# Each environment blocks for longer than asyncio's debug mode finds normal.
+SCRIPT = """
+    import time
+    import gymnasium, numpy as np
+    import agym
+
+    class Plain(gymnasium.Env):
+        observation_space = gymnasium.spaces.Box(0, 9, (3,), np.float32)
+        action_space = gymnasium.spaces.Discrete(3)
+
+        def __init__(self):
+            time.sleep(0.15)
+
+        def reset(self, *, seed=None, options=None):
+            return np.zeros(3, np.float32), {{"text": "a message"}}
+
+        def step(self, action):
+            time.sleep(0.15)
+            return np.zeros(3, np.float32), 0.0, False, False, {{}}
+
+        def fail(self):
+            raise ValueError("told to fail")
+
+    class Coroutine(Plain):
+        async def reset(self, *, seed=None, options=None):
+            return super().reset()
+
+        async def step(self, action):
+            return super().step(action)
+
+        async def close(self):
+            pass
+
+    def play(envs):
+        envs.reset(seed=0)
+        envs.step([0, 1])
+        try:
+            envs.call("fail")
+        except ExceptionGroup:
+            pass
+        envs.stats()
+
+    with agym.make({env}, 2, {options}) as envs:
+        play(envs)
+    with agym.make({env}, 2, timeout=60, on_fault="restart", {options}) as envs:
+        play(envs)
+        envs.restart([0])
+        play(envs)
+    forgotten = agym.make(lambda: {env}(), 2, {options})
+    play(forgotten)
+"""
+SPAWN = "backend='process', workers=2"
+PLACES = [
+    ("Plain", "backend='serial'"),
+    ("Plain", "backend='thread'"),
+    ("Plain", SPAWN),
+    ("Plain", SPAWN + ", start_method='forkserver'"),
+    ("Plain", SPAWN + ", start_method='fork'"),
+    ("Coroutine", "backend='asyncio'"),
+    ("Coroutine", SPAWN),
+    ("Coroutine", SPAWN + ", start_method='fork'"),
+]
+
+
+@pytest.mark.parametrize(("env", "options"), PLACES)
+def test_nothing_is_said(env: str, options: str, tmp_path: Path) -> None:
+    script = SCRIPT.format(env=env, options=options)
+    if "serial" in options:  # which has no deadline
+        script = script.replace('timeout=60, on_fault="restart", ', "")
+    assert run(tmp_path, script, 120, DEV) == (0, "", "")
+
+
+def test_nothing_is_said_by_what_measures(tmp_path: Path) -> None:
+    script = (
+        SCRIPT.split("    with agym.make")[0].format()
+        + """
+    agym.plan(Plain, 2)
+    agym.plan(lambda: Coroutine(), 2)
+"""
+    )
+    assert run(tmp_path, script, 120, DEV) == (0, "", "")
+
+
+USES_LOOP = """
+    import asyncio, agym
+    from tests.support.envs.plain_envs import Tally
+
+    async def main():
+        asyncio.get_running_loop().slow_callback_duration = 60  # on a busy machine
+        async with agym.make_async(Tally, 2, {options}) as envs:
+            await envs.reset(seed=0)
+            await envs.step([0, 1])
+
+    asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("options", ["backend='thread'", SPAWN])
+def test_nothing_is_said_on_the_callers_loop(options: str, tmp_path: Path) -> None:
+    assert run(tmp_path, USES_LOOP.format(options=options), 120, DEV)[::2] == (0, "")

@@ -1,0 +1,108 @@
+"""Debug mode: a view that has expired shows it."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+import agym
+from tests.support.drivers import FACES, PLACES, opened
+from tests.support.envs.plain_envs import Nested, Tally
+from tests.support.equality import same
+
+VIEWS: dict[str, Any] = {"autoreset": "next_step", "output": "array", "copy": False}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("face", FACES)
+def test_expired_views_are_poisoned(place: dict[str, Any], face: str) -> None:
+    with agym.debug(), opened(face, Tally, 3, **VIEWS, **place) as envs:
+        first = envs.reset(seed=0)
+        second = envs.step([1, 1, 1])
+        kept = second.observations.copy()
+        assert not is_poisoned(first.observations)
+        third = envs.step([1, 1, 1])
+        assert is_poisoned(first.observations)
+        assert same(second.observations, kept)
+        envs.reset(env_ids=[1])  # is no whole batch
+        assert same(second.observations, kept)
+        envs.step([1, 1, 1])
+        assert is_poisoned(second.observations)
+        assert is_poisoned(second.rewards)
+        assert second.truncated.all()
+        assert not is_poisoned(third.observations)
+        assert not is_poisoned(third.rewards)
+
+
+def is_poisoned(array: Any) -> bool:
+    worst = np.nan if array.dtype.kind == "f" else np.iinfo(array.dtype).max
+    return bool(
+        np.array_equal(array, np.full_like(array, worst), equal_nan=array.dtype.kind == "f")
+    )
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_what_was_received_expires_when_its_environment_goes_on(place: dict[str, Any]) -> None:
+    with agym.debug(), agym.make(Tally, 3, **VIEWS, **place) as envs:
+        envs.reset(seed=0)
+        envs.send([1, 2, 3])
+        batch = envs.recv(min_envs=3)
+        assert not is_poisoned(batch.rewards)
+        row = [*batch.env_ids].index(1)
+        envs.send([2], env_ids=[1])
+        assert is_poisoned(batch.rewards[row : row + 1])
+        others = [k for k in range(3) if k != row]
+        assert not np.isnan(batch.rewards[others]).any()
+        envs.recv(min_envs=1)
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("mode", ["next_step", "same_step"])
+def test_results_are_the_same(place: dict[str, Any], mode: Any) -> None:
+    options = {**VIEWS, "autoreset": mode}
+
+    def play() -> list[Any]:
+        with agym.make(partial(Tally), 3, **options, **place) as envs:
+            batches = [envs.reset(seed=0)]
+            told = [batches[0].observations.copy()]
+            told += ([part.copy() for part in envs.step([k % 3] * 3)[:4]] for k in range(8))
+            return told
+
+    plain = play()
+    with agym.debug():
+        assert same(play(), plain)
+        with agym.debug(False):
+            assert same(play(), plain)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_steps_into_arrays_of_the_callers_count(place: dict[str, Any]) -> None:
+    with agym.debug(), agym.make(Tally, 3, **VIEWS, **place) as envs:
+        first = envs.reset(seed=0)
+        for _ in range(2):
+            envs.step([1, 1, 1], out=np.zeros_like(first.observations))
+        assert is_poisoned(first.observations)
+
+
+async def test_what_counts_is_where_they_are_made() -> None:
+    with agym.debug():
+        envs = agym.make_async(Tally, 3, **VIEWS)
+    async with envs:
+        first, _ = await envs.reset(seed=0)
+        for _ in range(2):
+            await envs.step([1, 1, 1])
+        assert is_poisoned(first)
+
+
+def test_it_is_on_until_it_is_switched_off() -> None:
+    agym.debug()
+    try:
+        with agym.make(Nested, 2, **VIEWS) as envs:
+            assert envs._engine._collector._views is not None
+    finally:
+        agym.debug(False)
+    with agym.make(Nested, 2, **VIEWS) as envs:
+        assert envs._engine._collector._views is None

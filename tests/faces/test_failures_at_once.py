@@ -1,0 +1,309 @@
+"""Several failures at once: one exception, for ``except`` as well as for ``except*``."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import traceback
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode
+
+import agym
+from tests.support.envs.faulty_envs import Exits, Raises
+from tests.support.envs.plain_envs import Tally
+from tests.support.scripts import run
+
+PROCESS = {"backend": "process", "workers": 2, "start_method": "fork"}
+PLACES = [
+    pytest.param({"backend": "serial"}, id="serial"),
+    pytest.param({"backend": "thread", "workers": 2}, id="thread"),
+    pytest.param(PROCESS, id="process"),
+]
+
+
+def is_whole(error: BaseException, ids: tuple[int, ...]) -> None:
+    """It is the failure of these environments, by every way of looking at it."""
+    assert isinstance(error, agym.AgymError)
+    assert isinstance(error, agym.EnvError)
+    assert isinstance(error, ExceptionGroup)
+    assert not isinstance(error, agym.WorkerDied)
+    first, *others = error.exceptions
+    assert [each.env_id for each in error.exceptions] == [*ids]
+    assert str(first) in str(error)
+    assert f"{len(others)} more" in str(error)
+    assert (error.env_id, error.env_ids) == (ids[0], ids)
+    assert error.operation == "step"
+    assert (error.seed, error.episode, error.step) == (first.seed, 1, 1)
+    assert error.action == first.action
+    assert error.exception == first.exception
+    assert isinstance(error.exception, ValueError)
+    shown = "".join(traceback.format_exception(error))
+    assert all(str(each) in shown for each in error.exceptions)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_they_are_an_env_error(place: dict[str, Any]) -> None:
+    with agym.make(partial(Raises, "step"), 4, **place) as envs:
+        envs.reset(seed=5)
+        with pytest.raises(agym.EnvError, match="boom") as caught:
+            envs.step([9, 0, 9, 9])
+        is_whole(caught.value, (0, 2, 3))
+        assert caught.value.seed == 5
+        envs.reset(env_ids=caught.value.env_ids)
+        envs.step([0, 0, 0, 0])
+
+
+@pytest.mark.parametrize("place", [*PLACES, pytest.param({"backend": "asyncio"}, id="asyncio")])
+async def test_they_are_an_env_error_in_async_code(place: dict[str, Any]) -> None:
+    env = AsyncRaises if place["backend"] == "asyncio" else partial(Raises, "step")
+    async with agym.make_async(env, 3, **place) as envs:
+        await envs.reset()
+        try:
+            await envs.step([9, 0, 9])
+        except agym.EnvError as error:
+            is_whole(error, (0, 2))
+        else:
+            pytest.fail("nothing was raised")
+
+
+class AsyncRaises:
+    """Raises in a step when its action is 9."""
+
+    def __init__(self) -> None:
+        self._env = Raises("step")
+        self.observation_space = self._env.observation_space
+        self.action_space = self._env.action_space
+
+    async def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return self._env.reset(seed=seed, options=options)
+
+    async def step(self, action: Any) -> Any:
+        return self._env.step(action)
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+@pytest.mark.filterwarnings("ignore:.*ERROR")  # Gymnasium's own words about each
+@pytest.mark.parametrize("place", PLACES)
+def test_gymnasium_has_what_the_last_environment_raised(place: dict[str, Any]) -> None:
+    factories = [partial(Raises, "step", kind) for kind in ("plain", "eof", "stop-iteration")]
+    envs = agym.AgymVectorEnv(factories, **place)
+    try:
+        assert envs.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
+        envs.reset()
+        with pytest.raises(EOFError, match="boom") as caught:
+            envs.step(np.array([9, 9, 0]))
+        assert isinstance(caught.value.__cause__, agym.EnvError)
+        is_whole(caught.value.__cause__, (0, 1))
+        envs.reset()
+    finally:
+        envs.close()
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_stable_baselines3_has_an_env_error(place: dict[str, Any]) -> None:
+    pytest.importorskip("stable_baselines3", reason="the extra `sb3`")
+    envs = agym.sb3.AgymVecEnv([partial(Raises, "step")] * 3, **place)
+    try:
+        envs.reset()
+        with pytest.raises(agym.EnvError) as caught:
+            envs.step(np.array([9, 0, 9]))
+        is_whole(caught.value, (0, 2))
+    finally:
+        envs.close()
+
+
+def test_several_workers_died() -> None:
+    with agym.make(partial(Exits, 3), 4, **PROCESS) as envs:
+        envs.reset()
+        with pytest.raises(agym.WorkerDied) as caught:
+            envs.step([0, 9, 9, 0])
+        error = caught.value
+        assert isinstance(error, ExceptionGroup)
+        assert not isinstance(error, agym.EnvError)
+        assert (error.worker, error.exitcode, error.culprit) == (
+            error.exceptions[0].worker, 3, error.exceptions[0].culprit,
+        )  # fmt: skip
+        assert sorted(error.env_ids) == [0, 1, 2, 3]
+        assert sorted(error.operations) == [0, 1, 2, 3]
+        assert error.signal is None
+        envs.restart(error.env_ids)
+        envs.reset()
+        envs.step([0] * 4)
+
+
+def mixed() -> ExceptionGroup[Any]:
+    """A worker died in the same step in which environments of another raised."""
+    factories = [partial(Raises, "step"), partial(Raises, "step"), partial(Exits, 3), Tally]
+    with agym.make(factories, **PROCESS) as envs:
+        envs.reset()
+        with pytest.raises(agym.AgymError) as caught:
+            envs.step([9, 9, 9, 0])
+        error = caught.value
+        assert isinstance(error, ExceptionGroup)
+        return error
+
+
+def test_failures_of_several_kinds_are_of_the_kind_that_all_are() -> None:
+    error = mixed()
+    # One of these clauses would hide what the other is for, from ``except*`` too.
+    assert not isinstance(error, agym.EnvError | agym.WorkerDied)
+    assert sorted(error.env_ids) == [0, 1, 2, 3]  # type: ignore[attr-defined]
+    assert str(error.exceptions[0]) in str(error)
+    caught: dict[str, Any] = {}
+    try:
+        raise error
+    except* agym.EnvError as group:
+        caught["raised"] = group
+    except* agym.WorkerDied as group:
+        caught["died"] = group
+    assert isinstance(caught["raised"], agym.EnvError)
+    assert [each.env_id for each in caught["raised"].exceptions] == [0, 1]
+    assert isinstance(caught["died"], agym.WorkerDied)
+    assert caught["died"].env_ids == (2, 3)
+    assert "more" not in str(caught["died"])
+
+
+def test_parts_are_of_their_own_kind() -> None:
+    error = mixed()
+    raised, others = error.split(agym.EnvError)
+    assert isinstance(raised, agym.EnvError)
+    assert isinstance(others, agym.WorkerDied)
+    assert raised.__traceback__ is error.__traceback__
+    died = error.subgroup(agym.WorkerDied)
+    assert isinstance(died, agym.WorkerDied)
+    assert died.worker == 1
+    assert isinstance(error.subgroup(agym.AgymError), agym.AgymError)
+    assert error.subgroup(KeyError) is None
+    assert isinstance(error.derive(error.exceptions[:1]), agym.AgymError)
+    foreign = error.derive([*error.exceptions, KeyError("foreign")])
+    assert type(foreign) is ExceptionGroup
+
+
+def test_a_condition_is_asked_of_each_failure() -> None:
+    """Not of the group, which has the attributes of the first."""
+    with agym.make(partial(Raises, "step"), 3) as envs:
+        envs.reset()
+        with pytest.raises(ExceptionGroup) as caught:
+            envs.step([9, 9, 9])
+    first, others = caught.value.split(lambda each: getattr(each, "env_id", None) == 0)
+    assert [each.env_id for each in first.exceptions] == [0]
+    assert [each.env_id for each in others.exceptions] == [1, 2]
+    assert others.env_ids == (1, 2)
+    again = caught.value.subgroup(lambda each: isinstance(each, agym.EnvError) and each.env_id < 2)
+    assert again is not None
+    assert len(again.exceptions) == 2
+
+
+def test_a_group_of_tasks_holds_groups() -> None:
+    outer = ExceptionGroup("unhandled errors in a TaskGroup", [mixed(), KeyError("other")])
+    ours, others = outer.split(agym.AgymError)
+    assert ours is not None
+    assert others is not None
+    assert [type(each) for each in others.exceptions] == [KeyError]
+    died = outer.subgroup(agym.WorkerDied)
+    assert died is not None
+    assert isinstance(died.exceptions[0], agym.WorkerDied)
+
+
+@pytest.mark.parametrize("again", [lambda e: pickle.loads(pickle.dumps(e)), copy.copy])
+def test_they_survive_a_pickle(again: Any) -> None:
+    error = mixed()
+    error.add_note("a note")
+    other = again(error)
+    assert type(other) is type(error)
+    assert str(other) == str(error)
+    assert other.env_ids == error.env_ids  # type: ignore[attr-defined]
+    assert other.__notes__ == ["a note"]
+    assert [type(each) for each in other.exceptions] == [type(each) for each in error.exceptions]
+    assert isinstance(again(error.subgroup(agym.EnvError)), agym.EnvError)
+
+
+def test_given_up_at_once() -> None:
+    options: dict[str, Any] = {"on_fault": "restart", "max_restarts": 0}
+    with agym.make(partial(Raises, "step"), 3, **options) as envs:
+        envs.reset()
+        with pytest.raises(agym.CrashLoopError) as caught:
+            envs.step([9, 0, 9])
+        assert isinstance(caught.value, ExceptionGroup)
+        assert caught.value.env_ids == (0, 2)
+        assert [fault.env_id for fault in caught.value.faults] == [0, 2]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_closing_and_calls(place: dict[str, Any]) -> None:
+    envs = agym.make(partial(Raises, "close"), 2, **place)
+    with pytest.raises(agym.EnvError, match="close") as caught:
+        envs.close()
+    assert caught.value.env_ids == (0, 1)
+    with agym.make(Tally, 2, **place) as envs:
+        with pytest.raises(agym.EnvError) as called:
+            envs.add("text")
+        assert (called.value.operation, called.value.env_ids) == ("call", (0, 1))
+
+
+def test_an_uncaught_one_tells_all(tmp_path: Path) -> None:
+    code = """
+        import gymnasium
+        import agym
+
+        class Falls(gymnasium.Env):
+            observation_space = gymnasium.spaces.Discrete(2)
+            action_space = gymnasium.spaces.Discrete(2)
+
+            def reset(self, *, seed=None, options=None):
+                return 0, {}
+
+            def step(self, action):
+                raise RuntimeError("fell")
+
+        with agym.make(Falls, 2, backend="process", workers=2) as envs:
+            envs.reset()
+            try:
+                envs.step([0, 0])
+            except agym.EnvError as error:
+                print(error, flush=True)
+                raise
+    """
+    code_, out, err = run(tmp_path, code)
+    assert code_ == 1
+    assert out.startswith("environment 0 raised in step: RuntimeError: fell")
+    assert "1 more" in out
+    assert "environment 1 raised in step: RuntimeError: fell" in err
+
+
+def test_the_command_line_names_each(tmp_path: Path) -> None:
+    code = """
+        import sys
+
+        import gymnasium
+
+        class Falls(gymnasium.Env):
+            metadata = {"render_modes": ["rgb_array"]}
+            observation_space = gymnasium.spaces.Discrete(2)
+            action_space = gymnasium.spaces.Discrete(2)
+            render_mode = "rgb_array"
+
+            def __init__(self, render_mode=None):
+                pass
+
+            def reset(self, *, seed=None, options=None):
+                raise RuntimeError("fell")
+
+        gymnasium.register("Falls-v0", Falls)
+        from agym.cli import app
+        app("record Falls-v0 -n 3 -o falls.gif".split())
+    """
+    code_, _, err = run(tmp_path, code)
+    assert code_ == 1
+    assert "Traceback" not in err
+    assert [line for line in err.splitlines() if "raised in reset" in line] == [
+        f"environment {i} raised in reset: RuntimeError: fell (seed {i}, episode 1, step 0)"
+        for i in range(3)
+    ]

@@ -1,0 +1,279 @@
+"""Large batches are the caller's for ever, and mostly no copies."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import agym
+from tests.support.drivers import FACES, FORKED, Place, everywhere, opened
+
+IMAGE, FLOATS = (96, 80, 3), (9000,)
+
+
+class Large(gym.Env[Any, Any]):
+    """Counts its steps in all that it shows, two leaves of which are large."""
+
+    observation_space = spaces.Dict(
+        image=spaces.Box(0, 255, IMAGE, np.uint8),
+        deep=spaces.Tuple([spaces.Box(-1, 999, FLOATS, np.float32), spaces.Discrete(1000)]),
+    )
+    action_space = spaces.Discrete(5)
+
+    def __init__(self, episode: int = 7) -> None:
+        self.episode = episode
+        self.image, self.floats = np.zeros(IMAGE, np.uint8), np.zeros(FLOATS, np.float32)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        self.count = 0
+        return self.show(), {}
+
+    def step(self, action: Any) -> Any:
+        self.count += 1
+        return self.show(), float(self.count), self.count == self.episode, False, {}
+
+    def show(self) -> Any:
+        self.image[:] = self.floats[:] = self.count
+        return {"image": self.image, "deep": (self.floats, self.count)}
+
+
+class AsyncLarge:
+    def __init__(self, episode: int = 7) -> None:
+        self.inner = Large(episode)
+        self.observation_space, self.action_space = Large.observation_space, Large.action_space
+
+    async def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return self.inner.reset(seed=seed)
+
+    async def step(self, action: Any) -> Any:
+        await asyncio.sleep(0)
+        return self.inner.step(action)
+
+    def close(self) -> None: ...
+
+
+def env_of(place: Place) -> Any:
+    return AsyncLarge if place.tally.__name__ == "AsyncTally" else Large
+
+
+# What somebody may keep of a batch: something over its memory.
+Keep = Callable[[Any], Any]
+KEEPS: dict[str, Keep] = {
+    "image": lambda obs: obs["image"],
+    "row": lambda obs: obs["image"][1],
+    "strided": lambda obs: obs["image"][::2, ::-3, :, 1].T,
+    "leaf": lambda obs: obs["deep"][0],
+    "element": lambda obs: obs["deep"][0][2, 5:6],
+    "small": lambda obs: obs["deep"][1],
+    "buffer": lambda obs: memoryview(obs["image"]),
+    "flat": lambda obs: obs["image"].reshape(-1).view(np.int8),
+}
+
+
+def all_are(kept: Any, count: int) -> bool:
+    return bool((np.asarray(kept) == count).all())
+
+
+@everywhere
+@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
+@settings(max_examples=5)
+@given(
+    plan=st.lists(
+        st.tuples(st.sampled_from(sorted(KEEPS)), st.integers(0, 12)), min_size=5, max_size=25
+    )
+)
+def test_nothing_that_is_held_changes(place: Place, mode: Any, plan: list[tuple[str, int]]) -> None:
+    hold(place, mode, [(KEEPS[name], steps) for name, steps in plan])
+
+
+@everywhere
+def test_no_tensor_that_is_held_changes(place: Place) -> None:
+    torch = pytest.importorskip("torch", reason="the extra `torch`")
+
+    def tensor(observations: Any) -> Any:
+        return torch.from_numpy(observations["deep"][0])[1:].view(-1)
+
+    hold(place, "next_step", [(tensor, steps) for steps in (0, 3, 1, 9, 2, 0, 5, 1, 1, 4, 0, 0)])
+
+
+def hold(place: Place, mode: Any, plan: list[tuple[Keep, int]]) -> None:
+    """Keep something of each batch for some steps, and see that it stays as it was."""
+    with opened("sync", env_of(place), 4, **place.options, autoreset=mode, output="array") as envs:
+        held: list[tuple[int, int, Any]] = []
+        observations = envs.reset(seed=1).observations
+        for now, (keep, steps) in enumerate(plan):
+            count = int(observations["deep"][1][0])
+            assert all_are(observations["image"], count)
+            held.append((now + steps, count, keep(observations)))
+            observations = envs.step([0, 1, 2, 3]).observations
+            assert all(all_are(kept, count) for _, count, kept in held)
+            held = [entry for entry in held if entry[0] > now]
+    assert all(all_are(kept, count) for _, count, kept in held)
+
+
+def memory(batch: Any) -> int:
+    return int(batch.observations["image"].__array_interface__["data"][0])
+
+
+@pytest.mark.parametrize("backend", ["serial", "thread", "process"])
+@pytest.mark.parametrize("face", FACES)
+def test_a_loop_copies_nothing(backend: str, face: str) -> None:
+    """Batches are in memory that hosts write into; it is used again when nobody has it any more."""
+    options = {"backend": backend, "autoreset": "next_step", "output": "array"}
+    with opened(face, partial(Large, 99), 4, **options, start_method="fork") as envs:
+        inner = envs.envs if face == "async" else envs
+        planes = inner._engine.table.planes.values()
+        blocks = [block for plane in planes for block in plane.observations]
+        written = {block.__array_interface__["data"][0] for block in blocks}
+        envs.reset()
+        before, seen = None, set()
+        for _ in range(12):
+            batch = envs.step([0] * 4)
+            assert memory(batch) in written
+            assert before is None or memory(before) != memory(batch)
+            seen.add(memory(batch))
+            before = batch
+        assert len(seen) <= 3
+        rollout = [envs.step([0] * 4) for _ in range(9)]
+        copies = [batch for batch in rollout if memory(batch) not in written]
+        assert copies  # more than there are planes
+        assert len({*map(memory, rollout)}) == 9
+        del rollout, copies, before, batch
+        assert memory(envs.step([0] * 4)) in written
+
+
+def test_small_batches_are_copied() -> None:
+    with agym.make("CartPole-v1", 4, autoreset="next_step", output="array") as envs:
+        assert not envs._engine.table.leasable
+
+
+@pytest.mark.parametrize(
+    "options", [{"autoreset": "disabled"}, {"on_fault": "restart"}, {"copy": False}]
+)
+def test_what_is_read_again_is_the_callers_copy(options: dict[str, Any]) -> None:
+    options = {"autoreset": "next_step", **options}
+    with agym.make(partial(Large, 99), 4, output="array", **options) as envs:
+        assert not envs._engine.table.leasable
+
+
+def test_holding_still_does_not_depend_on_what_the_caller_did() -> None:
+    with agym.make(partial(Large, 2), 4, output="array", autoreset="disabled") as envs:
+        envs.reset()
+        for _ in range(3):
+            observations = envs.step([0] * 4).observations
+            assert all_are(observations["image"][1], int(observations["deep"][1][1]))
+            observations["image"][:] = 77
+        after = envs.reset(env_ids=[0]).observations
+        assert all_are(after["image"][0], 0)
+        assert all_are(after["image"][1:], 2)
+
+
+@everywhere
+def test_a_batch_outlives_its_environments(place: Place) -> None:
+    with opened(
+        "sync", env_of(place), 4, **place.options, autoreset="next_step", output="array"
+    ) as envs:
+        envs.reset()
+        batches = [envs.step([0] * 4).observations for _ in range(6)]
+    gc.collect()
+    for k, observations in enumerate(batches, 1):
+        assert all_are(observations["image"], k)
+        observations["image"][:] = 5
+
+
+def test_steps_sent_one_behind_the_other_have_planes_of_their_own() -> None:
+    async def main() -> None:
+        async with agym.make_async(partial(Large, 99), 4, **FORKED, workers=2) as envs:
+            await envs.reset()
+            held = []
+            for k in range(0, 20, 2):
+                step = envs.step([0] * 4)
+                reset = envs.reset()  # behind it, though nobody has awaited it
+                after, begun = await step, await reset
+                held += [(1, after.observations["image"]), (0, begun.observations["image"])]
+                assert all(all_are(image, count) for count, image in held)
+                if k % 6 == 0:
+                    held = held[-3:]
+
+    asyncio.run(main())
+
+
+def test_the_last_reference_may_go_in_another_thread() -> None:
+    with agym.make(partial(Large, 99), 4, **FORKED, workers=2, autoreset="next_step",
+                   output="array") as envs:  # fmt: skip
+        envs.reset()
+        bag: list[Any] = []
+        stop = threading.Event()
+
+        def drop() -> None:
+            while not stop.is_set():
+                if len(bag) > 2:
+                    bag.pop(0)
+
+        thread = threading.Thread(target=drop)
+        thread.start()
+        try:
+            for k in range(1, 95):
+                observations = envs.step([0] * 4).observations
+                bag.append(observations)
+                assert all_are(observations["image"], k)
+        finally:
+            stop.set()
+            thread.join()
+
+
+def test_a_forked_child_keeps_what_it_has() -> None:
+    with agym.make(partial(Large, 99), 4, **FORKED, workers=2, autoreset="next_step",
+                   output="array") as envs:  # fmt: skip
+        envs.reset()
+        observations = envs.step([0] * 4).observations
+        there, here = os.pipe()
+        go, gone = os.pipe()
+        child = os.fork()
+        if child == 0:
+            code = 3
+            try:
+                os.read(go, 1)
+                code = 0 if all_are(observations["image"], 1) else 1
+            finally:
+                os._exit(code)
+        try:
+            for _ in range(9):
+                del observations
+                observations = envs.step([0] * 4).observations
+        finally:
+            os.write(gone, b"x")
+            _, status = os.waitpid(child, 0)
+            for end in (there, here, go, gone):
+                os.close(end)
+        assert os.waitstatus_to_exitcode(status) == 0
+        assert all_are(observations["image"], 10)
+
+
+def test_a_death_frees_the_plane() -> None:
+    with agym.make(partial(Large, 99), 4, backend="process", workers=2, autoreset="next_step",
+                   output="array") as envs:  # fmt: skip
+        for _ in range(3):
+            envs.reset(seed=1)
+            step = envs.step([0] * 4)
+            os.kill(envs._executor.pids[1], 9)
+            with pytest.raises(agym.WorkerDied):
+                envs.step([0] * 4)
+            envs.restart()
+            assert all_are(step.observations["image"], 1)
+        envs.reset(seed=1)
+        states = envs._engine._collector.planes._states
+        assert [*states.values()].count(0) >= 2

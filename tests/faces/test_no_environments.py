@@ -1,0 +1,123 @@
+"""``env_ids=[]``: what a loop asks for in which no episode ended. It does nothing, everywhere."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import agym
+from agym.envs.probes import RandomEnv
+from tests.support.drivers import FORKED, Place, each_face, everywhere, played
+from tests.support.envs.plain_envs import Nested, Tally
+
+
+@everywhere
+@each_face
+def test_nothing_is_done(face: str, place: Place) -> None:
+    with played(face, place.of(3, length=99), **place.options) as envs:
+        first = envs.reset(seed=5, options={"length": 50})
+        for ids in ([], (), np.array([], np.int64), range(0)):
+            again = envs.reset(seed=7, options={"length": 1}, env_ids=ids)
+            assert again.observations.tolist() == first.observations.tolist()
+            assert again.infos == [{}] * 3
+            step = envs.step([], env_ids=ids)
+            assert [column.shape for column in step[:4]] == [(0, 3), (0,), (0,), (0,)]
+            assert step.infos == envs.render(env_ids=ids) == envs.restart(env_ids=ids) == []
+            envs.send([], ids)
+        assert envs.get_attr("now") == [0] * 3
+        assert envs.get_attr("episode") == [1] * 3
+        envs.step([1] * 3)
+        assert envs.get_attr("length") == [50] * 3
+
+
+@everywhere
+def test_the_latest_observations_also_behind_steps_of_some(place: Place) -> None:
+    with played("sync", place.of(3, length=99), **place.options) as envs:
+        envs.reset()
+        envs.step([4, 5], env_ids=[0, 2])
+        assert envs.reset(env_ids=[]).observations[:, 1].tolist() == [1, 0, 1]
+
+
+@each_face
+def test_native(face: str) -> None:
+    with played(face, "CartPole-v1", 4, backend="native", workers=2) as envs:
+        first = envs.reset(seed=0).observations
+        assert (envs.reset(env_ids=[]).observations == first).all()
+        assert envs.step([], env_ids=[]).observations.shape == (0, 4)
+        assert envs.restart(env_ids=[]) == []
+
+
+def test_the_lost_stay_lost() -> None:
+    """``restart(env_ids=[])`` is not ``restart()``."""
+    with played("sync", [Tally] * 2, **FORKED, workers=2) as envs:
+        envs.reset()
+        pid = envs.stats().workers[0].pid
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(agym.WorkerDied):
+            envs.step([0, 0])
+        assert envs.restart(env_ids=[]) == []
+        with pytest.raises(agym.WorkerDied):
+            envs.step([0, 0])
+        assert envs.restart() == [0]
+
+
+@pytest.mark.parametrize("output", ["list", "array"])
+def test_nested_and_unsized_spaces(output: str) -> None:
+    def unsized() -> RandomEnv:
+        space = spaces.Dict(a=spaces.Box(0, 1, (2,)), b=spaces.Text(4))
+        return RandomEnv(space, spaces.Tuple((spaces.Text(3), spaces.Discrete(3))))
+
+    for env, batches in ((Nested, [[], {"force": [], "gear": []}]), (unsized, [[], ([], [])])):
+        with agym.make(env, 2, output=output) as envs:
+            envs.reset(seed=0)
+            for actions in batches:
+                step = envs.step(actions, env_ids=[])
+                assert len(step.rewards) == len(step.infos) == 0
+            whole = envs.reset(env_ids=[]).observations
+            assert len(whole if output == "list" else next(iter(whole.values()))) == 2
+
+
+def test_torch() -> None:
+    torch = pytest.importorskip("torch", reason="the extra `torch`")
+    with agym.make(Tally, 2, output="torch") as envs:
+        envs.reset()
+        none = torch.zeros(0, dtype=torch.int64)
+        step = envs.step(none, env_ids=none)
+        assert step.observations.shape == (0, 3)
+        assert step.terminated.dtype == torch.bool
+
+
+def test_groups_and_out() -> None:
+    with agym.make(Tally, 4, output="array") as envs:
+        envs.reset(seed=0)
+        group = envs.split(2)[1]
+        out = np.zeros((2, 3))
+        assert group.reset(env_ids=[], out=out).observations is out
+        assert out[:, 0].tolist() == [1, 1]
+        none = np.zeros((0, 3))
+        assert group.step([], env_ids=[], out=none).observations is none
+
+
+@each_face
+def test_closed(face: str) -> None:
+    with played(face, Tally, 2) as envs:
+        envs.reset()
+        envs.envs.close() if face == "sync" else envs.aclose()
+        uses: list[Any] = [envs.reset, envs.render, envs.restart]
+        for use in uses:
+            with pytest.raises(agym.ClosedError):
+                use(env_ids=[])
+
+
+def test_a_video_of_nobody_is_refused(tmp_path: Any) -> None:
+    pytest.importorskip("av", reason="the extra `video`")
+    with (
+        agym.make("CartPole-v1", 2, render_mode="rgb_array") as envs,
+        pytest.raises(agym.UsageError, match="env_ids"),
+    ):
+        agym.record(envs, tmp_path / "none.gif", env_ids=[])

@@ -1,0 +1,248 @@
+"""Options of other libraries: refused with agym's name for them, never swallowed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import gymnasium
+import pytest
+from gymnasium.envs.registration import EnvSpec
+
+import agym
+from tests.support.envs.plain_envs import Tally
+from tests.support.envs.pool_envs import Pool
+
+# What each is called by agym; ``None`` where it is no single name.
+OTHERS: dict[str, str | None] = {
+    "n_envs": "num_envs",
+    "num_env": "num_envs",
+    "nenvs": "num_envs",
+    "env_num": "num_envs",
+    "num_workers": "workers",
+    "num_processes": "workers",
+    "num_threads": "workers",
+    "num_env_runners": "workers",
+    "worker": "workers",
+    "autoreset_mode": "autoreset",
+    "vectorization_mode": "backend",
+    "vec_env_cls": "backend",
+    "asynchronous": "backend",
+    "context": "start_method",
+    "wait_num": "min_envs",
+    "batch_size": "min_envs",
+    "wrappers": "gymnasium.make",
+    "wrapper_class": "gymnasium.make",
+    "wrapper_kwargs": "gymnasium.make",
+    "monitor_dir": "episode_stats",
+    "monitor_kwargs": "episode_stats",
+    "start_index": "seed",
+    "shared_memory": None,
+    "daemon": None,
+    "observation_mode": "AgymVectorEnv",
+    "env_kwargs": "one by one",
+    "vector_kwargs": "one by one",
+    "vec_env_kwargs": "one by one",
+}
+
+
+class Swallows(Tally):
+    """Takes whatever it is given, as many environments do."""
+
+    def __init__(self, **keywords: Any) -> None:
+        super().__init__()
+        self.keywords = keywords
+
+
+class Names(Tally):
+    """Really has parameters of such names."""
+
+    def __init__(self, n_envs: int = 0, context: str = "", num_env: int = 0) -> None:
+        super().__init__()
+        self.given = n_envs, context, num_env
+
+
+class PassesOn(Names):
+    """Passes on to one which has them."""
+
+    def __init__(self, *, colour: str = "", **keywords: Any) -> None:
+        super().__init__(**keywords)
+
+
+@pytest.fixture
+def registry() -> Iterator[None]:
+    """What a test registers is gone after it."""
+    before = dict(gymnasium.registry)
+    yield
+    gymnasium.registry.clear()
+    gymnasium.registry.update(before)
+
+
+SPEC = EnvSpec("Swallows-v0", entry_point=Swallows)
+ENVS: dict[str, Any] = {
+    "class": Swallows,
+    "partial": partial(Swallows, colour="red"),
+    "function": lambda **keywords: Swallows(**keywords),
+    "list": [Swallows, partial(Swallows)],
+    "spec": SPEC,
+    "id": "CartPole-v1",
+}
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "make": agym.make,
+    "make_async": agym.make_async,
+    "make_vec": agym.make_vec,
+    "plan": agym.plan,
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_refused_where_the_environment_would_swallow_them(function: str, name: str) -> None:
+    with pytest.raises(agym.UsageTypeError, match=f"^{name} is no option of agym") as caught:
+        FUNCTIONS[function](Swallows, **{name: 3})
+    assert (OTHERS[name] or "leave it out") in str(caught.value)
+    assert f"pass a factory: lambda: gymnasium.make(..., {name}=...)" in str(caught.value)
+
+
+@pytest.mark.parametrize("env", ENVS)
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_refused_whatever_makes_the_environment(function: str, env: str) -> None:
+    with pytest.raises(agym.UsageTypeError, match=r"n_envs is no option.* num_envs"):
+        FUNCTIONS[function](ENVS[env], n_envs=8)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_refused_when_registered(name: str) -> None:
+    with pytest.raises(agym.UsageTypeError, match=f"{name} is no option of agym.register"):
+        agym.register(SPEC, **{name: 3})
+    assert "agym/Swallows-v0" not in gymnasium.registry
+
+
+@pytest.mark.usefixtures("registry")
+def test_the_number_is_none_of_the_registered_options() -> None:
+    with pytest.raises(agym.UsageTypeError, match=r"num_envs .*gymnasium.make_vec\(id, num_envs\)"):
+        agym.register("CartPole-v1", num_envs=8)
+    with pytest.raises(agym.UsageTypeError, match="did you mean 'backend'"):
+        agym.register("CartPole-v1", backends="serial")
+
+
+# What AsyncVectorEnv has, AgymVectorEnv has too.
+GYMNASIUMS = {"shared_memory", "context", "daemon", "worker", "observation_mode", "autoreset_mode"}
+# The number of functions is the number of environments.
+NUMBERS = {name for name, ours in OTHERS.items() if ours == "num_envs"}
+
+
+@pytest.mark.parametrize("name", sorted(OTHERS.keys() - GYMNASIUMS))
+def test_refused_by_the_vector_environment(name: str) -> None:
+    ours = "env_fns" if name in NUMBERS else OTHERS[name]
+    words = f"{name} is no option of AgymVectorEnv: .*{re.escape(ours or 'leave it out')}"
+    with pytest.raises(agym.UsageTypeError, match=words):
+        agym.AgymVectorEnv([Tally], **{name: 3})
+
+
+# What SB3's function has, agym's has too.
+SB3S = {
+    "n_envs", "start_index", "monitor_dir", "wrapper_class", "env_kwargs", "vec_env_kwargs",
+    "monitor_kwargs", "wrapper_kwargs",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(OTHERS.keys() - SB3S))
+def test_refused_by_those_of_stable_baselines3(name: str) -> None:
+    pytest.importorskip("stable_baselines3", reason="the extra `sb3`")
+    for make in (
+        partial(agym.sb3.make_vec_env, Swallows, 2, **{name: 3}),
+        partial(agym.sb3.make_vec_env, Swallows, 2, vec_env_kwargs={name: 3}),
+        partial(agym.sb3.make_vec_env, Pool, 2, backend="native", **{name: 3}),
+        partial(agym.sb3.make_atari_env, Swallows, 2, **{name: 3}),
+        partial(agym.sb3.AgymVecEnv, [Tally], **{name: 3}),
+    ):
+        with pytest.raises(agym.UsageTypeError, match=f"{name} is no option of AgymVecEnv: "):
+            make()
+
+
+def test_stable_baselines3_keeps_its_own() -> None:
+    pytest.importorskip("stable_baselines3", reason="the extra `sb3`")
+    made = agym.sb3.make_vec_env(
+        Names, n_envs=2, start_index=1, env_kwargs={"n_envs": 5}, backend="serial"
+    )
+    try:
+        assert made.get_attr("given") == [(5, "", 0)] * 2
+    finally:
+        made.close()
+
+
+@pytest.mark.parametrize("env", [Names, PassesOn, partial(PassesOn, colour="red"), [Names]])
+def test_what_a_constructor_names_it_gets(env: Any) -> None:
+    given = {"n_envs": 8, "context": "snow", "num_env": 3}
+    with agym.make(env, backend="serial", **given) as envs:
+        assert envs.given == [(8, "snow", 3)]
+    vector = agym.make_vec(env, backend="serial", **given)
+    try:
+        assert vector.get_attr("given") == ((8, "snow", 3),)
+    finally:
+        vector.close()
+    with pytest.raises(agym.UsageTypeError, match="num_workers is no option"):
+        agym.make(env, num_workers=8)
+
+
+@pytest.mark.usefixtures("registry")
+def test_what_a_registered_constructor_names_it_gets() -> None:
+    spec = EnvSpec("Names-v0", entry_point="tests.faces.test_options_of_others:Names")
+    with agym.make(spec, backend="serial", context="snow") as envs:
+        assert envs.unwrapped.given == [(0, "snow", 0)]
+    spec = EnvSpec("Registered-v0", entry_point=Swallows, kwargs={"start_index": 1})
+    with agym.make(spec, backend="serial", start_index=2) as envs:
+        assert envs.unwrapped.keywords == [{"start_index": 2}]
+    vectors = gymnasium.make_vec(agym.register(spec, backend="serial", start_index=2), 2)
+    vectors.close()
+
+
+MISSPELT = {
+    "backends": "backend",
+    "auto_reset": "autoreset",
+    "episode_stat": "episode_stats",
+    "num_env_s": "num_envs",
+    "numenvs": "num_envs",
+    "time_out": "timeout",
+}
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("name", MISSPELT)
+def test_misspelt_options_are_not_swallowed(name: str, function: str) -> None:
+    with pytest.raises(agym.UsageTypeError, match=f"{name}.*did you mean {MISSPELT[name]!r}"):
+        FUNCTIONS[function](Swallows, **{name: 3})
+
+
+def test_what_is_like_no_option_is_for_the_environment() -> None:
+    with agym.make(Swallows, backend="serial", gravity=3, env_type="moon", seed=1) as envs:
+        assert envs.keywords == [{"gravity": 3, "env_type": "moon", "seed": 1}]
+
+
+class Takes(Pool):
+    """A program whose keywords are not in its signature, as those of ``envpool.make``."""
+
+    def __init__(self, num_envs: int, **keywords: Any) -> None:
+        super().__init__(num_envs, keywords["batch_size"])
+        self.num_threads = keywords["num_threads"]
+
+
+def test_programs_have_threads_and_batches_of_their_own() -> None:
+    with agym.make(
+        Takes, 4, backend="native", autoreset="next_step", batch_size=2, num_threads=3
+    ) as envs:
+        assert envs.num_threads == [3] * 4
+    with pytest.raises(agym.UsageTypeError, match=r"n_envs is no option.* num_envs"):
+        agym.make(Takes, backend="native", n_envs=4)
+
+
+@pytest.mark.usefixtures("registry")
+def test_registered_programs_have_them_too() -> None:
+    spec = EnvSpec("Takes-v0", entry_point=Swallows, vector_entry_point=Takes)
+    env_id = agym.register(spec, backend="native", batch_size=2, num_threads=3)
+    gymnasium.make_vec(env_id, 4).close()
+    with pytest.raises(agym.UsageTypeError, match=r"num_threads is no option.* workers"):
+        agym.register(spec, backend="process", num_threads=3)

@@ -1,0 +1,223 @@
+"""Arrays of the caller's own that take a batch, and rollout buffers."""
+
+from __future__ import annotations
+
+import gc
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import agym
+from tests.faces.test_leases import Large, all_are, env_of
+from tests.support.drivers import FACES, Place, everywhere, opened
+from tests.support.envs.plain_envs import Echo, Tally
+from tests.support.equality import same
+
+OPTIONS: dict[str, Any] = {"autoreset": "next_step", "output": "array", "start_method": "fork"}
+
+
+@everywhere
+@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
+def test_a_buffer_takes_what_would_have_come(place: Place, face: str, mode: Any) -> None:
+    options = {**OPTIONS, **place.options, "autoreset": mode}
+    with opened(face, partial(env_of(place), 3), 4, **options) as plain:
+        wanted = [plain.reset(seed=0), *(plain.step([k] * 4) for k in (0, 1, 2, 3, 4))]
+    with opened(face, partial(env_of(place), 3), 4, **options) as envs:
+        inner = envs.envs if face == "async" else envs
+        buffer = inner.rollout_buffer(6)
+        for _ in range(2):  # and again
+            begun = envs.reset(seed=0, out=buffer[0])
+            assert not buffer.rewards[0].any()
+            assert not buffer.terminated[0].any()
+            buffer.rewards[0] = buffer.terminated[0] = 1
+            results = [envs.step([t - 1] * 4, out=buffer[t]) for t in range(1, 6)]
+            for t, (got, want) in enumerate(zip([begun, *results], wanted, strict=True)):
+                assert same(got.observations, want.observations)
+                assert same(got.infos, want.infos)
+                image = got.observations["image"]
+                assert np.shares_memory(image, buffer.observations["image"][t])
+            for t, want in enumerate(wanted[1:], 1):
+                assert same(buffer.observations["deep"][0][t], want.observations["deep"][0])
+                assert same(buffer.rewards[t], want.rewards)
+                assert same(buffer.terminated[t], want.terminated)
+                assert same(buffer.truncated[t], want.truncated)
+                assert same(results[t - 1].rewards, want.rewards)
+        assert buffer.observations["image"].shape == (6, 4, 96, 80, 3)
+    assert all_are(buffer.observations["image"][0], 0)  # it outlives the environments
+
+
+@everywhere
+def test_hosts_write_into_a_buffer(place: Place) -> None:
+    with opened("sync", env_of(place), 4, **{**OPTIONS, **place.options}) as envs:
+        buffer = envs.rollout_buffer(3)
+        envs.reset(out=buffer[0])
+        pending = envs._begin(envs._engine.step, [0] * 4, None, buffer[2])
+        assert pending.plane == buffer[2].plane is not None
+        envs._wait(pending)
+        assert all_are(buffer.observations["image"][2], 1)
+        assert all_are(buffer.observations["image"][1], 0)
+
+
+@everywhere
+def test_what_the_caller_writes_into_a_buffer_is_overwritten(place: Place) -> None:
+    with opened("sync", env_of(place), 4, **{**OPTIONS, **place.options}) as envs:
+        buffer = envs.rollout_buffer(1)
+        envs.reset()
+        for count in (1, 2, 3):
+            buffer.terminated[:] = buffer.truncated[:] = True
+            buffer.rewards[:] = -7
+            envs.step([0] * 4, out=buffer[0])
+            assert not buffer.terminated.any()
+            assert not buffer.truncated.any()
+            assert buffer.rewards.tolist() == [[count] * 4]
+
+
+@pytest.mark.parametrize("backend", ["serial", "process"])
+def test_a_buffer_that_is_gone_is_given_back(backend: str) -> None:
+    with agym.make(Large, 4, backend=backend, **OPTIONS) as envs:
+        table = envs._engine.table
+        for _ in range(5):
+            buffer = envs.rollout_buffer(4)
+            envs.reset(out=buffer[0])
+            image = envs.step([0] * 4, out=buffer[-1]).observations["image"]
+            del buffer
+            gc.collect()
+            assert len(table.extensions) <= 3
+            assert all_are(image, 1)
+        # The latest rows are in one that is gone, and are still what a partial reset gives.
+        image = envs.reset(env_ids=[0]).observations["image"]
+        assert all_are(image[1:], 1)
+
+
+@pytest.mark.parametrize("backend", ["serial", "process"])
+@pytest.mark.parametrize("face", FACES)
+def test_own_arrays_get_the_observations(backend: str, face: str) -> None:
+    with opened(face, Tally, 3, backend=backend, **OPTIONS) as envs:
+        storage = np.zeros((4, 3, *envs.single_observation_space.shape), np.float64)
+        begun = envs.reset(out=storage[0])
+        assert begun.observations.base is storage
+        for t in range(1, 4):
+            result = envs.step([1, 2, 3], out=storage[t])
+            assert np.shares_memory(result.observations, storage[t])
+            assert result.rewards.shape == (3,)
+        some = np.zeros_like(storage[0, :2])
+        envs.step([1, 1], env_ids=[0, 2], out=some)
+        assert some.any()
+    with opened(face, Tally, 3, backend=backend, **OPTIONS) as envs:
+        wanted = [envs.reset(), *(envs.step([1, 2, 3]) for _ in range(3))]
+        for t, want in enumerate(wanted):
+            assert (storage[t] == want.observations).all()
+        assert (some == envs.step([1, 1], env_ids=[0, 2]).observations).all()
+
+
+BAD: dict[str, tuple[Any, str]] = {
+    "shape": (np.zeros((2, 3)), r"must have the shape \(3, 4\), not \(2, 3\)"),
+    "no array": ([[0.0]], "NumPy array, not list"),
+    "integers": (lambda shape: np.zeros(shape, np.int8), "int8 cannot hold float32"),
+}
+
+
+@pytest.mark.parametrize(("out", "match"), BAD.values(), ids=BAD)
+def test_what_cannot_take_a_batch_is_refused(out: Any, match: str) -> None:
+    with agym.make("CartPole-v1", 3, **OPTIONS) as envs:
+        envs.reset(seed=0)
+        given = out((3, 4)) if callable(out) else out
+        with pytest.raises(agym.UsageError, match=match):
+            envs.step([0, 0, 0], out=given)
+        frozen = np.zeros((3, 4), np.float32)
+        frozen.flags.writeable = False
+        with pytest.raises(agym.UsageError, match="read-only"):
+            envs.reset(out=frozen)
+        assert envs.step([0, 0, 0]).observations.shape == (3, 4)
+
+
+def test_buffers_of_others_are_refused() -> None:
+    with agym.make(Large, 4, **OPTIONS) as envs, agym.make(Large, 3, **OPTIONS) as others:
+        envs.reset()
+        with pytest.raises(agym.UsageError, match="of other environments"):
+            envs.step([0] * 4, out=others.rollout_buffer(2)[0])
+        with pytest.raises(agym.UsageError, match="leave out env_ids"):
+            envs.step([0], env_ids=[1], out=envs.rollout_buffer(2)[0])
+        with pytest.raises(agym.UsageError, match=r"take one step of it, out=buffer\[t\]"):
+            envs.step([0] * 4, out=envs.rollout_buffer(2))
+        with pytest.raises(agym.UsageError, match="one step at a time"):
+            envs.rollout_buffer(2)["first"]  # type: ignore[index]
+        with pytest.raises(agym.UsageError, match=r"give arrays for out\['image'\], out\['deep'\]"):
+            envs.step([0] * 4, out=np.zeros(4))
+        with pytest.raises(IndexError, match="step 2 of a rollout buffer of 2"):
+            envs.rollout_buffer(2)[2]
+        with pytest.raises(agym.UsageError, match="positive"):
+            envs.rollout_buffer(0)
+    with pytest.raises(agym.ClosedError):
+        envs.rollout_buffer(2)
+    with agym.make(Large, 4, **OPTIONS) as envs, agym.make(Large, 4, **OPTIONS) as others:
+        envs.reset()
+        mine, theirs = envs.rollout_buffer(2), others.rollout_buffer(2)
+        assert mine.planes == theirs.planes
+        with pytest.raises(agym.UsageError, match="of other environments"):
+            envs.step([0] * 4, out=theirs[0])
+    text = partial(Echo, spaces.Text(5), ["a"], spaces.Discrete(2))
+    with (
+        agym.make(text, 2, **OPTIONS) as envs,
+        pytest.raises(agym.UsageError, match="no fixed size"),
+    ):
+        envs.rollout_buffer(2)
+
+
+@pytest.mark.parametrize("backend", ["serial", "process"])
+def test_an_array_that_fails_too_late_jams_nothing(backend: str) -> None:
+    with agym.make("CartPole-v1", 3, backend=backend, **OPTIONS) as envs:
+        envs.reset(seed=0)
+        storage = np.zeros((3, 4), np.float32)
+        ticket = envs._begin(envs._engine.step, [0, 0, 0], None, storage)
+        if not ticket.done:
+            storage.flags.writeable = False
+            envs._wait(ticket)
+            with pytest.raises(ValueError, match="read-only"):
+                ticket.result()
+        envs.step([0, 0, 0])
+        envs.reset()
+
+
+async def test_a_step_of_a_buffer_takes_one_batch_at_a_time() -> None:
+    async with agym.make_async("CartPole-v1", 3, backend="process", workers=1) as envs:
+        buffer = envs.rollout_buffer(2)
+        step = envs.reset(seed=0, out=buffer[0])
+        with pytest.raises(agym.BusyError, match="still being written"):
+            envs.step([0, 0, 0], out=buffer[0])
+        await step
+        await envs.step([0, 0, 0], out=buffer[0])
+
+
+def test_numbers_that_do_not_fit_are_refused() -> None:
+    with agym.make(Tally, 3, **OPTIONS) as envs:
+        envs.reset()
+        shape = (3, *envs.single_observation_space.shape)
+        with pytest.raises(agym.UsageError, match="cannot hold"):
+            envs.step([0, 0, 0], out=np.zeros(shape, np.int32))
+
+
+def test_descriptors_of_buffers_are_given_back() -> None:
+    with agym.make(Large, 4, backend="process", workers=2, **OPTIONS) as envs:
+        envs.reset()
+        held = []
+        for _ in range(6):
+            envs.rollout_buffer(2)
+            held.append(len([*Path("/proc/self/fd").iterdir()]))
+        assert max(held) - min(held) <= 4
+        assert held[-1] == held[-2]
+
+
+@pytest.mark.parametrize("place", ["serial", "process"])
+def test_flags_of_views_are_the_callers(place: str) -> None:
+    with agym.make(Large, 4, backend=place, **{**OPTIONS, "copy": False}) as envs:
+        envs.reset()
+        for _ in range(5):
+            result = envs.step([0] * 4)
+            assert not result.terminated.any()
+            result.terminated[:] = result.truncated[:] = True

@@ -1,0 +1,355 @@
+"""What users reach for: handles as environments, and what a batch says of itself."""
+
+from __future__ import annotations
+
+import warnings
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces, wrappers
+from gymnasium.utils.env_checker import check_env
+
+import agym
+from tests.support.drivers import FORKED, Place, each_face, everywhere, played
+from tests.support.envs.plain_envs import Nested, Tally
+from tests.support.equality import same
+
+SERIAL: dict[str, Any] = {"backend": "serial"}
+PROCESS: dict[str, Any] = {**FORKED, "workers": 2}
+each_kind = pytest.mark.parametrize("place", [SERIAL, PROCESS], ids=["serial", "process"])
+
+# ---------------------------------------------------------------- handles
+
+
+@each_kind
+def test_a_handle_is_a_gymnasium_environment(place: dict[str, Any]) -> None:
+    with agym.make("CartPole-v1", 3, render_mode="rgb_array", **place) as envs:  # draws nothing
+        env = envs[1]
+        assert isinstance(env, gymnasium.Env)
+        assert isinstance(env.unwrapped, gymnasium.Env)
+        assert env.unwrapped is not env
+        assert env.unwrapped.unwrapped.gravity == 9.8
+        assert env.spec is not None
+        assert env.spec.id == "CartPole-v1"
+        assert env.metadata["render_fps"] == 50
+        assert "autoreset_mode" not in env.metadata
+        assert env.render_mode == "rgb_array"
+        assert str(env) == "<EnvHandle<CartPole-v1>>"
+        env.reset(seed=4)
+        assert env.np_random_seed == 4
+        assert isinstance(env.np_random, np.random.Generator)
+        env.np_random = np.random.default_rng(7)
+        assert env.np_random.random() == np.random.default_rng(7).random()
+        assert env.get_wrapper_attr("_max_episode_steps") == 500
+        assert env.has_wrapper_attr("gravity")
+        assert not env.has_wrapper_attr("levity")
+        assert env.set_wrapper_attr("gravity", 1.6, force=False)
+        assert not env.set_wrapper_attr("levity", 1, force=False)
+        assert env.set_wrapper_attr("levity", 1)
+        assert (env.levity, env.gravity, envs[0].gravity) == (1, 1.6, 9.8)
+
+
+@each_kind
+def test_handles_of_environments_that_differ(place: dict[str, Any]) -> None:
+    made = [("CartPole-v1", None), ("CartPole-v1", "rgb_array"), ("CartPole-v0", "rgb_array")] * 2
+    factories = [partial(gymnasium.make, env_id, render_mode=mode) for env_id, mode in made]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of CartPole-v0
+        envs = agym.make(factories, **place)
+    with envs:
+        assert [(env.spec and env.spec.id, env.render_mode) for env in envs] == made
+        of_groups = [env for group in envs.split(2) for env in group]
+        assert {env: env.render_mode for env in of_groups} == {env: env.render_mode for env in envs}
+
+
+def test_handles_of_the_same_are_equal() -> None:
+    with agym.make(Tally, 4) as envs:
+        assert envs[2] == envs[2] == envs.split(4)[2][0]
+        assert envs[2].unwrapped == envs[2].unwrapped != envs[2]
+        assert len({*envs, *envs}) == 4
+        with agym.make(Tally, 4) as others:
+            assert envs[2] != others[2]
+
+
+@everywhere
+def test_attributes_and_methods_of_one(place: Place) -> None:
+    with agym.make(place.of(2, length=4), **place.options) as envs:
+        env = envs[1]
+        assert (env.gravity, env.length, env.unwrapped.gravity) == (9.8, 4, 9.8)
+        assert (env.add(1), env.unwrapped.add(1, b=2)) == (10.8, 12.8)
+        assert env.call("add", 1) == env.get_attr("add")(1) == 10.8
+        env.set_attr("brand_new", "x")
+        assert env.brand_new == "x"
+        assert not hasattr(envs[0], "brand_new")
+        with pytest.raises(AttributeError, match="environment 1 has no attribute 'levity'"):
+            _ = env.levity
+        assert not hasattr(env, "_private")
+
+
+@everywhere
+def test_a_block_closes_one_alone(place: Place) -> None:
+    with agym.make(place.of(3), **place.options) as envs:
+        envs.reset()
+        with envs[1] as env:
+            env.step(0)
+            assert not env.closed
+        assert envs[1].closed
+        assert repr(env).endswith("[1] (closed)")
+        env.close()  # twice is once
+        with pytest.raises(agym.ClosedError, match="environment 1"):
+            env.step(0)
+        envs.step([0, 0], env_ids=[0, 2])
+        other = envs[0]
+    other.close()
+    assert other.closed
+    assert repr(other).endswith("closed)[0]")
+
+
+@everywhere
+async def test_an_async_handle(place: Place) -> None:
+    async with agym.make_async(place.of(3, length=99), **place.options) as envs:
+        await envs.reset()
+        async with envs[1] as env:
+            assert (env.spec, env.render_mode) == (None, "ansi")
+            assert env.metadata["render_fps"] == 7
+            assert await env.get_attr("gravity") == 9.8
+            assert await env.unwrapped.get_attr("length") == 99
+            assert await env.unwrapped.call("add", 1) == 10.8
+            await env.set_attr("gravity", 1.6)
+            assert await (await env.get_attr("add"))(1) == 2.6
+            with pytest.raises(AttributeError, match="environment 1 has no attribute 'levity'"):
+                await env.get_attr("levity")
+            assert (await env.step(0))[0].tolist() == [1, 1, 0]
+        assert envs[1].closed
+        await env.close()
+        assert not envs[0].closed
+        with pytest.raises(agym.ClosedError):
+            env.step(0)
+    assert envs[0].closed
+
+
+# ---------------------------------------------------------------- Gymnasium's wrappers around one
+
+
+def _play(env: gymnasium.Env[Any, Any], seed: int = 3, steps: int = 12) -> list[Any]:
+    """Reset where an episode ends, and list what came."""
+    env.action_space.seed(seed)
+    seen: list[Any] = [env.reset(seed=seed)]
+    for _ in range(steps):
+        *result, info = env.step(env.action_space.sample())
+        info.pop("episode", None)  # has a time in it
+        seen.append([*result, info])
+        if result[2] or result[3]:
+            seen.append(env.reset())
+    return seen
+
+
+WRAPPERS: dict[str, Any] = {
+    "TimeLimit": lambda env: wrappers.TimeLimit(env, max_episode_steps=5),
+    "RecordEpisodeStatistics": wrappers.RecordEpisodeStatistics,
+    "FrameStackObservation": lambda env: wrappers.FrameStackObservation(env, 3),
+    "TransformObservation": lambda env: wrappers.TransformObservation(
+        env, lambda observation: observation * 2, env.observation_space
+    ),
+    "TransformReward": lambda env: wrappers.TransformReward(env, lambda reward: reward - 1),
+    "FlattenObservation": wrappers.FlattenObservation,
+    "NormalizeObservation": wrappers.NormalizeObservation,
+    "RescaleObservation": lambda env: (
+        wrappers.RescaleObservation(wrappers.ClipReward(env, -1, 1), np.float32(-1), np.float32(1))
+        if np.isfinite(env.observation_space.high).all()
+        else env
+    ),
+    "DtypeObservation": lambda env: wrappers.DtypeObservation(env, np.float64),
+    "TimeAwareObservation": lambda env: wrappers.TimeAwareObservation(
+        wrappers.TimeLimit(env, max_episode_steps=5)
+    ),
+    "PassiveEnvChecker": wrappers.PassiveEnvChecker,
+    "OrderEnforcing": wrappers.OrderEnforcing,
+    "Autoreset": wrappers.Autoreset,
+    "several": lambda env: wrappers.RecordEpisodeStatistics(
+        wrappers.FrameStackObservation(wrappers.TimeLimit(env, max_episode_steps=4), 2)
+    ),
+}
+
+
+@each_kind
+@pytest.mark.parametrize("name", WRAPPERS)
+def test_wrappers_give_what_they_give_around_the_environment(
+    name: str, place: dict[str, Any]
+) -> None:
+    wrap = WRAPPERS[name]
+    with agym.make("CartPole-v1", 3, **place) as envs:
+        ours, theirs = wrap(envs[1]), wrap(gymnasium.make("CartPole-v1"))
+        assert ours.observation_space == theirs.observation_space
+        assert same(_play(ours), _play(theirs))
+        assert ours.unwrapped.gravity == 9.8
+        assert ours.get_wrapper_attr("gravity") == 9.8
+        assert ours.spec.id == "CartPole-v1"
+        ours.set_wrapper_attr("gravity", 1.6)
+        assert envs.gravity == [9.8, 1.6, 9.8]
+        ours.close()
+        theirs.close()
+        assert envs[1].closed
+        envs.reset(env_ids=[0, 2])
+
+
+@each_kind
+def test_wrappers_around_nested_spaces(place: dict[str, Any]) -> None:
+    with agym.make(Nested, 2, **place) as envs:
+        ours, theirs = (wrappers.FlattenObservation(env) for env in (envs[0], Nested()))
+        assert same(_play(ours), _play(theirs))
+        ours, theirs = (
+            wrappers.FilterObservation(env, ["position"]) for env in (envs[1], Nested())
+        )
+        assert same(_play(ours), _play(theirs))
+
+
+@each_kind
+def test_record_video_around_one(place: dict[str, Any], tmp_path: Path) -> None:
+    pytest.importorskip("pygame", reason="the extra `render`")
+    pytest.importorskip("moviepy", reason="RecordVideo needs moviepy")
+    pytest.importorskip("tqdm").tqdm.monitor_interval = 0  # no thread that watches progress bars
+    with agym.make("CartPole-v1", 2, render_mode="rgb_array", **place) as envs:
+        folder = tmp_path / "videos"
+        env = wrappers.RecordVideo(envs[1], str(folder), disable_logger=True)
+        _play(env)
+        env.close()
+        assert [*folder.glob("*.mp4")]
+
+
+@each_kind
+def test_render_collection_around_one(place: dict[str, Any]) -> None:
+    pytest.importorskip("pygame", reason="the extra `render`")
+    with agym.make("CartPole-v1", 2, render_mode="rgb_array", **place) as envs:
+        env = wrappers.RenderCollection(envs[1])
+        env.reset(seed=0)
+        env.step(0)
+        frames: Any = env.render()
+        assert [frame.shape for frame in frames] == [(400, 600, 3)] * 2
+
+
+@each_kind
+def test_gymnasium_checks_one(place: dict[str, Any]) -> None:
+    """And finds no more than it finds in the environment itself."""
+    with agym.make("CartPole-v1", 2, **place) as envs:
+        bare = gymnasium.make("CartPole-v1").unwrapped
+        found = []
+        for env in (envs[1].unwrapped, bare):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                check_env(env, skip_render_check=True)
+            found.append([str(warning.message) for warning in caught])
+        assert found[0] == found[1]
+
+
+# ---------------------------------------------------------------- what a batch says of itself
+
+
+@everywhere
+@each_face
+def test_closed_backend_workers_and_repr(face: str, place: Place) -> None:
+    with played(face, place.of(4), **place.options) as envs:
+        envs.reset()
+        workers = {"serial": 1, "asyncio": 1, "thread": 4}
+        count = workers.get(place.name, place.options.get("workers"))
+        face_itself = envs.envs
+        assert (face_itself.closed, face_itself.workers) == (False, count)
+        assert face_itself.backend == place.options["backend"]
+        assert "closed" not in repr(face_itself)
+        assert len(envs.stats().workers) == count
+        (group, _) = face_itself.split(2)
+        envs.envs.close() if face == "sync" else envs.aclose()
+        for one in (face_itself, group):
+            assert (one.closed, one.workers) == (True, count)
+            assert one.backend == place.options["backend"]
+            assert repr(one).endswith(f"backend={one.backend!r}, closed)")
+
+
+async def test_repr_before_opening() -> None:
+    envs = agym.make_async(Tally, 2, **SERIAL)
+    assert repr(envs) == "AsyncEnvs(environments, num_envs=2, backend='serial', not open)"
+    assert (envs.closed, envs.backend, envs.workers) == (False, "serial", 1)
+    with pytest.raises(agym.ClosedError, match="not open"):
+        envs.stats()
+    await envs
+    assert repr(envs) == "AsyncEnvs(environments, num_envs=2, backend='serial')"
+    await envs.aclose()
+
+
+def test_auto_tells_what_it_took() -> None:
+    with agym.make("CartPole-v1", 2) as envs:
+        assert envs.backend in ("serial", "thread", "process")
+        assert envs.workers == len(envs.stats().workers)
+
+
+@each_kind
+def test_vector(place: dict[str, Any]) -> None:
+    envs = agym.make_vec("CartPole-v1", 4, **place)
+    assert (envs.closed, envs.backend) == (False, place["backend"])
+    assert envs.workers == place.get("workers", 1)
+    assert repr(envs) == "AgymVectorEnv(CartPole-v1, num_envs=4)"
+    envs.close()
+    assert (envs.closed, envs.backend) == (True, place["backend"])
+    assert repr(envs) == "AgymVectorEnv(CartPole-v1, num_envs=4, closed)"
+
+
+@each_kind
+def test_sb3(place: dict[str, Any]) -> None:
+    pytest.importorskip("stable_baselines3", reason="the extra `sb3`")
+    envs = agym.sb3.make_vec_env("CartPole-v1", 4, **place)
+    assert (envs.closed, envs.backend) == (False, place["backend"])
+    assert envs.workers == place.get("workers", 1)
+    assert repr(envs) == f"AgymVecEnv(CartPole-v1, num_envs=4, backend={place['backend']!r})"
+    envs.close()
+    assert envs.closed
+    assert repr(envs).endswith(", closed)")
+
+
+@everywhere
+@each_face
+def test_stats_after_close_are_the_last(face: str, place: Place) -> None:
+    with played(face, place.of(3, length=99), **place.options) as envs:
+        envs.reset()
+        for _ in range(5):
+            envs.step([0] * 3)
+        before = envs.stats()
+        envs.envs.close() if face == "sync" else envs.aclose()
+        after = envs.stats()
+        assert [env.steps for env in after.envs] == [env.steps for env in before.envs] == [5] * 3
+        assert after.seconds >= before.seconds
+        assert [worker.pid for worker in after.workers] == [w.pid for w in before.workers]
+        assert "15 steps" in str(after)
+
+
+def test_stats_after_the_block() -> None:
+    with agym.make(Tally, 2) as envs:
+        envs.reset()
+        envs.step([0, 0])
+    assert [env.steps for env in envs.stats().envs] == [1, 1]
+    group = envs.split(2)[0]
+    assert group.stats() is envs.stats()
+
+
+@each_kind
+def test_names_of_ours_beside_those_of_the_environments(place: dict[str, Any]) -> None:
+    """An environment that has such names itself is asked by get_attr."""
+
+    class Busy(Tally):
+        def __init__(self) -> None:
+            super().__init__()
+            self.backend, self.workers, self.closed = "its own", 99, "never"
+            self.observation_space = spaces.Box(-1, 1000, (3,), np.float64)
+
+    with agym.make(Busy, 2, **place) as envs:
+        assert (envs.backend, envs.closed) == (place["backend"], False)
+        assert envs.get_attr("backend") == ["its own"] * 2
+        assert envs[0].get_attr("closed") == "never"
+
+
+def test_handles_of_differing_environments() -> None:
+    with agym.make([Tally, partial(Tally, gravity=3.0)], **SERIAL) as envs:
+        assert [env.gravity for env in envs] == [9.8, 3.0]

@@ -1,0 +1,386 @@
+"""The sync face, agymc's: batches of lists, attributes of all environments, single handles."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space
+
+import agym
+from tests.support.drivers import PLACES
+from tests.support.envs.plain_envs import Counted, Nested, Tally
+from tests.support.equality import same, same_values
+
+pytestmark = pytest.mark.parametrize("place", PLACES)
+
+
+def test_lists_by_default(place: dict[str, Any]) -> None:
+    with agym.make("CartPole-v1", 3, **place) as envs:
+        observations, infos = envs.reset(seed=0)
+        assert isinstance(observations, list)
+        assert isinstance(infos, list)
+        assert [o.dtype for o in observations] == [np.float32] * 3
+        actions = envs.action_space.sample()
+        assert isinstance(actions, list)
+        observations, rewards, terminated, truncated, infos = envs.step(actions)
+        assert len(observations) == 3
+        assert rewards == [1.0] * 3
+        assert [type(r) for r in rewards] == [float] * 3
+        assert terminated == truncated == [False] * 3
+        assert [type(flag) for flag in terminated + truncated] == [bool] * 6
+        assert infos == [{}] * 3
+        assert len({id(info) for info in infos}) == 3
+
+
+def test_arrays_by_option(place: dict[str, Any]) -> None:
+    with agym.make("CartPole-v1", 3, output="array", **place) as envs:
+        reset = envs.reset(seed=0)
+        assert reset.observations.shape == (3, 4)
+        assert reset.observations.dtype == np.float32
+        actions = envs.action_space.sample()
+        assert actions.shape == (3,)
+        result = envs.step(actions)
+        assert result.observations.shape == (3, 4)
+        assert (result.rewards.shape, result.rewards.dtype) == ((3,), np.float64)
+        assert (result.terminated.shape, result.terminated.dtype) == ((3,), np.bool_)
+        assert (result.truncated.shape, result.truncated.dtype) == ((3,), np.bool_)
+        assert result.infos == [{}] * 3
+
+
+def test_results_have_names(place: dict[str, Any]) -> None:
+    with agym.make(Tally, 2, **place) as envs:
+        assert envs.reset()._fields == ("observations", "infos")
+        assert envs.step([0, 0])._fields == (
+            "observations",
+            "rewards",
+            "terminated",
+            "truncated",
+            "infos",
+        )
+
+
+def test_both_outputs_hold_the_same(place: dict[str, Any]) -> None:
+    with (
+        agym.make(Nested, 3, output="list", **place) as lists,
+        agym.make(Nested, 3, output="array", **place) as arrays,
+    ):
+        a, b = lists.reset(seed=2), arrays.reset(seed=2)
+        for _ in range(5):
+            for i in range(3):
+                assert same_values(a.observations[i]["position"], b.observations["position"][i])
+                assert same_values(a.observations[i]["pair"][1], b.observations["pair"][1][i])
+                assert same(a.infos[i], b.infos[i])
+            action = {"force": np.ones(3, np.float32), "gear": 1}
+            a, b = lists.step([action] * 3), arrays.step([action] * 3)
+            assert same(a.rewards, b.rewards.tolist())
+
+
+@pytest.mark.parametrize("output", ["list", "array"])
+def test_spaces(place: dict[str, Any], output: Any) -> None:
+    env = gymnasium.make("Pendulum-v1")
+    with agym.make("Pendulum-v1", 3, output=output, **place) as envs:
+        assert envs.single_action_space == env.action_space
+        assert envs.single_observation_space == env.observation_space
+        if output == "array":
+            assert envs.action_space == batch_space(env.action_space, 3)
+            assert envs.observation_space == batch_space(env.observation_space, 3)
+        observations, _ = envs.reset()
+        assert observations in envs.observation_space
+        assert envs.action_space.sample() in envs.action_space
+        assert len(envs.action_space.sample()) == 3
+    env.close()
+
+
+@pytest.mark.parametrize("output", ["list", "array"])
+def test_a_seeded_action_space_repeats_and_differs_between_environments(
+    place: dict[str, Any], output: Any
+) -> None:
+    with agym.make("Pendulum-v1", 3, output=output, **place) as envs:
+        envs.action_space.seed(5)
+        first = [np.array(envs.action_space.sample()) for _ in range(4)]
+        envs.action_space.seed(5)
+        assert same(first, [np.array(envs.action_space.sample()) for _ in range(4)])
+        assert len({float(x) for batch in first for x in batch[:, 0]}) == 12
+
+
+def test_what_the_environments_are_like(place: dict[str, Any]) -> None:
+    with agym.make("CartPole-v1", 2, render_mode="rgb_array", **place) as envs:
+        assert envs.spec.id == "CartPole-v1"
+        assert envs.render_mode == "rgb_array"
+        assert envs.metadata["render_fps"] == 50
+        assert envs.metadata["autoreset_mode"] is AutoresetMode.DISABLED
+        assert envs.num_envs == len(envs) == 2
+        assert "CartPole-v1" in repr(envs)
+        assert "num_envs=2" in repr(envs)
+
+
+def test_one_environment_by_default(place: dict[str, Any]) -> None:
+    with agym.make(Tally, **place) as envs:
+        assert len(envs) == 1
+
+
+def test_a_list_of_factories(place: dict[str, Any]) -> None:
+    factories = [partial(Tally, length=k) for k in (1, 2, 3)]
+    with agym.make(factories, **place) as envs:
+        assert envs.length == [1, 2, 3]
+    with agym.make(factories, 3, gravity=1.5, **place) as envs:
+        assert envs.gravity == [1.5] * 3
+        assert envs.length == [1, 2, 3]
+
+
+def test_a_spec(place: dict[str, Any]) -> None:
+    with agym.make(gymnasium.spec("CartPole-v1"), 2, max_episode_steps=7, **place) as envs:
+        envs.reset(seed=0)
+        for _ in range(7):
+            result = envs.step([0, 1])
+        assert result.terminated[0] != result.truncated[0]
+
+
+def test_keywords_go_to_the_environment(place: dict[str, Any]) -> None:
+    with agym.make(Tally, 2, gravity=3.0, length=8, **place) as envs:
+        assert envs.gravity == [3.0, 3.0]
+        assert envs.length == [8, 8]
+
+
+def test_factories_may_be_closures(place: dict[str, Any]) -> None:
+    class Local(Tally):
+        def secret(self) -> str:
+            return f"{word} {self.gravity}"
+
+    word = "told"
+    with agym.make([lambda g=g: Local(gravity=g) for g in (1, 2, 3)], **place) as envs:
+        assert envs.secret() == ["told 1", "told 2", "told 3"]
+
+
+def test_seeds_are_dealt_as_in_gymnasium(place: dict[str, Any]) -> None:
+    with agym.make(Tally, 4, **place) as envs:
+        assert [info["seed"] for info in envs.reset(seed=10).infos] == [10, 11, 12, 13]
+        assert [info["seed"] for info in envs.reset(seed=[4, None, 2, 1]).infos] == [4, None, 2, 1]
+        assert [info["seed"] for info in envs.reset(seed=np.int64(3)).infos] == [3, 4, 5, 6]
+        assert [info["seed"] for info in envs.reset(seed=np.arange(4)).infos] == [0, 1, 2, 3]
+        assert [info["seed"] for info in envs.reset().infos] == [None] * 4
+
+
+def test_render(place: dict[str, Any]) -> None:
+    with agym.make("CartPole-v1", 3, render_mode="rgb_array", **place) as envs:
+        envs.reset(seed=0)
+        frames = envs.render()
+        assert len(frames) == 3
+        assert {frame.shape for frame in frames} == {(400, 600, 3)}
+        assert {frame.dtype for frame in frames} == {np.dtype(np.uint8)}
+        assert all(frame.min() < frame.max() for frame in frames)
+    with agym.make(Tally, 4, **place) as envs:
+        envs.reset()
+        envs.step([0] * 4)
+        envs.reset(env_ids=[3])
+        assert envs.render() == ["1:1", "1:1", "1:1", "2:0"]
+        assert envs.render(env_ids=[3, 0]) == ["1:1", "2:0"]
+
+
+def test_attributes_come_as_lists(place: dict[str, Any]) -> None:
+    with agym.make("CartPole-v1", 3, **place) as envs:
+        assert envs.unwrapped.gravity == [9.8] * 3
+        assert envs.get_attr("gravity") == [9.8] * 3
+        assert envs.get_attr("unwrapped.masscart") == [1.0] * 3
+        envs.reset(seed=0)
+        assert len(envs.np_random_seed) == 3
+
+
+def test_array_attributes_come_as_lists(place: dict[str, Any]) -> None:
+    with agym.make(Tally, 3, **place) as envs:
+        assert [state.tolist() for state in envs.get_attr("state")] == [[0, 1, 2]] * 3
+        assert [state.tolist() for state in envs.state] == [[0, 1, 2]] * 3
+        assert [state.tolist() for state in envs.unwrapped.state] == [[0, 1, 2]] * 3
+
+
+def test_methods_are_called_on_all(place: dict[str, Any]) -> None:
+    with agym.make(Tally, 3, **place) as envs:
+        assert envs.add(1) == [10.8] * 3
+        assert envs.add(1, b=2) == [12.8] * 3
+        assert envs.unwrapped.add(b=1, a=0) == [10.8] * 3
+        assert envs.call("add", 1, b=1) == [11.8] * 3
+        assert envs.call("gravity") == [9.8] * 3
+        assert envs.remember("x") == [""] * 3
+        assert envs.remember("y") == ["x"] * 3
+
+
+def test_set_attr(place: dict[str, Any]) -> None:
+    with agym.make("CartPole-v1", 3, **place) as envs:
+        envs.set_attr("gravity", [1.0, 2.0, 3.0])
+        assert envs.unwrapped.gravity == [1.0, 2.0, 3.0]
+        envs.set_attr("gravity", 5.0)
+        assert envs.unwrapped.gravity == [5.0] * 3
+        envs.set_attr("gravity", (1, 2, 3))
+        assert envs.gravity == [1, 2, 3]
+        envs.set_attr("unwrapped.length", 7)
+        assert envs.unwrapped.length == [7] * 3
+        envs.set_attr("brand_new", ["a", "b", "c"])
+        assert envs.unwrapped.brand_new == ["a", "b", "c"]
+
+
+def test_set_attr_changes_what_the_environment_does(place: dict[str, Any]) -> None:
+    with agym.make(Tally, 2, **place) as envs:
+        envs.reset()
+        envs.set_attr("length", [1, 5])
+        assert envs.step([0, 0]).terminated == [True, False]
+
+
+def test_a_missing_attribute(place: dict[str, Any]) -> None:
+    with agym.make(Tally, 3, **place) as envs:
+        with pytest.raises(AttributeError, match="no_such_thing"):
+            _ = envs.no_such_thing
+        with pytest.raises(AttributeError, match="no_such_thing"):
+            _ = envs.unwrapped.no_such_thing
+        with pytest.raises(AttributeError, match="no_such_thing"):
+            envs.get_attr("no_such_thing")
+        assert not hasattr(envs, "no_such_thing")
+        assert not hasattr(envs, "_private")
+        with pytest.raises(agym.UsageError, match="set_attr"):
+            envs.set_attr("gravity", [1.0, 2.0])
+        assert envs.gravity == [9.8] * 3
+
+
+def test_parallel(place: dict[str, Any]) -> None:
+    with agym.make(Tally, 3, **place) as envs:
+        together = threading.Barrier(3)
+
+        def predict(observation: int, scale: int) -> int:
+            together.wait(timeout=30)  # passes only when all three run at once
+            return observation * scale
+
+        assert envs.parallel(predict, [1, 2, 3], (10, 20, 30)) == [10, 40, 90]
+        assert envs.parallel(str, iter("abc")) == ["a", "b", "c"]
+        with pytest.raises(agym.UsageError, match="parallel"):
+            envs.parallel(str, [1, 2])
+        with pytest.raises(ZeroDivisionError):
+            envs.parallel(lambda x: 1 / x, [1, 0, 1])
+
+
+def test_iteration_and_handles(place: dict[str, Any]) -> None:
+    with agym.make(Tally, 3, **place) as envs:
+        envs.reset()
+        assert [env.index for env in envs] == [0, 1, 2]
+        assert envs[-1].index == 2
+        with pytest.raises(IndexError):
+            _ = envs[3]
+        env = envs[1]
+        assert env.action_space == spaces.Discrete(10)
+        assert env.observation_space == envs.single_observation_space
+        observation, info = env.reset(seed=4, options={"length": 2})
+        assert list(observation) == [2, 0, -1]
+        assert info["seed"] == 4
+        observation, reward, terminated, truncated, info = env.step(7)
+        assert list(observation) == [2, 1, 7]
+        assert (reward, terminated, truncated) == (2 + 1 / 16, False, False)
+        assert type(reward) is float
+        assert info == {"now": 1, "action": 7}
+        assert env.render() == "2:1"
+        assert "[1]" in repr(env)
+        assert envs.now == [0, 1, 0]
+
+
+def test_handles_of_nested_spaces(place: dict[str, Any]) -> None:
+    bare = Nested()
+    with agym.make(Nested, 3, **place) as envs:
+        ours, theirs = envs[2].reset(seed=9), bare.reset(seed=9)
+        assert same_values(ours[0], theirs[0])
+        action = {"force": np.ones(3, np.float32), "gear": 2}
+        for _ in range(3):
+            ours, theirs = envs[2].step(action), bare.step(action)
+            assert same_values(ours[0], theirs[0])
+            assert same(list(ours[1:4]), list(theirs[1:4]))
+
+
+def test_all_and_single_steps_mix(place: dict[str, Any]) -> None:
+    with agym.make(partial(Tally, length=9), 3, **place) as envs:
+        envs.reset()
+        envs[1].step(0)
+        envs[1].step(0)
+        envs.step([0, 0, 0])
+        envs[0].step(0)
+        observations, _ = envs.reset(env_ids=[2])
+        assert [list(o[:2]) for o in observations] == [[1, 2], [1, 3], [2, 0]]
+        assert envs.now == [2, 3, 0]
+
+
+def test_steps_of_some(place: dict[str, Any]) -> None:
+    with agym.make(partial(Tally, length=9), 5, **place) as envs:
+        envs.reset()
+        result = envs.step([7, 8], env_ids=[1, 4])
+        assert [list(o) for o in result.observations] == [[1, 1, 7], [1, 1, 8]]
+        assert [info["action"] for info in result.infos] == [7, 8]
+        assert len(result.rewards) == len(result.terminated) == len(result.truncated) == 2
+        assert envs.now == [0, 1, 0, 0, 1]
+
+
+def test_close(place: dict[str, Any], tmp_path: Any) -> None:
+    log = tmp_path / "log"
+    envs = agym.make(partial(Counted, str(log)), 3, **place)
+    envs.close()
+    assert [line.split()[0] for line in log.read_text().splitlines()].count("closed") == 3
+    envs.close()
+    assert len(log.read_text().splitlines()) == 6
+
+
+def test_the_block_closes_also_after_an_error(place: dict[str, Any], tmp_path: Any) -> None:
+    log = tmp_path / "log"
+    with pytest.raises(KeyError), agym.make(partial(Counted, str(log)), 2, **place):
+        raise KeyError
+    assert len(log.read_text().splitlines()) == 4
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda envs: envs.reset(),
+        lambda envs: envs.step([0, 0]),
+        lambda envs: envs.render(),
+        lambda envs: envs.call("add", 1),
+        lambda envs: envs.get_attr("gravity"),
+        lambda envs: envs.set_attr("gravity", 1),
+        lambda envs: envs.gravity,
+        lambda envs: envs[0].reset(),
+        lambda envs: envs[0].step(0),
+        lambda envs: envs.parallel(str, [1, 2]),
+    ],
+    ids=["reset", "step", "render", "call", "get_attr", "set_attr", "attribute", "handle-reset",
+         "handle-step", "parallel"],
+)  # fmt: skip
+def test_use_after_close(place: dict[str, Any], use: Any) -> None:
+    with agym.make(Tally, 2, **place) as envs:
+        envs.reset()
+    with pytest.raises(agym.ClosedError, match="closed"):
+        use(envs)
+    assert "num_envs=2" in repr(envs)
+
+
+async def test_it_works_inside_a_running_loop(place: dict[str, Any]) -> None:
+    loop = asyncio.get_running_loop()
+    with agym.make(Tally, 3, **place) as envs:
+        envs.reset(seed=0)
+        result = envs.step([1, 2, 3])
+        assert [info["action"] for info in result.infos] == [1, 2, 3]
+        assert envs.render() == ["1:1"] * 3
+    assert asyncio.get_running_loop() is loop
+    await asyncio.sleep(0)
+
+
+def test_close_gives_descriptors_back_though_the_object_stays(place: dict[str, Any]) -> None:
+    gc.collect()
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    envs = agym.make(Tally, 3, **place)
+    envs.reset()
+    envs.close()
+    gc.collect()
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert len(envs) == 3

@@ -1,0 +1,100 @@
+"""``agym.make_vec``, and Gymnasium's own ``make_vec`` by a registered id."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import AutoresetMode
+
+import agym
+from agym.envs.probes import ChaoticEnv, CounterEnv, RandomEnv
+from tests.support.envs.plain_envs import Tally
+
+
+@pytest.fixture
+def registry() -> Iterator[None]:
+    """Leave Gymnasium's registry as it was."""
+    before = dict(gymnasium.registry)
+    yield
+    gymnasium.registry.clear()
+    gymnasium.registry.update(before)
+
+
+def test_options_and_keywords_of_the_environment() -> None:
+    envs = agym.make_vec(
+        "Pendulum-v1", 3, g=3.7, backend="process", workers=2, autoreset="same_step"
+    )
+    try:
+        assert envs.get_attr("g") == (3.7, 3.7, 3.7)
+        assert envs.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
+        assert envs.spec is not None
+        assert envs.spec.id == "Pendulum-v1"
+        assert repr(envs) == "AgymVectorEnv(Pendulum-v1, num_envs=3)"
+        assert len(envs.runner.stats().workers) == 2
+    finally:
+        envs.close()
+
+
+def test_next_step_is_the_default() -> None:
+    envs = agym.make_vec(Tally, 2)
+    assert envs.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
+    envs.close()
+
+
+def test_bad_options() -> None:
+    with pytest.raises(agym.UsageError, match="leave output= out"):
+        agym.make_vec("CartPole-v1", 2, output="list")
+    with pytest.raises(agym.UsageError, match="take workers="):
+        agym.make_vec("CartPole-v1", 2, worker=2)
+    with pytest.raises(agym.UsageError, match="cannot be found"):
+        agym.make_vec("NoSuchEnv-v1", 2)
+    for name in ("autoreset_mode", "vectorization_mode", "vector_kwargs", "wrappers"):
+        with pytest.raises(agym.UsageTypeError, match=f"{name} is no option"):
+            agym.make_vec("CartPole-v1", 2, **{name: None})
+
+
+@pytest.mark.usefixtures("registry")
+def test_gymnasium_makes_it_by_id() -> None:
+    env_id = agym.register("CartPole-v1", backend="process", workers=2)
+    assert env_id == "agym/CartPole-v1"
+    envs = gymnasium.make_vec(env_id, 3)
+    try:
+        assert isinstance(envs, agym.AgymVectorEnv)
+        oracle = gymnasium.make_vec("CartPole-v1", 3, vectorization_mode="sync")
+        assert np.array_equal(envs.reset(seed=5)[0], oracle.reset(seed=5)[0])
+        oracle.close()
+    finally:
+        envs.close()
+    single = gymnasium.make(env_id)
+    assert single.unwrapped.__class__.__name__ == "CartPoleEnv"
+    single.close()
+    with pytest.raises(agym.UsageError, match="cannot be found"):
+        agym.register("NoSuchEnv-v1")
+
+
+@pytest.mark.usefixtures("registry")
+def test_keywords_go_the_same_way_by_id() -> None:
+    agym.register("Pendulum-v1")
+    envs = gymnasium.make_vec("agym/Pendulum-v1", 2, g=1.6, backend="thread")
+    try:
+        assert isinstance(envs, agym.AgymVectorEnv)
+        assert envs.get_attr("g") == (1.6, 1.6)
+    finally:
+        envs.close()
+
+
+SHIPPED = {
+    "random": lambda: RandomEnv(spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2)),
+    "counter": CounterEnv,
+    "chaotic": ChaoticEnv,
+}
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_shipped_environments_pass_gymnasiums_checker(name: str) -> None:
+    check_env(SHIPPED[name](), skip_render_check=True)

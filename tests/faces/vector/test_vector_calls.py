@@ -1,0 +1,256 @@
+"""The Gymnasium face's calls in two halves: what may follow what, and what comes of a timeout."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import threading
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
+from gymnasium.vector import AutoresetMode
+
+import agym
+from tests.support.envs.faulty_envs import Raises
+from tests.support.envs.gated_envs import Gates
+from tests.support.envs.plain_envs import Tally
+
+ACTIONS = np.array([1, 0, 1])
+HELD = np.array([1, 1])  # what a gated environment waits for
+
+
+@pytest.fixture(params=["serial", "thread", "process"])
+def envs(request: pytest.FixtureRequest) -> Iterator[agym.AgymVectorEnv]:
+    made = agym.AgymVectorEnv([Tally] * 3, backend=request.param)
+    yield made
+    made.close()
+
+
+def test_it_is_a_vector_env(envs: agym.AgymVectorEnv) -> None:
+    assert isinstance(envs, gymnasium.vector.VectorEnv)
+    assert envs.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
+    assert envs.unwrapped is envs
+    assert envs.num_envs == 3
+    assert envs.spec is None
+    assert repr(envs) == "AgymVectorEnv(num_envs=3)"
+
+
+BEGIN: dict[str, Any] = {
+    "reset": lambda envs: envs.reset_async(seed=0),
+    "step": lambda envs: envs.step_async(ACTIONS),
+    "call": lambda envs: envs.call_async("gravity"),
+}
+CALLS: dict[str, Any] = {
+    **BEGIN,
+    "set_attr": lambda envs: envs.set_attr("gravity", 1.0),
+    "whole reset": lambda envs: envs.reset(),
+    "whole step": lambda envs: envs.step(ACTIONS),
+    "render": lambda envs: envs.render(),
+}
+
+
+@pytest.mark.parametrize("begun", BEGIN)
+def test_one_call_at_a_time(envs: agym.AgymVectorEnv, begun: str) -> None:
+    envs.reset()
+    BEGIN[begun](envs)
+    for call in CALLS.values():
+        with pytest.raises(AlreadyPendingCallError) as caught:
+            call(envs)
+        assert f"waiting for a pending call to `{begun}`" in str(caught.value)
+    for other in BEGIN:
+        if other != begun:
+            with pytest.raises(NoAsyncCallError, match=f"`{other}_async`"):
+                getattr(envs, f"{other}_wait")()
+    getattr(envs, f"{begun}_wait")()
+    with pytest.raises(NoAsyncCallError):
+        getattr(envs, f"{begun}_wait")()
+    envs.step(ACTIONS)
+
+
+def test_after_close_everything_is_refused(envs: agym.AgymVectorEnv) -> None:
+    envs.close()
+    envs.close()
+    for call in CALLS.values():
+        with pytest.raises(ClosedEnvironmentError):
+            call(envs)
+    for wait in (envs.reset_wait, envs.step_wait, envs.call_wait):
+        with pytest.raises(ClosedEnvironmentError):
+            wait()
+
+
+def test_halves_give_what_the_whole_gives() -> None:
+    pair = [agym.make_vec("CartPole-v1", 3), agym.make_vec("CartPole-v1", 3)]
+    halves, whole = pair
+    try:
+        halves.reset_async(seed=4)
+        assert np.array_equal(halves.reset_wait()[0], whole.reset(seed=4)[0])
+        for _ in range(50):
+            halves.step_async(ACTIONS)
+            for mine, other in zip(halves.step_wait()[:4], whole.step(ACTIONS)[:4], strict=True):
+                assert np.array_equal(mine, other)
+    finally:
+        for envs in pair:
+            envs.close()
+
+
+@pytest.mark.filterwarnings("ignore:.*ERROR")
+def test_attributes_and_calls(envs: agym.AgymVectorEnv) -> None:
+    assert envs.get_attr("gravity") == (9.8, 9.8, 9.8)
+    envs.set_attr("gravity", [1.0, 2.0, 3.0])
+    assert envs.call("gravity") == (1.0, 2.0, 3.0)
+    envs.set_attr("gravity", 4.0)
+    assert envs.get_attr("gravity") == (4.0, 4.0, 4.0)
+    with pytest.raises(ValueError, match="2 values for 3"):
+        envs.set_attr("gravity", [1.0, 2.0])
+    for name in ("reset", "step", "close"):
+        with pytest.raises(ValueError, match=f"use {name}"):
+            envs.call(name)
+    with pytest.raises(AttributeError):
+        envs.call("no_such_thing")
+    envs.step(ACTIONS)
+
+
+@pytest.mark.parametrize("bad", [np.zeros(2, int), [0, 1], "ab"])
+def test_bad_actions_are_refused_before_anything_is_sent(
+    envs: agym.AgymVectorEnv, bad: Any
+) -> None:
+    envs.reset(seed=0)
+    with pytest.raises(ValueError, match=r"action"):
+        envs.step_async(bad)
+    with pytest.raises(NoAsyncCallError):
+        envs.step_wait()
+    with pytest.raises(TypeError):
+        envs.step(0)
+    envs.step(ACTIONS)
+
+
+@pytest.mark.parametrize(
+    ("mask", "error"),
+    [
+        ([True, False, True], TypeError),
+        (np.array([1, 0, 1]), TypeError),
+        (np.array([True]), ValueError),
+        (np.zeros(3, bool), ValueError),
+    ],
+)
+def test_bad_masks(envs: agym.AgymVectorEnv, mask: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match="reset_mask"):
+        envs.reset(options={"reset_mask": mask})
+    with pytest.raises(ValueError, match="2 entries"):
+        envs.reset(seed=[1, 2])
+    envs.reset()
+
+
+# ---------------------------------------------------------------- timeouts
+
+
+@pytest.mark.parametrize("backend", ["thread", "process"])
+def test_after_a_timeout_the_next_results_are_right(tmp_path: Path, backend: str) -> None:
+    gates = Gates(tmp_path, 2)
+    envs = agym.AgymVectorEnv(gates.factories, backend=backend, workers=2)
+    try:
+        envs.reset()
+        envs.step_async(HELD)
+        gates.open(0)
+        with pytest.raises(multiprocessing.TimeoutError, match=r"`step_wait` .* 0\.01 second"):
+            envs.step_wait(timeout=0.01)
+        with pytest.raises(NoAsyncCallError):
+            envs.step_wait()  # given up, as in Gymnasium
+        gates.open(1)
+        for count in (2, 3, 4):  # the first step was the late one
+            envs.step_async([0, 0])
+            observations, rewards, *_ = envs.step_wait(timeout=60)
+            assert observations[:, 1].tolist() == [count, count]
+            assert rewards.tolist() == [1 + count / 16] * 2
+    finally:
+        envs.close(terminate=True)
+
+
+def test_a_call_that_times_out(tmp_path: Path) -> None:
+    gates = Gates(tmp_path, 1)
+    envs = agym.AgymVectorEnv(gates.factories, backend="process")
+    try:
+        envs.reset()
+        envs.step_async(HELD[:1])
+        with pytest.raises(multiprocessing.TimeoutError):
+            envs.step_wait(0.01)
+        gates.open(0)
+        envs.call_async("gravity")
+        assert envs.call_wait(timeout=30) == (9.8,)
+    finally:
+        envs.close()
+
+
+def test_closing_with_a_call_pending_warns(tmp_path: Path) -> None:
+    gates = Gates(tmp_path, 2)
+    envs = agym.AgymVectorEnv(gates.factories, workers=2)
+    envs.reset()
+    envs.step_async(HELD)
+    with pytest.warns(UserWarning, match="waiting for a pending call to `step`"):
+        envs.close(terminate=True)
+    assert envs.closed
+
+
+def test_a_deadline_is_the_runners(tmp_path: Path) -> None:
+    gates = Gates(tmp_path, 2)
+    envs = agym.AgymVectorEnv(gates.factories, workers=2, timeout=2.0)
+    try:
+        envs.reset()
+        envs.step_async(HELD)
+        gates.open(0)
+        with pytest.raises(agym.StepTimeout) as caught:
+            envs.step_wait()
+        assert caught.value.env_ids == (1,)
+        envs.reset()
+    finally:
+        envs.close(terminate=True)
+
+
+def test_close_waits_for_a_pending_call() -> None:
+    envs = agym.AgymVectorEnv([partial(Tally, 5)] * 2, backend="thread")
+    envs.reset()
+    envs.step_async([0, 0])
+    with pytest.warns(UserWarning, match="pending call"):
+        envs.close()
+
+
+@pytest.mark.parametrize("method", ["step", "call", "call_wait"])
+def test_after_ctrl_c_the_environments_can_be_used(tmp_path: Path, method: str) -> None:
+    gates = Gates(tmp_path, 1)
+    envs = agym.AgymVectorEnv(gates.factories)
+    calls: dict[str, Any] = {
+        "step": lambda: envs.step(HELD[:1]),
+        "call": lambda: envs.call("wait"),
+        "call_wait": lambda: (envs.call_async("wait"), envs.call_wait()),
+    }
+    try:
+        envs.reset()
+        timer = threading.Timer(0.3, signal.raise_signal, (signal.SIGINT,))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            calls[method]()
+        timer.join()
+        opener = threading.Thread(target=gates.open, args=(0,))
+        opener.start()
+        if method == "call_wait":  # begun by itself, so it may be waited for again
+            envs.call_wait()
+        else:
+            assert envs.call("gravity") == (9.8,)
+        opener.join()
+        envs.step([0])
+    finally:
+        envs.close(terminate=True)
+
+
+def test_closed_whatever_close_raises() -> None:
+    envs = agym.AgymVectorEnv([partial(Raises, "close")], backend="thread")
+    with pytest.raises((agym.EnvError, ValueError)):
+        envs.close()
+    with pytest.raises(ClosedEnvironmentError):
+        envs.step([0])

@@ -1,0 +1,242 @@
+"""Faults through the Gymnasium face: errors are the environment's own, and the others go on."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import agym
+from tests.support.envs.faulty_envs import Raises
+from tests.support.envs.plain_envs import Letters, Probe, Tally
+
+PLACES: list[dict[str, Any]] = [
+    {"backend": "serial"},
+    {"backend": "thread", "workers": 2},
+    {"backend": "process", "workers": 2},
+]
+
+
+def place_name(place: dict[str, Any]) -> str:
+    return str(place["backend"])
+
+
+class Special(Exception):
+    """An exception that a script defines."""
+
+
+class RaisesSpecial(Tally):
+    def step(self, action: Any) -> Any:
+        if action == 9:
+            raise Special("mine")
+        return super().step(action)
+
+
+@pytest.mark.parametrize("place", PLACES, ids=place_name)
+def test_the_environments_own_error_is_raised(place: dict[str, Any]) -> None:
+    envs = agym.AgymVectorEnv([RaisesSpecial] * 3, **place)
+    try:
+        envs.reset(seed=0)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            with pytest.raises(Special, match="mine") as raised:
+                envs.step([0, 9, 0])
+        assert isinstance(raised.value.__cause__, agym.EnvError)
+        assert raised.value.__cause__.env_id == 1
+        first, trace, last = (str(warning.message) for warning in caught)
+        assert "Received the following error from Worker-1" in first
+        assert 'raise Special("mine")' in trace
+        assert "Raising the last exception" in last
+        with pytest.raises(gymnasium.error.ResetNeeded):
+            envs.step([0, 0, 0])
+        envs.reset(options={"reset_mask": np.array([False, True, False])})
+        observations = envs.step([0, 0, 0])[0]
+        assert observations[:, 1].tolist() == [2, 1, 2]  # the others took their step
+    finally:
+        envs.close()
+
+
+@pytest.mark.parametrize("half", ["reset", "step", "call"])
+@pytest.mark.filterwarnings("ignore:.*ERROR")
+def test_errors_in_the_second_half(half: str) -> None:
+    envs = agym.AgymVectorEnv([Tally, partial(Raises, half if half != "call" else "none")])
+    try:
+        if half == "reset":
+            envs.reset_async()
+        else:
+            envs.reset()
+            if half == "step":
+                envs.step_async([0, 9])
+            else:
+                envs.call_async("add", "no number")
+        with pytest.raises((ValueError, TypeError)):
+            getattr(envs, f"{half}_wait")()
+        envs.call("gravity")  # nothing is pending
+    finally:
+        envs.close()
+
+
+@pytest.mark.parametrize("kind", ["unpicklable", "many-arguments", "mute"])
+@pytest.mark.filterwarnings("ignore:.*ERROR")
+def test_an_error_that_cannot_travel(kind: str) -> None:
+    envs = agym.AgymVectorEnv([Tally, partial(Raises, "step", kind)], workers=2)
+    try:
+        envs.reset()
+        with pytest.raises(agym.EnvError, match="environment 1 raised in step"):
+            envs.step([0, 9])
+    finally:
+        envs.close()
+
+
+@pytest.mark.filterwarnings("ignore:.*ERROR")
+def test_a_constructor_that_raises() -> None:
+    with pytest.raises(ValueError, match="boom"):
+        agym.AgymVectorEnv([Tally, partial(Raises, "make")], workers=2)
+
+
+def test_a_killed_worker() -> None:
+    envs = agym.AgymVectorEnv([Probe] * 4, workers=2)
+    try:
+        envs.reset()
+        os.kill(envs.call("pid")[0], signal.SIGKILL)
+        with pytest.raises(agym.WorkerDied, match="SIGKILL"):
+            envs.step([0] * 4)
+        assert envs.runner.restart() == [0, 1]
+        envs.reset()
+        envs.step([0] * 4)
+    finally:
+        envs.close()
+
+
+def test_restart_tells_of_the_fault_in_the_infos() -> None:
+    envs = agym.AgymVectorEnv([Probe] * 4, workers=2, on_fault="restart")
+    try:
+        envs.reset()
+        os.kill(envs.call("pid")[3], signal.SIGKILL)
+        told = np.zeros(4, bool)
+        for _ in range(3):
+            _, rewards, _, truncated, infos = envs.step([0] * 4)
+            if "fault" in infos:
+                mask = infos["_fault"]
+                told |= mask
+                assert truncated[mask].all()
+                assert not rewards[mask].any()
+                assert {infos["fault"][i].kind for i in np.flatnonzero(mask)} == {"died"}
+        assert told.tolist() == [False, False, True, True]
+    finally:
+        envs.close()
+
+
+# ---------------------------------------------------------------- what cannot work
+
+
+def bounded(high: float) -> Callable[[], Tally]:
+    return partial(Bounded, high)
+
+
+class Bounded(Tally):
+    def __init__(self, high: float, dtype: Any = np.float64) -> None:
+        super().__init__()
+        self.observation_space = spaces.Box(-1, high, (3,), dtype)
+
+
+def test_spaces_that_differ() -> None:
+    factories = [bounded(1000), bounded(2000), bounded(3000)]
+    for workers in (1, 2):
+        with pytest.raises(RuntimeError, match=r"are not equivalent\..*observation_mode='diff"):
+            agym.AgymVectorEnv(factories, workers=workers)
+    envs = agym.AgymVectorEnv(factories, workers=2, observation_mode="different")
+    try:
+        assert envs.single_observation_space == spaces.Box(-1, 1000, (3,), np.float64)
+        assert isinstance(envs.observation_space, spaces.Box)
+        assert envs.observation_space.high[:, 0].tolist() == [1000, 2000, 3000]
+        assert envs.reset()[0].shape == (3, 3)
+    finally:
+        envs.close()
+    with pytest.raises(RuntimeError, match="observation_space"):
+        agym.AgymVectorEnv(
+            [bounded(1000), partial(Bounded, 1000, np.float32)], observation_mode="different"
+        )
+
+
+def test_spaces_that_are_given() -> None:
+    single = spaces.Box(-5, 5, (3,), np.float64)
+    batch = spaces.Box(-5, 5, (2, 3), np.float64)
+    envs = agym.AgymVectorEnv([Tally] * 2, observation_mode=(batch, single), backend="serial")
+    assert envs.observation_space is batch
+    assert envs.single_observation_space is single
+    envs.close()
+    with pytest.raises(RuntimeError, match="do not share a common shape"):
+        agym.AgymVectorEnv([Tally] * 2, observation_mode=(batch, batch), backend="serial")
+
+
+class Spelling(Tally):
+    """Observes letters, in a space that Gymnasium does not know."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_space = Letters("a")
+
+    def _observe(self, action: Any) -> Any:
+        return "a"
+
+
+def test_custom_spaces() -> None:
+    with pytest.raises(ValueError, match="shared_memory=False") as caught:
+        agym.AgymVectorEnv([Spelling] * 2, backend="thread")
+    assert isinstance(caught.value.__cause__, gymnasium.error.CustomSpaceError)
+    envs = agym.AgymVectorEnv([Spelling] * 2, shared_memory=False, backend="thread")
+    assert envs.reset()[0] == ("a", "a")
+    envs.close()
+
+
+BAD: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
+    "mode": ({"observation_mode": "odd"}, ValueError, "Invalid `observation_mode`"),
+    "spaces": ({"observation_mode": (1, 2)}, TypeError, "two spaces"),
+    "autoreset": ({"autoreset_mode": "odd"}, ValueError, "odd"),
+    "concurrency": ({"max_concurrency": 2.0}, ValueError, "integer or None"),
+    "none at once": ({"max_concurrency": 0}, ValueError, "positive or None"),
+    "worker": ({"worker": lambda a, b: None}, ValueError, "8 arguments"),
+    "backend": ({"backend": "odd"}, ValueError, "take one of"),
+    "context": ({"context": "odd"}, ValueError, "start_method"),
+    "option": ({"worker_count": 2}, TypeError, "worker_count is no option of AgymVectorEnv"),
+    "another name": ({"autoreset": "same_step"}, TypeError, "it is autoreset_mode"),
+    "another form": ({"output": "list"}, TypeError, "observations are arrays"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_arguments(name: str) -> None:
+    arguments, error, words = BAD[name]
+    with pytest.raises(error, match=re.escape(words)):
+        agym.AgymVectorEnv([Tally] * 2, **arguments)
+
+
+def test_what_is_no_list_of_functions() -> None:
+    for wrong in ("CartPole-v1", Tally):
+        with pytest.raises(TypeError, match=r"env_fns must be a list .* agym\.make_vec"):
+            agym.AgymVectorEnv(wrong)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="env_fns is empty"):
+        agym.AgymVectorEnv([])
+
+
+def test_an_eight_argument_worker_is_refused_too() -> None:
+    with pytest.raises(ValueError, match="in a process of its own"):
+        agym.AgymVectorEnv([Tally], worker=lambda a, b, c, d, e, f, g, h: None)
+
+
+def test_max_concurrency_is_the_number_of_workers() -> None:
+    envs = agym.AgymVectorEnv([Probe] * 4, max_concurrency=2, workers=3)
+    try:
+        assert len(set(envs.call("pid"))) == 2
+    finally:
+        envs.close()

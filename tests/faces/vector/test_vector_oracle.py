@@ -1,0 +1,136 @@
+"""The Gymnasium face gives what SyncVectorEnv gives: every array, every info, every mask."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+import agym
+from tests.support.envs.plain_envs import Nested
+from tests.support.equality import same_array, same_values
+
+BACKENDS: dict[str, dict[str, Any]] = {
+    "serial": {"backend": "serial"},
+    "thread": {"backend": "thread", "workers": 2},
+    "process": {"backend": "process", "workers": 2},
+}
+MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP]
+STEPS = 150
+
+
+def short_cartpole() -> gymnasium.Env[Any, Any]:
+    env = gymnasium.make("CartPole-v1", max_episode_steps=30)
+    return gymnasium.wrappers.RecordEpisodeStatistics(env)
+
+
+def lake() -> gymnasium.Env[Any, Any]:
+    return gymnasium.make("FrozenLake-v1")
+
+
+FACTORIES = {"cartpole": short_cartpole, "lake": lake, "nested": Nested}
+
+
+def assert_same_infos(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
+    """Compare keys, masks, dtypes and values; times are the machine's."""
+    assert ours.keys() == theirs.keys()
+    for key, value in theirs.items():
+        if isinstance(value, dict):
+            assert_same_infos(ours[key], value)
+        elif key == "t":
+            assert same_array(ours[key] > 0, value > 0)
+        elif value.dtype.hasobject:
+            assert same_values(ours[key].tolist(), value.tolist()), key
+        else:
+            assert same_array(ours[key], value), key
+
+
+def assert_same(ours: tuple[Any, ...], theirs: tuple[Any, ...]) -> None:
+    """Compare two results, the observations with them."""
+    assert len(ours) == len(theirs)
+    for mine, other in zip(ours[:-1], theirs[:-1], strict=True):
+        assert same_values(mine, other)
+    assert_same_infos(ours[-1], theirs[-1])
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
+@pytest.mark.parametrize("name", FACTORIES)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_results_are_gymnasiums(backend: str, name: str, mode: AutoresetMode) -> None:
+    factories = [FACTORIES[name]] * 4
+    theirs = SyncVectorEnv(factories, autoreset_mode=mode)
+    ours = agym.AgymVectorEnv(factories, autoreset_mode=mode, **BACKENDS[backend])
+    try:
+        assert ours.observation_space == theirs.observation_space
+        assert ours.action_space == theirs.action_space
+        assert ours.single_action_space == theirs.single_action_space
+        assert ours.metadata == theirs.metadata
+        assert_same(ours.reset(seed=7), theirs.reset(seed=7))
+        theirs.action_space.seed(7)
+        ends = 0
+        for _ in range(STEPS):
+            actions = theirs.action_space.sample()
+            result = theirs.step(actions)
+            ends += int((result[2] | result[3]).sum())
+            assert_same(ours.step(actions), result)
+        assert ends
+    finally:
+        theirs.close()
+        ours.close()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_mask_resets_some(backend: str) -> None:
+    theirs = SyncVectorEnv([lake] * 5, autoreset_mode=AutoresetMode.DISABLED)
+    ours = agym.AgymVectorEnv(
+        [lake] * 5, autoreset_mode=AutoresetMode.DISABLED, **BACKENDS[backend]
+    )
+    try:
+        assert_same(ours.reset(seed=3), theirs.reset(seed=3))
+        theirs.action_space.seed(3)
+        some = 0
+        for _ in range(STEPS):
+            actions = theirs.action_space.sample()
+            result = theirs.step(actions)
+            assert_same(ours.step(actions), result)
+            done = result[2] | result[3]
+            if done.any():
+                some += not done.all()
+                masks = [{"reset_mask": done.copy()} for _ in range(2)]
+                assert_same(ours.reset(options=masks[0]), theirs.reset(options=masks[1]))
+                assert "reset_mask" in masks[0], "the caller's own dict stays as it was"
+        assert some
+    finally:
+        theirs.close()
+        ours.close()
+
+
+def test_seeds_and_generators_are_gymnasiums() -> None:
+    theirs = SyncVectorEnv([short_cartpole] * 3)
+    ours = agym.AgymVectorEnv([short_cartpole] * 3, workers=2)
+    try:
+        for envs in (theirs, ours):
+            envs.reset(seed=[5, 9, 2])
+        assert ours.np_random_seed == theirs.np_random_seed == (5, 9, 2)
+        for mine, other in zip(ours.np_random, theirs.np_random, strict=True):
+            assert mine.bit_generator.state == other.bit_generator.state
+    finally:
+        theirs.close()
+        ours.close()
+
+
+def test_float64_actions_and_lists_are_taken() -> None:
+    with_arrays = agym.make_vec("Pendulum-v1", 2)
+    with_lists = agym.make_vec("Pendulum-v1", 2)
+    try:
+        for envs in (with_arrays, with_lists):
+            envs.reset(seed=1)
+        actions = np.array([[0.5], [-0.25]], np.float64)
+        first = with_arrays.step(actions)
+        assert_same(with_lists.step([[0.5], [-0.25]]), first)
+    finally:
+        with_arrays.close()
+        with_lists.close()

@@ -1,0 +1,294 @@
+"""``backend="auto"`` and ``agym.plan``: nobody's own environment is run before it is asked for."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import pytest
+from typer.testing import CliRunner
+
+import agym
+from agym.cli import app
+from agym.planning import probing
+from tests.support.envs.plain_envs import Result, Tally
+from tests.support.scripts import run
+
+
+class Writes(Tally):
+    """Writes down what is done to it, and in which process."""
+
+    def __init__(self, path: str = "diary") -> None:
+        super().__init__()
+        self.path = path
+        self.write("made")
+
+    def write(self, deed: str) -> None:
+        with Path(self.path).open("a") as file:
+            file.write(f"{deed} {os.getpid()}\n")
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.write("reset")
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> Result:
+        self.write("step")
+        return super().step(action)
+
+
+class AsyncWrites(Writes):
+    """The same as a coroutine environment."""
+
+    async def reset(self, **options: Any) -> Any:  # type: ignore[override]
+        return super().reset(**options)
+
+    async def step(self, action: Any) -> Result:  # type: ignore[override]
+        return super().step(action)
+
+    async def close(self) -> None:  # type: ignore[override]
+        pass
+
+
+class Ends(Tally):
+    """Ends its process in its constructor, its reset or its step."""
+
+    def __init__(self, when: str, how: Callable[[], Any]) -> None:
+        self.when, self.how = when, how
+        if when == "make":
+            how()
+        super().__init__()
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        if self.when == "reset":
+            self.how()
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> Result:
+        if self.when == "step":
+            self.how()
+        return super().step(action)
+
+
+def segfault() -> None:
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def leave() -> None:
+    os._exit(7)
+
+
+def hang() -> None:
+    while True:
+        time.sleep(1)
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is known of any environment, and files go to a folder of the test's."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+
+
+@pytest.fixture
+def registered() -> Iterator[str]:
+    gymnasium.register("Writes-v0", entry_point=Writes, disable_env_checker=True)
+    yield "Writes-v0"
+    del gymnasium.registry["Writes-v0"]
+
+
+def deeds(path: Path | str = "diary") -> list[str]:
+    return [line.split()[0] for line in Path(path).read_text().splitlines()]
+
+
+@pytest.mark.parametrize("kind", ["class", "partial", "lambda", "list", "id", "spec"])
+@pytest.mark.parametrize("make", [agym.make, agym.make_vec])
+def test_only_what_the_caller_gets_is_made(make: Any, kind: str, registered: str) -> None:
+    env: Any = {
+        "class": Writes,
+        "partial": partial(Writes, "diary"),
+        "lambda": lambda: Writes(),
+        "list": [lambda: Writes()] * 3,
+        "id": registered,
+        "spec": gymnasium.spec(registered),
+    }[kind]
+    envs = make(env, 3)
+    try:
+        assert deeds() == ["made"] * 3
+        envs.reset(seed=0)
+        assert deeds() == ["made"] * 3 + ["reset"] * 3
+    finally:
+        envs.close()
+
+
+@pytest.mark.parametrize("kind", ["class", "lambda", "id"])
+async def test_nothing_is_stepped_beside_an_event_loop(kind: str, registered: str) -> None:
+    env: Any = {"class": Writes, "lambda": lambda: Writes(), "id": registered}[kind]
+    async with agym.make_async(env, 3):
+        assert {*deeds()} == {"made"}
+        if kind != "lambda":  # it may make coroutine environments, which only a call of it tells
+            assert len(deeds()) == 3
+
+
+@pytest.mark.parametrize("kind", [AsyncWrites, lambda: AsyncWrites()])
+async def test_coroutine_environments_are_made_once(kind: Any) -> None:
+    async with agym.make_async(kind, 3) as envs:
+        assert deeds() == ["made"] * 3
+        assert "asyncio" in repr(envs)
+
+
+def test_workers_that_are_asked_for_make_them_all() -> None:
+    with agym.make(lambda: Writes(), 3, workers=1) as envs:
+        pid = envs.stats().workers[0].pid
+        assert [line.split() for line in Path("diary").read_text().splitlines()] == [
+            ["made", str(pid)]
+        ] * 3
+
+
+@pytest.mark.parametrize("how", [segfault, leave, hang])
+def test_what_ends_or_hangs_when_stepped_can_be_made(how: Callable[[], Any]) -> None:
+    with agym.make(partial(Ends, "step", how), 2) as envs:
+        assert len(envs.reset()[0]) == 2
+
+
+# ---------------------------------------------------------------- plans
+
+
+def test_a_plan_measures_in_another_process_and_another_folder() -> None:
+    (Path.cwd() / "data").mkdir()
+    plan = agym.plan(Writes, 4)
+    assert plan.profile is not None
+    assert [path.name for path in Path.cwd().iterdir()] == ["data"]
+    assert plan.profile.step > 0
+
+
+def test_absolute_names_show_where_it_is_measured(tmp_path: Path) -> None:
+    diary = tmp_path / "diary"
+    agym.plan(partial(Writes, str(diary)), 4)
+    done = [line.split() for line in diary.read_text().splitlines()]
+    assert {deed for deed, _ in done} == {"made", "reset", "step"}
+    assert str(os.getpid()) not in {pid for _, pid in done}
+
+
+class Reads(Tally):
+    """Needs a file that lies where the caller is."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        Path("map.txt").read_text()
+        return super().reset(seed=seed, options=options)
+
+
+def test_files_of_the_caller_can_be_read() -> None:
+    with pytest.raises(FileNotFoundError):
+        agym.plan(Reads, 2)
+    Path("map.txt").write_text("a map")
+    assert agym.plan(Reads, 2).profile is not None
+
+
+def test_what_a_plan_found_is_what_auto_goes_by(tmp_path: Path) -> None:
+    factory = partial(Sleeps, 0.01)
+    with agym.make(factory, 8) as envs:
+        assert "serial" in repr(envs)
+    assert agym.plan(factory, 8).backend == "thread"
+    with agym.make(factory, 8) as envs:
+        assert "thread" in repr(envs)
+
+
+class Sleeps(Tally):
+    """Waits in each step."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self.seconds = seconds
+
+    def step(self, action: Any) -> Result:
+        time.sleep(self.seconds)
+        return super().step(action)
+
+
+@pytest.mark.parametrize("when", ["make", "reset", "step"])
+@pytest.mark.parametrize(("how", "told"), [(segfault, "SIGSEGV"), (leave, "exit code 7")])
+def test_one_that_ends_its_process_is_an_error(
+    when: str, how: Callable[[], Any], told: str
+) -> None:
+    with pytest.raises(agym.UsageError, match=rf"Ends ended its process \({told}\) while it was"):
+        agym.plan(partial(Ends, when, how), 2)
+
+
+def leave_quietly() -> None:
+    raise SystemExit(3)
+
+
+@pytest.mark.parametrize("when", ["make", "step"])
+def test_one_that_wants_to_leave_does_not_end_the_caller(when: str) -> None:
+    with pytest.raises(agym.EnvError, match="SystemExit"):
+        agym.plan(partial(Ends, when, leave_quietly), 2)
+
+
+def test_one_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probing, "PROBE_SECONDS", 1.0)
+    for when in ("make", "step"):
+        with pytest.raises(agym.UsageError, match="Ends took more than 1 s to be made and"):
+            agym.plan(partial(Ends, when, hang), 2)
+
+
+class Refuses(Tally):
+    def step(self, action: Any) -> Result:
+        raise ValueError("told to fail")
+
+
+def test_what_it_raises_is_raised() -> None:
+    with pytest.raises(ValueError, match="told to fail"):
+        agym.plan(Refuses, 2)
+
+
+def test_one_that_cannot_be_sent_to_a_process_is_not_measured() -> None:
+    lock = threading.Lock()
+    with pytest.raises(agym.UsageError, match=r"pickled: take a backend by name"):
+        agym.plan(lambda: lock and Writes(), 2)
+    assert [*Path.cwd().iterdir()] == []
+
+
+def test_the_command_tells_of_a_crash() -> None:
+    gymnasium.register("Ends-v0", entry_point=Ends, kwargs={"when": "step", "how": leave})
+    try:
+        result = CliRunner().invoke(app, ["plan", "Ends-v0", "2"])
+    finally:
+        del gymnasium.registry["Ends-v0"]
+    assert result.exit_code == 2
+    assert "Ends-v0 ended its process" in result.output
+
+
+SCRIPT = """
+    import os, gymnasium, agym
+
+    class Mine(gymnasium.Env):
+        observation_space = action_space = gymnasium.spaces.Discrete(2)
+
+        def reset(self, *, seed=None, options=None):
+            return 0, {{}}
+
+        def step(self, action):
+            os._exit(9)
+
+    try:
+        {call}
+    except agym.UsageError as error:
+        print(error)
+    print("goes on")
+"""
+
+
+@pytest.mark.parametrize("call", ["agym.plan(Mine, 8)", "agym.make(Mine, 8).reset()"])
+def test_a_script_without_a_guard_goes_on(call: str, tmp_path: Path) -> None:
+    code, out, err = run(tmp_path, SCRIPT.format(call=call))
+    assert (code, err) == (0, "")
+    assert out.splitlines()[-1] == "goes on"
+    assert ("ended its process (exit code 9)" in out) is ("plan" in call)

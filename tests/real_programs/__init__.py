@@ -1,1 +1,0 @@
-"""Programs as users write them: each file is about one thing that they may expect to work."""

@@ -1,0 +1,93 @@
+"""Capsules for tests, and ways to replay them."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from typer.testing import CliRunner, Result
+
+from agym.cli import app
+from agym.core.capsule import Capsule
+from agym.core.capsule_file import write_capsule
+from tests.support.envs.faulty_envs import Raises
+from tests.support.envs.plain_envs import Tally
+from tests.support.scripts import ROOT
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200"}
+
+
+def a_capsule(**changes: Any) -> Capsule:
+    values: dict[str, Any] = {
+        "env_id": 3,
+        "factory": partial(Tally, length=9),
+        "autoreset": "next_step",
+        "operation": "step",
+        "kind": "raised",
+        "error": "ValueError: boom in step",
+        "seed": 7,
+        "actions": [1, 2],
+        "action": 9,
+        "traceback": "Traceback ...\nValueError: boom in step\n",
+        "episode": 2,
+        "step": 4,
+    }
+    return Capsule(**{**values, **changes})
+
+
+def with_head(path: Path, **changes: Any) -> Path:
+    line, _, body = path.read_bytes().partition(b"\n")
+    path.write_bytes(json.dumps({**json.loads(line), **changes}).encode() + b"\n" + body)
+    return path
+
+
+def replay(folder: Path, capsule: Capsule) -> Result:
+    """Replay in this process."""
+    return CliRunner().invoke(app, ["replay", str(write_capsule(folder, capsule))])
+
+
+def replay_apart(
+    path: Path, *options: str, typed: str = "", folder: Path | None = None
+) -> tuple[int, str, str]:
+    """Replay in another process: exit code, output, errors."""
+    command = [sys.executable, "-m", "agym.cli", "replay", str(path), *options]
+    done = subprocess.run(
+        command, input=typed, capture_output=True, text=True, timeout=60,
+        cwd=folder or path.parent, env=ENVIRONMENT,
+    )  # fmt: skip
+    return done.returncode, done.stdout, done.stderr
+
+
+def failing(where: str = "step", exception: str = "plain") -> Callable[[], Any]:
+    return partial(Raises, where, exception)
+
+
+@contextmanager
+def at_terminal(path: Path, *options: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """Replay in another process that has a terminal; gives our end of that."""
+    terminal, end = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "agym.cli", "replay", str(path), *options],
+        stdin=end, stdout=end, stderr=end, env={**ENVIRONMENT, "TERM": "xterm"},
+    )  # fmt: skip
+    os.close(end)
+    try:
+        yield process, terminal
+    finally:
+        process.kill()
+        process.wait()
+        os.close(terminal)
+
+
+def read_until(terminal: int, wanted: bytes) -> None:
+    seen = b""
+    while wanted not in seen:
+        seen += os.read(terminal, 1000)

@@ -1,0 +1,146 @@
+"""Drivers: both APIs, over every backend, behind one blocking API."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import pytest
+import uvloop
+
+import agym
+from tests.support.envs.coroutine_envs import AsyncGated, AsyncRaises, AsyncTally, try_gate
+from tests.support.envs.faulty_envs import Raises
+from tests.support.envs.gated_envs import Gates
+from tests.support.envs.plain_envs import Gated, Tally
+
+FACES = ("sync", "async")
+
+# Both places to live, for pytest.mark.parametrize("place", PLACES).
+PLACES = [
+    pytest.param({"backend": "serial"}, id="serial"),
+    pytest.param({"backend": "process", "workers": 2, "start_method": "fork"}, id="process"),
+]
+
+FORKED = {"backend": "process", "start_method": "fork"}
+
+
+class Place:
+    """A backend, and the kind of environments it takes; the second runs each on its own."""
+
+    def __init__(self, name: str, coroutines: bool, options: dict[str, Any]) -> None:
+        self.name = name
+        self.options = options
+        self.tally: Any = AsyncTally if coroutines else Tally
+        self.gated: Any = AsyncGated if coroutines else Gated
+        self.raises: Any = AsyncRaises if coroutines else Raises
+
+    def of(self, count: int, **keywords: Any) -> list[Callable[[], Any]]:
+        inner = (Tally,) if self.tally is AsyncTally else ()
+        return [partial(self.tally, *inner, **keywords)] * count
+
+
+SERIAL = Place("serial", False, {"backend": "serial"})
+APART = [
+    Place("thread", False, {"backend": "thread"}),
+    Place("process", False, {**FORKED, "workers": 3}),
+    Place("asyncio", True, {"backend": "asyncio"}),
+    Place("process-coroutines", True, {**FORKED, "workers": 2}),
+]
+
+
+def _over(places: list[Place]) -> Any:
+    return pytest.mark.parametrize("place", places, ids=lambda place: place.name)
+
+
+# ``apart``: where environments wait without holding each other up.
+everywhere, apart = _over([SERIAL, *APART]), _over(APART)
+each_face = pytest.mark.parametrize("face", FACES)
+each_mode = pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
+
+
+class Player:
+    """Either face, blocking: what has to be awaited is awaited at once, and inside its loop."""
+
+    def __init__(self, envs: Any, runner: asyncio.Runner | None) -> None:
+        self.envs = envs
+        self.runner = runner
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.envs, name)
+        if self.runner is None or not callable(found):
+            return found
+        return partial(self._run, found)
+
+    def _run(self, method: Callable[..., Any], *args: Any, **keywords: Any) -> Any:
+        async def go() -> Any:
+            result = method(*args, **keywords)
+            if inspect.isasyncgen(result):
+                return [batch async for batch in result]
+            return await result if inspect.isawaitable(result) else result
+
+        assert self.runner is not None
+        return self.runner.run(go())
+
+    def let(self, path: str) -> None:
+        """Wait until an environment stands at its gate, and let it through."""
+
+        async def go() -> None:
+            while not try_gate(path):  # noqa: ASYNC110
+                await asyncio.sleep(0)
+
+        if self.runner is not None:
+            self.runner.run(go())
+        else:
+            while not try_gate(path):
+                time.sleep(0.001)
+
+    def close(self) -> None:
+        self.envs.close() if self.runner is None else self._run(self.envs.aclose)
+
+    def __len__(self) -> int:
+        return len(self.envs)
+
+
+@contextmanager
+def opened(face: str, *args: Any, **options: Any) -> Iterator[Any]:
+    """Open environments behind either API, with the sync API's defaults."""
+    options = {"output": "list", "autoreset": "disabled", **options}
+    if face == "sync":
+        with agym.make(*args, **options) as envs:
+            yield envs
+        return
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        player = Player(agym.make_async(*args, **options), runner)
+        try:
+            player.__aenter__()
+            yield player
+        finally:
+            player.close()
+
+
+@contextmanager
+def played(face: str, *args: Any, **options: Any) -> Iterator[Player]:
+    """Open environments behind either API, which give arrays and can be let through gates."""
+    with opened(face, *args, **{"output": "array", **options}) as envs:
+        yield Player(envs, None) if face == "sync" else envs
+
+
+@contextmanager
+def gated(face: str, place: Place, gates: Gates, **options: Any) -> Iterator[Player]:
+    """Three environments, reset, which wait in a step with action 1."""
+    factories = [partial(place.gated, path) for path in gates.paths]
+    with played(face, factories, **place.options, **options) as envs:
+        envs.reset()
+        yield envs
+
+
+def rows(batch: agym.Batch) -> list[list[float]]:
+    """Environment, step and action of each row."""
+    columns = batch.observations[:, 1:]
+    return [[i, *row] for i, row in zip(batch.env_ids.tolist(), columns.tolist(), strict=True)]

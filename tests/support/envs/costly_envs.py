@@ -1,0 +1,80 @@
+"""Environments that compute, wait, or are dear to construct."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+from agym.core.machine import available_cores
+from tests.support.envs.plain_envs import Counted, Nested, Result
+
+needs_cores = pytest.mark.skipif(available_cores() < 2, reason="one core gains nothing")
+
+
+def compute(seconds: float) -> None:
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
+class Costly(Counted):
+    """Takes its time to be constructed and stepped, and disturbs everybody's random numbers."""
+
+    def __init__(
+        self, path: str, make: float = 0.0, computes: float = 0.0, sleeps: float = 0.0
+    ) -> None:
+        time.sleep(make)
+        super().__init__(path)
+        self._computes = computes
+        self._sleeps = sleeps
+
+    def step(self, action: Any) -> Result:
+        random.random()
+        np.random.rand()  # noqa: NPY002
+        compute(self._computes)
+        if self._sleeps:
+            time.sleep(self._sleeps)
+        return super().step(action)
+
+
+class DearNested(Nested):
+    """Takes its time to be constructed; a function of its seed."""
+
+    def __init__(self) -> None:
+        time.sleep(0.06)
+        super().__init__()
+
+
+class RaisesInStep(Counted):
+    """Raises in its second step, whatever the action is."""
+
+    def step(self, action: Any) -> Result:
+        if self.now:
+            raise RuntimeError("told to fail")
+        return super().step(action)
+
+
+class AsyncCostly:
+    """A coroutine environment that waits."""
+
+    def __init__(self, path: str, sleeps: float) -> None:
+        self._env = Counted(path)
+        self._sleeps = sleeps
+        self.observation_space = self._env.observation_space
+        self.action_space = self._env.action_space
+
+    async def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return self._env.reset(seed=seed, options=options)
+
+    async def step(self, action: Any) -> Result:
+
+        await asyncio.sleep(self._sleeps)
+        return self._env.step(action)
+
+    async def close(self) -> None:
+        self._env.close()

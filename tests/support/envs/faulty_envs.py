@@ -1,0 +1,199 @@
+"""Environments that fail, each in its own way, and the exceptions they fail with."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import socket
+import struct
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from tests.support.envs.plain_envs import Result, Tally
+
+
+class Unpicklable(Exception):
+    """An exception that cannot be pickled."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.lock = lambda: text
+
+    def __reduce__(self) -> Any:
+        raise TypeError("this exception cannot be pickled")
+
+
+class ManyArguments(Exception):
+    """An exception that pickles and cannot be unpickled."""
+
+    def __init__(self, code: int, reason: str, where: str) -> None:
+        super().__init__(f"{code} {reason} {where}")
+
+
+class Mute(Exception):
+    """An exception whose text cannot be had."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+    __repr__ = __str__
+
+
+class Abrupt(BaseException):
+    """No ``Exception``, as ``SystemExit`` is none."""
+
+
+EXCEPTIONS: dict[str, Callable[[], BaseException]] = {
+    "plain": lambda: ValueError("boom"),
+    "unpicklable": lambda: Unpicklable("boom"),
+    "many-arguments": lambda: ManyArguments(7, "boom", "here"),
+    "mute": Mute,
+    "stop-iteration": lambda: StopIteration("boom"),
+    "timeout": lambda: TimeoutError("boom"),
+    "eof": lambda: EOFError("boom"),
+    "broken-pipe": lambda: BrokenPipeError("boom"),
+    "group": lambda: ExceptionGroup("boom", [ValueError("boom")]),
+}
+ABRUPT: dict[str, Callable[[], BaseException]] = {
+    "abrupt": lambda: Abrupt("boom"),
+    "system-exit": lambda: SystemExit("boom"),
+    "keyboard-interrupt": lambda: KeyboardInterrupt("boom"),
+}
+
+
+class Raises(Tally):
+    """Raises ``exception`` in ``where``; a step does so when its action is 9."""
+
+    def __init__(self, where: str, exception: str = "plain", length: int = 1000) -> None:
+        super().__init__(length=length)
+        self.where = where
+        self.exception = exception
+        self._maybe("make")
+
+    def _maybe(self, where: str) -> None:
+        if self.where == where:
+            exception = {**EXCEPTIONS, **ABRUPT}[self.exception]
+            raise exception()
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        if not (options and options.get("well")):
+            self._maybe("reset")
+        return super().reset(seed=seed, options=None)
+
+    def step(self, action: Any) -> Result:
+        if action == 9:
+            self._maybe("step")
+        return super().step(action)
+
+    def render(self) -> Any:
+        self._maybe("render")
+        return super().render()
+
+    def close(self) -> None:
+        self._maybe("close")
+
+
+class Informs(Tally):
+    """The k-th step's info is the k-th of ``infos``; an unpicklable one for ``"unpicklable"``."""
+
+    def __init__(self, infos: Iterable[Any], length: int = 1000) -> None:
+        super().__init__(length=length)
+        self._infos = list(infos)
+
+    def step(self, action: Any) -> Result:
+        observation, reward, terminated, truncated, _ = super().step(action)
+        info = self._infos[min(self.now, len(self._infos)) - 1]
+        if info == "unpicklable":
+            info = {"function": Unpicklable("info")}
+        elif info == "many-arguments":
+            info = {"error": ManyArguments(7, "boom", "here")}
+        return observation, reward, terminated, truncated, info
+
+
+class Misfit(Tally):
+    """Returns what its spaces do not hold: ``wrong`` says what."""
+
+    def __init__(self, wrong: str) -> None:
+        super().__init__()
+        self.wrong = wrong
+
+    def step(self, action: Any) -> Any:
+        observation, reward, terminated, truncated, info = super().step(action)
+        if action != 9:
+            return observation, reward, terminated, truncated, info
+        wrong = {
+            "shape": (np.zeros(4), reward, terminated, truncated, info),
+            "dtype": (np.zeros(3, complex), reward, terminated, truncated, info),
+            "type": (None, reward, terminated, truncated, info),
+            "reward": (observation, "much", terminated, truncated, info),
+            "four": (observation, reward, terminated, info),
+            "info": (observation, reward, terminated, truncated, 5),
+        }
+        return wrong[self.wrong]
+
+
+class Exits(Tally):
+    """Ends its whole process when its action is 9, or at once."""
+
+    def __init__(self, code: int, at_once: bool = False) -> None:
+        super().__init__()
+        self._code = code
+        if at_once:
+            os._exit(code)
+
+    def step(self, action: Any) -> Result:
+        if action == 9:
+            os._exit(self._code)
+        return super().step(action)
+
+
+class Hangs(Tally):
+    """Says so on standard output and then hangs, when its action is 9.
+
+    It hangs in Python, or ``in_c``: there it never gives the GIL back, whatever signals come.
+    """
+
+    def __init__(self, in_c: bool = False) -> None:
+        super().__init__(length=10**9)
+        self._in_c = in_c
+
+    def step(self, action: Any) -> Result:
+        if action == 9:
+            self.hang()
+        return super().step(action)
+
+    def hang(self) -> None:
+        os.write(1, b"hangs\n")
+        if self._in_c:
+            reader, self._writer = os.pipe()
+            ctypes.PyDLL(None).read(reader, ctypes.create_string_buffer(1), 1)
+        while True:
+            pass
+
+    def pid(self) -> int:
+        return os.getpid()
+
+
+class Babbles(Tally):
+    """Sends bytes of its own on its worker's channel when its action is 9."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__()
+        self._data = data
+
+    def step(self, action: Any) -> Result:
+        if action == 9:
+            self._babble()
+        return super().step(action)
+
+    def _babble(self) -> None:
+        """Send them on the socket whose other end was made in another process: the channel."""
+        for descriptor in range(3, 1000):
+            with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as channel:
+                peer = channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+                if struct.unpack("3i", peer)[0] != os.getpid():
+                    channel.sendall(self._data)
+                    return

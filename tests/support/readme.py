@@ -1,0 +1,61 @@
+"""The README's code blocks: read here by the tests and by ``.ci/run``."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+BLOCK = re.compile(
+    r"(?:<!-- (?P<how>needs|apart): (?P<package>\w+) -->\n)?"
+    r"```(?P<language>\w+)\n(?P<code>.*?)```",
+    re.DOTALL,
+)
+
+
+class Block(NamedTuple):
+    """A code block, its line in the README, and the package that it needs.
+
+    What is ``apart`` is run by ``.ci/ecosystem``, in a virtual environment of its own.
+    """
+
+    language: str
+    code: str
+    line: int
+    needs: str | None
+    apart: bool
+
+
+def blocks() -> list[Block]:
+    """All code blocks, in order."""
+    text = (ROOT / "README.md").read_text()
+    return [
+        Block(
+            match["language"],
+            match["code"],
+            text.count("\n", 0, match.start()) + 1,
+            match["package"],
+            match["how"] == "apart",
+        )
+        for match in BLOCK.finditer(text)
+    ]
+
+
+def commands() -> tuple[str, str]:
+    """The two set-up commands: the one that installs and runs the demo, the one that tests."""
+    setup, tests = (block.code.strip() for block in blocks() if block.language == "bash")
+    return setup, tests
+
+
+def apart(package: str) -> str:
+    """The block for a package that is run apart."""
+    (code,) = (block.code for block in blocks() if block.apart and block.needs == package)
+    return code
+
+
+if __name__ == "__main__":
+    what, *rest = sys.argv[1:]
+    found = {"setup": lambda: commands()[0], "tests": lambda: commands()[1], "apart": apart}
+    sys.stdout.write(found[what](*rest))  # type: ignore[operator]

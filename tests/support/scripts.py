@@ -1,0 +1,69 @@
+"""Scripts run as a user would run them, and what is left of their processes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from textwrap import dedent
+
+import psutil
+
+ROOT = Path(__file__).parents[2]
+
+
+def start(folder: Path, code: str, options: Sequence[str] = ()) -> subprocess.Popen[str]:
+    """Start a script in a session of its own, so that Ctrl-C can be sent to all of it.
+
+    Args:
+        folder: Where it runs.
+        code: The script.
+        options: For the interpreter.
+    """
+    script = folder / "script.py"
+    script.write_text(dedent(code))
+    return subprocess.Popen(
+        [sys.executable, "-W", "error", *options, str(script)],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def run(
+    folder: Path, code: str, seconds: float = 30, options: Sequence[str] = ()
+) -> tuple[int, str, str]:
+    """Run a script to its end: exit code, output, errors. Nothing of it may go on."""
+    with start(folder, code, options) as process:
+        try:
+            out, err = process.communicate(timeout=seconds)
+        finally:
+            left = end_session(process.pid)
+        assert not left, f"processes that outlived the script: {left}"
+        return process.returncode, out, err
+
+
+def end_session(session: int) -> list[psutil.Process]:
+    """Wait until all processes of a session have ended; kill and give those that do not."""
+    _, left = psutil.wait_procs(members(session), timeout=10)
+    for process in left:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    return left
+
+
+def members(session: int) -> list[psutil.Process]:
+    """Processes of a session that have not ended."""
+    found = []
+    for process in psutil.process_iter(["status"]):
+        with contextlib.suppress(ProcessLookupError):
+            if os.getsid(process.pid) == session and process.info["status"] != "zombie":
+                found.append(process)
+    return found

@@ -1,0 +1,177 @@
+"""Environments that are stepped in a thread, behind either face, and whoever looks at them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+import uvloop
+from PIL import Image
+from websockets.sync.client import ClientConnection, connect
+
+import agym
+from tests.support.drivers import FACES
+
+__all__ = ["FACES", "Look", "Picture", "Stepping", "looking", "stepping", "until"]
+
+# Hurts nobody who is quick, and ends what hangs.
+PATIENCE = 30.0
+
+
+def until(condition: Callable[[], Any]) -> Any:
+    """Wait until something holds."""
+    end = time.monotonic() + PATIENCE
+    while not (result := condition()):
+        assert time.monotonic() < end, "it never came to be"
+        time.sleep(0.01)
+    return result
+
+
+class Stepping:
+    """A caller, in a thread: it steps all environments until it is told to end."""
+
+    def __init__(
+        self, face: str, envs: Any, watch: dict[str, Any], options: dict[str, Any]
+    ) -> None:
+        self.face = face
+        self.rounds = 0
+        self.page: Any = None
+        self.envs: Any = None
+        self.error: BaseException | None = None
+        self._over = threading.Event()
+        self._ready = threading.Event()
+        self._make = envs, {"autoreset": "next_step", "output": "array", **options}
+        self._watch = watch
+        target = self._sync if face == "sync" else self._async
+        self._thread = threading.Thread(target=target)
+        self._thread.start()
+        assert self._ready.wait(PATIENCE)
+        if self.error is not None:
+            raise self.error
+
+    def _sync(self) -> None:
+        try:
+            factories, options = self._make
+            with agym.make(factories, **options) as self.envs:
+                self.envs.reset(seed=0)
+                with self.envs.watch(**self._watch) as self.page:
+                    self._ready.set()
+                    while not self._over.is_set():
+                        self.envs.step(np.zeros(len(self.envs), int))
+                        self.rounds += 1
+        except BaseException as error:
+            self.error = error
+        finally:
+            self._ready.set()
+
+    def _async(self) -> None:
+        async def run() -> None:
+            factories, options = self._make
+            async with agym.make_async(factories, **options) as self.envs:
+                await self.envs.reset(seed=0)
+                async with self.envs.watch(**self._watch) as self.page:
+                    self._ready.set()
+                    while not self._over.is_set():
+                        await self.envs.step(np.zeros(len(self.envs), int))
+                        self.rounds += 1
+                        await asyncio.sleep(0)
+
+        try:
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                runner.run(run())
+        except BaseException as error:
+            self.error = error
+        finally:
+            self._ready.set()
+
+    def goes_on(self) -> None:
+        """It steps, still or again."""
+        before = self.rounds
+        until(lambda: self.rounds > before + 2)
+
+    def stands(self) -> int:
+        """It steps no more; gives how often it did."""
+        until(lambda: self._unchanged())
+        return self.rounds
+
+    def _unchanged(self) -> bool:
+        before = self.rounds
+        time.sleep(0.3)
+        return self.rounds == before
+
+    def end(self) -> None:
+        self._over.set()
+        if self.page is not None:
+            self.page._hub.brake.resume()  # as any thread may
+        self._thread.join(PATIENCE)
+        assert not self._thread.is_alive()
+        if self.error is not None:
+            raise self.error
+
+
+@contextmanager
+def stepping(
+    face: str, envs: Any, watch: dict[str, Any] | None = None, **options: Any
+) -> Iterator[Stepping]:
+    run = Stepping(face, envs, {"fps": 30, "share": 1.0, **(watch or {})}, options)
+    try:
+        yield run
+    finally:
+        run.end()
+
+
+class Picture:
+    """What a browser is sent."""
+
+    def __init__(self, data: bytes) -> None:
+        length = int.from_bytes(data[:4], "little")
+        self.header = json.loads(data[4 : 4 + length])
+        self.pixels = np.asarray(Image.open(BytesIO(data[4 + length :])))
+        self.ids = range(*self.header["ids"])
+
+    def place(self, env_id: int) -> np.ndarray[Any, Any]:
+        """One environment's."""
+        head, k = self.header, self.ids.index(env_id)
+        top = k // head["columns"] * (head["height"] + head["gap"])
+        left = k % head["columns"] * (head["width"] + head["gap"])
+        return self.pixels[top : top + head["height"], left : left + head["width"]]
+
+
+class Look:
+    """A browser, as far as its socket goes."""
+
+    def __init__(self, socket: ClientConnection) -> None:
+        self.socket = socket
+
+    def say(self, kind: str, **rest: Any) -> None:
+        self.socket.send(json.dumps({"type": kind, **rest}))
+
+    def next(self, kind: str, condition: Callable[[Any], Any] = lambda _: True) -> Any:
+        """Wait for a message of a kind, or a ``"picture"``, that is as wanted."""
+        end = time.monotonic() + PATIENCE
+        while True:
+            data = self.socket.recv(timeout=end - time.monotonic())
+            if isinstance(data, bytes):
+                found: Any = Picture(data)
+                self.say("shown")
+                of = "picture"
+            else:
+                found = json.loads(data)
+                self.say("here")
+                of = found["type"]
+            if of == kind and condition(found):
+                return found
+
+
+@contextmanager
+def looking(url: str) -> Iterator[Look]:
+    address = url.replace("http://", "ws://").replace("/?", "/live?")
+    with connect(address, max_size=None, ping_interval=None) as socket:
+        yield Look(socket)

@@ -1,0 +1,274 @@
+"""Chaos: what strikes, where, how often, and who is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections import Counter
+from functools import partial
+from typing import Any
+
+import pytest
+
+import agym
+from agym.chaos import Strike
+from agym.core.affliction import ChaosError
+from agym.envs.probes import CounterEnv
+from tests.support.drivers import FACES, opened
+from tests.support.envs.coroutine_envs import AsyncTally
+
+AsyncCounter = partial(AsyncTally, CounterEnv)
+
+PLACES: dict[str, dict[str, Any]] = {
+    "serial": {"env": CounterEnv, "backend": "serial"},
+    "thread": {"env": CounterEnv, "backend": "thread", "workers": 2},
+    "asyncio": {"env": AsyncCounter, "backend": "asyncio"},
+    "process": {"env": CounterEnv, "backend": "process", "workers": 2},
+    "coroutines": {"env": AsyncCounter, "backend": "process", "workers": 2},
+}
+RESTART: dict[str, Any] = {
+    "num_envs": 4, "on_fault": "restart", "max_restarts": 1000, "autoreset": "next_step",
+}  # fmt: skip
+
+each_face = pytest.mark.parametrize("face", FACES)
+
+
+def told(envs: Any, steps: int) -> Counter[str]:
+    """Step so often, and count the faults that were told of the environments that caused them."""
+    counts: Counter[str] = Counter()
+    for _ in range(steps):
+        *_, truncated, infos = envs.step([0] * len(envs))
+        for i, info in enumerate(infos):
+            fault = info.get("fault")
+            if fault is not None:
+                assert truncated[i]
+                counts[fault.kind] += fault.culprit in (None, i)
+    return counts
+
+
+@each_face
+@pytest.mark.parametrize("place", PLACES)
+def test_every_error_really_happens(place: str, face: str) -> None:
+    with opened(face, **PLACES[place], **RESTART) as envs:
+        envs.reset(seed=0)
+        with agym.chaos(getattr(envs, "envs", envs), error=0.1) as chaos:
+            counts = told(envs, 50)
+        assert chaos.injected["error"] == sum(chaos.injected.values()) > 5
+        assert counts == {"raised": chaos.injected["error"]}
+        assert told(envs, 20) == {}  # it has stopped
+
+
+@each_face
+@pytest.mark.parametrize("place", ["process", "coroutines"])
+def test_every_kill_really_happens(place: str, face: str) -> None:
+    with opened(face, **PLACES[place], **RESTART) as envs:
+        envs.reset(seed=0)
+        with agym.chaos(getattr(envs, "envs", envs), kill=0.04) as chaos:
+            while chaos.injected["kill"] < 3:
+                told(envs, 1)
+        workers = envs.envs.stats().workers if face == "async" else envs.stats().workers
+        assert sum(worker.restarts for worker in workers) == chaos.injected["kill"]
+
+
+def test_kills_come_in_all_ways_in_turn() -> None:
+    with agym.make(**PLACES["process"], **RESTART) as envs:
+        envs.reset(seed=0)
+        with agym.chaos(envs, kill=0.3) as chaos:
+            codes: list[int] = []
+            while chaos.injected["kill"] < 4:
+                infos = envs.step([0] * 4).infos
+                faults = [info["fault"] for info in infos if "fault" in info]
+                codes += {f.worker: f.exitcode for f in faults if f.culprit == f.env_id}.values()
+        assert {*codes} == {-9, -11, 1}
+
+
+@pytest.mark.parametrize("place", ["thread", "asyncio", "process", "coroutines"])
+def test_every_hang_really_happens_and_is_ended(place: str) -> None:
+    with agym.make(**PLACES[place], **RESTART, timeout=0.3) as envs:
+        envs.reset(seed=0)
+        threads = place == "thread"
+        with agym.chaos(envs, hang=0.05, hang_seconds=1.0 if threads else 60.0) as chaos:
+            counts: Counter[str] = Counter()
+            with pytest.warns(RuntimeWarning) if threads else contextlib.nullcontext():
+                while chaos.injected["hang"] < 2:
+                    counts += told(envs, 1)
+        assert counts["timeout"] >= 2
+    for thread in threading.enumerate():
+        if thread.name.startswith("agym-"):  # it was left behind
+            thread.join()
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_delays_only_take_time(place: str) -> None:
+    with agym.make(**PLACES[place], **RESTART) as envs:
+        envs.reset(seed=0)
+        with agym.chaos(envs, delay=0.2, delay_seconds=0.001) as chaos:
+            assert told(envs, 20) == {}
+        assert chaos.injected["delay"] > 4
+
+
+def test_with_on_fault_raise_the_trainer_gets_them() -> None:
+    with agym.make(CounterEnv, 2, backend="process", workers=2) as envs:
+        envs.reset(seed=0)
+        chaos = agym.chaos(envs, error=1.0)
+        with pytest.raises(ExceptionGroup) as caught:
+            envs.step([0, 0])
+        assert all(isinstance(error, agym.EnvError) for error in caught.value.exceptions)
+        assert all(isinstance(error.__cause__, Exception) for error in caught.value.exceptions)
+        chaos.stop()
+        envs.reset()
+        with agym.chaos(envs, kill=1.0), pytest.raises((agym.WorkerDied, ExceptionGroup)):
+            envs.step([0, 0])
+        envs.restart()
+        envs.reset()
+        assert envs.step([0, 0]).observations == [1, 1]
+
+
+def test_the_error_is_one_of_its_own() -> None:
+    with agym.make(CounterEnv, 1) as envs:
+        envs.reset(seed=0)
+        with agym.chaos(envs, error=1.0), pytest.raises(agym.EnvError) as caught:
+            envs.step([0])
+        assert isinstance(caught.value.__cause__, ChaosError)
+
+
+def strikes(seed: int | None, place: str = "serial", **rates: float) -> list[Strike]:
+    with agym.make(**PLACES[place], **RESTART) as envs:
+        envs.reset(seed=0)
+        with agym.chaos(envs, **rates, seed=seed, delay_seconds=0.0) as chaos:  # type: ignore[arg-type]
+            told(envs, 25)
+        return [*chaos.strikes]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_same_seed_same_strikes(place: str) -> None:
+    first = strikes(3, place, error=0.05, delay=0.05)
+    assert first == strikes(3, place, error=0.05, delay=0.05)
+    assert first != strikes(4, place, error=0.05, delay=0.05)
+    assert {kind for _, kind in first} == {"error", "delay"}
+    assert len({env_id for env_id, _ in first}) == 4
+
+
+def test_same_seed_same_kills() -> None:
+    first = strikes(1, "process", error=0.05, kill=0.02)
+    assert {kind for _, kind in first} == {"error", "kill"}
+    assert first == strikes(1, "process", error=0.05, kill=0.02)
+
+
+def test_without_a_seed_it_is_another_run_each_time() -> None:
+    assert strikes(None, error=0.2) != strikes(None, error=0.2)
+
+
+def test_rates_are_per_step_of_an_environment() -> None:
+    with agym.make(CounterEnv, 10, on_fault="restart", max_restarts=10_000) as envs:
+        envs.reset(seed=0)
+        with agym.chaos(envs, error=0.1, seed=1) as chaos:
+            told(envs, 400)
+    assert 320 < chaos.injected["error"] < 480
+
+
+def test_one_worker_is_struck_once_at_a_time() -> None:
+    with agym.make(**PLACES["process"], **RESTART) as envs:
+        envs.reset(seed=0)
+        with agym.chaos(envs, kill=1.0) as chaos:
+            envs.step([0] * 4)
+        assert [strike.env_id for strike in chaos.strikes] == [0, 2]
+
+
+def test_of_a_group_only_its_environments_are_struck() -> None:
+    with agym.make(CounterEnv, 4, on_fault="restart", max_restarts=1000) as envs:
+        groups = envs.split(2)
+        envs.reset(seed=0)
+        with agym.chaos(groups[1], error=0.5) as chaos:
+            for _ in range(20):
+                assert told(groups[0], 1) == {}
+                told(groups[1], 1)
+                envs.step([0] * 4)
+        assert {strike.env_id for strike in chaos.strikes} == {*groups[1].env_ids}
+
+
+async def test_steps_that_are_sent_are_struck_too() -> None:
+    async with agym.make_async(**PLACES["process"], **RESTART) as envs:
+        await envs.reset(seed=0)
+        told: Counter[str] = Counter()
+        with agym.chaos(envs, error=0.1, kill=0.02) as chaos:
+            envs.send([0] * 4)
+            while sum(chaos.injected.values()) < 12 or not chaos.injected["kill"]:
+                batch = await envs.recv(1)
+                told.update(info["fault"].kind for info in batch.infos if "fault" in info)
+                envs.send([0] * len(batch.env_ids), batch.env_ids)
+        batch = await envs.recv(4)
+        told.update(info["fault"].kind for info in batch.infos if "fault" in info)
+        assert told["raised"] <= chaos.injected["error"]
+        assert told["died"] >= chaos.injected["kill"] > 0
+
+
+async def test_a_step_behind_a_reset_is_spared() -> None:
+    async with agym.make_async(CounterEnv, 2, backend="process", workers=1) as envs:
+        reset = envs.reset(seed=0)
+        with agym.chaos(envs, error=1.0) as chaos:
+            result = await envs.step([0, 0])
+        await reset
+        assert chaos.strikes == []
+        assert result.observations.tolist() == [1, 1]
+
+
+def test_stop_is_final_and_makes_room_for_another() -> None:
+    with agym.make(CounterEnv, 2) as envs:
+        envs.reset(seed=0)
+        first = agym.chaos(envs, error=1.0)
+        with pytest.raises(agym.UsageError, match=r"stop\(\) it first"):
+            agym.chaos(envs, delay=0.1)
+        first.stop()
+        second = agym.chaos(envs, delay=1.0, delay_seconds=0.0)
+        first.stop()
+        envs.step([0, 0])
+        second.stop()
+        assert first.strikes == []
+        assert second.injected == {"kill": 0, "hang": 0, "error": 0, "delay": 2}
+        envs.step([0, 0])
+        assert sum(second.injected.values()) == 2
+
+
+@pytest.mark.parametrize(
+    ("place", "options", "names"),
+    [
+        ("serial", {"kill": 0.1}, "backend='process'"),
+        ("thread", {"kill": 0.1}, "kill=0.1"),
+        ("asyncio", {"kill": 0.1}, "kill=0.1"),
+        ("serial", {"hang": 0.1}, "backend='serial'"),
+        ("thread", {"hang": 0.1}, "timeout="),
+        ("process", {"hang": 0.1}, "timeout="),
+        ("serial", {"error": -0.1}, "error=-0.1"),
+        ("serial", {"error": 1.1}, "from 0 to 1"),
+        ("serial", {"error": True}, "error=True"),
+        ("serial", {"error": "much"}, "error='much'"),
+        ("serial", {"error": float("nan")}, "error=nan"),
+        ("serial", {"error": 0.6, "delay": 0.6}, "add up to 1.2"),
+        ("serial", {"delay_seconds": -1}, "delay_seconds=-1"),
+        ("serial", {"hang_seconds": float("inf")}, "hang_seconds=inf"),
+        ("serial", {"ways": ()}, "ways="),
+        ("serial", {"ways": ("poison",)}, "poison"),
+    ],
+)
+def test_refusals(place: str, options: dict[str, Any], names: str) -> None:
+    with agym.make(**PLACES[place], num_envs=2) as envs:
+        with pytest.raises(agym.UsageError) as caught:
+            agym.chaos(envs, **options)
+        assert names in str(caught.value)
+        envs.reset()
+        envs.step([0, 0])
+
+
+def test_what_is_not_open_is_refused() -> None:
+    envs = agym.make_async(CounterEnv, 2)
+    with pytest.raises(agym.ClosedError, match="not open yet"):
+        agym.chaos(envs, error=0.1)
+    asyncio.run(envs.aclose())
+    with agym.make(CounterEnv, 2) as closed:
+        pass
+    with pytest.raises(agym.ClosedError, match="closed"):
+        agym.chaos(closed, error=0.1)
+    with pytest.raises(agym.UsageError, match="CounterEnv"):
+        agym.chaos(CounterEnv(), error=0.1)  # type: ignore[arg-type]

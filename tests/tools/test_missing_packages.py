@@ -1,0 +1,106 @@
+"""Environments whose package is not installed: the error says what to install."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.scripts import run
+
+HINT = 'pip install "agym-envs[atari]"'
+MAKES = {
+    "make": 'agym.make("ALE/Pong-v5", 2)',
+    "async": 'agym.make_async("ALE/Pong-v5", 2, backend="process")',
+    "vector": 'agym.make_vec("ALE/Pong-v5", 2)',
+    "native": 'agym.make("ALE/Pong-v5", 2, backend="native")',
+    "register": 'agym.register("ALE/Pong-v5")',
+    "plan": 'agym.plan("ALE/Pong-v5", 2)',
+}
+
+
+def refused(folder: Path, call: str, package: str = "ale_py") -> str:
+    """What a call raises where a package is not installed."""
+    code = f"""
+        import asyncio
+        import sys
+
+        sys.modules[{package!r}] = None  # it is as if it were not there
+        import agym
+
+        async def main():
+            made = {call}
+            if isinstance(made, agym.AsyncEnvs):
+                async with made:
+                    pass
+            elif hasattr(made, "close"):
+                with made:
+                    made.reset()
+                    made.render()
+
+        try:
+            asyncio.run(main())
+        except agym.AgymError as error:
+            print(type(error).__name__, error)
+    """
+    exit_code, out, err = run(folder, code)
+    assert exit_code == 0, err
+    return out
+
+
+@pytest.mark.parametrize("call", MAKES.values(), ids=MAKES)
+def test_the_extra_that_brings_an_environment_is_named(tmp_path: Path, call: str) -> None:
+    out = refused(tmp_path, call)
+    assert "MissingExtraError" in out
+    assert "'ALE/Pong-v5'" in out
+    assert f"ale_py is not installed: {HINT}" in out
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["demo ALE/Pong-v5", "plan ALE/Pong-v5", "watch ALE/Pong-v5", "play ALE/Pong-v5",
+     "record ALE/Pong-v5 -o a.gif"],
+)  # fmt: skip
+def test_the_command_line_names_it(tmp_path: Path, line: str) -> None:
+    code = f"""
+        import sys
+
+        sys.modules["ale_py"] = None
+        from agym.cli import app
+
+        app({line.split()!r})
+    """
+    exit_code, _, err = run(tmp_path, code)
+    assert exit_code == 1
+    assert "Traceback" not in err
+    assert HINT in " ".join(err.split())
+
+
+def test_what_was_registered_by_hand_needs_no_package(tmp_path: Path) -> None:
+    entry_point = "gymnasium.envs.classic_control:CartPoleEnv"
+    register = f"__import__('gymnasium').register('ALE/Mine-v0', {entry_point!r})"
+    assert "fine" in refused(tmp_path, f"{register}, agym.make('ALE/Mine-v0', 2), print('fine')")
+
+
+@pytest.mark.parametrize(
+    ("call", "package", "hint"),
+    [
+        ('agym.make("Ant-v5", 2)', "mujoco", 'pip install "gymnasium[mujoco]"'),
+        ('agym.make("LunarLander-v3", 2)', "Box2D", 'pip install "gymnasium[box2d]"'),
+        (
+            'agym.make("CartPole-v1", 2, render_mode="rgb_array")',
+            "pygame",
+            'pip install "gymnasium[classic-control]"',
+        ),
+    ],
+)
+@pytest.mark.parametrize("backend", ["serial", "process"])
+def test_gymnasium_names_what_its_own_environments_need(
+    tmp_path: Path, call: str, package: str, hint: str, backend: str
+) -> None:
+    code = "{}, backend={!r}{})".format(
+        call[:-1], backend, ', start_method="fork"' if backend == "process" else ""
+    )
+    out = refused(tmp_path, code, package)
+    assert out.startswith("EnvError")
+    assert hint in out

@@ -1,0 +1,328 @@
+"""``agym replay``: failures that happen once more, each in its own way."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import pytest
+from typer.testing import CliRunner
+
+import agym
+from agym.cli import app
+from agym.core.capsule_file import write_capsule
+from tests.support.capsules import (
+    a_capsule,
+    failing,
+    replay,
+    replay_apart,
+    with_head,
+)
+from tests.support.envs.coroutine_envs import AsyncTally
+from tests.support.envs.faulty_envs import EXCEPTIONS, Misfit, Raises, Unpicklable
+from tests.support.envs.plain_envs import Tally
+from tests.support.scripts import run
+
+# ---------------------------------------------------------------- it raises
+
+
+@pytest.mark.parametrize("exception", ["plain", "many-arguments", "stop-iteration", "timeout"])
+@pytest.mark.parametrize("on_loop", [False, True], ids=["gymnasium", "coroutine"])
+def test_a_step_that_raises(exception: str, on_loop: bool, tmp_path: Path) -> None:
+    error = f"{type(EXCEPTIONS[exception]()).__name__}: {EXCEPTIONS[exception]()}"
+    if exception == "stop-iteration" and on_loop:
+        error = "RuntimeError: coroutine raised StopIteration"
+    factory = failing("step", exception)
+    if on_loop:
+        factory = partial(AsyncTally, Raises, "step", exception)
+    result = replay(tmp_path, a_capsule(factory=factory, error=error))
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines()[-1] == f"reproduced: environment 3 raised {error} in step"
+    assert "Traceback" in result.stderr
+    assert "in _maybe" in result.stderr
+    if not error.startswith("RuntimeError"):  # Python's own, about an exception of its own
+        assert "rerun.py" not in result.stderr, "the traceback begins in the environment"
+
+
+@pytest.mark.parametrize("error", ["SystemExit: boom", "KeyboardInterrupt: boom"])
+@pytest.mark.parametrize("on_loop", [False, True], ids=["gymnasium", "coroutine"])
+def test_an_exit_is_the_environments_own_failure(error: str, on_loop: bool, tmp_path: Path) -> None:
+    name = {"S": "system-exit", "K": "keyboard-interrupt"}[error[0]]
+    factory = partial(AsyncTally, Raises, "step", name) if on_loop else failing("step", name)
+    result = replay(tmp_path, a_capsule(factory=factory, error=error))
+    assert result.exit_code == 0, result.output
+    assert f"raised {error} in step" in result.stdout
+
+
+@pytest.mark.parametrize("where", ["make", "reset", "render", "close"])
+def test_other_operations_that_raise(where: str, tmp_path: Path) -> None:
+    capsule = a_capsule(
+        factory=failing(where), operation=where, error="ValueError: boom", actions=[], action=None
+    )
+    result = replay(tmp_path, capsule)
+    assert result.exit_code == 0, result.output
+    assert f"reproduced: environment 3 raised ValueError: boom in {where}" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("operation", "arguments", "error"),
+    [
+        ("call", ("add", ("x",), {"b": 2}), "TypeError: unsupported operand"),
+        ("get_attr", ("unwrapped.nothing.there",), ""),
+        ("set_attr", ("state.shape", "x"), "TypeError: no"),
+    ],
+    ids=["call", "get_attr", "set_attr"],
+)
+def test_questions_that_fail(operation: str, arguments: Any, error: str, tmp_path: Path) -> None:
+    capsule = a_capsule(operation=operation, arguments=arguments, error=error, action=None)
+    assert replay(tmp_path, capsule).exit_code == (0 if error else 3)
+
+
+@pytest.mark.parametrize("wrong", ["shape", "dtype", "type", "reward", "four", "info"])
+def test_what_does_not_fit_its_space(wrong: str, tmp_path: Path) -> None:
+    with_engine = _error_of(partial(Misfit, wrong))
+    result = replay(tmp_path, a_capsule(factory=partial(Misfit, wrong), error=with_engine))
+    assert result.exit_code == 0, result.output
+    assert f"raised {with_engine} in step" in result.stdout
+
+
+def _error_of(factory: Callable[[], Any]) -> str:
+    """What agym itself says about a step with action 9."""
+    with agym.make(factory, 1, backend="serial") as envs:
+        envs.reset()
+        with pytest.raises(agym.EnvError) as raised:
+            envs.step([9])
+    cause = raised.value.__cause__
+    return f"{type(cause).__name__}: {cause}"
+
+
+# ---------------------------------------------------------------- it comes to the same place
+
+
+class Draws(Tally):
+    """Raises what it drew at its last reset, and all that it was given since."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        observation, info = super().reset(seed=seed, options=options)
+        self.given: list[Any] = [info["draw"], self.length]
+        return observation, info
+
+    def step(self, action: Any) -> Any:
+        self.given.append(action)
+        if action == 9:
+            raise ValueError(str(self.given))
+        return super().step(action)
+
+
+def test_seed_options_and_actions_come_first(tmp_path: Path) -> None:
+    env = Draws()
+    env.reset(seed=11, options={"length": 77})
+    capsule = a_capsule(
+        factory=Draws, seed=11, options={"length": 77}, error="ValueError: ", actions=[4, 2]
+    )
+    assert f"{[*env.given, 4, 2, 9]}" in replay(tmp_path, capsule).stdout
+
+
+def test_a_reset_without_a_seed_goes_on_with_its_random_numbers(tmp_path: Path) -> None:
+    env = Draws()
+    env.reset(seed=5)
+    env.reset()
+    rng = env.unwrapped.np_random.bit_generator.state
+    env.reset()
+    capsule = a_capsule(factory=Draws, seed=None, rng=rng, error="ValueError: ", actions=[])
+    result = replay(tmp_path, capsule)
+    assert result.exit_code == 0, result.output
+    assert f"{[*env.given, 9]}" in result.stdout
+
+
+class Resets(Tally):
+    """Its second reset raises."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        if self.episode:
+            raise ValueError(f"reset with {seed}, {options}")
+        return super().reset(seed=seed, options=options)
+
+
+@pytest.mark.parametrize(
+    ("mode", "operation", "actions", "action"),
+    [
+        ("next_step", "reset", [1, 1, 1], None),
+        ("next_step", "step", [1, 1, 1], 5),
+        ("same_step", "reset", [1, 1, 1], None),
+        ("same_step", "reset", [1, 1], 1),
+        ("same_step", "step", [1, 1], 1),
+    ],
+)
+@pytest.mark.parametrize("on_loop", [False, True], ids=["gymnasium", "coroutine"])
+def test_a_reset_at_the_end_of_an_episode(
+    mode: str, operation: str, actions: list[int], action: Any, on_loop: bool, tmp_path: Path
+) -> None:
+    capsule = a_capsule(
+        factory=partial(AsyncTally, Resets) if on_loop else Resets, autoreset=mode, actions=actions,
+        operation=operation, action=action, options={"length": 3}, error="ValueError: reset",
+    )  # fmt: skip
+    result = replay(tmp_path, capsule)
+    assert result.exit_code == 0, result.output
+    assert "raised ValueError: reset with None, {'length': 3} in reset" in result.stdout
+
+
+def test_a_finished_environment_holds_still(tmp_path: Path) -> None:
+    factory = partial(Raises, "step", length=2)
+    capsule = a_capsule(factory=factory, autoreset="disabled", actions=[1, 1, 1])
+    assert replay(tmp_path, capsule).exit_code == 3
+
+
+def test_environments_of_gymnasiums_own(tmp_path: Path) -> None:
+    factory = partial(gymnasium.make, gymnasium.spec("CartPole-v1"), disable_env_checker=True)
+    capsule = a_capsule(
+        factory=factory, actions=[0, 1], action=9, error="AssertionError: 9 (int) invalid"
+    )
+    result = replay(tmp_path, capsule)
+    assert result.exit_code == 0, result.output
+    assert "gymnasium.make('CartPole-v1', disable_env_checker=True)" in result.stdout
+
+
+class OnLoop(AsyncTally):
+    """Needs a running loop from its constructor on."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        super().__init__(Raises, "step")
+
+
+class OwnLoop(Raises):
+    """Runs a loop of its own in every step."""
+
+    def step(self, action: Any) -> Any:
+        asyncio.run(asyncio.sleep(0))
+        return super().step(action)
+
+
+LAMBDAS = [lambda: OnLoop(), lambda: AsyncTally(Raises, "step")]
+
+
+@pytest.mark.parametrize("factory", [OnLoop, *LAMBDAS, partial(OwnLoop, "step")])
+def test_each_kind_gets_the_loop_it_needs(factory: Any, tmp_path: Path) -> None:
+    result = replay(tmp_path, a_capsule(factory=factory, error="ValueError: boom"))
+    assert result.exit_code == 0, result.output
+
+
+# ---------------------------------------------------------------- it does not
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"factory": Tally}, "did all of it without failing; it was ValueError: boom in step"),
+        ({"error": "KeyError: 'x'"}, "raised ValueError: boom in step; it was KeyError: 'x'"),
+        ({"actions": [1, 9]}, "raised ValueError: boom in step, after 1 of 2 actions"),
+        ({"operation": "idle", "kind": "died"}, "did all of it without failing"),
+        ({"kind": "died", "error": "killed by SIGKILL"}, "raised ValueError: boom in step; it was"),
+    ],
+    ids=["fine", "other-error", "earlier", "idle", "raised-instead"],
+)
+def test_what_is_not_reproduced(change: dict[str, Any], sentence: str, tmp_path: Path) -> None:
+    path = write_capsule(tmp_path, a_capsule(**{"factory": failing(), **change}))
+    code, out, err = replay_apart(path)
+    assert code == 3
+    assert f"NOT reproduced: environment 3 {sentence}" in out
+    assert "What it was then:\n\nTraceback ..." in err
+
+
+def test_a_capsule_without_the_first_actions_says_so(tmp_path: Path) -> None:
+    result = replay(tmp_path, a_capsule(factory=Tally, actions=[], complete=False))
+    assert result.exit_code == 3
+    assert "lacks how the episode began" in result.stderr
+    assert "cannot be reproduced exactly" in result.stderr
+
+
+def test_a_capsule_without_an_action_that_could_not_be_pickled(tmp_path: Path) -> None:
+    capsule = a_capsule(factory=failing(), action=Unpicklable("no"))
+    result = replay(tmp_path, capsule)
+    assert result.exit_code == 3
+    assert "the capsule lacks action (cannot be pickled" in result.stderr
+
+
+def test_other_versions_are_told(tmp_path: Path) -> None:
+    path = write_capsule(tmp_path, a_capsule(factory=failing(), error="ValueError: boom"))
+    with_head(path, gymnasium_version="0.9", python_version="3.1.0")
+    result = CliRunner().invoke(app, ["replay", str(path)])
+    assert result.exit_code == 0
+    assert "it was written with gymnasium 0.9, and this is" in result.stderr
+    assert "it was written with Python 3.1.0, and this is" in result.stderr
+
+
+def test_a_factory_that_is_not_there_is_shown_and_refused(tmp_path: Path) -> None:
+    result = replay(tmp_path, a_capsule(factory=partial(Tally, sys.stdout)))
+    assert result.exit_code == 2
+    assert "tests.support.envs.plain_envs.Tally(" in result.stdout
+    assert "ValueError: boom in step" in result.stdout
+    assert "cannot be replayed: factory (cannot be pickled" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage", b'{"agym_capsule": 1'])
+def test_other_files_are_one_sentence_and_exit_2(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "file.agym").write_bytes(content)
+    result = CliRunner().invoke(app, ["replay", str(tmp_path / "file.agym")])
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.count("\n") == 1
+
+
+def test_help_warns_and_tells_the_exit_codes() -> None:
+    page = CliRunner().invoke(app, ["replay", "--help"]).stdout
+    assert "Only open capsules you trust" in page
+    assert "3: not reproduced" in page
+    assert "agym replay " in page.partition("Examples:")[2]
+
+
+# ---------------------------------------------------------------- scripts
+
+SCRIPT = """
+    import gymnasium, numpy as np
+    from agym.core.capsule import Capsule
+    from agym.core.capsule_file import write_capsule
+    import beside
+
+    class Own(gymnasium.Env):
+        observation_space = gymnasium.spaces.Box(0, 9, (1,), np.float32)
+        action_space = gymnasium.spaces.Discrete(2)
+
+        def __init__(self, size):
+            self.size = size
+
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed)
+            return np.zeros(1, np.float32), {}
+
+        def step(self, action):
+            if action == LIMIT:
+                raise Broken(f"{self.size} {beside.WORD}")
+            return np.zeros(1, np.float32), 0.0, False, False, {}
+
+    class Broken(Exception):
+        pass
+
+    LIMIT = 1
+    capsule = Capsule(
+        0, lambda: Own(size=5), "next_step", "step", "raised", "Broken: 5 words", action=1
+    )
+    print(write_capsule("faults", capsule))
+"""
+
+
+def test_an_environment_of_a_scripts_own(tmp_path: Path) -> None:
+    (tmp_path / "beside.py").write_text("WORD = 'words'")
+    code, out, err = run(tmp_path, SCRIPT)
+    assert (code, err) == (0, "")
+    code, shown, err = replay_apart(tmp_path / out.strip(), folder=Path("/"))
+    assert code == 0, err
+    assert "reproduced: environment 0 raised Broken: 5 words in step" in shown
+    assert 'raise Broken(f"{self.size} {beside.WORD}")' in err, "its source is shown"
