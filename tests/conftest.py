@@ -16,7 +16,6 @@ from pathlib import Path
 import psutil
 import pytest
 import uvloop
-from hypothesis import settings
 
 from tests.support.envs.gated_envs import Gates
 
@@ -37,13 +36,15 @@ LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "uvloop": uvloop.new_event_loop,
 }
 
-# A worker's start is no reason to call an example slow; and a test leaves no files.
-settings.register_profile("agym", deadline=None, database=None, print_blob=True)
-settings.load_profile("agym")
-
 # Our semaphores and our children's get names of their own, to tell them from other programs'.
 FOREIGN_SEMAPHORE = "sem.mp-"
 multiprocessing.current_process()._config["semprefix"] = f"/agym-tests-{os.getpid()}"  # type: ignore[attr-defined]
+
+pytest_plugins = [
+    "tests.support.guardian",
+    "tests.support.limits",
+    "tests.support.core_selection",
+]
 
 FAILED = pytest.StashKey[bool]()
 

@@ -15,23 +15,19 @@ import pytest
 import agym
 
 PACKAGE = Path(agym.__file__).parent
-MODULES = sorted(PACKAGE.rglob("*.py"))
 
 
-def public_members() -> Iterator[Any]:
+def public_members() -> Iterator[tuple[str, Any]]:
     """Everything in ``__all__``, and the methods and properties of its classes that are agym's."""
     for name in agym.__all__:
         thing = getattr(agym, name)
-        yield pytest.param(thing, id=name)
+        yield name, thing
         if inspect.isclass(thing):
             for attribute, member in vars(thing).items():
                 if isinstance(member, property):
                     member = member.fget
                 if inspect.isfunction(member) and not attribute.startswith("_"):
-                    yield pytest.param(member, id=f"{name}.{attribute}")
-
-
-MEMBERS = list(public_members())
+                    yield f"{name}.{attribute}", member
 
 
 def test_all_is_sorted_and_complete() -> None:
@@ -45,42 +41,45 @@ def test_all_is_sorted_and_complete() -> None:
     assert imported == set(agym.__all__)
 
 
-@pytest.mark.parametrize("thing", MEMBERS)
-def test_everything_public_is_documented(thing: Any) -> None:
+def test_everything_public_is_documented() -> None:
+    assert not [name for name, thing in public_members() if not is_documented(thing)]
+
+
+def is_documented(thing: Any) -> bool:
     if not inspect.isclass(thing) and getattr(thing, "__name__", "") in ("send", "throw", "close"):
-        return  # the coroutine protocol's own
-    doc = thing.__doc__
-    assert doc
-    assert doc.splitlines()[0].rstrip().endswith((".", ":", "?", "``"))
+        return True  # the coroutine protocol's own
+    return begins_with_a_sentence(thing.__doc__)
 
 
-@pytest.mark.parametrize("thing", MEMBERS)
-def test_everything_public_is_annotated(thing: Any) -> None:
+def begins_with_a_sentence(doc: str | None) -> bool:
+    return bool(doc) and doc.splitlines()[0].rstrip().endswith((".", ":", "?", "``"))
+
+
+def test_everything_public_is_annotated() -> None:
+    assert not [name for name, thing in public_members() if not is_annotated(thing)]
+
+
+def is_annotated(thing: Any) -> bool:
     function = thing.__init__ if inspect.isclass(thing) else thing
     if not inspect.isfunction(function) or getattr(thing, "_fields", None) is not None:
-        return
+        return True
     if getattr(thing, "_is_protocol", False):
-        return  # its constructor is typing's
+        return True  # its constructor is typing's
     signature = inspect.signature(function)
-    for parameter in signature.parameters.values():
-        if parameter.name != "self":
-            assert parameter.annotation is not inspect.Parameter.empty, parameter
+    found = [each.annotation for each in signature.parameters.values() if each.name != "self"]
     if not inspect.isclass(thing):
-        assert signature.return_annotation is not inspect.Signature.empty
-    module = importlib.import_module(function.__module__)
-    hints = typing.get_type_hints(function, vars(module))
-    assert hints, "the annotations cannot be resolved"
+        found.append(signature.return_annotation)
+    hints = typing.get_type_hints(function, vars(importlib.import_module(function.__module__)))
+    return inspect.Signature.empty not in found and bool(hints)
 
 
 def test_the_package_is_typed() -> None:
     assert (PACKAGE / "py.typed").exists()
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_every_module_says_why_it_exists(path: Path) -> None:
-    doc = ast.get_docstring(ast.parse(path.read_text()))
-    assert doc
-    assert doc.splitlines()[0].endswith((".", ":", "::"))
+def test_every_module_says_why_it_exists() -> None:
+    docs = {path: ast.get_docstring(ast.parse(path.read_text())) for path in PACKAGE.rglob("*.py")}
+    assert not [path for path, doc in docs.items() if not begins_with_a_sentence(doc)]
 
 
 def test_errors_are_all_public() -> None:

@@ -14,10 +14,11 @@ from functools import partial
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import agym
+from tests.support.core_selection import examples
 from tests.support.envs.coroutine_envs import AsyncTally, Keeper
 from tests.support.envs.plain_envs import Tally
 
@@ -185,7 +186,7 @@ async def run(model: Model, operations: list[Any], let: Callable[[int], None] | 
             getattr(model, name.replace(" ", "_"))(*arguments)
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(OPERATIONS)
 def test_on_a_loop(operations: list[Any]) -> None:
     """The operations say when each environment goes on."""
@@ -254,7 +255,7 @@ def test_elsewhere(tally: Any, place: dict[str, Any]) -> None:
         runner.run(opened())
         try:
 
-            @settings(max_examples=150)
+            @examples(150)
             @given(OPERATIONS)
             def check(operations: list[Any]) -> None:
                 runner.run(asyncio.wait_for(play(operations), 20))

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
-from hypothesis import given, settings
+from hypothesis import given
 
 import agym
+from tests.support.core_selection import examples
 from tests.support.drivers import PLACES
 from tests.support.envs.plain_envs import Echo
 from tests.support.equality import same_values
@@ -68,7 +69,7 @@ def test_observations(space: Space, seed: int, output: str) -> None:
     check_observations(space, seed, output)
 
 
-@settings(max_examples=8)
+@examples(8)
 @given(space=any_space(), seed=seeds)
 @pytest.mark.parametrize("output", ["list", "array"])
 def test_observations_of_workers(space: Space, seed: int, output: str) -> None:
@@ -80,7 +81,7 @@ def test_actions(space: Space, seed: int) -> None:
     check_actions(space, seed)
 
 
-@settings(max_examples=8)
+@examples(8)
 @given(space=any_space(), seed=seeds)
 def test_actions_of_workers(space: Space, seed: int) -> None:
     check_actions(space, seed, backend="process", workers=2)

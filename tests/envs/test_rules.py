@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agym.envs.pong.game import BEFORE, CELLS, begin, play, redraw, restart
@@ -30,6 +30,7 @@ from agym.envs.pong.rules import (
     moved,
     serve,
 )
+from tests.support.core_selection import examples
 
 rows = st.integers(0, HEIGHT - 1)
 falls = st.integers(-3, 3)
@@ -152,7 +153,7 @@ class Watched(dict[int, int]):
         super().__setitem__(cell, value)
 
 
-@settings(max_examples=15)
+@examples(15)
 @given(keys, st.lists(st.tuples(choices, choices), min_size=80, max_size=80))
 def test_only_cells_that_differ_are_written(key: int, actions: list[tuple[int, int]]) -> None:
     cells = Watched(as_bytes(first_picture()))

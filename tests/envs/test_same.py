@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agym.envs.pong.compiled import NEAR_GAMES
 from agym.envs.pong.single import PongEnv, PongRallyEnv
 from tests.envs.same_games import GAMES, actions_of, play_same, side_by_side
+from tests.support.core_selection import examples
 from tests.support.equality import same
 
 ENGINES = ("numpy", "compiled", "parallel")
@@ -36,7 +37,7 @@ def test_thousands_of_points(name: str, mode: AutoresetMode) -> None:
 
 @each_game
 @each_mode
-@settings(max_examples=8)
+@examples(8)
 @given(st.data())
 def test_any_seeds_actions_and_resets(name: str, mode: AutoresetMode, data: st.DataObject) -> None:
     n = data.draw(st.integers(1, 5))

@@ -14,10 +14,11 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import agym
+from tests.support.core_selection import examples
 from tests.support.drivers import FACES, FORKED, Place, everywhere, opened
 
 IMAGE, FLOATS = (96, 80, 3), (9000,)
@@ -89,7 +90,7 @@ def all_are(kept: Any, count: int) -> bool:
 
 @everywhere
 @pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
-@settings(max_examples=5)
+@examples(5)
 @given(
     plan=st.lists(
         st.tuples(st.sampled_from(sorted(KEEPS)), st.integers(0, 12)), min_size=5, max_size=25

@@ -13,13 +13,14 @@ import pytest
 from gymnasium import Space, spaces
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import agym
 from agym.envs.probes import RandomEnv
 from agym.extras import installed
 from agym.testing import any_spaces, assert_same
+from tests.support.core_selection import examples
 from tests.support.drivers import FACES, played
 from tests.support.envs.vector_envs import MODES, Tally, infos_of
 
@@ -166,7 +167,7 @@ if installed("envpool"):
 
 @pytest.mark.filterwarnings("ignore:.*Casting input x")  # SyncVectorEnv passes scalars on
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
-@settings(max_examples=25)
+@examples(25)
 @given(any_spaces(), any_spaces(), st.integers(1, 4), st.integers(0, 1000))
 @example(spaces.Tuple([spaces.Box(0, 100, (), np.uint8)]), spaces.Discrete(3), 1, 0)
 def test_any_spaces(

@@ -13,13 +13,14 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
-from hypothesis import given, settings
+from hypothesis import given
 
 import agym
 from agym.core.layout import Layout
 from agym.core.slots import SlotTable
 from agym.errors import MissingExtraError, UsageError
 from agym.faces.output import FORMS, Form, Tensors, make_form
+from tests.support.core_selection import examples
 from tests.support.drivers import FACES, PLACES, opened
 from tests.support.envs.plain_envs import Echo, Nested, Tally
 from tests.support.equality import same_values
@@ -189,7 +190,7 @@ def test_no_tensor_writes_to_a_read_only_array() -> None:
 
 
 @given(any_space(), seeds)
-@settings(max_examples=60)
+@examples(60)
 def test_any_space(space: Any, seed: int) -> None:
     """Leaves of a fixed size become tensors, the others stay what environments gave."""
     values = samples(space, seed, 3)
