@@ -12,7 +12,7 @@ same batches, bit by bit.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -136,11 +136,13 @@ class ExecutorConformance:
     Attributes:
         backend: The backend.
         workers: Its number of workers.
+        options: What else :func:`agym.make` is given, such as ``{"start_method": "fork"}``.
         coroutines: Whether to give it coroutine environments.
     """
 
     backend: ClassVar[Backend]
     workers: ClassVar[int] = 2
+    options: ClassVar[Mapping[str, Any]] = {}
     coroutines: ClassVar[bool] = False
 
     # Drawn spaces per test and mode; executors that start slowly draw fewer.
@@ -148,11 +150,11 @@ class ExecutorConformance:
 
     def _make(self, env: Any, num_envs: int | None = None, **options: Any) -> Any:
         env = self._env(env)
-        return make(env, num_envs, backend=self._backend(), workers=self.workers, **options)
+        return make(env, num_envs, **{**self._place(), **options})
 
     def _make_async(self, env: Any, num_envs: int | None = None, **options: Any) -> Any:
         env = self._env(env)
-        return make_async(env, num_envs, backend=self._backend(), workers=self.workers, **options)
+        return make_async(env, num_envs, **{**self._place(), **options})
 
     def _env(self, env: Any) -> Any:
         """The environment, or the environments, of the kind that the backend takes."""
@@ -162,8 +164,9 @@ class ExecutorConformance:
             return [partial(AsCoroutine, factory) for factory in env]
         return partial(AsCoroutine, partial(gymnasium.make, env) if isinstance(env, str) else env)
 
-    def _backend(self) -> Backend:
-        return type(self).backend  # through the class: a function must not become a method
+    def _place(self) -> dict[str, Any]:
+        # Through the class: a function must not become a method.
+        return {"backend": type(self).backend, "workers": self.workers, **self.options}
 
     @pytest.mark.parametrize("mode", MODES)
     def test_batches_equal_those_of_serial(self, mode: str) -> None:
@@ -244,7 +247,7 @@ class ExecutorConformance:
         faulty: list[Callable[[], gymnasium.Env[Any, Any]]] = [FaultyEnv] * 4
         faulty[2] = partial(FaultyEnv, fail_in="step")
         for workers in (1, 4):
-            with make(self._env(faulty), backend=self._backend(), workers=workers) as envs:
+            with self._make(faulty, workers=workers) as envs:
                 envs.reset()
                 envs.send([0, 0, 0, 0])
                 received: list[int] = []

@@ -44,6 +44,7 @@ pytest_plugins = [
     "tests.support.guardian",
     "tests.support.limits",
     "tests.support.core_selection",
+    "tests.support.skips",
 ]
 
 FAILED = pytest.StashKey[bool]()
@@ -58,48 +59,11 @@ def pytest_asyncio_loop_factories(
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
-    item: pytest.Item, call: pytest.CallInfo[None]
+    item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    _refuse_skip(report)
-    if report.failed:
-        item.stash[FAILED] = True
+    item.stash[FAILED] = item.stash.get(FAILED, False) or report.failed
     return report
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_make_collect_report(
-    collector: pytest.Collector,
-) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    report = yield
-    _refuse_skip(report)
-    return report
-
-
-def _refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
-    """Where everything is installed, as in CI's second run, a skip hides a gap."""
-    if report.skipped and not hasattr(report, "wasxfail") and "AGYM_NO_SKIPS" in os.environ:
-        report.outcome = "failed"
-
-
-# What was skipped, in order; under xdist, the reports of all workers come to the controller.
-SKIPPED: dict[str, None] = {}
-
-
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    if report.skipped and not hasattr(report, "wasxfail"):
-        SKIPPED[report.nodeid] = None
-
-
-def pytest_collectreport(report: pytest.CollectReport) -> None:
-    if report.skipped:
-        SKIPPED[report.nodeid] = None
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Name what was skipped in the file ``AGYM_SKIPPED``: CI runs it with all extras installed."""
-    if "AGYM_SKIPPED" in os.environ and not hasattr(session.config, "workerinput"):
-        Path(os.environ["AGYM_SKIPPED"]).write_text("".join(f"{name}\n" for name in SKIPPED))
 
 
 @dataclass(frozen=True)

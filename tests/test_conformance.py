@@ -24,6 +24,9 @@ from agym.executors.migrating import MigratingExecutor
 from agym.executors.thread import ThreadExecutor
 from agym.testing import ExecutorConformance
 
+# How a worker starts is nothing to what it does then; tests/executors/test_process.py has each way.
+FORK = {"start_method": "fork"}
+
 
 class QueueExecutor(Executor):
     """All environments in one thread, behind a queue: written against executors/base.py alone."""
@@ -105,6 +108,7 @@ class TestThread(ExecutorConformance):
 
 class TestProcess(ExecutorConformance):
     backend = "process"
+    options = FORK
 
 
 class TestAsyncio(ExecutorConformance):
@@ -115,6 +119,7 @@ class TestAsyncio(ExecutorConformance):
 
 class TestProcessWithCoroutines(ExecutorConformance):
     backend = "process"
+    options = FORK
     coroutines = True
 
 

@@ -84,11 +84,13 @@ def test_every_example_is_run() -> None:
     assert {path.name for path in EXAMPLES.glob("*.py")} == {command.split()[0] for command in RUNS}
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("command", RUNS)
 def test_example(command: str, tmp_path: Path) -> None:
     run(command, tmp_path)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("command", SMALL)
 def test_small_settings_end_in_a_sentence(command: str, tmp_path: Path) -> None:
     run(command, tmp_path, SMALL[command])
@@ -99,6 +101,7 @@ def test_quickstart_renders(tmp_path: Path) -> None:
     run("quickstart.py --num-envs 12 --episodes 1 --render", tmp_path)
 
 
+@pytest.mark.full
 def test_dqn_on_the_emulator(tmp_path: Path) -> None:
     for module, extra in (("ale_py", "atari"), ("cv2", "examples")):
         pytest.importorskip(module, reason=f"{module} is missing: the extra `{extra}`")

@@ -151,9 +151,10 @@ def test_serial(name: str, mode: str, face: str) -> None:
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", ["CartPole-v1", "Nested"])
 def test_process(name: str, mode: str, face: str, workers: int) -> None:
-    run(name, 5, mode, face, backend="process", workers=workers)
+    run(name, 5, mode, face, backend="process", start_method="fork", workers=workers)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("mode", "face", "workers"),
     [
@@ -165,17 +166,18 @@ def test_process(name: str, mode: str, face: str, workers: int) -> None:
 )
 @pytest.mark.parametrize("name", [name for name in LIGHT if name not in ("CartPole-v1", "Nested")])
 def test_process_others(name: str, mode: str, face: str, workers: int) -> None:
-    run(name, 5, mode, face, backend="process", workers=workers)
+    run(name, 5, mode, face, backend="process", start_method="fork", workers=workers)
 
 
 @pytest.mark.parametrize(
     ("face", "options"),
     [
         ("sync", {"backend": "serial"}),
-        ("async", {"backend": "process", "workers": 2}),
+        ("async", {"backend": "process", "start_method": "fork", "workers": 2}),
     ],
     ids=["serial-sync", "process-async"],
 )
+@pytest.mark.full
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", HEAVY)
 def test_heavy(name: str, mode: str, face: str, options: dict[str, Any]) -> None:

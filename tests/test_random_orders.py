@@ -22,8 +22,6 @@ from tests.support.core_selection import examples
 from tests.support.envs.coroutine_envs import AsyncTally, Keeper
 from tests.support.envs.plain_envs import Tally
 
-pytestmark = pytest.mark.timeout(60, method="signal")
-
 N = 3
 EPISODE = 10**6
 
@@ -186,6 +184,7 @@ async def run(model: Model, operations: list[Any], let: Callable[[int], None] | 
             getattr(model, name.replace(" ", "_"))(*arguments)
 
 
+@pytest.mark.full
 @examples(300)
 @given(OPERATIONS)
 def test_on_a_loop(operations: list[Any]) -> None:
@@ -236,6 +235,7 @@ PLACES = [
 ]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(("tally", "place"), PLACES)
 def test_elsewhere(tally: Any, place: dict[str, Any]) -> None:
     """The environments go on as fast as they can."""

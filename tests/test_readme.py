@@ -6,6 +6,7 @@ import importlib.util
 import re
 import subprocess
 import sys
+from importlib.metadata import metadata
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from tests.support.readme import ROOT, Block, blocks, commands
 PYTHON = [block for block in blocks() if block.language == "python" and not block.apart]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("block", PYTHON, ids=lambda block: f"line {block.line}")
 def test_python_blocks_run(block: Block, tmp_path: Path) -> None:
     if block.needs is not None and importlib.util.find_spec(block.needs) is None:
@@ -37,7 +39,7 @@ def test_python_blocks_run(block: Block, tmp_path: Path) -> None:
 def test_there_are_exactly_two_set_up_commands_and_ci_runs_them() -> None:
     setup, tests = commands()
     assert setup.endswith("agym demo")
-    assert tests.endswith("pytest -q -n 2")
+    assert tests.endswith("pytest -q -n 2 -m core")
     before, then, _ = (ROOT / ".ci/run").read_text().partition("readme.py tests")
     assert then
     assert "readme.py setup" in before
@@ -66,6 +68,20 @@ def test_nobody_is_sent_to_somebody_elses_package() -> None:
     wrong = re.compile(r"pip install (-\w+ )*[\"']?agym(?!-envs)\b")
     for path in [*ROOT.glob("*.md"), *ROOT.glob("examples/*"), *ROOT.glob("agym/**/*.py")]:
         assert not wrong.search(path.read_text()), path
+
+
+def test_extras_that_are_named_exist() -> None:
+    extras = set(metadata("agym-envs").get_all("Provides-Extra"))
+    for path in [*ROOT.glob("*.md"), *ROOT.glob("examples/*"), *ROOT.glob("agym/**/*.py")]:
+        for named in re.findall(r"agym-envs\\?\[([\w,]+)\]", path.read_text()):
+            assert extras.issuperset(named.split(",")), path
+
+
+def test_the_metadata_say_where_to_look() -> None:
+    about = metadata("agym-envs")
+    urls = dict(each.split(", ") for each in about.get_all("Project-URL"))
+    assert {"Homepage", "Documentation", "Changelog", "Issues"} <= urls.keys()
+    assert "Framework :: AsyncIO" in about.get_all("Classifier")
 
 
 def test_the_version_is_in_the_changelog() -> None:

@@ -65,6 +65,7 @@ def test_what_is_within_the_noise_is_no_rise() -> None:
 # ---------------------------------------------------------------- start-up and memory
 
 
+@pytest.mark.full
 def test_startup_and_memory_are_commands(tmp_path: Path) -> None:
     startup = run(tmp_path, "startup", "CartPole-v1:3", "--repeats", "1").data
     memory = run(tmp_path, "memory", "CartPole-v1:3", "--repeats", "1").data
@@ -137,6 +138,7 @@ def test_plan_has_every_work_that_aims_are_about() -> None:
     assert all(isinstance(work, Contest) for work in QUICK.works[1:])
 
 
+@pytest.mark.full
 def test_all_writes_one_report_and_a_chart_of_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fonts: None
 ) -> None:

@@ -51,6 +51,7 @@ app(["demo", "CartPole-v1", "-n", "2", "--steps", "1000000"])
 """
 
 
+@pytest.mark.full
 def test_ctrl_c_leaves_nothing_behind() -> None:
     demo = subprocess.Popen(
         [sys.executable, "-c", STEPPING],

@@ -27,6 +27,7 @@ def cell_result(num_envs: int, bare: float, **rates: float) -> WorkResult:
     return WorkResult(f"E ×{num_envs}", (Row(BARE, (bare, 2 * bare)), *rows))
 
 
+@pytest.mark.full
 def test_command_measures_every_cell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fonts: None
 ) -> None:
@@ -150,6 +151,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.full
 def test_every_peer_that_is_installed_steps(tmp_path: Path) -> None:
     """In a process of its own, since some leave fork servers, or write where they run."""
     script = tmp_path / "peers_step.py"

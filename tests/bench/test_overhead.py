@@ -31,6 +31,7 @@ COSTS = (
 )
 
 
+@pytest.mark.full
 def test_command_tells_both_figures_and_efficiency(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fonts: None
 ) -> None:

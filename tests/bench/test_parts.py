@@ -112,6 +112,7 @@ def test_startup_aims_are_judged() -> None:
     assert [(v.measured, v.met) for v in verdicts] == [(1.2, True), (90.0, False)]
 
 
+@pytest.mark.full
 def test_startup_is_measured_in_a_fresh_process() -> None:
     result = measure_startup(Work("CartPole-v1", 4), workers=2, repeats=2)
     assert len(result.seconds) == len(result.memory) == 2

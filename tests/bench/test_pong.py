@@ -15,6 +15,7 @@ from agym.cli import app
 from tests.bench.tiny import PNG, run
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("game", ["agym/PongRally-v0", "agym/Pong-v0"])
 def test_every_way_to_play_is_measured(game: str, tmp_path: Path, fonts: None) -> None:
     done = run(

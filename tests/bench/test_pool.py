@@ -113,6 +113,7 @@ def test_formula_predicts_other_numbers_from_the_first_that_all_workers_share() 
 # ---------------------------------------------------------------- steps and resets
 
 
+@pytest.mark.full
 def test_multienv_measures_steps_then_resets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fonts: None
 ) -> None:

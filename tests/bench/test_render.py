@@ -39,6 +39,7 @@ from tests.bench.tiny import run
 pytest.importorskip("pygame", reason="CartPole draws with pygame: the extra `render`")
 
 
+@pytest.mark.full
 def test_every_part_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # What has a process per environment would leave a fork server behind.
     works = tuple(work for work in RENDER_WORKS if work is not FEW)

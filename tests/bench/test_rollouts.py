@@ -42,6 +42,7 @@ def test_names() -> None:
         parse("rollout:CartPole-v1")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("network", [False, True])
 def test_every_system_collects(monkeypatch: pytest.MonkeyPatch, network: bool) -> None:
     monkeypatch.setattr(rollouts, "STEPS", 32)

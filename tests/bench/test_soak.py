@@ -213,6 +213,7 @@ def test_what_is_not_fine_is_missed(spoilt: dict[str, Any], missed: str) -> None
     assert all(error in shown for error in result.errors)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("on_fault", ["restart", "replay"])
 def test_a_short_soak(on_fault: str, tmp_path: Path) -> None:
     path = tmp_path / "result.json"

@@ -66,6 +66,7 @@ def shown(report: Report) -> str:
     return console.export_text()
 
 
+@pytest.mark.full
 def test_every_installed_system_is_measured(tiny: Run) -> None:
     (work,) = tiny.report.works
     wanted = [kind.name for kind in SYSTEMS if kind.why_not(Work("CartPole-v1", 8)) is None]
@@ -82,6 +83,7 @@ def test_stable_baselines3_is_measured_where_installed(tiny: Run) -> None:
     assert "SB3 resets within the last step" in tiny.stdout
 
 
+@pytest.mark.full
 def test_bound_is_the_bare_environment_times_the_workers(tiny: Run) -> None:
     (work,) = tiny.report.works
     bare, bound = work.row(BARE), work.row(BOUND)

@@ -119,6 +119,7 @@ def test_overlap_without_a_package_is_a_note(
     assert aim["measured"] is aim["met"] is None
 
 
+@pytest.mark.full
 def test_stragglers(tmp_path: Path) -> None:
     run = bench(tmp_path, "stragglers", "--seconds", "0.1", "--repeats", "2")
     run.check(2)

@@ -66,6 +66,7 @@ def play_episode(envs: Any, mode: str, *, first: bool = False) -> list[Info]:
     return [info["final_info"] if mode == "same_step" else info for info in infos]
 
 
+@pytest.mark.once
 @places
 @each_mode
 def test_infos_are_heard_as_they_were_told(place: Place, mode: str) -> None:

@@ -73,7 +73,7 @@ def test_observations(space: Space, seed: int, output: str) -> None:
 @given(space=any_space(), seed=seeds)
 @pytest.mark.parametrize("output", ["list", "array"])
 def test_observations_of_workers(space: Space, seed: int, output: str) -> None:
-    check_observations(space, seed, output, backend="process", workers=2)
+    check_observations(space, seed, output, backend="process", start_method="fork", workers=2)
 
 
 @given(space=any_space(), seed=seeds)
@@ -84,7 +84,7 @@ def test_actions(space: Space, seed: int) -> None:
 @examples(8)
 @given(space=any_space(), seed=seeds)
 def test_actions_of_workers(space: Space, seed: int) -> None:
-    check_actions(space, seed, backend="process", workers=2)
+    check_actions(space, seed, backend="process", start_method="fork", workers=2)
 
 
 @given(space=any_space(), seed=seeds)

@@ -129,7 +129,9 @@ def test_faults_and_restarts_are_counted() -> None:
 async def test_they_ask_nobody(gates: Gates) -> None:
     """While an environment stands at its gate, and after its worker died."""
     factories = [partial(Gated, path) for path in gates.paths]
-    async with agym.make_async(factories, backend="process", workers=3) as envs:
+    async with agym.make_async(
+        factories, backend="process", start_method="fork", workers=3
+    ) as envs:
         await envs.reset()
         pending = envs.step([1, 0, 0])
         assert envs.stats().workers[0].pid is not None

@@ -53,6 +53,7 @@ def test_seeds_decide_everything(env_id: str) -> None:
     assert not same(played(5), played(6))
 
 
+@pytest.mark.once
 @each_id
 @pytest.mark.parametrize("autoreset", ["next_step", "same_step", "disabled"])
 @pytest.mark.parametrize("workers", [1, 2])

@@ -56,6 +56,7 @@ def test_any_seeds_actions_and_resets(name: str, mode: AutoresetMode, data: st.D
     )  # fmt: skip
 
 
+@pytest.mark.full
 @each_game
 def test_blocks_and_shares(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agym.envs.pong.vectorised.BLOCK", 7)
@@ -74,6 +75,7 @@ def test_more_games_than_are_near(name: str) -> None:
     assert points > n // 4
 
 
+@pytest.mark.full
 def test_on_a_graphics_card() -> None:
     """Numba's simulator of one, which has to be chosen before numba is imported."""
     done = subprocess.run(

@@ -54,6 +54,7 @@ async def play_async(envs: agym.AsyncEnvs) -> list[Any]:
     return [[list(row) for row in result.observations] for result in results]
 
 
+@pytest.mark.once
 @each_way
 @each_place
 def test_a_script(place: str, way: str, fork_server: None) -> None:
@@ -66,6 +67,7 @@ def test_a_script(place: str, way: str, fork_server: None) -> None:
         assert len(envs.recv(min_envs=3).env_ids) == 3
 
 
+@pytest.mark.once
 @each_place
 @pytest.mark.parametrize("way", ["run", "own"])
 async def test_a_coroutine(place: str, way: str, fork_server: None) -> None:
@@ -80,6 +82,7 @@ async def test_a_coroutine(place: str, way: str, fork_server: None) -> None:
         assert await asyncio.wait_for(asyncio.create_task(asyncio.sleep(0, task)), 60) is task
 
 
+@pytest.mark.once
 @each_place
 async def test_the_sync_api_inside_a_running_loop(place: str, fork_server: None) -> None:
     with agym.make(Looping, 3, autoreset="next_step", **PLACES[place]) as envs:
@@ -94,6 +97,7 @@ async def test_autoreset(place: str, mode: str) -> None:
         assert await play_async(envs) == expected(mode)
 
 
+@pytest.mark.once
 @each_place
 @pytest.mark.parametrize("env", [KeepsLoop, Spawning])
 def test_other_ways(place: str, env: type[Tally], fork_server: None) -> None:
@@ -101,6 +105,7 @@ def test_other_ways(place: str, env: type[Tally], fork_server: None) -> None:
         assert play(envs) == expected()
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
 def test_the_current_loop_of_a_worker(method: str, fork_server: None) -> None:
     with agym.make(
@@ -121,6 +126,7 @@ def test_gymnasiums_api(place: str) -> None:
         envs.close()
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("place", ["thread", "spawn", "forkserver", "fork"])
 def test_what_is_made_again(place: str, fork_server: None) -> None:
     with agym.make(Looping, 3, on_fault="restart", **PLACES[place]) as envs:
@@ -130,6 +136,7 @@ def test_what_is_made_again(place: str, fork_server: None) -> None:
         assert len(envs.step([1, 2, 3]).rewards) == 3
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("where", ["make", "reset", "step"])
 @pytest.mark.parametrize("place", ["serial", "spawn"])
 async def test_what_is_raised_inside(place: str, where: str) -> None:
@@ -171,6 +178,7 @@ class Breaks(Looping):
         return super().step(action)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("kind", ["class", "factory"])
 @pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
 def test_constructors_of_coroutine_environments(

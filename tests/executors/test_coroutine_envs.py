@@ -36,8 +36,6 @@ from tests.support.envs.gated_envs import Gates
 from tests.support.envs.plain_envs import Gated, Tally
 from tests.support.equality import same
 
-pytestmark = pytest.mark.timeout(15, method="signal")
-
 FORKED = {"backend": "process", "start_method": "fork"}
 PLACES = [
     pytest.param({"backend": "asyncio"}, id="asyncio"),
@@ -174,6 +172,7 @@ async def test_on_a_private_loop() -> None:
     assert thread != threading.get_ident()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("limit", [None, 2])
 def test_opened_in_one_loop_and_used_in_the_next(limit: int | None) -> None:
     async def opened() -> agym.AsyncEnvs:

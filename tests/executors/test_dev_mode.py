@@ -74,6 +74,7 @@ PLACES = [
 ]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(("env", "options"), PLACES)
 def test_nothing_is_said(env: str, options: str, tmp_path: Path) -> None:
     script = SCRIPT.format(env=env, options=options)
@@ -82,6 +83,7 @@ def test_nothing_is_said(env: str, options: str, tmp_path: Path) -> None:
     assert run(tmp_path, script, 120, DEV) == (0, "", "")
 
 
+@pytest.mark.full
 def test_nothing_is_said_by_what_measures(tmp_path: Path) -> None:
     script = (
         SCRIPT.split("    with agym.make")[0].format()
@@ -107,6 +109,7 @@ USES_LOOP = """
 """
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("options", ["backend='thread'", SPAWN])
 def test_nothing_is_said_on_the_callers_loop(options: str, tmp_path: Path) -> None:
     assert run(tmp_path, USES_LOOP.format(options=options), 120, DEV)[::2] == (0, "")

@@ -62,6 +62,7 @@ def script(folder: Path, code: str, method: str = "spawn") -> tuple[int, str, st
     return *told, len((folder / "imports").read_text().split())
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("kind", MAKES)
 def test_the_error_says_what_to_do(kind: str, tmp_path: Path) -> None:
     code, out, err, imports = script(tmp_path, f"envs = {MAKES[kind]}\n")
@@ -88,6 +89,7 @@ def test_a_fork_imports_nothing(tmp_path: Path) -> None:
     assert script(tmp_path, code, "fork") == (0, "done\n", "", 1)
 
 
+@pytest.mark.full
 def test_what_starts_no_processes_and_what_is_guarded_may_be_made(tmp_path: Path) -> None:
     """So does an environment that makes others when it is made, whoever imports what."""
     code = """

@@ -393,22 +393,26 @@ HANGING_CASES = [
 ]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(("kind", "way"), SYNC_CASES)
 def test_environments_that_are_left(kind: str, way: str, tmp_path: Path) -> None:
     out = ends(kind, SYNC[way], tmp_path)
     assert out.count("played") == SYNC[way].count('"played"')
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(("kind", "way"), ASYNC_CASES)
 def test_async_environments_that_are_left(kind: str, way: str, tmp_path: Path) -> None:
     ends(kind, ASYNC[way], tmp_path)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(("kind", "way"), HANGING_CASES)
 def test_environments_that_hang(kind: str, way: str, tmp_path: Path) -> None:
     ends(kind, HANGING[way], tmp_path)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["serial", "process"])
 def test_pages_that_are_left(kind: str, tmp_path: Path) -> None:
     pytest.importorskip("uvicorn", reason="the extra `watch`")
@@ -425,6 +429,7 @@ def test_pages_that_are_left(kind: str, tmp_path: Path) -> None:
     ends(kind, code, tmp_path)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["serial", "thread", "process", "asyncio"])
 @pytest.mark.parametrize("does", ["plays", "hangs"])
 def test_a_signal_handler_that_closes(does: str, kind: str, tmp_path: Path) -> None:
@@ -454,6 +459,7 @@ def test_a_signal_handler_that_closes(does: str, kind: str, tmp_path: Path) -> N
     assert run(tmp_path, code) == (7, "", "")
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("kind", ["serial", "thread", "process"])
 def test_what_is_left_is_closed(kind: str, tmp_path: Path) -> None:
     """So that a video is whole, for instance."""
@@ -475,6 +481,7 @@ def test_what_is_left_is_closed(kind: str, tmp_path: Path) -> None:
     assert (tmp_path / "log").read_text().count("closed") == 6
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("kind", ["serial", "thread", "process", "asyncio"])
 @pytest.mark.parametrize("end", ["sys.exit(7)", "1 / 0"])
 def test_how_a_program_ends_stays(end: str, kind: str, tmp_path: Path) -> None:

@@ -46,28 +46,28 @@ def test_start_methods(method: str) -> None:
 
 
 def test_environments_are_dealt_in_contiguous_ranges() -> None:
-    with agym.make(Probe, 7, backend="process", workers=3) as envs:
+    with agym.make(Probe, 7, backend="process", start_method="fork", workers=3) as envs:
         pids = envs.pid()
         assert os.getpid() not in pids
         assert [len(list(group)) for _, group in groupby(pids)] == [2, 2, 3]
 
 
 def test_no_more_workers_than_environments() -> None:
-    with agym.make(Probe, 3, backend="process", workers=8) as envs:
+    with agym.make(Probe, 3, backend="process", start_method="fork", workers=8) as envs:
         assert len(set(envs.pid())) == 3
         envs.reset()
         envs.step([0, 0, 0])
 
 
 def test_a_worker_per_core_by_default() -> None:
-    with agym.make(Probe, 4, backend="process") as envs:
+    with agym.make(Probe, 4, backend="process", start_method="fork") as envs:
         assert len(set(envs.pid())) <= len(os.sched_getaffinity(0))
 
 
 @pytest.mark.parametrize("face", FACES)
 def test_each_environment_is_constructed_once_and_never_here(face: str, tmp_path: Path) -> None:
     log = tmp_path / "log"
-    options: dict[str, Any] = {"backend": "process", "workers": 2}
+    options: dict[str, Any] = {"backend": "process", "start_method": "fork", "workers": 2}
     with opened(face, partial(Counted, str(log)), 5, **options) as envs:
         assert envs.single_observation_space == Tally().observation_space
         envs.reset()
@@ -94,7 +94,7 @@ def test_thread_pools_are_capped_in_workers_and_not_here(
 
 
 def test_shared_memory_has_no_name() -> None:
-    with agym.make(Probe, 2, backend="process", workers=2) as envs:
+    with agym.make(Probe, 2, backend="process", start_method="spawn", workers=2) as envs:
         envs.reset()
         for maps in envs.maps():
             assert "memfd:agym" in maps
@@ -105,7 +105,7 @@ def test_workers_start_from_any_thread() -> None:
     results: list[Any] = []
 
     def play() -> None:
-        with agym.make(Tally, 2, backend="process", workers=1) as envs:
+        with agym.make(Tally, 2, backend="process", start_method="fork", workers=1) as envs:
             envs.reset()
             results.append(envs.step([1, 2]).infos)
 
@@ -119,7 +119,9 @@ def test_workers_start_from_any_thread() -> None:
 
 def test_a_runner_that_is_forgotten_ends_its_workers(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    envs = agym.make(partial(Counted, str(log)), 2, backend="process", workers=2)
+    envs = agym.make(
+        partial(Counted, str(log)), 2, backend="process", start_method="fork", workers=2
+    )
     envs.reset()
     del envs
     gc.collect()
@@ -134,7 +136,9 @@ def test_large_arguments_and_answers() -> None:
     big = np.arange(3_000_000, dtype=np.uint8)
 
     async def main() -> None:
-        async with agym.make_async(Probe, 4, backend="process", workers=2) as envs:
+        async with agym.make_async(
+            Probe, 4, backend="process", start_method="fork", workers=2
+        ) as envs:
             pending = [envs.call("echo", big + k) for k in range(4)]
             for k, answers in enumerate(await asyncio.gather(*pending)):
                 assert all(np.array_equal(answer, big + k) for answer in answers)
@@ -143,7 +147,7 @@ def test_large_arguments_and_answers() -> None:
 
 
 def test_answers_can_be_written_to() -> None:
-    with agym.make(Probe, 1, backend="process") as envs:
+    with agym.make(Probe, 1, backend="process", start_method="fork") as envs:
         for size in (10, 1_000_000):
             (first,) = envs.echo(np.zeros(size))
             first[:] = 1
@@ -157,7 +161,7 @@ def test_values_of_classes_that_only_the_caller_knows() -> None:
         def __init__(self, word: str) -> None:
             self.word = word
 
-    with agym.make(Probe, 2, backend="process", workers=1) as envs:
+    with agym.make(Probe, 2, backend="process", start_method="fork", workers=1) as envs:
         answers = envs.echo(Local("told"))
         assert [type(answer) for answer in answers] == [Local] * 2
         assert [answer.word for answer in answers] == ["told"] * 2
@@ -182,6 +186,7 @@ def assert_others_are_usable(envs: Any) -> None:
     assert len(envs.render(env_ids=[3])) == 1
 
 
+@pytest.mark.once
 @pytest.mark.usefixtures("fork_server")
 @each_method
 @pytest.mark.parametrize("face", FACES)
@@ -201,11 +206,16 @@ def test_a_killed_worker(face: str, method: str) -> None:
         assert_others_are_usable(envs)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("face", FACES)
 def test_an_environment_that_exits(face: str) -> None:
     factories = [Exits] * 4
     with opened(
-        face, [partial(factory, 3) for factory in factories], backend="process", workers=2
+        face,
+        [partial(factory, 3) for factory in factories],
+        backend="process",
+        start_method="fork",
+        workers=2,
     ) as envs:
         envs.reset()
         with pytest.raises(agym.WorkerDied, match="exit code 3") as caught:
@@ -215,15 +225,18 @@ def test_an_environment_that_exits(face: str) -> None:
         assert_others_are_usable(envs)
 
 
+@pytest.mark.full
 def test_an_environment_that_exits_in_its_constructor() -> None:
     factories = [Tally, Tally, partial(Exits, 5, at_once=True), Tally]
     with pytest.raises(agym.WorkerDied, match="exit code 5") as caught:
-        agym.make(factories, backend="process", workers=2)
+        agym.make(factories, backend="process", start_method="fork", workers=2)
     assert caught.value.env_ids == (2, 3)
 
 
 async def test_a_worker_killed_in_the_middle_of_a_step(gates: Gates) -> None:
-    async with agym.make_async(gates.factories, backend="process", workers=3) as envs:
+    async with agym.make_async(
+        gates.factories, backend="process", start_method="fork", workers=3
+    ) as envs:
         await envs.reset()
         pids = await envs.call("pid")
         some = envs.step([1], env_ids=[0])
@@ -240,8 +253,9 @@ async def test_a_worker_killed_in_the_middle_of_a_step(gates: Gates) -> None:
         assert result.observations[:, 1:].tolist() == [[2, 3], [2, 4]]
 
 
+@pytest.mark.full
 def test_all_workers_killed() -> None:
-    with agym.make(Probe, 4, backend="process", workers=2) as envs:
+    with agym.make(Probe, 4, backend="process", start_method="fork", workers=2) as envs:
         envs.reset()
         for pid in set(envs.pid()):
             os.kill(pid, signal.SIGKILL)
@@ -256,7 +270,9 @@ def test_a_worker_that_hangs_is_ended_by_close(gates: Gates) -> None:
     """Also one that ignores SIGTERM; the fixture proves that nothing is left of it."""
 
     async def main() -> None:
-        async with agym.make_async(gates.factories, backend="process", workers=2) as envs:
+        async with agym.make_async(
+            gates.factories, backend="process", start_method="fork", workers=2
+        ) as envs:
             await envs.reset()
             await envs.call("ignore_sigterm")
             envs.step([1, 0, 0])
@@ -267,9 +283,12 @@ def test_a_worker_that_hangs_is_ended_by_close(gates: Gates) -> None:
 # ---------------------------------------------------------------- deadlines
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("face", FACES)
 def test_a_missed_deadline(face: str, gates: Gates) -> None:
-    with opened(face, gates.factories, backend="process", workers=3, timeout=1.0) as envs:
+    with opened(
+        face, gates.factories, backend="process", start_method="fork", workers=3, timeout=1.0
+    ) as envs:
         envs.reset()
         with pytest.raises(agym.StepTimeout, match="environments 1") as caught:
             envs.step([2, 1, 2])
@@ -285,8 +304,11 @@ def test_a_missed_deadline(face: str, gates: Gates) -> None:
         assert [info["action"] for info in result.infos] == [6, 2, 8]
 
 
+@pytest.mark.full
 def test_a_missed_deadline_of_a_call(gates: Gates) -> None:
-    with agym.make(gates.factories, backend="process", workers=3, timeout=1.0) as envs:
+    with agym.make(
+        gates.factories, backend="process", start_method="fork", workers=3, timeout=1.0
+    ) as envs:
         with pytest.raises(agym.StepTimeout) as caught:
             envs.wait()
         assert caught.value.operation == "call"
@@ -295,7 +317,7 @@ def test_a_missed_deadline_of_a_call(gates: Gates) -> None:
 
 
 def test_no_deadline_is_missed_by_quick_operations() -> None:
-    with agym.make(Tally, 2, backend="process", workers=1, timeout=30) as envs:
+    with agym.make(Tally, 2, backend="process", start_method="fork", workers=1, timeout=30) as envs:
         envs.reset()
         for _ in range(100):
             envs.step([0, 0])

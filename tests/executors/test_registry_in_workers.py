@@ -84,6 +84,7 @@ def script(folder: Path, code: str, method: str = "spawn") -> None:
     assert (exit_code, out, err) == (0, "done\n", ""), err
 
 
+@pytest.mark.once
 @each_method
 def test_ids_that_a_factory_makes(method: str, tmp_path: Path) -> None:
     """CleanRL's ``make_env`` and its relatives: the id is looked up in the worker."""
@@ -192,6 +193,7 @@ def test_vector_entry_points_and_what_agym_registers(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.full
 def test_what_cannot_be_sent_concerns_only_who_makes_it(tmp_path: Path) -> None:
     """Nor is anything imported that is not made; a user's own registration of an id is his."""
     write(tmp_path)
@@ -235,6 +237,7 @@ def test_what_cannot_be_sent_concerns_only_who_makes_it(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_the_program_has_the_last_word(method: str, tmp_path: Path) -> None:
     """Packages register when a worker imports them, as they did here: nothing changes by that."""
@@ -275,6 +278,7 @@ def test_the_program_has_the_last_word(method: str, tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("method", METHODS)
 def test_a_replaced_worker_knows_what_was_registered_meanwhile(method: str, tmp_path: Path) -> None:
     script(
@@ -334,6 +338,7 @@ def test_the_registry_of_this_process_stays_as_it_is(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.full
 def test_workers_of_workers_know_it_too(tmp_path: Path) -> None:
     script(
         tmp_path,

@@ -42,6 +42,7 @@ UNGUARDED = """
 """
 
 
+@pytest.mark.once
 @each_method
 def test_no_guard_is_needed(method: str, tmp_path: Path) -> None:
     code, out, err = run(tmp_path, UNGUARDED.format(method=method))
@@ -62,6 +63,7 @@ FORGETFUL = """
 """
 
 
+@pytest.mark.once
 @each_method
 @pytest.mark.parametrize("end", ["", "raise SystemExit(7)", "1 / 0"])
 def test_a_script_that_forgets_to_close(method: str, end: str, tmp_path: Path) -> None:
@@ -73,6 +75,7 @@ def test_a_script_that_forgets_to_close(method: str, end: str, tmp_path: Path) -
     assert (tmp_path / "log").read_text().count("closed") == 3
 
 
+@pytest.mark.full
 def test_an_async_script_that_forgets_to_close(tmp_path: Path) -> None:
     code, out, err = run(
         tmp_path,
@@ -124,6 +127,7 @@ ENDLESS = {
 }
 
 
+@pytest.mark.once
 @each_method
 @pytest.mark.parametrize("face", ENDLESS)
 def test_ctrl_c(face: str, method: str, tmp_path: Path) -> None:
@@ -141,6 +145,7 @@ def test_ctrl_c(face: str, method: str, tmp_path: Path) -> None:
     assert "agym-" not in err, f"a worker printed a traceback of its own: {err}"
 
 
+@pytest.mark.once
 @each_method
 def test_a_killed_script_leaves_no_worker(method: str, tmp_path: Path) -> None:
     with start(tmp_path, ENDLESS["sync"].format(method=method)) as process:
@@ -153,6 +158,7 @@ def test_a_killed_script_leaves_no_worker(method: str, tmp_path: Path) -> None:
     assert not left, f"orphans: {left}"
 
 
+@pytest.mark.full
 def test_idle_workers_of_a_killed_script_end_too(tmp_path: Path) -> None:
     code = (
         ENDLESS["sync"].format(method="spawn").replace("while True:", "input()\n            if 0:")
@@ -167,6 +173,7 @@ def test_idle_workers_of_a_killed_script_end_too(tmp_path: Path) -> None:
     assert not left, f"orphans: {left}"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("delay", [0.05, 0.1, 0.2, 0.3])
 def test_ctrl_c_while_workers_start(delay: float, tmp_path: Path) -> None:
     """Wherever it hits, the workers say nothing about it and none is left."""
@@ -214,6 +221,7 @@ INTERRUPTED = """
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "place", ['backend="serial"', 'backend="process", workers=2'], ids=["serial", "process"]
 )

@@ -102,6 +102,7 @@ CHILD = (
 )
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("child", "method"), [("spawn", "spawn"), ("spawn", "fork"), ("forkserver", "forkserver")]
 )
@@ -143,6 +144,7 @@ LOADING = """
 """
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("method", METHODS)
 def test_modules_loaded_from_a_path(method: str, tmp_path: Path) -> None:
     (tmp_path / "plugin").mkdir()

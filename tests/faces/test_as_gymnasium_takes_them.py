@@ -123,6 +123,7 @@ def test_rewards_and_flags_in_arrays_of_one_element(backend: str, mode: str) -> 
         ), name
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("backend", [{"backend": "asyncio"}, BACKENDS["process"]])
 def test_those_of_coroutine_environments(backend: dict[str, Any]) -> None:
     for mode in MODES:
@@ -218,6 +219,7 @@ ACTIONS: dict[str, tuple[Any, Any]] = {
 }
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_actions_reach_environments_as_in_gymnasium(backend: str) -> None:
     for name, (space, actions) in ACTIONS.items():

@@ -14,7 +14,7 @@ import agym
 from tests.support.drivers import FACES, PLACES, opened
 from tests.support.envs.plain_envs import Echo, Nested, Tally
 
-PROCESS = {"backend": "process", "workers": 2}
+PROCESS = {"backend": "process", "start_method": "fork", "workers": 2}
 
 
 # ---------------------------------------------------------------- options
@@ -197,6 +197,7 @@ def test_bad_actions(space: spaces.Space[Any], actions: Any, message: str, face:
         assert [len(received) for received in envs.call("what_was_received")] == [1] * 3
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("kind", ACTIONS)
 def test_bad_actions_for_workers(kind: str) -> None:
     space, cases = ACTIONS[kind]

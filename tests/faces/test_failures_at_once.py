@@ -278,6 +278,7 @@ def test_an_uncaught_one_tells_all(tmp_path: Path) -> None:
     assert "environment 1 raised in step: RuntimeError: fell" in err
 
 
+@pytest.mark.full
 def test_the_command_line_names_each(tmp_path: Path) -> None:
     code = """
         import sys

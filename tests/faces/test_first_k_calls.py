@@ -25,8 +25,6 @@ from tests.support.envs.coroutine_envs import AsyncTally, Keeper, Parrot, try_ga
 from tests.support.envs.gated_envs import Gates
 
 # One that hangs fails by itself, and not the whole run.
-pytestmark = pytest.mark.timeout(15, method="signal")
-
 
 # ---------------------------------------------------------------- several that receive
 

@@ -29,8 +29,6 @@ from tests.support.envs.gated_envs import Gates
 from tests.support.envs.plain_envs import Result, Tally
 
 # One that hangs fails by itself, and not the whole run.
-pytestmark = pytest.mark.timeout(15, method="signal")
-
 
 # ---------------------------------------------------------------- faults
 

@@ -17,8 +17,6 @@ from tests.support.envs.coroutine_envs import AsyncTally, Keeper
 from tests.support.envs.plain_envs import Tally
 from tests.support.equality import same
 
-pytestmark = pytest.mark.timeout(15, method="signal")
-
 FORKED = {"backend": "process", "start_method": "fork", "workers": 2}
 PLACES = [
     pytest.param(Tally, {"backend": "serial"}, id="serial"),

@@ -13,8 +13,6 @@ from tests.support.envs.coroutine_envs import AsyncRaises, AsyncTally, Keeper
 from tests.support.envs.faulty_envs import Raises
 from tests.support.envs.plain_envs import Tally
 
-pytestmark = pytest.mark.timeout(15, method="signal")
-
 FORKED = {"backend": "process", "start_method": "fork", "workers": 2}
 PLACES = [
     pytest.param(Tally, Raises, {"backend": "serial"}, id="serial"),

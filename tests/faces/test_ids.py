@@ -113,6 +113,7 @@ CALLS = {
 }
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("call", CALLS)
 def test_every_function(call: str, folder: Path) -> None:
     if call == "sb3":
@@ -128,6 +129,7 @@ def test_every_function(call: str, folder: Path) -> None:
     assert set(out.splitlines()) == {"3 3 3 True", "4 4 4 True"}
 
 
+@pytest.mark.full
 def test_without_a_version_it_is_the_latest(folder: Path) -> None:
     """Gymnasium says which one, and so does agym."""
     code = """
@@ -192,6 +194,7 @@ COMMANDS = {
 }
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("env_id", ["games:games/Dice-v0", "games:games/Dice"])
 @pytest.mark.parametrize("command", COMMANDS)
 def test_commands_find_modules_in_the_current_folder(

@@ -265,8 +265,8 @@ def test_a_forked_child_keeps_what_it_has() -> None:
 
 
 def test_a_death_frees_the_plane() -> None:
-    with agym.make(partial(Large, 99), 4, backend="process", workers=2, autoreset="next_step",
-                   output="array") as envs:  # fmt: skip
+    options = {"backend": "process", "start_method": "fork", "workers": 2, "output": "array"}
+    with agym.make(partial(Large, 99), 4, autoreset="next_step", **options) as envs:
         for _ in range(3):
             envs.reset(seed=1)
             step = envs.step([0] * 4)

@@ -25,7 +25,7 @@ from tests.support.envs.plain_envs import Echo, Tally
 PLACES: dict[str, dict[str, Any]] = {
     "serial": {"backend": "serial"},
     "thread": {"backend": "thread", "workers": 2},
-    "process": {"backend": "process", "workers": 2},
+    "process": {"backend": "process", "start_method": "fork", "workers": 2},
 }
 everywhere = pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
 PROCESS = PLACES["process"]
@@ -214,10 +214,11 @@ FACTORIES: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize("case", FACTORIES)
 def test_factories_that_make_no_environment(case: str, backend: str) -> None:
     factory, words = FACTORIES[case]
+    place = {"backend": backend, **({"start_method": "fork"} if backend == "process" else {})}
     with pytest.raises(agym.UsageError, match=f"environment [01]: its factory {words}"):
-        agym.make([factory, factory], backend=backend)
+        agym.make([factory, factory], **place)
     with pytest.raises(agym.UsageError, match=f"environment 1: its factory {words}"):
-        agym.AgymVectorEnv([Tally, factory], backend=backend)
+        agym.AgymVectorEnv([Tally, factory], **place)
 
 
 @pytest.mark.parametrize("case", FACTORIES)
@@ -229,6 +230,7 @@ async def test_factories_that_make_no_coroutine_environment(case: str) -> None:
                 pass
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("case", FACTORIES)
 def test_plans_for_no_environment(case: str) -> None:
     factory, words = FACTORIES[case]
@@ -394,7 +396,7 @@ def test_environments_are_not_copied(
             with pytest.raises(agym.UsageTypeError, match=words):
                 duplicate(envs[0])
         with pytest.raises(agym.UsageTypeError, match=words):
-            agym.make([partial(Holds, envs)], backend="process")
+            agym.make([partial(Holds, envs)], backend="process", start_method="fork")
         envs.reset()
     with pytest.raises(agym.UsageTypeError, match=f"AsyncEnvs {words}"):
         duplicate(agym.make_async(Tally, 2, **place))

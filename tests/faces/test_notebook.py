@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 CELLS = [
     "import asyncio, agym\nasyncio.get_running_loop().is_running()",
     """\
@@ -53,6 +55,7 @@ json.dump(outputs, sys.stdout)
 """
 
 
+@pytest.mark.full
 def test_sync_and_async_faces_in_a_real_notebook(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", EXECUTE],

@@ -28,12 +28,24 @@ PLACES: dict[str, dict[str, Any]] = {
     "serial": {"env": Tally, "backend": "serial"},
     "thread": {"env": Tally, "backend": "thread"},
     "few threads": {"env": Tally, "backend": "thread", "workers": 2},
-    "process": {"env": Tally, "backend": "process", "workers": 2},
+    "process": {"env": Tally, "backend": "process", "start_method": "fork", "workers": 2},
     "fork": {"env": Tally, "backend": "process", "workers": 3, "start_method": "fork"},
     "asyncio": {"env": AsyncTally, "backend": "asyncio"},
-    "loops": {"env": AsyncTally, "backend": "process", "workers": 2},
-    "restart": {"env": Tally, "backend": "process", "workers": 2, "on_fault": "restart"},
-    "timeout": {"env": Tally, "backend": "process", "workers": 2, "timeout": 600.0},
+    "loops": {"env": AsyncTally, "backend": "process", "start_method": "fork", "workers": 2},
+    "restart": {
+        "env": Tally,
+        "backend": "process",
+        "start_method": "fork",
+        "workers": 2,
+        "on_fault": "restart",
+    },
+    "timeout": {
+        "env": Tally,
+        "backend": "process",
+        "start_method": "fork",
+        "workers": 2,
+        "timeout": 600.0,
+    },
 }
 each_place = pytest.mark.parametrize("place", PLACES)
 
@@ -220,7 +232,9 @@ def test_one_that_fails_stops_no_other() -> None:
 
 
 def test_a_deadline_of_one_thread_is_no_others(gates: Gates) -> None:
-    with agym.make(gates.factories, backend="process", workers=3, timeout=1.0) as envs:
+    with agym.make(
+        gates.factories, backend="process", start_method="fork", workers=3, timeout=1.0
+    ) as envs:
         envs.reset()
         with ThreadPoolExecutor(2) as pool:
             late = pool.submit(envs[0].step, 1)
@@ -288,7 +302,7 @@ def test_forked_while_another_thread_waits(tmp_path: Path) -> None:
 ASYNC_PLACES = {
     "serial": {"env": Tally, "backend": "serial"},
     "thread": {"env": Tally, "backend": "thread"},
-    "process": {"env": Tally, "backend": "process", "workers": 2},
+    "process": {"env": Tally, "backend": "process", "start_method": "fork", "workers": 2},
     "asyncio": {"env": AsyncTally, "backend": "asyncio"},
 }
 

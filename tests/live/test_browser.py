@@ -97,6 +97,7 @@ def move(browser: Browser) -> None:
     until(lambda: browser.seen > before and browser.pixels() != picture)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("face", FACES)
 def test_watching(face: str, browser: Browser) -> None:
     with watched(face) as run:
@@ -150,6 +151,7 @@ def check_controls(run: Stepping, browser: Browser) -> None:
     run.goes_on()
 
 
+@pytest.mark.full
 def test_many_environments_have_pages(browser: Browser) -> None:
     with watched("sync", 70) as run:
         browser.open(run.page.url)
@@ -160,6 +162,7 @@ def test_many_environments_have_pages(browser: Browser) -> None:
         assert browser.complaints() == []
 
 
+@pytest.mark.full
 def test_without_the_token_there_is_nothing_to_see(browser: Browser) -> None:
     with watched("sync") as run:
         browser.open(run.page.url.partition("?")[0])

@@ -36,6 +36,7 @@ def started(*words: str, folder: Path) -> Iterator[tuple[str, subprocess.Popen[s
             process.kill()
 
 
+@pytest.mark.full
 def test_watch_with_a_policy(tmp_path: Path) -> None:
     (tmp_path / "agent.py").write_text(
         "async def act(observations):\n    return (observations[:, 2] > 0).astype(int)\n"

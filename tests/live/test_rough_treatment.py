@@ -114,6 +114,7 @@ def test_a_slow_environment_keeps_only_itself_out_of_the_picture() -> None:
             assert others == 0  # it still is at its first step
 
 
+@pytest.mark.once
 @each_face
 def test_looking_costs_nobody_a_deadline(face: str) -> None:
     envs = [partial(Painter, i, seconds=1.2) for i in range(2)]

@@ -164,7 +164,7 @@ def test_clips_show_their_steps(place: Place, face: str, tmp_path: Path) -> None
                     for _ in range(6):
                         await envs.envs.step([0, 0])
 
-            envs._runner.run(play())
+            envs.runner.run(play())
     clips = read(tmp_path).Images("envs/video")
     assert [clip.step for clip in clips] == [0, 10]
     assert [steps_of(clip.encoded_image_string) for clip in clips] == [[0, 1], [5, 6]]
@@ -266,7 +266,7 @@ def test_what_was_there_is_written_when_the_block_raises(face: str, tmp_path: Pa
                         envs.step([0, 0])
                     raise ZeroDivisionError
             else:
-                envs._runner.run(fail(envs.envs, tmp_path))
+                envs.runner.run(fail(envs.envs, tmp_path))
         envs.step([0, 0])
         face_of = envs if face == "sync" else envs.envs
         assert not face_of._engine.listeners

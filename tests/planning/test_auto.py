@@ -66,6 +66,7 @@ def test_what_was_seen_to_sleep_goes_to_threads(log: Path) -> None:
         assert len(envs._executor.ranges) == 12
 
 
+@pytest.mark.full
 @needs_cores
 def test_what_was_seen_to_compute_goes_to_processes(log: Path) -> None:
     factory = partial(Costly, str(log), computes=0.01)
@@ -99,6 +100,7 @@ def test_a_factory_of_coroutine_environments_gets_a_loop(log: Path) -> None:
     assert made(log) == closed(log) == 3
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     "option", [{"timeout": 9.0}, {"on_fault": "restart"}, {"recycle_episodes": 9}]
 )

@@ -213,6 +213,7 @@ class Sleeps(Tally):
         return super().step(action)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("when", ["make", "reset", "step"])
 @pytest.mark.parametrize(("how", "told"), [(segfault, "SIGSEGV"), (leave, "exit code 7")])
 def test_one_that_ends_its_process_is_an_error(
@@ -226,12 +227,14 @@ def leave_quietly() -> None:
     raise SystemExit(3)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("when", ["make", "step"])
 def test_one_that_wants_to_leave_does_not_end_the_caller(when: str) -> None:
     with pytest.raises(agym.EnvError, match="SystemExit"):
         agym.plan(partial(Ends, when, leave_quietly), 2)
 
 
+@pytest.mark.full
 def test_one_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probing, "PROBE_SECONDS", 1.0)
     for when in ("make", "step"):

@@ -136,6 +136,7 @@ def test_factories_that_hold_much_or_cannot_be_pickled_are_not_looked_up(folder:
     assert not folder.exists()
 
 
+@pytest.mark.full
 def test_a_machine_is_measured_with_all_its_backends() -> None:
     found: Any = measure_transport(2)
     assert found.costs.keys() == typical().costs.keys()

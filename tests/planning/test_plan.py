@@ -36,6 +36,7 @@ def test_environments_are_made_once_and_closed(tmp_path: Path) -> None:
         assert [line.split()[0] for line in log.read_text().splitlines()] == ["made", "closed"]
 
 
+@pytest.mark.full
 def test_every_place_can_be_tried(tmp_path: Path) -> None:
     tried: list[Candidate] = []
     factory = partial(Costly, str(tmp_path / "log"), sleeps=0.01)
@@ -49,6 +50,7 @@ def test_every_place_can_be_tried(tmp_path: Path) -> None:
     assert "measured" in str(plan)
 
 
+@pytest.mark.full
 def test_coroutine_environments_are_planned_too(tmp_path: Path) -> None:
     plan = agym.plan(partial(AsyncCostly, str(tmp_path / "log"), 0.01), 8, verify=True)
     assert plan.backend == "asyncio"

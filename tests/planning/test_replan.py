@@ -226,6 +226,7 @@ def oracle(make: Any, num_envs: int, told: list[Any], **options: Any) -> list[An
         return play(envs, range(rounds_of(told)))
 
 
+@pytest.mark.once
 @needs_cores
 @pytest.mark.parametrize(
     ("face", "autoreset"),
@@ -250,6 +251,7 @@ def test_moves_back_when_steps_are_quick_again() -> None:
     assert same(told, oracle(Drifts, 1, told, autoreset="next_step"))
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("kind", [Leaves, Locked, Raises, Dies])
 def test_what_cannot_be_moved_whole_stays(kind: Any) -> None:
     with agym.make(seen(partial(kind, 0.0, SLOW)), 2, autoreset="next_step") as envs:
@@ -306,6 +308,7 @@ def test_buffers_and_batches_stay_the_callers() -> None:
         assert more.observations[0, :, 0].any()
 
 
+@pytest.mark.full
 @needs_cores
 def test_a_worker_that_dies_after_the_move_is_brought_back() -> None:
     with agym.make(seen(partial(Drifts, 0.0, SLOW)), 2, autoreset="next_step") as envs:
@@ -321,6 +324,7 @@ def test_a_worker_that_dies_after_the_move_is_brought_back() -> None:
         assert envs.step([0, 0])[0][0][0] == 1
 
 
+@pytest.mark.full
 @needs_cores
 def test_closes_in_the_midst_of_a_move(tmp_path: Path) -> None:
     path = tmp_path / "begun"
@@ -332,6 +336,7 @@ def test_closes_in_the_midst_of_a_move(tmp_path: Path) -> None:
     assert closed(path) == 2
 
 
+@pytest.mark.full
 @needs_cores
 def test_each_is_closed_once(tmp_path: Path) -> None:
     path = tmp_path / "begun"
@@ -340,6 +345,7 @@ def test_each_is_closed_once(tmp_path: Path) -> None:
     assert closed(path) == 2
 
 
+@pytest.mark.full
 def test_a_place_that_does_not_come_up_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -362,6 +368,7 @@ def test_chaos_knows_where_they_live_and_keeps_them_there() -> None:
         assert backend(envs) == "serial"
 
 
+@pytest.mark.full
 @needs_cores
 def test_a_restart_calls_a_move_off(tmp_path: Path) -> None:
     path = tmp_path / "begun"
@@ -382,6 +389,7 @@ class Restless(Watch):
         return 10.0, 0.0
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("autoreset", ["next_step", "same_step", "disabled"])
 def test_on_the_move_all_the_time(autoreset: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(migration, "LOOK_SECONDS", 0.0)

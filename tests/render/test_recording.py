@@ -96,7 +96,7 @@ def record(face: str, envs: Any, path: Path, steps: int, **options: Any) -> Any:
                 await envs.envs.step([0] * len(envs))
         return recording
 
-    return envs._runner.run(play())
+    return envs.runner.run(play())
 
 
 def test_gif_is_exact(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_the_file_is_whole_when_the_block_raises(face: str, form: str, tmp_path:
                     envs.step([0, 0])
                     raise ZeroDivisionError
             else:
-                envs._runner.run(fail(envs.envs, path))
+                envs.runner.run(fail(envs.envs, path))
         envs.step([0, 0])
     assert steps_in(decoded(path))[:2] == [[0, 0], [1, 1]]
 

@@ -1,8 +1,9 @@
 """The core: of each test the cases that together have every value of every parameter.
 
-``pytest -m core`` runs them at every commit, and CI runs the others as well (``-m rest``). What
-takes long, and whose promise another test of the core states too, is marked ``full``: a test, a
-module (``pytestmark``), or a value (``pytest.param(..., marks=pytest.mark.full)``).
+``pytest -m core`` runs them at every commit, and CI runs the others as well (``-m rest``). Where
+each case takes long, ``once`` leaves the first of them in the core, and ``full`` leaves none: for
+a promise that another test of the core states too. Both mark a test, a module (``pytestmark``), or
+``full`` a value (``pytest.param(..., marks=pytest.mark.full)``).
 
 Tests of properties are in both, with a fifth of the examples in the core.
 """
@@ -26,8 +27,8 @@ LOOP, OTHER = "_asyncio_loop_factory", "uvloop"
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "full: not in the core")
+    config.addinivalue_line("markers", "once: in the core with its first case only")
     config.addinivalue_line("markers", "core: what runs at every commit; given by itself")
-    config.addinivalue_line("markers", "rest: what only CI runs; given by itself")
     settings.load_profile("core" if config.getoption("markexpr") == "core" else "full")
 
 
@@ -36,7 +37,7 @@ def examples(count: int) -> settings:
     return settings(max_examples=max(2, count * settings().max_examples // FULL.max_examples))
 
 
-@pytest.hookimpl(tryfirst=True)
+@pytest.hookimpl(tryfirst=True)  # before others select by markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     tests: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
@@ -54,6 +55,8 @@ def covering(cases: Iterable[pytest.Item]) -> list[pytest.Item]:
     """A few of the cases that have every value of every parameter."""
     left = {item: _values(item) for item in cases}
     left = {item: values for item, values in left.items() if values is not None}
+    if any(item.get_closest_marker("once") for item in left):
+        return [*left][:1]
     wanted = set().union(*left.values())
     chosen = []
     while wanted or (left and not chosen):

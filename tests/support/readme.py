@@ -55,7 +55,17 @@ def apart(package: str) -> str:
     return code
 
 
+def first() -> str:
+    """The first script."""
+    return next(block.code for block in blocks() if block.language == "python")
+
+
 if __name__ == "__main__":
     what, *rest = sys.argv[1:]
-    found = {"setup": lambda: commands()[0], "tests": lambda: commands()[1], "apart": apart}
+    found = {
+        "setup": lambda: commands()[0],
+        "tests": lambda: commands()[1],
+        "first": first,
+        "apart": apart,
+    }
     sys.stdout.write(found[what](*rest))  # type: ignore[operator]

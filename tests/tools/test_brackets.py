@@ -37,6 +37,7 @@ def test_a_table_names_the_extra(tmp_path: Path) -> None:
     assert 'torch is not installed: pip install "agym-envs[sb3]"' in out
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("line", "without", "hint"),
     [

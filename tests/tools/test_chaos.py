@@ -24,8 +24,8 @@ PLACES: dict[str, dict[str, Any]] = {
     "serial": {"env": CounterEnv, "backend": "serial"},
     "thread": {"env": CounterEnv, "backend": "thread", "workers": 2},
     "asyncio": {"env": AsyncCounter, "backend": "asyncio"},
-    "process": {"env": CounterEnv, "backend": "process", "workers": 2},
-    "coroutines": {"env": AsyncCounter, "backend": "process", "workers": 2},
+    "process": {"env": CounterEnv, "backend": "process", "start_method": "fork", "workers": 2},
+    "coroutines": {"env": AsyncCounter, "backend": "process", "start_method": "fork", "workers": 2},
 }
 RESTART: dict[str, Any] = {
     "num_envs": 4, "on_fault": "restart", "max_restarts": 1000, "autoreset": "next_step",
@@ -59,6 +59,7 @@ def test_every_error_really_happens(place: str, face: str) -> None:
         assert told(envs, 20) == {}  # it has stopped
 
 
+@pytest.mark.full
 @each_face
 @pytest.mark.parametrize("place", ["process", "coroutines"])
 def test_every_kill_really_happens(place: str, face: str) -> None:
@@ -83,6 +84,7 @@ def test_kills_come_in_all_ways_in_turn() -> None:
         assert {*codes} == {-9, -11, 1}
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("place", ["thread", "asyncio", "process", "coroutines"])
 def test_every_hang_really_happens_and_is_ended(place: str) -> None:
     with agym.make(**PLACES[place], **RESTART, timeout=0.3) as envs:
@@ -109,7 +111,7 @@ def test_delays_only_take_time(place: str) -> None:
 
 
 def test_with_on_fault_raise_the_trainer_gets_them() -> None:
-    with agym.make(CounterEnv, 2, backend="process", workers=2) as envs:
+    with agym.make(CounterEnv, 2, backend="process", start_method="fork", workers=2) as envs:
         envs.reset(seed=0)
         chaos = agym.chaos(envs, error=1.0)
         with pytest.raises(ExceptionGroup) as caught:
@@ -141,6 +143,7 @@ def strikes(seed: int | None, place: str = "serial", **rates: float) -> list[Str
         return [*chaos.strikes]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("place", PLACES)
 def test_same_seed_same_strikes(place: str) -> None:
     first = strikes(3, place, error=0.05, delay=0.05)
@@ -150,6 +153,7 @@ def test_same_seed_same_strikes(place: str) -> None:
     assert len({env_id for env_id, _ in first}) == 4
 
 
+@pytest.mark.full
 def test_same_seed_same_kills() -> None:
     first = strikes(1, "process", error=0.05, kill=0.02)
     assert {kind for _, kind in first} == {"error", "kill"}
@@ -168,6 +172,7 @@ def test_rates_are_per_step_of_an_environment() -> None:
     assert 320 < chaos.injected["error"] < 480
 
 
+@pytest.mark.full
 def test_one_worker_is_struck_once_at_a_time() -> None:
     with agym.make(**PLACES["process"], **RESTART) as envs:
         envs.reset(seed=0)
@@ -176,6 +181,7 @@ def test_one_worker_is_struck_once_at_a_time() -> None:
         assert [strike.env_id for strike in chaos.strikes] == [0, 2]
 
 
+@pytest.mark.full
 def test_of_a_group_only_its_environments_are_struck() -> None:
     with agym.make(CounterEnv, 4, on_fault="restart", max_restarts=1000) as envs:
         groups = envs.split(2)
@@ -188,6 +194,7 @@ def test_of_a_group_only_its_environments_are_struck() -> None:
         assert {strike.env_id for strike in chaos.strikes} == {*groups[1].env_ids}
 
 
+@pytest.mark.full
 async def test_steps_that_are_sent_are_struck_too() -> None:
     async with agym.make_async(**PLACES["process"], **RESTART) as envs:
         await envs.reset(seed=0)
@@ -205,7 +212,9 @@ async def test_steps_that_are_sent_are_struck_too() -> None:
 
 
 async def test_a_step_behind_a_reset_is_spared() -> None:
-    async with agym.make_async(CounterEnv, 2, backend="process", workers=1) as envs:
+    async with agym.make_async(
+        CounterEnv, 2, backend="process", start_method="fork", workers=1
+    ) as envs:
         reset = envs.reset(seed=0)
         with agym.chaos(envs, error=1.0) as chaos:
             result = await envs.step([0, 0])

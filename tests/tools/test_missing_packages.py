@@ -48,6 +48,7 @@ def refused(folder: Path, call: str, package: str = "ale_py") -> str:
     return out
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("call", MAKES.values(), ids=MAKES)
 def test_the_extra_that_brings_an_environment_is_named(tmp_path: Path, call: str) -> None:
     out = refused(tmp_path, call)
@@ -56,6 +57,7 @@ def test_the_extra_that_brings_an_environment_is_named(tmp_path: Path, call: str
     assert f"ale_py is not installed: {HINT}" in out
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     "line",
     ["demo ALE/Pong-v5", "plan ALE/Pong-v5", "watch ALE/Pong-v5", "play ALE/Pong-v5",

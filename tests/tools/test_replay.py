@@ -216,6 +216,7 @@ def test_each_kind_gets_the_loop_it_needs(factory: Any, tmp_path: Path) -> None:
 # ---------------------------------------------------------------- it does not
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [

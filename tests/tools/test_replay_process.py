@@ -51,6 +51,7 @@ class ReadsNothing(Tally):
         return super().step(action)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("factory", "code"),
     [
@@ -121,6 +122,7 @@ class AsyncHangs(AsyncTally):
         await asyncio.Event().wait()
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     "factory",
     [
@@ -140,6 +142,7 @@ def test_a_hang_is_shown_where_it_hangs(factory: Any, tmp_path: Path) -> None:
     assert out.splitlines()[-1] == sentence
 
 
+@pytest.mark.full
 def test_a_hang_that_lets_no_python_run_still_shows_its_stack(tmp_path: Path) -> None:
     capsule = a_capsule(factory=partial(Hangs, "gil"), kind="timeout", error="missed its deadline")
     code, _, err = replay_apart(write_capsule(tmp_path, capsule), "--timeout", "0.2")
@@ -148,16 +151,17 @@ def test_a_hang_that_lets_no_python_run_still_shows_its_stack(tmp_path: Path) ->
 
 
 def test_a_hang_that_is_none(tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGALRM)
     result = replay(tmp_path, a_capsule(kind="timeout", error="missed its deadline"))
     assert result.exit_code == 3
     assert "did all of it without failing; it was missed its deadline" in result.stdout
-    previous = signal.getsignal(signal.SIGALRM)
-    assert previous == signal.SIG_DFL
+    assert signal.getsignal(signal.SIGALRM) == before
 
 
 # ---------------------------------------------------------------- the debugger
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("on_loop", [False, True], ids=["gymnasium", "coroutine"])
 def test_pdb_stops_where_it_raises(on_loop: bool, tmp_path: Path) -> None:
     factory = partial(AsyncTally, Raises, "step") if on_loop else failing()
@@ -176,6 +180,7 @@ def test_pdb_stops_where_another_error_is_raised(tmp_path: Path) -> None:
     assert "('found', 'step')" in out
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("on_loop", [False, True], ids=["gymnasium", "coroutine"])
 def test_pdb_stops_before_it_dies(on_loop: bool, tmp_path: Path) -> None:
     factory = partial(AsyncTally, Exits, 7) if on_loop else partial(Exits, 7)
@@ -190,6 +195,7 @@ def test_pdb_stops_before_it_dies(on_loop: bool, tmp_path: Path) -> None:
     assert "NOT reproduced: the debugger was left before the step that failed" in out
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("factory", [partial(Hangs, "sleep"), AsyncHangs], ids=["sleep", "async"])
 def test_pdb_stops_where_it_hangs(factory: Any, tmp_path: Path) -> None:
     path = write_capsule(tmp_path, a_capsule(factory=factory, kind="timeout", error="late"))
@@ -220,6 +226,7 @@ class Slow(Raises):
         return super().step(action)
 
 
+@pytest.mark.full
 def test_a_long_replay_shows_how_far_it_is(tmp_path: Path) -> None:
     capsule = a_capsule(factory=partial(Slow, "step"), actions=[1] * 60, error="ValueError: boom")
     with at_terminal(write_capsule(tmp_path, capsule)) as (process, terminal):

@@ -27,6 +27,7 @@ CHECKERS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.timeout(300)  # without a cache mypy reads NumPy and Gymnasium first
 @pytest.mark.parametrize("checker", CHECKERS)
 def test_users_see_what_is_promised(checker: str) -> None:

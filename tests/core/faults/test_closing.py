@@ -139,6 +139,7 @@ def frozen() -> Iterator[list[int]]:
             os.kill(pid, signal.SIGCONT)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("face", FACES)
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_workers_that_do_not_answer(method: str, face: str, frozen: list[int]) -> None:

@@ -12,8 +12,6 @@ from tests.support.drivers import Place, each_face, played
 from tests.support.envs.trapped_envs import Traps
 from tests.support.scenarios import COROUTINES, PROCESS, THREAD, over, trapped, wait_for_threads
 
-pytestmark = pytest.mark.timeout(20, method="signal")
-
 each_process = over(PROCESS, COROUTINES)
 
 

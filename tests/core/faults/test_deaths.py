@@ -16,8 +16,6 @@ from tests.support.drivers import Place, each_face, played
 from tests.support.envs.trapped_envs import DEATHS, Traps
 from tests.support.scenarios import COROUTINES, PROCESS, over, rows, trapped
 
-pytestmark = pytest.mark.timeout(20, method="signal")
-
 each_process = over(PROCESS, COROUTINES)
 CALLS: dict[str, Any] = {
     "reset": lambda envs: envs.reset(),
@@ -71,6 +69,7 @@ def _bring_back(envs: Any) -> None:
     assert [row[0][1:] for row in after] == [[1, 5], [1, 6], [now[0] + 1, 7], [now[1] + 1, 8]]
 
 
+@pytest.mark.once
 @pytest.mark.usefixtures("fork_server")
 @pytest.mark.parametrize("start_method", ["spawn", "forkserver"])
 def test_whichever_way_it_was_started(start_method: str, traps: Traps) -> None:

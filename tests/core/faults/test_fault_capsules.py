@@ -25,7 +25,6 @@ from tests.support.scenarios import (
 )
 
 pytestmark = [
-    pytest.mark.timeout(30, method="signal"),
     pytest.mark.filterwarnings("ignore:worker 0, a thread"),
 ]
 
@@ -119,6 +118,7 @@ def test_what_is_no_step(place: Place, what: str, where: str, traps: Traps, tmp_
         assert capsule.arguments == ("add", (1,), {})
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("place", "what", "where"),
     [

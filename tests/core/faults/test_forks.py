@@ -65,6 +65,7 @@ def forking(place: str, does: str) -> str:
     return SCRIPT.format(place=PLACES[place], does=indent(does, " " * 16))
 
 
+@pytest.mark.once
 @each_place
 @pytest.mark.parametrize("child", CHILDREN)
 def test_a_forked_child(child: str, place: str, tmp_path: Path) -> None:
@@ -72,6 +73,7 @@ def test_a_forked_child(child: str, place: str, tmp_path: Path) -> None:
     assert run(tmp_path, forking(place, does)) == (0, f"{code}\n{code}\nfine\n", "")
 
 
+@pytest.mark.once
 @each_place
 def test_a_forked_child_that_raises(place: str, tmp_path: Path) -> None:
     code, out, err = run(tmp_path, forking(place, "raise KeyError('mine')"))
@@ -85,6 +87,7 @@ def test_serial_environments_are_the_childs_own(tmp_path: Path) -> None:
     assert run(tmp_path, script) == (0, "3\n3\nfine\n", "")
 
 
+@pytest.mark.once
 @each_place
 def test_a_child_of_multiprocessing(place: str, tmp_path: Path) -> None:
     script = f"""
@@ -139,11 +142,13 @@ ASYNC = """
 """
 
 
+@pytest.mark.once
 @each_place
 def test_the_async_face(place: str, tmp_path: Path) -> None:
     assert run(tmp_path, ASYNC.format(place=PLACES[place])) == (0, "3\nfine\n", "")
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("place", ["spawn", "forkserver", "fork"])
 @pytest.mark.parametrize("action", [0, 9])
 def test_a_child_does_not_keep_the_workers_alive(action: int, place: str, tmp_path: Path) -> None:

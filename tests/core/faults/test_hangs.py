@@ -28,8 +28,6 @@ from tests.support.scenarios import (
     wait_for_threads,
 )
 
-pytestmark = pytest.mark.timeout(20, method="signal")
-
 LIMIT = 0.8
 WAYS = [
     (PROCESS, "hang", {0, 1}),
@@ -138,6 +136,7 @@ def _step_or_miss(envs: Any, on_fault: str) -> None:
         envs.step([1, 2, 3, 4])
 
 
+@pytest.mark.once
 @over(PROCESS, COROUTINES, THREAD, ASYNCIO)
 @pytest.mark.filterwarnings("ignore:worker 0, a thread")
 async def test_a_reset_behind_a_step_that_hangs(place: Place, traps: Traps) -> None:
@@ -162,6 +161,7 @@ async def test_a_reset_behind_a_step_that_hangs(place: Place, traps: Traps) -> N
     wait_for_threads()
 
 
+@pytest.mark.once
 @over(PROCESS, COROUTINES, THREAD, ASYNCIO)
 @pytest.mark.parametrize("on_fault", ["restart", "replay"])
 @pytest.mark.filterwarnings("ignore:worker 0, a thread")

@@ -222,6 +222,7 @@ GARBAGE = {
 }
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("name", GARBAGE)
 @pytest.mark.parametrize("face", FACES)
 def test_a_worker_that_babbles_is_dead_and_the_others_are_not(face: str, name: str) -> None:

@@ -115,6 +115,7 @@ def assert_nothing_left(process: subprocess.Popen[str], folder: Path, *, files: 
 # ---------------------------------------------------------------- sudden ends
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("does", ["idle", "stepping", "hanging", "hanging in C"])
 @each_method
 def test_a_killed_script(method: str, does: str, tmp_path: Path) -> None:
@@ -125,6 +126,7 @@ def test_a_killed_script(method: str, does: str, tmp_path: Path) -> None:
         assert assert_nothing_left(process, tmp_path) == ""
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("in_c", [False, True])
 def test_a_killed_script_that_ignores_hangups(in_c: bool, tmp_path: Path) -> None:
     """As under ``nohup``: the workers are there after a hangup, and not without the script."""
@@ -142,6 +144,7 @@ def test_a_killed_script_that_ignores_hangups(in_c: bool, tmp_path: Path) -> Non
         assert assert_nothing_left(process, tmp_path) == ""
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("delay", [0.0, 0.1, 0.3, 0.6])
 @each_method
 def test_a_script_killed_while_its_workers_start(method: str, delay: float, tmp_path: Path) -> None:
@@ -154,6 +157,7 @@ def test_a_script_killed_while_its_workers_start(method: str, delay: float, tmp_
         assert assert_nothing_left(process, tmp_path, files=method != "forkserver") == ""
 
 
+@pytest.mark.once
 @each_method
 def test_a_terminated_script(method: str, tmp_path: Path) -> None:
     with running(tmp_path, sync(tmp_path, method, "stepping")) as process:
@@ -162,9 +166,13 @@ def test_a_terminated_script(method: str, tmp_path: Path) -> None:
         assert process.returncode == -signal.SIGTERM
 
 
+@pytest.mark.once
 @each_method
 def test_environments_are_closed_when_the_script_is_killed(method: str, tmp_path: Path) -> None:
-    code = sync(tmp_path, method, "idle").replace("faulty import Hangs", "envs import Counted")
+    code = sync(tmp_path, method, "idle")
+    code = code.replace("faulty_envs import Hangs", "plain_envs import Counted")
+        "faulty_envs import Hangs", "plain_envs import Counted"
+    )
     code = code.replace("partial(Hangs, in_c=False)", "partial(Counted, 'log')")
     with running(tmp_path, code) as process:
         process.kill()
@@ -175,6 +183,7 @@ def test_environments_are_closed_when_the_script_is_killed(method: str, tmp_path
 # ---------------------------------------------------------------- orderly ends
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("does", ["idle", "stepping"])
 @each_method
 def test_ctrl_c(method: str, does: str, tmp_path: Path) -> None:
@@ -185,6 +194,7 @@ def test_ctrl_c(method: str, does: str, tmp_path: Path) -> None:
         assert err.splitlines().count("KeyboardInterrupt") == 1, err
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("in_c", [False, True])
 def test_ctrl_c_when_an_environment_hangs(in_c: bool, tmp_path: Path) -> None:
     """The script gives the environment its time to close; then it ends, and all with it."""
@@ -196,6 +206,7 @@ def test_ctrl_c_when_an_environment_hangs(in_c: bool, tmp_path: Path) -> None:
         assert err.splitlines().count("KeyboardInterrupt") == 1, err
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("loop", LOOPS)
 @each_method
 def test_ctrl_c_in_a_task(method: str, loop: str, tmp_path: Path) -> None:
@@ -208,6 +219,7 @@ def test_ctrl_c_in_a_task(method: str, loop: str, tmp_path: Path) -> None:
         assert err.splitlines().count("KeyboardInterrupt") == 1, err
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("loop", LOOPS)
 @each_method
 def test_system_exit_in_a_task(method: str, loop: str, tmp_path: Path) -> None:
@@ -230,6 +242,7 @@ def test_system_exit_in_a_task(method: str, loop: str, tmp_path: Path) -> None:
         assert process.returncode == 7
 
 
+@pytest.mark.full
 @each_method
 def test_a_script_that_exits_when_it_is_terminated(method: str, tmp_path: Path) -> None:
     exits = "signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))"

@@ -44,6 +44,7 @@ def listening(pids: set[int]) -> Iterator[str]:
             yield f"{inode} {path}"
 
 
+@pytest.mark.once
 @each_place
 def test_nobody_listens(place: str) -> None:
     before = {*listening({os.getpid()})}
@@ -56,6 +57,7 @@ def test_nobody_listens(place: str) -> None:
             assert {*envs.pid()} <= helpers
 
 
+@pytest.mark.once
 @each_place
 def test_the_environment_is_not_changed(place: str) -> None:
     before = dict(os.environ)

@@ -23,8 +23,6 @@ from tests.support.scenarios import (
     undisturbed,
 )
 
-pytestmark = pytest.mark.timeout(20, method="signal")
-
 all_places = over(PROCESS, COROUTINES, THREAD, ASYNCIO, SERIAL)
 
 

@@ -29,7 +29,6 @@ from tests.support.scenarios import (
 )
 
 pytestmark = [
-    pytest.mark.timeout(30, method="signal"),
     pytest.mark.filterwarnings("ignore:worker . a thread:RuntimeWarning"),
     pytest.mark.filterwarnings("ignore:worker .*left behind:RuntimeWarning"),
 ]

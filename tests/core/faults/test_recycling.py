@@ -45,6 +45,7 @@ def play(autoreset: str, steps: int, **options: Any) -> Iterator[Any]:
         yield envs.stats()
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("options", [FORKED, SPAWNED], ids=["fork", "spawn"])
 @pytest.mark.parametrize("autoreset", ["next_step", "same_step", "disabled"])
 def test_no_trajectory_changes(autoreset: str, options: dict[str, Any]) -> None:
@@ -91,6 +92,7 @@ def test_memory_is_the_reason() -> None:
         assert envs.stats().workers[0].pid != first
 
 
+@pytest.mark.full
 async def test_operations_on_their_way_hold_an_environment_where_it_is() -> None:
     async with agym.make_async(partial(Tally, 2), 4, recycle_episodes=2, **FORKED) as envs:
         await envs.reset()
@@ -120,6 +122,7 @@ def test_a_worker_that_dies_in_the_middle_is_replaced_as_any_other() -> None:
         assert faults >= 10
 
 
+@pytest.mark.full
 def test_a_spare_that_cannot_be_made_is_told() -> None:
     options = {**SPAWNED, "workers": 1, "recycle_episodes": 20, "autoreset": "next_step"}
     with agym.make(OnceOnly, 2, **options) as envs:
@@ -178,6 +181,7 @@ class Fussy(Tally):
         self.closed = True
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("autoreset", ["next_step", "disabled"])
 async def test_nothing_reaches_an_environment_that_has_left(autoreset: str) -> None:
     """Neither a reset sent right behind the last step, nor renders while it moves."""
@@ -199,6 +203,7 @@ async def test_nothing_reaches_an_environment_that_has_left(autoreset: str) -> N
         assert max(worker.restarts for worker in envs.stats().workers) >= 1
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("on_fault", ["raise", "restart"])
 def test_one_that_does_not_let_go_is_ended(on_fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agym.core.mending.REMAKE_SECONDS", 0.5)

@@ -30,8 +30,6 @@ from tests.support.scenarios import (
     wait_for_threads,
 )
 
-pytestmark = pytest.mark.timeout(20, method="signal")
-
 NESTED = spaces.Dict({"a": spaces.Box(-1, 1, (3,), np.float32), "b": spaces.Text(6)})
 CULPRIT = 2
 

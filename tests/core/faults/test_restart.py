@@ -27,8 +27,6 @@ from tests.support.scenarios import (
     wait_for_threads,
 )
 
-pytestmark = pytest.mark.timeout(20, method="signal")
-
 # Where it happens, what, and whose rows are cut off: an environment that raises goes alone.
 CASES = [
     *((PROCESS, what, {0, 1}) for what in ("kill", "exit", "hang")),
@@ -161,6 +159,7 @@ def test_the_async_face(place: Place, what: str, cut: set[int], traps: Traps) ->
     assert disturbed(story, undisturbed("next_step")) == dict.fromkeys(cut, 7)
 
 
+@pytest.mark.once
 @pytest.mark.usefixtures("fork_server")
 @pytest.mark.parametrize("start_method", ["spawn", "forkserver"])
 def test_start_methods(start_method: str, traps: Traps) -> None:

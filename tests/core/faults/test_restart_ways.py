@@ -28,8 +28,6 @@ from tests.support.scenarios import (
     wait_for_threads,
 )
 
-pytestmark = pytest.mark.timeout(20, method="signal")
-
 # Where it happens and what; whose rows are cut off by it.
 each_case = pytest.mark.parametrize(
     ("place", "what", "cut"),

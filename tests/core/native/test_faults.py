@@ -15,7 +15,6 @@ import agym
 from tests.support.drivers import FACES, played
 from tests.support.envs.vector_envs import MODES, Tally, Trap
 
-pytestmark = pytest.mark.timeout(30, method="signal")
 each_face = pytest.mark.parametrize("face", FACES)
 
 NATIVE: dict[str, Any] = {"backend": "native", "autoreset": "next_step", "workers": 2}

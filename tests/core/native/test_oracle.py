@@ -115,6 +115,7 @@ def test_infos_with_masks(face: str, workers: int) -> None:
     assert compare(face, Tally, Tally, 40, workers=workers, autoreset="next_step") > 20
 
 
+@pytest.mark.full
 @each_face
 def test_atari(face: str) -> None:
     ale_py = pytest.importorskip("ale_py")

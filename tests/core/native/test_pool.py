@@ -21,7 +21,6 @@ from tests.support.drivers import FACES, played
 from tests.support.envs.pool_envs import Hand, Pairs, Pool
 
 pytestmark = [
-    pytest.mark.timeout(30, method="signal"),
     pytest.mark.filterwarnings("ignore:.*Box (low|high)'s precision"),
 ]
 each_face = pytest.mark.parametrize("face", FACES)

@@ -50,11 +50,13 @@ def cluster() -> Iterator[Cluster]:
     nodes.shutdown()
 
 
+@pytest.hookimpl(tryfirst=True)  # before the core is selected
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """All in one process, where tests run in several: they share the cluster."""
     for item in items:
         if item.path.parent == Path(__file__).parent:
             item.add_marker(pytest.mark.xdist_group("ray"))
+            item.add_marker(pytest.mark.full)
 
 
 def free_cpus() -> float:

@@ -14,6 +14,7 @@ from agym.extras import installed
 ROOT = Path(__file__).parents[3]
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not installed("jax"), reason="the extra `jax`")
 def test_the_suite_with_jax() -> None:
     suite = "tests/faces/output/jax_suite.py"

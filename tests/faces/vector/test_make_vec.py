@@ -27,7 +27,13 @@ def registry() -> Iterator[None]:
 
 def test_options_and_keywords_of_the_environment() -> None:
     envs = agym.make_vec(
-        "Pendulum-v1", 3, g=3.7, backend="process", workers=2, autoreset="same_step"
+        "Pendulum-v1",
+        3,
+        g=3.7,
+        backend="process",
+        start_method="fork",
+        workers=2,
+        autoreset="same_step",
     )
     try:
         assert envs.get_attr("g") == (3.7, 3.7, 3.7)
@@ -60,7 +66,7 @@ def test_bad_options() -> None:
 
 @pytest.mark.usefixtures("registry")
 def test_gymnasium_makes_it_by_id() -> None:
-    env_id = agym.register("CartPole-v1", backend="process", workers=2)
+    env_id = agym.register("CartPole-v1", backend="process", start_method="fork", workers=2)
     assert env_id == "agym/CartPole-v1"
     envs = gymnasium.make_vec(env_id, 3)
     try:

@@ -174,7 +174,7 @@ def test_after_a_timeout_the_next_results_are_right(tmp_path: Path, backend: str
 
 def test_a_call_that_times_out(tmp_path: Path) -> None:
     gates = Gates(tmp_path, 1)
-    envs = agym.AgymVectorEnv(gates.factories, backend="process")
+    envs = agym.AgymVectorEnv(gates.factories, backend="process", start_method="fork")
     try:
         envs.reset()
         envs.step_async(HELD[:1])
@@ -189,7 +189,7 @@ def test_a_call_that_times_out(tmp_path: Path) -> None:
 
 def test_closing_with_a_call_pending_warns(tmp_path: Path) -> None:
     gates = Gates(tmp_path, 2)
-    envs = agym.AgymVectorEnv(gates.factories, workers=2)
+    envs = agym.AgymVectorEnv(gates.factories, workers=2, context="fork")
     envs.reset()
     envs.step_async(HELD)
     with pytest.warns(UserWarning, match="waiting for a pending call to `step`"):
@@ -199,7 +199,7 @@ def test_closing_with_a_call_pending_warns(tmp_path: Path) -> None:
 
 def test_a_deadline_is_the_runners(tmp_path: Path) -> None:
     gates = Gates(tmp_path, 2)
-    envs = agym.AgymVectorEnv(gates.factories, workers=2, timeout=2.0)
+    envs = agym.AgymVectorEnv(gates.factories, workers=2, timeout=2.0, context="fork")
     try:
         envs.reset()
         envs.step_async(HELD)
@@ -220,10 +220,11 @@ def test_close_waits_for_a_pending_call() -> None:
         envs.close()
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("method", ["step", "call", "call_wait"])
 def test_after_ctrl_c_the_environments_can_be_used(tmp_path: Path, method: str) -> None:
     gates = Gates(tmp_path, 1)
-    envs = agym.AgymVectorEnv(gates.factories)
+    envs = agym.AgymVectorEnv(gates.factories, context="fork")
     calls: dict[str, Any] = {
         "step": lambda: envs.step(HELD[:1]),
         "call": lambda: envs.call("wait"),

@@ -22,7 +22,7 @@ from tests.support.envs.plain_envs import Letters, Probe, Tally
 PLACES: list[dict[str, Any]] = [
     {"backend": "serial"},
     {"backend": "thread", "workers": 2},
-    {"backend": "process", "workers": 2},
+    {"backend": "process", "start_method": "fork", "workers": 2},
 ]
 
 
@@ -65,10 +65,13 @@ def test_the_environments_own_error_is_raised(place: dict[str, Any]) -> None:
         envs.close()
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("half", ["reset", "step", "call"])
 @pytest.mark.filterwarnings("ignore:.*ERROR")
 def test_errors_in_the_second_half(half: str) -> None:
-    envs = agym.AgymVectorEnv([Tally, partial(Raises, half if half != "call" else "none")])
+    envs = agym.AgymVectorEnv(
+        [Tally, partial(Raises, half if half != "call" else "none")], context="fork"
+    )
     try:
         if half == "reset":
             envs.reset_async()
@@ -85,10 +88,11 @@ def test_errors_in_the_second_half(half: str) -> None:
         envs.close()
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("kind", ["unpicklable", "many-arguments", "mute"])
 @pytest.mark.filterwarnings("ignore:.*ERROR")
 def test_an_error_that_cannot_travel(kind: str) -> None:
-    envs = agym.AgymVectorEnv([Tally, partial(Raises, "step", kind)], workers=2)
+    envs = agym.AgymVectorEnv([Tally, partial(Raises, "step", kind)], workers=2, context="fork")
     try:
         envs.reset()
         with pytest.raises(agym.EnvError, match="environment 1 raised in step"):
@@ -100,11 +104,11 @@ def test_an_error_that_cannot_travel(kind: str) -> None:
 @pytest.mark.filterwarnings("ignore:.*ERROR")
 def test_a_constructor_that_raises() -> None:
     with pytest.raises(ValueError, match="boom"):
-        agym.AgymVectorEnv([Tally, partial(Raises, "make")], workers=2)
+        agym.AgymVectorEnv([Tally, partial(Raises, "make")], workers=2, context="fork")
 
 
 def test_a_killed_worker() -> None:
-    envs = agym.AgymVectorEnv([Probe] * 4, workers=2)
+    envs = agym.AgymVectorEnv([Probe] * 4, workers=2, context="fork")
     try:
         envs.reset()
         os.kill(envs.call("pid")[0], signal.SIGKILL)
@@ -118,7 +122,7 @@ def test_a_killed_worker() -> None:
 
 
 def test_restart_tells_of_the_fault_in_the_infos() -> None:
-    envs = agym.AgymVectorEnv([Probe] * 4, workers=2, on_fault="restart")
+    envs = agym.AgymVectorEnv([Probe] * 4, workers=2, on_fault="restart", context="fork")
     try:
         envs.reset()
         os.kill(envs.call("pid")[3], signal.SIGKILL)
@@ -149,12 +153,13 @@ class Bounded(Tally):
         self.observation_space = spaces.Box(-1, high, (3,), dtype)
 
 
+@pytest.mark.full
 def test_spaces_that_differ() -> None:
     factories = [bounded(1000), bounded(2000), bounded(3000)]
     for workers in (1, 2):
         with pytest.raises(RuntimeError, match=r"are not equivalent\..*observation_mode='diff"):
-            agym.AgymVectorEnv(factories, workers=workers)
-    envs = agym.AgymVectorEnv(factories, workers=2, observation_mode="different")
+            agym.AgymVectorEnv(factories, workers=workers, context="fork")
+    envs = agym.AgymVectorEnv(factories, workers=2, observation_mode="different", context="fork")
     try:
         assert envs.single_observation_space == spaces.Box(-1, 1000, (3,), np.float64)
         assert isinstance(envs.observation_space, spaces.Box)
@@ -164,7 +169,9 @@ def test_spaces_that_differ() -> None:
         envs.close()
     with pytest.raises(RuntimeError, match="observation_space"):
         agym.AgymVectorEnv(
-            [bounded(1000), partial(Bounded, 1000, np.float32)], observation_mode="different"
+            [bounded(1000), partial(Bounded, 1000, np.float32)],
+            observation_mode="different",
+            context="fork",
         )
 
 
@@ -235,7 +242,7 @@ def test_an_eight_argument_worker_is_refused_too() -> None:
 
 
 def test_max_concurrency_is_the_number_of_workers() -> None:
-    envs = agym.AgymVectorEnv([Probe] * 4, max_concurrency=2, workers=3)
+    envs = agym.AgymVectorEnv([Probe] * 4, max_concurrency=2, workers=3, context="fork")
     try:
         assert len(set(envs.call("pid"))) == 2
     finally:

@@ -16,7 +16,7 @@ from tests.support.equality import same_array, same_values
 BACKENDS: dict[str, dict[str, Any]] = {
     "serial": {"backend": "serial"},
     "thread": {"backend": "thread", "workers": 2},
-    "process": {"backend": "process", "workers": 2},
+    "process": {"backend": "process", "start_method": "fork", "workers": 2},
 }
 MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP]
 STEPS = 150
@@ -110,7 +110,7 @@ def test_a_mask_resets_some(backend: str) -> None:
 
 def test_seeds_and_generators_are_gymnasiums() -> None:
     theirs = SyncVectorEnv([short_cartpole] * 3)
-    ours = agym.AgymVectorEnv([short_cartpole] * 3, workers=2)
+    ours = agym.AgymVectorEnv([short_cartpole] * 3, workers=2, context="fork")
     try:
         for envs in (theirs, ours):
             envs.reset(seed=[5, 9, 2])

@@ -110,7 +110,7 @@ def test_no_wrapper_is_forgotten() -> None:
 def both(factory: Callable[[], Any], **options: Any) -> list[Vector]:
     return [
         SyncVectorEnv([factory] * 3, **options),
-        agym.AgymVectorEnv([factory] * 3, workers=2, **options),
+        agym.AgymVectorEnv([factory] * 3, workers=2, **options, context="fork"),
     ]
 
 
@@ -166,11 +166,12 @@ def test_tensors() -> None:
         envs.close()
 
 
+@pytest.mark.full
 def test_videos(tmp_path: Path) -> None:
     pytest.importorskip("moviepy")
     pytest.importorskip("pygame")
     folder = tmp_path / "videos"
-    made = agym.AgymVectorEnv([cartpole] * 2)
+    made = agym.AgymVectorEnv([cartpole] * 2, context="fork")
     envs = wrappers.RecordVideo(made, str(folder), episode_trigger=lambda k: k == 0)
     envs.reset(seed=0)
     for _ in range(40):
@@ -180,7 +181,7 @@ def test_videos(tmp_path: Path) -> None:
 
 
 def test_arrays_are_the_callers_own() -> None:
-    envs = agym.make_vec("CartPole-v1", 3, backend="process")
+    envs = agym.make_vec("CartPole-v1", 3, backend="process", start_method="fork")
     try:
         kept = envs.reset(seed=0)[0]
         before = kept.copy()

@@ -34,7 +34,7 @@ class Gates:
 async def gated(gates: Gates) -> AsyncIterator[agym.AsyncEnvs]:
     """Open them in two workers, and reset them."""
     async with agym.make_async(
-        gates.factories, backend="process", workers=2, autoreset="disabled"
+        gates.factories, backend="process", start_method="fork", workers=2, autoreset="disabled"
     ) as envs:
         await envs.reset()
         yield envs
