@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.patience import patience
+
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 # Runs that are short but whole; an example that is not here is a failure.
@@ -73,7 +75,7 @@ def run(command: str, folder: Path, sentence: str = "") -> None:
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=patience(10),
     )
     assert (done.returncode == 0) is not bool(sentence), done.stderr
     assert sentence in done.stderr

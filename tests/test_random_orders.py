@@ -21,6 +21,7 @@ import agym
 from tests.support.core_selection import examples
 from tests.support.envs.coroutine_envs import AsyncTally, Keeper
 from tests.support.envs.plain_envs import Tally
+from tests.support.patience import patience
 
 N = 3
 EPISODE = 10**6
@@ -214,7 +215,7 @@ def test_on_a_loop(operations: list[Any]) -> None:
             opening.cancel()
             assert [keeper.envs[i].total for i in range(N)] == [k + 1 for k in model.steps]
 
-    asyncio.run(asyncio.wait_for(main(), 20))
+    asyncio.run(asyncio.wait_for(main(), patience(2)))
 
 
 async def _let_for_ever(keeper: Keeper) -> None:
@@ -258,7 +259,7 @@ def test_elsewhere(tally: Any, place: dict[str, Any]) -> None:
             @examples(150)
             @given(OPERATIONS)
             def check(operations: list[Any]) -> None:
-                runner.run(asyncio.wait_for(play(operations), 20))
+                runner.run(asyncio.wait_for(play(operations), patience(2)))
 
             check()
         finally:

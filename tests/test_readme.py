@@ -13,6 +13,7 @@ import pytest
 
 import agym
 from agym.wiring import NAMES, OPTIONS
+from tests.support.patience import patience
 from tests.support.readme import ROOT, Block, blocks, commands
 
 PYTHON = [block for block in blocks() if block.language == "python" and not block.apart]
@@ -29,7 +30,7 @@ def test_python_blocks_run(block: Block, tmp_path: Path) -> None:
         [sys.executable, "-W", "error", script],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=patience(6),
         cwd=tmp_path,
     )
     assert done.returncode == 0, done.stderr

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from agym.cli import app
 from agym.demo import Result, verdict
+from tests.support.patience import patience
 
 
 @pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])
@@ -63,7 +64,7 @@ def test_ctrl_c_leaves_nothing_behind() -> None:
         workers = psutil.Process(demo.pid).children()
         assert len(workers) >= 2
         os.killpg(demo.pid, signal.SIGINT)
-        _, stderr = demo.communicate(timeout=60)
+        _, stderr = demo.communicate(timeout=patience(6))
     finally:
         if demo.poll() is None:
             demo.kill()
@@ -71,5 +72,5 @@ def test_ctrl_c_leaves_nothing_behind() -> None:
     assert demo.returncode == 130
     assert stderr.rstrip().endswith("stopped")
     assert "Traceback" not in stderr
-    _, alive = psutil.wait_procs(workers, timeout=30)
+    _, alive = psutil.wait_procs(workers, timeout=patience(3))
     assert not [worker for worker in alive if worker.status() != psutil.STATUS_ZOMBIE]

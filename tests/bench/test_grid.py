@@ -18,6 +18,7 @@ from agym.bench.systems import AgymOneProcess, AgymProcess, AgymThreads
 from agym.bench.works import Work, sample_actions
 from agym.errors import UsageError
 from tests.bench.tiny import FEW, PNG, few_systems, run
+from tests.support.patience import patience
 
 
 def cell_result(num_envs: int, bare: float, **rates: float) -> WorkResult:
@@ -157,7 +158,11 @@ def test_every_peer_that_is_installed_steps(tmp_path: Path) -> None:
     script = tmp_path / "peers_step.py"
     script.write_text(PEERS_STEP)
     done = subprocess.run(
-        [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=55
+        [sys.executable, str(script)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=patience(5.5),
     )
     assert done.returncode == 0, done.stderr
     wanted = {kind.name for kind in PEERS if kind.why_not(Work("CartPole-v1", 2)) is None}

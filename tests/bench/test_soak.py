@@ -23,6 +23,7 @@ from agym.console import console
 from agym.core.affliction import ChaosError
 from agym.core.results import Fault
 from agym.envs.probes import ChaoticEnv, CounterEnv
+from tests.support.patience import patience
 
 
 class Row(NamedTuple):
@@ -222,7 +223,7 @@ def test_a_short_soak(on_fault: str, tmp_path: Path) -> None:
             *(sys.executable, "-m", "agym.cli", "bench", "soak", "--seconds", "4"),
             *("--num-envs", "16", "--on-fault", on_fault, "--json", str(path)),
         ],
-        capture_output=True, text=True, timeout=110,
+        capture_output=True, text=True, timeout=patience(11),
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads(path.read_text(encoding="utf-8"))

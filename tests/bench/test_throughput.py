@@ -16,6 +16,7 @@ from agym.bench.systems import SYSTEMS
 from agym.bench.throughput import run
 from agym.bench.works import Work
 from agym.extras import installed
+from tests.support.patience import patience
 
 PNG = b"\x89PNG\r\n\x1a\n"
 SB3 = ("SB3 Dummy", "SB3 Subproc")
@@ -38,7 +39,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Run:
             *(sys.executable, "-m", "agym.cli", "bench", "throughput", "CartPole-v1:8"),
             *("--seconds", "0.01", "--repeats", "2", "--workers", "2", "--json", str(path)),
         ],
-        capture_output=True, text=True, timeout=110,
+        capture_output=True, text=True, timeout=patience(11),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     text = path.read_text(encoding="utf-8")

@@ -21,6 +21,7 @@ from agym.bench.turns import in_turns
 from agym.bench.waiting_envs import SleepingEnv, StragglingEnv, WaitingEnv
 from agym.cli import app
 from agym.extras import installed
+from tests.support.patience import patience
 
 needs_torch = pytest.mark.skipif(not installed("torch"), reason="the extra sb3 brings torch")
 
@@ -55,7 +56,7 @@ def bench(folder: Path, *arguments: str) -> Run:
     path = folder / "result.json"
     done = subprocess.run(
         [sys.executable, "-m", "agym.cli", "bench", *arguments, "--json", str(path)],
-        capture_output=True, text=True, timeout=110,
+        capture_output=True, text=True, timeout=patience(11),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return Run(done.stdout, done.stderr, json.loads(path.read_text(encoding="utf-8")))

@@ -22,6 +22,7 @@ from agym.core.capsule_file import read_capsule, write_capsule
 from tests.support.capsules import a_capsule, with_head
 from tests.support.envs.faulty_envs import Mute, Unpicklable
 from tests.support.envs.plain_envs import Tally
+from tests.support.patience import patience
 from tests.support.scripts import run
 
 
@@ -74,7 +75,8 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 
 def test_the_first_line_can_be_read_by_a_human(tmp_path: Path) -> None:
     path = write_capsule(tmp_path, a_capsule(options={"a": 1}))
-    line = subprocess.run(["head", "-1", path], capture_output=True, timeout=30, check=True).stdout
+    head = ["head", "-1", path]
+    line = subprocess.run(head, capture_output=True, timeout=patience(), check=True).stdout
     head = json.loads(line)
     assert head["factory_text"] == "tests.support.envs.plain_envs.Tally(length=9)"
     assert head["error"] == "ValueError: boom in step"

@@ -19,6 +19,7 @@ from agym.envs.pong.single import PongEnv, PongRallyEnv
 from tests.envs.same_games import GAMES, actions_of, play_same, side_by_side
 from tests.support.core_selection import examples
 from tests.support.equality import same
+from tests.support.patience import patience
 
 ENGINES = ("numpy", "compiled", "parallel")
 
@@ -80,7 +81,7 @@ def test_on_a_graphics_card() -> None:
     """Numba's simulator of one, which has to be chosen before numba is imported."""
     done = subprocess.run(
         [sys.executable, "-W", "error", "-m", "tests.envs.on_card"],
-        capture_output=True, text=True, timeout=100,
+        capture_output=True, text=True, timeout=patience(10),
         env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -21,6 +21,7 @@ from tests.support.envs.looping_envs import (
     WantsLoop,
 )
 from tests.support.envs.plain_envs import Tally
+from tests.support.patience import patience
 from tests.support.scripts import run
 
 PLACES: dict[str, dict[str, Any]] = {
@@ -79,7 +80,8 @@ async def test_a_coroutine(place: str, way: str, fork_server: None) -> None:
         # The caller's own loop is as it was.
         task = asyncio.current_task()
         assert task is not None
-        assert await asyncio.wait_for(asyncio.create_task(asyncio.sleep(0, task)), 60) is task
+        turn = asyncio.create_task(asyncio.sleep(0, task))
+        assert await asyncio.wait_for(turn, patience()) is task
 
 
 @pytest.mark.once

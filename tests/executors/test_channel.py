@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agym.executors.channel import LARGE_BYTES, Channel
+from tests.support.patience import patience
 
 SIZES = (1, 7, 8, 100, LARGE_BYTES - 1, LARGE_BYTES, LARGE_BYTES + 1, 10 * LARGE_BYTES)
 
@@ -29,7 +30,7 @@ def receive(channel: Channel, count: int) -> list[bytes]:
     """Wait for so many payloads."""
     payloads: list[bytes] = []
     while len(payloads) < count:
-        channel.wait(10)
+        channel.wait(patience())
         payloads += map(bytes, channel.drain())
         assert not channel.ended
     return payloads

@@ -35,6 +35,7 @@ from tests.support.envs.faulty_envs import ABRUPT, Raises
 from tests.support.envs.gated_envs import Gates
 from tests.support.envs.plain_envs import Gated, Tally
 from tests.support.equality import same
+from tests.support.patience import patience
 
 FORKED = {"backend": "process", "start_method": "fork"}
 PLACES = [
@@ -325,7 +326,7 @@ async def test_closing_while_steps_wait(place: dict[str, Any], gates: Gates) -> 
     await envs.reset()
     step = envs.step([1, 0, 1])
     behind = envs.reset()
-    waiting = asyncio.create_task(asyncio.wait_for(step, 60))
+    waiting = asyncio.create_task(asyncio.wait_for(step, patience(6)))
     await asyncio.sleep(0)
     await envs.aclose()
     for pending in (waiting, step, behind):
@@ -360,11 +361,11 @@ def test_one_that_will_not_be_cancelled_is_given_up(monkeypatch: pytest.MonkeyPa
 
     thread = threading.Thread(target=play, daemon=True)
     thread.start()
-    ended = closed.wait(timeout=3)
+    ended = closed.wait(patience())
     let_go.set()
-    thread.join(timeout=3)
+    thread.join(patience())
     for one in [t for t in threading.enumerate() if t.name.startswith("agym-")]:
-        one.join(timeout=3)
+        one.join(patience())
     assert ended
 
 
@@ -474,7 +475,7 @@ def test_a_thread_that_hangs_is_given_up(face: str, monkeypatch: pytest.MonkeyPa
     assert sorted(closed) == [0, 2]
     let_go.set()
     for thread in [t for t in threading.enumerate() if t.name == "agym-1"]:
-        thread.join(timeout=10)
+        thread.join(patience())
     assert sorted(closed) == [0, 1, 2]  # by its own thread, late
 
 

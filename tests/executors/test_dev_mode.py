@@ -80,7 +80,7 @@ def test_nothing_is_said(env: str, options: str, tmp_path: Path) -> None:
     script = SCRIPT.format(env=env, options=options)
     if "serial" in options:  # which has no deadline
         script = script.replace('timeout=60, on_fault="restart", ', "")
-    assert run(tmp_path, script, 120, DEV) == (0, "", "")
+    assert run(tmp_path, script, 12, DEV) == (0, "", "")
 
 
 @pytest.mark.full
@@ -92,7 +92,7 @@ def test_nothing_is_said_by_what_measures(tmp_path: Path) -> None:
     agym.plan(lambda: Coroutine(), 2)
 """
     )
-    assert run(tmp_path, script, 120, DEV) == (0, "", "")
+    assert run(tmp_path, script, 12, DEV) == (0, "", "")
 
 
 USES_LOOP = """
@@ -112,4 +112,4 @@ USES_LOOP = """
 @pytest.mark.once
 @pytest.mark.parametrize("options", ["backend='thread'", SPAWN])
 def test_nothing_is_said_on_the_callers_loop(options: str, tmp_path: Path) -> None:
-    assert run(tmp_path, USES_LOOP.format(options=options), 120, DEV)[::2] == (0, "")
+    assert run(tmp_path, USES_LOOP.format(options=options), 12, DEV)[::2] == (0, "")

@@ -58,7 +58,7 @@ def script(folder: Path, code: str, method: str = "spawn") -> tuple[int, str, st
     """Import the module in a script; also how many processes have imported it."""
     module = dedent(BEGINNING).replace("METHOD", repr(method)) + dedent(code)
     (folder / "mine.py").write_text(module)
-    told = run(folder, "import mine\nprint('done')", seconds=60)
+    told = run(folder, "import mine\nprint('done')", seconds=6)
     return *told, len((folder / "imports").read_text().split())
 
 
@@ -112,5 +112,5 @@ def test_what_starts_no_processes_and_what_is_guarded_may_be_made(tmp_path: Path
             main()
     """
     (tmp_path / "mine.py").write_text(dedent(BEGINNING).replace("METHOD", "'spawn'") + dedent(code))
-    told = run(tmp_path, "import mine\nmine.main()\nprint('done')", seconds=60)
+    told = run(tmp_path, "import mine\nmine.main()\nprint('done')", seconds=6)
     assert told == (0, "done\n", "")

@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.support.patience import patience
 from tests.support.scripts import end_session, members, run, start
 
 METHODS = ("spawn", "forkserver", "fork")
@@ -136,7 +137,7 @@ def test_ctrl_c(face: str, method: str, tmp_path: Path) -> None:
         process.stdout.readline()
         os.killpg(process.pid, signal.SIGINT)
         try:
-            _, err = process.communicate(timeout=30)
+            _, err = process.communicate(timeout=patience(3))
         finally:
             left = end_session(process.pid)
     assert not left, f"orphans: {left}"
@@ -153,7 +154,7 @@ def test_a_killed_script_leaves_no_worker(method: str, tmp_path: Path) -> None:
         workers = {int(pid) for pid in process.stdout.readline().split()}
         assert workers <= {member.pid for member in members(process.pid)}
         process.kill()
-        process.wait(timeout=30)
+        process.wait(timeout=patience(3))
         left = end_session(process.pid)
     assert not left, f"orphans: {left}"
 
@@ -167,8 +168,8 @@ def test_idle_workers_of_a_killed_script_end_too(tmp_path: Path) -> None:
         assert process.stdout is not None
         workers = [psutil.Process(int(pid)) for pid in set(process.stdout.readline().split())]
         process.kill()
-        _, left = psutil.wait_procs(workers, timeout=20)
-        process.wait(timeout=30)
+        _, left = psutil.wait_procs(workers, timeout=patience(2))
+        process.wait(timeout=patience(3))
         end_session(process.pid)
     assert not left, f"orphans: {left}"
 
@@ -186,7 +187,7 @@ def test_ctrl_c_while_workers_start(delay: float, tmp_path: Path) -> None:
             process.wait(timeout=delay)
         os.killpg(process.pid, signal.SIGINT)
         try:
-            _, err = process.communicate(timeout=30)
+            _, err = process.communicate(timeout=patience(3))
         finally:
             left = end_session(process.pid)
     assert not left, f"orphans: {left}"

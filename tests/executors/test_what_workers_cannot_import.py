@@ -108,7 +108,7 @@ CHILD = (
 )
 def test_classes_of_the_script_in_a_child(child: str, method: str, tmp_path: Path) -> None:
     whole = CHILD.replace("{child!r}", repr(child)).replace("{method!r}", repr(method))
-    code, out, err = run(tmp_path, whole, seconds=90)
+    code, out, err = run(tmp_path, whole, seconds=9)
     assert (code, out, err) == (0, "__mp_main__\n", ""), err
 
 
@@ -174,7 +174,7 @@ def test_modules_loaded_from_a_path(method: str, tmp_path: Path) -> None:
         print("done")
     """
     whole = dedent(LOADING).replace("METHOD", repr(method)) + dedent(code)
-    exit_code, out, err = run(tmp_path, whole, seconds=90)
+    exit_code, out, err = run(tmp_path, whole, seconds=9)
     assert (exit_code, out, err) == (0, "done\n", ""), err
 
 

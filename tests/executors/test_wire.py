@@ -14,6 +14,7 @@ from hypothesis import given
 from agym.errors import UsageError
 from agym.executors.wire import Buffer, pack, pack_by_value, unpack
 from tests.support.equality import same
+from tests.support.patience import patience
 from tests.support.spaces import Space, any_space, samples, seeds
 
 both = pytest.mark.parametrize("packs", [pack, pack_by_value])
@@ -80,7 +81,11 @@ def test_another_process_needs_nothing_of_ours() -> None:
     packed = join(pack_by_value(lambda: secret + 1))
     code = f"from agym.executors.wire import unpack; print(unpack({packed!r})())"
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=patience(6),
+        check=True,
     )
     assert done.stdout == "42\n"
 

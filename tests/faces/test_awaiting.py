@@ -10,6 +10,7 @@ import pytest
 
 import agym
 from tests.support.envs.gated_envs import Gates, gated
+from tests.support.patience import patience
 
 
 async def test_steps_are_dispatched_before_the_await(gates: Gates) -> None:
@@ -115,7 +116,7 @@ async def test_task_group(gates: Gates) -> None:
 
 async def test_wait_for(gates: Gates) -> None:
     async with gated(gates) as envs:
-        result = await asyncio.wait_for(envs.step([2, 3, 4]), timeout=60)
+        result = await asyncio.wait_for(envs.step([2, 3, 4]), timeout=patience(6))
         assert result.observations[:, 2].tolist() == [2, 3, 4]
         pending = envs.step([1, 5, 6])
         with pytest.raises(TimeoutError):
@@ -132,7 +133,7 @@ async def test_wait_for_again(gates: Gates) -> None:
                 await asyncio.wait_for(pending, timeout=0.01)
         gates.open(0)
         for _ in range(2):
-            result = await asyncio.wait_for(pending, timeout=60)
+            result = await asyncio.wait_for(pending, timeout=patience(6))
             assert result.observations[:, 2].tolist() == [1, 5, 6]
 
 
@@ -143,7 +144,7 @@ async def test_timeout_block(gates: Gates) -> None:
             async with asyncio.timeout(0.01):
                 await pending
         gates.open(2)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(patience(6)):
             assert (await pending).observations[:, 1].tolist() == [1, 1, 1]
 
 

@@ -25,8 +25,10 @@ from tests.support.drivers import (
 from tests.support.envs.coroutine_envs import AsyncGated, AsyncTally, Parrot
 from tests.support.envs.gated_envs import Gates
 from tests.support.envs.plain_envs import Gated, Result, Tally
+from tests.support.patience import patience
 
 # One that hangs fails by itself, and not the whole run.
+
 
 # ---------------------------------------------------------------- batches
 
@@ -244,7 +246,7 @@ def test_an_empty_batch_when_time_is_up(face: str, place: Place, gates: Gates) -
         assert rows(envs.recv(min_envs=2, timeout=0.01)) == [[1, 1, 1]]  # what there is
         for i in (0, 2):
             envs.let(gates.paths[i])
-        assert sorted(rows(envs.recv(min_envs=2, timeout=60))) == [[0, 1, 1], [2, 1, 1]]
+        assert sorted(rows(envs.recv(min_envs=2, timeout=patience(6)))) == [[0, 1, 1], [2, 1, 1]]
 
 
 @pytest.mark.parametrize("options", [{"backend": "asyncio"}, FORKED], ids=["asyncio", "process"])

@@ -23,8 +23,10 @@ from tests.support.drivers import (
 )
 from tests.support.envs.coroutine_envs import AsyncTally, Keeper, Parrot, try_gate
 from tests.support.envs.gated_envs import Gates
+from tests.support.patience import patience
 
 # One that hangs fails by itself, and not the whole run.
+
 
 # ---------------------------------------------------------------- several that receive
 
@@ -303,5 +305,5 @@ def test_forgotten_runners_end(place: Place) -> None:
     del envs
     gc.collect()
     for thread in threads:
-        thread.join(timeout=3)
+        thread.join(patience())
         assert not thread.is_alive()

@@ -30,6 +30,7 @@ from tests.support.envs.plain_envs import Result, Tally
 
 # One that hangs fails by itself, and not the whole run.
 
+
 # ---------------------------------------------------------------- faults
 
 

@@ -16,6 +16,7 @@ from agym.envs.probes import RandomEnv
 from tests.support.envs.coroutine_envs import AsyncTally, Keeper
 from tests.support.envs.plain_envs import Tally
 from tests.support.equality import same
+from tests.support.patience import patience
 
 FORKED = {"backend": "process", "start_method": "fork", "workers": 2}
 PLACES = [
@@ -130,7 +131,7 @@ async def test_one_group_steps_while_another_waits() -> None:
         a, b = envs.split(2)
         await asyncio.gather(a.reset(), b.reset())
         slow = b.step([2, 2])
-        b_task = asyncio.create_task(asyncio.wait_for(slow, 60))
+        b_task = asyncio.create_task(asyncio.wait_for(slow, patience(6)))
         for k in range(1, 4):
             step = a.step([k, k])
             await keeper.let(*a.env_ids)

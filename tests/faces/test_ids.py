@@ -11,6 +11,7 @@ from textwrap import dedent
 import pytest
 
 import agym
+from tests.support.patience import patience
 from tests.support.scripts import ROOT, run
 
 # A package of which nothing but its name is known to the program; and one that only registers.
@@ -124,7 +125,7 @@ def test_every_function(call: str, folder: Path) -> None:
         for backend in ("process", "thread") if call == "make" else ("process",):
             code = dedent(CALLS[call]).replace("ID", repr(env_id))
             beginning += code.replace("BACKEND", repr(backend))
-    exit_code, out, err = run(folder, beginning, seconds=60)
+    exit_code, out, err = run(folder, beginning, seconds=6)
     assert (exit_code, err) == (0, ""), err
     assert set(out.splitlines()) == {"3 3 3 True", "4 4 4 True"}
 
@@ -157,7 +158,7 @@ def test_without_a_version_it_is_the_latest(folder: Path) -> None:
                     assert agym.register(env_id) == "agym/games-Dice-v1"
         print("done")
     """.replace("IDS", repr(IDS))
-    exit_code, out, err = run(folder, code, seconds=60)
+    exit_code, out, err = run(folder, code, seconds=6)
     assert (exit_code, out, err) == (0, "done\n", ""), err
 
 
@@ -205,6 +206,6 @@ def test_commands_find_modules_in_the_current_folder(
     done = subprocess.run(
         [sys.executable, "-c", program, *command.split(), *words],
         cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True, text=True, timeout=100,
+        capture_output=True, text=True, timeout=patience(10),
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr

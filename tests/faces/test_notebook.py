@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tests.support.patience import patience
+from tests.support.scripts import ROOT
 
 CELLS = [
     "import asyncio, agym\nasyncio.get_running_loop().is_running()",
@@ -47,9 +50,10 @@ step.observations.shape
 # In a process of its own, since the notebook client leaves an event loop behind.
 EXECUTE = """\
 import json, sys, nbclient, nbformat
+from tests.support.patience import patience
 cells = [nbformat.v4.new_code_cell(cell) for cell in json.load(sys.stdin)]
 notebook = nbformat.v4.new_notebook(cells=cells)
-nbclient.NotebookClient(notebook, timeout=60, kernel_name="python3").execute()
+nbclient.NotebookClient(notebook, timeout=patience(6), kernel_name="python3").execute()
 outputs = [cell.outputs[0].data["text/plain"] if cell.outputs else None for cell in cells]
 json.dump(outputs, sys.stdout)
 """
@@ -62,8 +66,9 @@ def test_sync_and_async_faces_in_a_real_notebook(tmp_path: Path) -> None:
         input=json.dumps(CELLS),
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=patience(10),
         cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     assert done.returncode == 0, done.stderr
     reached = "[4, 0, 4, 0, 4], [True, False, True, False, True]"

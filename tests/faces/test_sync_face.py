@@ -20,6 +20,7 @@ import agym
 from tests.support.drivers import PLACES
 from tests.support.envs.plain_envs import Counted, Nested, Tally
 from tests.support.equality import same, same_values
+from tests.support.patience import patience
 
 pytestmark = pytest.mark.parametrize("place", PLACES)
 
@@ -255,7 +256,7 @@ def test_parallel(place: dict[str, Any]) -> None:
         together = threading.Barrier(3)
 
         def predict(observation: int, scale: int) -> int:
-            together.wait(timeout=30)  # passes only when all three run at once
+            together.wait(patience(3))  # passes only when all three run at once
             return observation * scale
 
         assert envs.parallel(predict, [1, 2, 3], (10, 20, 30)) == [10, 40, 90]

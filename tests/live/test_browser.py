@@ -18,6 +18,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select
 
 from tests.support.envs.painting_envs import Painter
+from tests.support.patience import patience
 from tests.support.viewers import FACES, Stepping, stepping, until
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
@@ -189,4 +190,4 @@ def test_playing_with_the_keyboard(browser: Browser, tmp_path: Path) -> None:
             assert browser.complaints() == []
         finally:
             process.send_signal(2)
-            assert process.wait(20) == 130
+            assert process.wait(patience(2)) == 130

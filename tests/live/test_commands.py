@@ -15,6 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from agym.cli import app
+from tests.support.patience import patience
 from tests.support.viewers import looking
 
 
@@ -47,7 +48,7 @@ def test_watch_with_a_policy(tmp_path: Path) -> None:
         with looking(url) as look:
             assert look.next("about")["title"] == "CartPole-v1"
             assert look.next("picture").ids == range(3)
-        assert process.wait(30) == 0
+        assert process.wait(patience(3)) == 0
 
 
 def test_play_until_ctrl_c(tmp_path: Path) -> None:
@@ -61,7 +62,7 @@ def test_play_until_ctrl_c(tmp_path: Path) -> None:
             look.next("numbers", lambda numbers: numbers["ended"] > 0)  # it falls to one side
             look.say("keys", down=[])
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 130
+        assert process.wait(patience(3)) == 130
 
 
 def invoke(*words: str) -> Any:

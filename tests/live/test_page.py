@@ -23,6 +23,7 @@ from tests.support.drivers import FORKED
 from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.painting_envs import AsyncPainter, Painter
 from tests.support.envs.plain_envs import Tally
+from tests.support.patience import patience
 from tests.support.viewers import FACES, looking, stepping, until
 
 each_face = pytest.mark.parametrize("face", FACES)
@@ -64,7 +65,7 @@ def painters(count: int = 2, kind: Any = Painter, **options: Any) -> list[Any]:
 
 def get(url: str) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(url, timeout=patience()) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         with error:

@@ -19,6 +19,7 @@ import agym
 from tests.support.drivers import FORKED
 from tests.support.envs.painting_envs import Painter
 from tests.support.envs.plain_envs import Tally
+from tests.support.patience import patience
 from tests.support.viewers import FACES, Look, Stepping, looking, stepping, until
 
 each_face = pytest.mark.parametrize("face", FACES)
@@ -73,7 +74,7 @@ def test_a_viewer_that_reads_nothing_does_not_keep_a_page_open(face: str) -> Non
         on_its_loop(run, run.page.pause)
         begun = time.monotonic()
         run.end()
-        assert time.monotonic() - begun < 15
+        assert time.monotonic() - begun < patience(1.5)
 
 
 def seen(look: Look) -> threading.Thread:
@@ -158,7 +159,7 @@ def test_recv_keeps_its_timeout_while_paused() -> None:
             envs.send([0, 0])
             begun = time.monotonic()
             assert len(envs.recv(2, timeout=0.3).env_ids) == 2
-            assert 0.25 < time.monotonic() - begun < 10
+            assert 0.25 < time.monotonic() - begun < patience()
 
 
 def test_errors_are_not_held_back() -> None:

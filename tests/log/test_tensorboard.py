@@ -18,6 +18,7 @@ import pytest
 import agym
 from tests.render.test_recording import SHAPE, counters
 from tests.support.drivers import FACES, FORKED, PLACES, SERIAL, Place, everywhere, opened
+from tests.support.patience import patience
 
 boards = pytest.importorskip("torch.utils.tensorboard", reason="the extra tensorboard brings it")
 events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
@@ -188,7 +189,7 @@ class Sink:
         self.videos: list[Any] = []
 
     def add_scalar(self, tag: str, value: float, step: int) -> None:
-        self.may.wait(10)
+        assert self.may.wait(patience())
         if self.error is not None:
             raise self.error
         self.scalars.append((tag, value, step))

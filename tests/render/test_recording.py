@@ -22,6 +22,7 @@ from agym.render.writer import MOST_WAITING, Writer
 from tests.support.drivers import FACES, FORKED, PLACES, SERIAL, Place, everywhere, opened
 from tests.support.envs.faulty_envs import Raises
 from tests.support.envs.painting_envs import AsyncPainter, Painter
+from tests.support.patience import patience
 
 SHAPE = (32, 48, 3)
 Picture = np.ndarray[Any, Any]
@@ -270,7 +271,7 @@ class Slow(Movie):
 
     def add(self, picture: Picture, position: int) -> None:
         self.began.set()
-        self.may.wait(10)
+        assert self.may.wait(patience())
         self.positions.append(position)
 
     def close(self) -> None:

@@ -20,6 +20,7 @@ from agym.core.capsule import Capsule
 from agym.core.capsule_file import write_capsule
 from tests.support.envs.faulty_envs import Raises
 from tests.support.envs.plain_envs import Tally
+from tests.support.patience import patience
 from tests.support.scripts import ROOT
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200"}
@@ -60,7 +61,7 @@ def replay_apart(
     """Replay in another process: exit code, output, errors."""
     command = [sys.executable, "-m", "agym.cli", "replay", str(path), *options]
     done = subprocess.run(
-        command, input=typed, capture_output=True, text=True, timeout=60,
+        command, input=typed, capture_output=True, text=True, timeout=patience(6),
         cwd=folder or path.parent, env=ENVIRONMENT,
     )  # fmt: skip
     return done.returncode, done.stdout, done.stderr

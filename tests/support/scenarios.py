@@ -14,6 +14,7 @@ import pytest
 from tests.support.drivers import FORKED, Place, Player, played
 from tests.support.envs.trapped_envs import Traps
 from tests.support.equality import same
+from tests.support.patience import patience
 
 Row = tuple[Any, ...]
 
@@ -107,5 +108,5 @@ def wait_for_threads() -> None:
     """Wait for threads that were left behind and are let go."""
     for thread in threading.enumerate():
         if thread.name.startswith("agym-"):
-            thread.join(10)
+            thread.join(patience())
             assert not thread.is_alive()

@@ -12,6 +12,8 @@ from textwrap import dedent
 
 import psutil
 
+from tests.support.patience import patience
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -38,21 +40,43 @@ def start(folder: Path, code: str, options: Sequence[str] = ()) -> subprocess.Po
 
 
 def run(
-    folder: Path, code: str, seconds: float = 30, options: Sequence[str] = ()
+    folder: Path, code: str, seconds: float = 3, options: Sequence[str] = ()
 ) -> tuple[int, str, str]:
-    """Run a script to its end: exit code, output, errors. Nothing of it may go on."""
+    """Run a script to its end: exit code, output, errors. Nothing of it may go on.
+
+    Args:
+        folder: Where it runs.
+        code: The script.
+        seconds: What it takes on a quiet machine, about.
+        options: For the interpreter.
+    """
     with start(folder, code, options) as process:
         try:
-            out, err = process.communicate(timeout=seconds)
+            out, err = process.communicate(timeout=patience(seconds))
+        except BaseException as error:  # also the test's own limit, which is raised in here
+            for member in members(process.pid):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    member.kill()
+            error.add_note(_printed(process))
+            raise
         finally:
             left = end_session(process.pid)
         assert not left, f"processes that outlived the script: {left}"
         return process.returncode, out, err
 
 
+def _printed(process: subprocess.Popen[str]) -> str:
+    """What a script that was killed had printed until then."""
+    try:
+        out, err = process.communicate(timeout=patience())
+    except subprocess.TimeoutExpired:  # somebody who left the session holds its pipes
+        return "what the script printed cannot be read: its pipes are still held"
+    return f"the script's output until it was ended:\n{out}\nits errors:\n{err}"
+
+
 def end_session(session: int) -> list[psutil.Process]:
     """Wait until all processes of a session have ended; kill and give those that do not."""
-    _, left = psutil.wait_procs(members(session), timeout=10)
+    _, left = psutil.wait_procs(members(session), timeout=patience())
     for process in left:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()

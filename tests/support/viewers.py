@@ -18,16 +18,14 @@ from websockets.sync.client import ClientConnection, connect
 
 import agym
 from tests.support.drivers import FACES
+from tests.support.patience import patience
 
 __all__ = ["FACES", "Look", "Picture", "Stepping", "looking", "stepping", "until"]
-
-# Hurts nobody who is quick, and ends what hangs.
-PATIENCE = 30.0
 
 
 def until(condition: Callable[[], Any]) -> Any:
     """Wait until something holds."""
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + patience(3)
     while not (result := condition()):
         assert time.monotonic() < end, "it never came to be"
         time.sleep(0.01)
@@ -52,7 +50,7 @@ class Stepping:
         target = self._sync if face == "sync" else self._async
         self._thread = threading.Thread(target=target)
         self._thread.start()
-        assert self._ready.wait(PATIENCE)
+        assert self._ready.wait(patience(3))
         if self.error is not None:
             raise self.error
 
@@ -110,7 +108,7 @@ class Stepping:
         self._over.set()
         if self.page is not None:
             self.page._hub.brake.resume()  # as any thread may
-        self._thread.join(PATIENCE)
+        self._thread.join(patience(3))
         assert not self._thread.is_alive()
         if self.error is not None:
             raise self.error
@@ -155,7 +153,7 @@ class Look:
 
     def next(self, kind: str, condition: Callable[[Any], Any] = lambda _: True) -> Any:
         """Wait for a message of a kind, or a ``"picture"``, that is as wanted."""
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + patience(3)
         while True:
             data = self.socket.recv(timeout=end - time.monotonic())
             if isinstance(data, bytes):

@@ -29,6 +29,7 @@ from tests.support.capsules import (
 from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.faulty_envs import Exits, Raises
 from tests.support.envs.plain_envs import Tally
+from tests.support.patience import patience
 
 # ---------------------------------------------------------------- it dies
 
@@ -212,7 +213,7 @@ def test_pdb_at_a_terminal(tmp_path: Path) -> None:
         os.write(terminal, b"p where * 3\n")
         read_until(terminal, b"'stepstepstep'")
         os.write(terminal, b"q\n")
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=patience(6)) == 0
 
 
 # ---------------------------------------------------------------- it takes long
@@ -232,7 +233,7 @@ def test_a_long_replay_shows_how_far_it_is(tmp_path: Path) -> None:
     with at_terminal(write_capsule(tmp_path, capsule)) as (process, terminal):
         read_until(terminal, b"/60")
         read_until(terminal, b"reproduced: ")
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=patience(6)) == 0
 
 
 def test_ctrl_c_stops_it(tmp_path: Path) -> None:
@@ -255,7 +256,7 @@ def test_ctrl_c_stops_it(tmp_path: Path) -> None:
             while process.stdout.readline() != "stepping\n":
                 pass
             process.send_signal(signal.SIGINT)
-            _, err = process.communicate(timeout=60)
+            _, err = process.communicate(timeout=patience(6))
         finally:
             process.kill()
             process.wait()

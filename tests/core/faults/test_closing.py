@@ -18,6 +18,7 @@ from tests.support.drivers import FACES, opened
 from tests.support.envs.faulty_envs import Hangs, Raises
 from tests.support.envs.gated_envs import Gates
 from tests.support.envs.plain_envs import Probe, Tally
+from tests.support.patience import patience
 
 PLACES: dict[str, dict[str, Any]] = {
     "serial": {"backend": "serial"},
@@ -83,7 +84,7 @@ async def test_aclose_with_all_kinds_of_operations_under_way() -> None:
     envs = await agym.make_async(Tally, 3, backend="process", workers=2)
     await envs.reset()
     pending = [envs.step([1, 1, 1]), envs.render(), envs.get_attr("length"), envs.reset()]
-    waiting = asyncio.create_task(asyncio.wait_for(pending[0], 30))
+    waiting = asyncio.create_task(asyncio.wait_for(pending[0], patience(3)))
     await asyncio.sleep(0)
     await envs.aclose()
     for operation in pending[1:]:
@@ -98,7 +99,7 @@ async def test_aclose_after_a_cancelled_await(again: bool, gates: Gates) -> None
     async with agym.make_async(gates.factories, backend="process", workers=2) as envs:
         await envs.reset()
         step = envs.step([1, 0, 0])
-        task = asyncio.create_task(asyncio.wait_for(step, 30))
+        task = asyncio.create_task(asyncio.wait_for(step, patience(3)))
         await asyncio.sleep(0.05)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -124,7 +125,7 @@ async def test_an_aclose_that_is_cancelled_ends_the_workers_at_once() -> None:
     closing.cancel()
     with pytest.raises(asyncio.CancelledError):
         await closing
-    _, left = psutil.wait_procs(workers, timeout=2)
+    _, left = psutil.wait_procs(workers, timeout=patience())
     assert not left
     await envs.aclose()
 

@@ -14,6 +14,7 @@ import pytest
 import agym
 from tests.support.drivers import Place, each_face, played
 from tests.support.envs.trapped_envs import DEATHS, Traps
+from tests.support.patience import patience
 from tests.support.scenarios import COROUTINES, PROCESS, over, rows, trapped
 
 each_process = over(PROCESS, COROUTINES)
@@ -103,7 +104,7 @@ def test_it_is_killed_while_it_idles(face: str, place: Place, traps: Traps) -> N
 
 
 def _step_until_noticed(envs: Any) -> None:
-    end = time.monotonic() + 10
+    end = time.monotonic() + patience()
     while time.monotonic() < end:
         envs.step([0, 0], env_ids=[2, 3])
 
@@ -122,7 +123,7 @@ def test_its_last_operation_is_told_when_it_idled(face: str, traps: Traps) -> No
 
 
 def _wait_for_end(pid: int) -> None:
-    end = time.monotonic() + 10
+    end = time.monotonic() + patience()
     while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
         assert time.monotonic() < end
         time.sleep(0.002)

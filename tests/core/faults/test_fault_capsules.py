@@ -24,9 +24,7 @@ from tests.support.scenarios import (
     wait_for_threads,
 )
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:worker 0, a thread"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore:worker 0, a thread")
 
 CASES = [
     *((PROCESS, what) for what in ("plain", "exit", "segv", "hang", "unpicklable")),

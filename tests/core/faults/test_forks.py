@@ -12,6 +12,7 @@ from textwrap import indent
 import psutil
 import pytest
 
+from tests.support.patience import patience
 from tests.support.scripts import end_session, members, run, start
 
 PLACES = {
@@ -176,7 +177,7 @@ def test_a_child_does_not_keep_the_workers_alive(action: int, place: str, tmp_pa
             if action:
                 assert process.stdout.readline() == "hangs\n"
             process.kill()
-            end = time.monotonic() + 2.0
+            end = time.monotonic() + patience()
             while time.monotonic() < end:
                 left = {member.pid for member in members(process.pid)}
                 if left.isdisjoint(workers):

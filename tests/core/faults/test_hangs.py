@@ -14,6 +14,7 @@ from agym.testing import assert_same
 from tests.support.drivers import FORKED, Place, each_face, played
 from tests.support.envs.plain_envs import Tally
 from tests.support.envs.trapped_envs import Traps
+from tests.support.patience import patience
 from tests.support.scenarios import (
     ASYNCIO,
     COROUTINES,
@@ -126,7 +127,7 @@ def test_a_thread_that_comes_back_changes_nothing(on_fault: str, face: str, trap
             assert not any("fault" in info for info in result.infos)
             time.sleep(0.001)
         for thread in left:
-            thread.join(5)
+            thread.join(patience())
             assert not thread.is_alive()
 
 

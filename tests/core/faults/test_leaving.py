@@ -1,7 +1,8 @@
 """Whatever way a script or its environments end, nothing of them stays.
 
-Two seconds are promised, so these tests look for two seconds, and no longer. That nothing stays in
-``/dev/shm`` is looked after by the fixture of all tests.
+Two seconds are promised, on a machine that has time for it. On a crowded one it takes longer, so
+these tests do not look at the time, but for what never ends. That nothing stays in ``/dev/shm`` is
+looked after by the fixture of all tests.
 """
 
 from __future__ import annotations
@@ -18,9 +19,8 @@ from textwrap import dedent, indent
 
 import pytest
 
+from tests.support.patience import patience
 from tests.support.scripts import end_session, members, start
-
-SECONDS = 2.0
 
 METHODS = ("spawn", "forkserver", "fork")
 each_method = pytest.mark.parametrize("method", METHODS)
@@ -80,7 +80,8 @@ def running(folder: Path, code: str, word: str = "ready") -> Iterator[subprocess
     with start(folder, code) as process:
         try:
             assert process.stdout is not None
-            assert process.stdout.readline() == f"{word}\n", process.communicate(timeout=30)[1]
+            if process.stdout.readline() != f"{word}\n":
+                pytest.fail(process.communicate(timeout=patience(3))[1])
             yield process
         finally:
             process.kill()
@@ -101,12 +102,12 @@ def sync(folder: Path, method: str, does: str, before: str = "", in_c: bool = Fa
 
 def assert_nothing_left(process: subprocess.Popen[str], folder: Path, *, files: bool = True) -> str:
     """Processes and files are gone in time; gives what was written to standard error."""
-    end = time.monotonic() + SECONDS
+    end = time.monotonic() + patience()
     while (left := members(process.pid)) and time.monotonic() < end:
         time.sleep(0.01)
     assert not left, f"processes that stay: {left}"
     assert not files or [*(folder / "tmp").iterdir()] == []
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=patience(3))
     assert "resource_tracker" not in err
     assert "leaked" not in err
     return err
@@ -200,7 +201,7 @@ def test_ctrl_c_when_an_environment_hangs(in_c: bool, tmp_path: Path) -> None:
     """The script gives the environment its time to close; then it ends, and all with it."""
     with running(tmp_path, sync(tmp_path, "spawn", "hanging", in_c=in_c), "hangs") as process:
         os.killpg(process.pid, signal.SIGINT)
-        process.wait(timeout=30)
+        process.wait(timeout=patience(3))
         err = assert_nothing_left(process, tmp_path)
         assert process.returncode == -signal.SIGINT
         assert err.splitlines().count("KeyboardInterrupt") == 1, err
@@ -236,7 +237,7 @@ def test_system_exit_in_a_task(method: str, loop: str, tmp_path: Path) -> None:
     code = ASYNC.format(folder=tmp_path, method=method, does=does.strip(), loop=loop)
     code = code.replace("    async def main", leave.strip("\n") + "\n    async def main")
     with running(tmp_path, code) as process:
-        process.wait(timeout=30)
+        process.wait(timeout=patience(3))
         # asyncio itself may complain that nobody looked at the task's exception.
         assert "agym-" not in assert_nothing_left(process, tmp_path)
         assert process.returncode == 7

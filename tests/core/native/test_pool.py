@@ -20,9 +20,7 @@ from agym.extras import installed
 from tests.support.drivers import FACES, played
 from tests.support.envs.pool_envs import Hand, Pairs, Pool
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*Box (low|high)'s precision"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore:.*Box (low|high)'s precision")
 each_face = pytest.mark.parametrize("face", FACES)
 each_workers = pytest.mark.parametrize("workers", [1, 2])
 each_policy = pytest.mark.parametrize("on_fault", ["raise", "restart"])

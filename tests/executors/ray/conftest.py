@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agym.extras import installed
+from tests.support.patience import patience
 
 if TYPE_CHECKING:
     from ray.cluster_utils import Cluster
@@ -72,7 +73,7 @@ def nothing_outlives(request: pytest.FixtureRequest) -> Iterator[None]:
     request.getfixturevalue("cluster")
     yield
     gc.collect()
-    end = time.monotonic() + 10
+    end = time.monotonic() + patience()
     while (free := free_cpus()) < ray.cluster_resources()["CPU"] and time.monotonic() < end:
         time.sleep(0.05)
     assert free == ray.cluster_resources()["CPU"], "an actor outlived the test"

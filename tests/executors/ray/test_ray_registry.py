@@ -89,7 +89,7 @@ def test_the_registry_and_what_cannot_be_imported(
         raise AssertionError
     """.replace("PER_NODE", str(workers_per_node))
     )
-    code, out, err = run(folder, script, seconds=100)
+    code, out, err = run(folder, script, seconds=10)
     assert (code, out, err) == (0, "77 6 7 8 82 9\n82 82\n", ""), err
 
 
@@ -109,7 +109,7 @@ def test_an_actor_that_imports_cannot_start_others(
     """
     )
     (folder / "mine.py").write_text("\n".join(line[4:] for line in module.splitlines()))
-    code, out, err = run(folder, "import mine", seconds=100)
+    code, out, err = run(folder, "import mine", seconds=10)
     assert (code, out) == (1, ""), err
     assert "makes environments while it is imported" in err
     assert (folder / "imports").read_text().count("once") == 3
@@ -136,4 +136,4 @@ def test_what_an_actor_cannot_read_is_an_error_of_making(
     except agym.EnvError as error:
         print(error.operation, "invalid literal" in str(error))
     """.replace("PER_NODE", str(workers_per_node))
-    assert run(folder, script, seconds=100) == (0, "make True\n", "")
+    assert run(folder, script, seconds=10) == (0, "make True\n", "")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from agym.extras import installed
+from tests.support.patience import patience
 
 ROOT = Path(__file__).parents[3]
 
@@ -24,7 +25,7 @@ def test_the_suite_with_jax() -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=patience(11),
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -24,6 +24,7 @@ from tests.support.core_selection import examples
 from tests.support.drivers import FACES, PLACES, opened
 from tests.support.envs.plain_envs import Echo, Nested, Tally
 from tests.support.equality import same_values
+from tests.support.patience import patience
 from tests.support.spaces import any_space, samples, seeds
 
 torch = pytest.importorskip("torch", reason="the extra `torch`")
@@ -306,7 +307,7 @@ assert "torch" not in sys.modules and "jax" not in sys.modules
 with agym.make("CartPole-v1", 2, output="torch") as envs:
     assert "torch" in sys.modules and "jax" not in sys.modules
 """
-    subprocess.run([sys.executable, "-W", "error", "-c", script], check=True, timeout=60)
+    subprocess.run([sys.executable, "-W", "error", "-c", script], check=True, timeout=patience(6))
 
 
 @pytest.mark.parametrize("library", ["torch", "jax"])

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import agym
+from tests.support.patience import patience
 from tests.support.training import vec_envs
 
 SPAWNED = {"backend": "process", "workers": 2, "start_method": "spawn"}
@@ -19,7 +20,10 @@ assert vec_envs
 
 def python(code: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=50
+        [sys.executable, "-W", "error", "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=patience(5),
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -102,6 +106,8 @@ print(env.step([0, 1, 0])[0].tolist())
 env.close()
 """
     )
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=50)
+    done = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, timeout=patience(5)
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "[1, 1, 1]"

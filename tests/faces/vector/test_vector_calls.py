@@ -20,6 +20,7 @@ import agym
 from tests.support.envs.faulty_envs import Raises
 from tests.support.envs.gated_envs import Gates
 from tests.support.envs.plain_envs import Tally
+from tests.support.patience import patience
 
 ACTIONS = np.array([1, 0, 1])
 HELD = np.array([1, 1])  # what a gated environment waits for
@@ -165,7 +166,7 @@ def test_after_a_timeout_the_next_results_are_right(tmp_path: Path, backend: str
         gates.open(1)
         for count in (2, 3, 4):  # the first step was the late one
             envs.step_async([0, 0])
-            observations, rewards, *_ = envs.step_wait(timeout=60)
+            observations, rewards, *_ = envs.step_wait(timeout=patience(6))
             assert observations[:, 1].tolist() == [count, count]
             assert rewards.tolist() == [1 + count / 16] * 2
     finally:
@@ -182,7 +183,7 @@ def test_a_call_that_times_out(tmp_path: Path) -> None:
             envs.step_wait(0.01)
         gates.open(0)
         envs.call_async("gravity")
-        assert envs.call_wait(timeout=30) == (9.8,)
+        assert envs.call_wait(timeout=patience(3)) == (9.8,)
     finally:
         envs.close()
 

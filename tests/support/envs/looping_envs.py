@@ -10,12 +10,13 @@ from typing import Any
 
 from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.plain_envs import Result, Tally
+from tests.support.patience import patience
 
 
 async def answer(value: Any) -> Any:
     """Give a value after the loop has turned, by a task of its own."""
     task = asyncio.create_task(asyncio.sleep(0, value))
-    return await asyncio.wait_for(task, 60)
+    return await asyncio.wait_for(task, patience())
 
 
 def by_run(value: Any) -> Any:
