@@ -35,7 +35,7 @@ from tests.support.envs.faulty_envs import ABRUPT, Raises
 from tests.support.envs.gated_envs import Gates
 from tests.support.envs.plain_envs import Gated, Tally
 from tests.support.equality import same
-from tests.support.patience import patience
+from tests.support.patience import deadline, patience
 
 FORKED = {"backend": "process", "start_method": "fork"}
 PLACES = [
@@ -178,7 +178,7 @@ async def test_on_a_private_loop() -> None:
 def test_opened_in_one_loop_and_used_in_the_next(limit: int | None) -> None:
     async def opened() -> agym.AsyncEnvs:
         envs = await agym.make_async(
-            AsyncTally, 4, backend="asyncio", max_concurrency=limit, timeout=5
+            AsyncTally, 4, backend="asyncio", max_concurrency=limit, timeout=patience()
         )
         await envs.reset()
         return envs
@@ -267,12 +267,12 @@ def test_one_that_is_no_exception(place: dict[str, Any], face: str) -> None:
     assert "abrupt" in ABRUPT
 
     async def main() -> None:
-        async with agym.make_async(factories, **place, timeout=1) as envs:
+        async with agym.make_async(factories, **place, timeout=patience()) as envs:
             await envs.reset()
             await envs.step([0, 9, 0])
 
     def go() -> None:
-        with agym.make(factories, **place, timeout=1) as envs:
+        with agym.make(factories, **place, timeout=patience()) as envs:
             envs.reset()
             envs.step([0, 9, 0])
 
@@ -348,12 +348,14 @@ async def test_what_is_closed_is_cancelled_first() -> None:
 
 def test_one_that_will_not_be_cancelled_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Closing ends all the same, under the face that cannot leave it on the caller's loop."""
-    monkeypatch.setattr(engine, "GRACE_SECONDS", (0.2, 0.1, 0.1))
+    monkeypatch.setattr(engine, "GRACE_SECONDS", (deadline(0.2),) * 3)
     let_go = threading.Event()
     closed = threading.Event()
 
     def play() -> None:
-        with agym.make(partial(Stubborn, let_go), 2, backend="asyncio", timeout=0.1) as envs:
+        with agym.make(
+            partial(Stubborn, let_go), 2, backend="asyncio", timeout=deadline(0.1)
+        ) as envs:
             envs.reset()
             with pytest.raises(agym.StepTimeout):
                 envs.step([1, 0])
@@ -456,7 +458,7 @@ class Hangs(Tally):
 
 @pytest.mark.parametrize("face", ["sync", "async"])
 def test_a_thread_that_hangs_is_given_up(face: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "GRACE_SECONDS", (0.2, 0.1, 0.1))
+    monkeypatch.setattr(engine, "GRACE_SECONDS", (deadline(0.2),) * 3)
     let_go = threading.Event()
     closed: list[int] = []
     factories = [partial(Hangs, let_go, closed, i) for i in range(3)]

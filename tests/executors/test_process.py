@@ -22,6 +22,7 @@ from tests.support.drivers import FACES, opened
 from tests.support.envs.faulty_envs import Exits
 from tests.support.envs.gated_envs import Gates
 from tests.support.envs.plain_envs import Counted, Probe, Tally
+from tests.support.patience import deadline
 
 METHODS = ("spawn", "forkserver", "fork")
 each_method = pytest.mark.parametrize("method", METHODS)
@@ -286,9 +287,7 @@ def test_a_worker_that_hangs_is_ended_by_close(gates: Gates) -> None:
 @pytest.mark.once
 @pytest.mark.parametrize("face", FACES)
 def test_a_missed_deadline(face: str, gates: Gates) -> None:
-    with opened(
-        face, gates.factories, backend="process", start_method="fork", workers=3, timeout=1.0
-    ) as envs:
+    with opened(face, gates.factories, backend="process", start_method="fork", workers=3, timeout=deadline(0.5)) as envs:
         envs.reset()
         with pytest.raises(agym.StepTimeout, match="environments 1") as caught:
             envs.step([2, 1, 2])
@@ -306,9 +305,7 @@ def test_a_missed_deadline(face: str, gates: Gates) -> None:
 
 @pytest.mark.full
 def test_a_missed_deadline_of_a_call(gates: Gates) -> None:
-    with agym.make(
-        gates.factories, backend="process", start_method="fork", workers=3, timeout=1.0
-    ) as envs:
+    with agym.make(gates.factories, backend="process", start_method="fork", workers=3, timeout=deadline(0.5)) as envs:
         with pytest.raises(agym.StepTimeout) as caught:
             envs.wait()
         assert caught.value.operation == "call"

@@ -27,6 +27,7 @@ from tests.support.envs.coroutine_envs import AsyncTally, Keeper
 from tests.support.envs.faulty_envs import Exits
 from tests.support.envs.gated_envs import Gates
 from tests.support.envs.plain_envs import Result, Tally
+from tests.support.patience import deadline
 
 # One that hangs fails by itself, and not the whole run.
 
@@ -184,7 +185,7 @@ def test_a_worker_that_dies_while_a_step_is_under_way_too(gates: Gates) -> None:
 @apart
 @each_face
 def test_a_missed_deadline(face: str, place: Place, gates: Gates) -> None:
-    with gated(face, place, gates, timeout=0.7) as envs:
+    with gated(face, place, gates, timeout=deadline(0.4)) as envs:
         envs.send([4, 1, 5])
         assert sorted(rows(envs.recv(min_envs=2))) == [[0, 1, 4], [2, 1, 5]]
         thread = place.options["backend"] == "thread"

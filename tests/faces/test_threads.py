@@ -19,6 +19,7 @@ import agym
 from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.gated_envs import Gates
 from tests.support.envs.plain_envs import Probe, Tally
+from tests.support.patience import deadline
 from tests.support.scripts import run
 
 NUM_ENVS, STEPS = 6, 40
@@ -232,9 +233,7 @@ def test_one_that_fails_stops_no_other() -> None:
 
 
 def test_a_deadline_of_one_thread_is_no_others(gates: Gates) -> None:
-    with agym.make(
-        gates.factories, backend="process", start_method="fork", workers=3, timeout=1.0
-    ) as envs:
+    with agym.make(gates.factories, backend="process", start_method="fork", workers=3, timeout=deadline(0.5)) as envs:
         envs.reset()
         with ThreadPoolExecutor(2) as pool:
             late = pool.submit(envs[0].step, 1)

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ import agym
 from tests.support.drivers import FORKED
 from tests.support.envs.painting_envs import Painter
 from tests.support.envs.plain_envs import Tally
-from tests.support.patience import patience
+from tests.support.patience import deadline, patience
 from tests.support.viewers import FACES, Look, Stepping, looking, stepping, until
 
 each_face = pytest.mark.parametrize("face", FACES)
@@ -27,14 +28,14 @@ TWO: dict[str, Any] = {**FORKED, "workers": 2}
 
 
 class Sleeper(Painter):
-    """Sleeps in its steps, too."""
+    """Sleeps in its steps until a file is there."""
 
-    def __init__(self, me: int, seconds: float, **options: Any) -> None:
-        super().__init__(me, **options)
-        self.step_seconds = seconds
+    def __init__(self, me: int, path: Path) -> None:
+        super().__init__(me)
+        self.path = path
 
     def step(self, action: Any) -> Any:
-        time.sleep(self.step_seconds)
+        until(self.path.exists)
         return super().step(action)
 
 
@@ -99,9 +100,10 @@ def test_who_comes_before_the_first_reset_sees_the_first_step() -> None:
             envs.reset()
 
 
-def test_a_slow_environment_keeps_only_itself_out_of_the_picture() -> None:
+def test_a_slow_environment_keeps_only_itself_out_of_the_picture(tmp_path: Path) -> None:
     options = {**TWO, "autoreset": "next_step", "output": "array"}
-    with agym.make([Painter, partial(Sleeper, 1, seconds=2.0)], **options) as envs:
+    path = tmp_path / "awake"
+    with agym.make([Painter, partial(Sleeper, 1, path)], **options) as envs:
         envs.reset()
         with envs.watch(fps=30, share=1.0) as page, looking(page.url) as look:
             look.next("about")
@@ -113,13 +115,15 @@ def test_a_slow_environment_keeps_only_itself_out_of_the_picture() -> None:
                 others += 1 in batch.env_ids
                 envs.send([0] * len(batch.env_ids), batch.env_ids.tolist())
             assert others == 0  # it still is at its first step
+            path.touch()
 
 
 @pytest.mark.once
 @each_face
 def test_looking_costs_nobody_a_deadline(face: str) -> None:
-    envs = [partial(Painter, i, seconds=1.2) for i in range(2)]
-    options = {**TWO, "timeout": 0.8}
+    limit = deadline(0.4)
+    envs = [partial(Painter, i, seconds=1.5 * limit) for i in range(2)]
+    options = {**TWO, "timeout": limit}
     with stepping(face, envs, **options) as run, looking(run.page.url) as look:
         for _ in range(2):
             look.next("picture")

@@ -6,12 +6,17 @@ never what is tested (a test of ``timeout=`` says so), and a limit is generous.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from functools import cache
+from pathlib import Path
 
 # A limit is what something takes on a quiet machine, times this, times the machine's slowness.
 MARGIN = 10.0
+
+# A deadline is so many times what is asked for: the machine may be more crowded a moment later.
+SLACK = 2.0
 
 # Seconds that the piece of work takes on the machine on which the limits were chosen.
 REFERENCE = 0.02
@@ -19,8 +24,24 @@ REFERENCE = 0.02
 
 def patience(seconds: float = 1.0) -> float:
     """A limit in seconds for what takes so many on a quiet machine; never below ten seconds."""
-    crowd = os.getloadavg()[0] / (os.cpu_count() or 1)
-    return MARGIN * max(1.0, seconds) * max(1.0, _slowness(), crowd)
+    return MARGIN * max(1.0, seconds) * max(1.0, _slowness(), _crowd())
+
+
+def deadline(seconds: float) -> float:
+    """A deadline for steps which only what hangs may miss, for a test of ``timeout=``.
+
+    Every such test waits for it to pass, so there is no floor. What does not hang has to be much
+    quicker than this on a quiet machine: a new worker's first reset included.
+    """
+    return SLACK * seconds * max(1.0, _slowness(), _crowd())
+
+
+def _crowd() -> float:
+    """How many processes there are for each core, at this moment or over the last minute."""
+    busy = os.getloadavg()[0]
+    with contextlib.suppress(OSError, ValueError, IndexError):  # not every system tells
+        busy = max(busy, float(Path("/proc/loadavg").read_text().split()[3].partition("/")[0]))
+    return busy / (os.cpu_count() or 1)
 
 
 @cache

@@ -17,6 +17,7 @@ from agym.core.affliction import ChaosError
 from agym.envs.probes import CounterEnv
 from tests.support.drivers import FACES, opened
 from tests.support.envs.coroutine_envs import AsyncTally
+from tests.support.patience import deadline
 
 AsyncCounter = partial(AsyncTally, CounterEnv)
 
@@ -87,10 +88,11 @@ def test_kills_come_in_all_ways_in_turn() -> None:
 @pytest.mark.once
 @pytest.mark.parametrize("place", ["thread", "asyncio", "process", "coroutines"])
 def test_every_hang_really_happens_and_is_ended(place: str) -> None:
-    with agym.make(**PLACES[place], **RESTART, timeout=0.3) as envs:
+    limit = deadline(0.3)
+    with agym.make(**PLACES[place], **RESTART, timeout=limit) as envs:
         envs.reset(seed=0)
         threads = place == "thread"
-        with agym.chaos(envs, hang=0.05, hang_seconds=1.0 if threads else 60.0) as chaos:
+        with agym.chaos(envs, hang=0.05, hang_seconds=3 * limit if threads else 60.0) as chaos:
             counts: Counter[str] = Counter()
             with pytest.warns(RuntimeWarning) if threads else contextlib.nullcontext():
                 while chaos.injected["hang"] < 2:

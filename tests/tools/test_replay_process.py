@@ -29,7 +29,7 @@ from tests.support.capsules import (
 from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.faulty_envs import Exits, Raises
 from tests.support.envs.plain_envs import Tally
-from tests.support.patience import patience
+from tests.support.patience import deadline, patience
 
 # ---------------------------------------------------------------- it dies
 
@@ -134,19 +134,21 @@ class AsyncHangs(AsyncTally):
 )  # fmt: skip
 def test_a_hang_is_shown_where_it_hangs(factory: Any, tmp_path: Path) -> None:
     capsule = a_capsule(factory=factory, kind="timeout", error="missed its deadline")
-    code, out, err = replay_apart(write_capsule(tmp_path, capsule), "--timeout", "0.2")
+    limit = f"{deadline(0.3):.2g}"
+    code, out, err = replay_apart(write_capsule(tmp_path, capsule), "--timeout", limit)
     assert code == 0, err
-    assert "waiting 0.2 s for it" in err
+    assert f"waiting {limit} s for it" in err
     assert "in hang" in err
     assert "_raise_hang" not in err
-    sentence = "reproduced: environment 3 hangs in step, for more than 0.2 s"
+    sentence = f"reproduced: environment 3 hangs in step, for more than {limit} s"
     assert out.splitlines()[-1] == sentence
 
 
 @pytest.mark.full
 def test_a_hang_that_lets_no_python_run_still_shows_its_stack(tmp_path: Path) -> None:
     capsule = a_capsule(factory=partial(Hangs, "gil"), kind="timeout", error="missed its deadline")
-    code, _, err = replay_apart(write_capsule(tmp_path, capsule), "--timeout", "0.2")
+    limit = f"{deadline(0.3):.2g}"
+    code, _, err = replay_apart(write_capsule(tmp_path, capsule), "--timeout", limit)
     assert code == 1
     assert "in hang" in err
 
@@ -200,7 +202,7 @@ def test_pdb_stops_before_it_dies(on_loop: bool, tmp_path: Path) -> None:
 @pytest.mark.parametrize("factory", [partial(Hangs, "sleep"), AsyncHangs], ids=["sleep", "async"])
 def test_pdb_stops_where_it_hangs(factory: Any, tmp_path: Path) -> None:
     path = write_capsule(tmp_path, a_capsule(factory=factory, kind="timeout", error="late"))
-    code, out, _ = replay_apart(path, "--pdb", "--timeout", "0.2", typed="w\nq\n")
+    code, out, _ = replay_apart(path, "--pdb", "--timeout", f"{deadline(0.3):.2g}", typed="w\nq\n")
     assert code == 0
     assert "hang()" in out.partition("(Pdb)")[2]
     assert "deadline.py" not in out

@@ -10,6 +10,7 @@ import pytest
 import agym
 from tests.support.drivers import Place, each_face, played
 from tests.support.envs.trapped_envs import Traps
+from tests.support.patience import deadline
 from tests.support.scenarios import COROUTINES, PROCESS, THREAD, over, trapped, wait_for_threads
 
 each_process = over(PROCESS, COROUTINES)
@@ -114,7 +115,7 @@ def test_first_k_of_a_worker_that_is_given_up(place: Place, traps: Traps) -> Non
 
 @pytest.mark.filterwarnings("ignore:worker 0, a thread")
 def test_a_thread_that_hangs_again_and_again(traps: Traps) -> None:
-    with played("sync", traps.factories(4), **options(THREAD, 1, timeout=0.2)) as envs:
+    with played("sync", traps.factories(4), **options(THREAD, 1, timeout=deadline(0.2))) as envs:
         envs.reset(seed=3)
         traps.set(1, "step", "hang", always=True)
         assert "fault" in envs.step([1] * 4).infos[1]

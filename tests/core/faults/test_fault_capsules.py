@@ -13,6 +13,7 @@ from agym.core.capsule_file import read_capsule
 from tests.support.capsules import replay_apart
 from tests.support.drivers import Place, each_face, played
 from tests.support.envs.trapped_envs import Traps
+from tests.support.patience import deadline
 from tests.support.scenarios import (
     ASYNCIO,
     COROUTINES,
@@ -40,7 +41,7 @@ ERRORS = (agym.EnvError, agym.WorkerDied, agym.StepTimeout)
 
 
 def options(place: Place, what: str, folder: Path, on_fault: str) -> dict[str, Any]:
-    limit = {"timeout": 0.8} if what in ("hang", "never") else {}
+    limit = {"timeout": deadline(0.4)} if what in ("hang", "never") else {}
     return {
         **place.options, "on_fault": on_fault, "autoreset": "next_step",
         "capsule_dir": folder, **limit,

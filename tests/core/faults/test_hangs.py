@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from agym.testing import assert_same
 from tests.support.drivers import FORKED, Place, each_face, played
 from tests.support.envs.plain_envs import Tally
 from tests.support.envs.trapped_envs import Traps
-from tests.support.patience import patience
+from tests.support.patience import deadline, patience
 from tests.support.scenarios import (
     ASYNCIO,
     COROUTINES,
@@ -29,7 +30,6 @@ from tests.support.scenarios import (
     wait_for_threads,
 )
 
-LIMIT = 0.8
 WAYS = [
     (PROCESS, "hang", {0, 1}),
     (PROCESS, "hang-in-c", {0, 1}),
@@ -63,7 +63,7 @@ def warned(place: Place) -> Any:
 def test_it_is_told_and_replaced(
     place: Place, what: str, gone: set[int], where: str, traps: Traps
 ) -> None:
-    with played("sync", trapped(place, traps), **place.options, timeout=LIMIT) as envs:
+    with played("sync", trapped(place, traps), **place.options, timeout=deadline(0.4)) as envs:
         envs.reset(seed=3)
         traps.set(1, where, what)
         with warned(place), pytest.raises(agym.StepTimeout, match=where) as caught:
@@ -93,7 +93,12 @@ def test_it_is_told_and_replaced(
 def test_it_is_mended(place: Place, what: str, gone: set[int], where: str, traps: Traps) -> None:
     """By a replay, which touches nobody else; for a restart see test_restart.py."""
     at = 6 if where == "step" else 9
-    options = {**place.options, "timeout": LIMIT, "on_fault": "replay", "autoreset": "next_step"}
+    options = {
+        **place.options,
+        "timeout": deadline(0.4),
+        "on_fault": "replay",
+        "autoreset": "next_step",
+    }
     with warned(place), played("sync", trapped(place, traps), **options) as envs:
         story = play(envs, lambda k: traps.set(1, where, what) if k == at else None)
         traps.release()
@@ -108,7 +113,12 @@ def test_it_is_mended(place: Place, what: str, gone: set[int], where: str, traps
 )
 def test_a_thread_that_comes_back_changes_nothing(on_fault: str, face: str, traps: Traps) -> None:
     """It writes no row, ends no operation, and closes its environments."""
-    options = {**THREAD.options, "timeout": LIMIT, "on_fault": on_fault, "autoreset": "next_step"}
+    options = {
+        **THREAD.options,
+        "timeout": deadline(0.4),
+        "on_fault": on_fault,
+        "autoreset": "next_step",
+    }
     with played(face, traps.factories(4, length=1000), **options) as envs:
         envs.reset(seed=3)
         threads = {*threading.enumerate()}
@@ -142,7 +152,9 @@ def _step_or_miss(envs: Any, on_fault: str) -> None:
 @pytest.mark.filterwarnings("ignore:worker 0, a thread")
 async def test_a_reset_behind_a_step_that_hangs(place: Place, traps: Traps) -> None:
     """It is done on the environment that comes instead; nobody else is ended for it."""
-    async with agym.make_async(trapped(place, traps), **place.options, timeout=LIMIT) as envs:
+    async with agym.make_async(
+        trapped(place, traps), **place.options, timeout=deadline(0.4)
+    ) as envs:
         await envs.reset(seed=3)
         pids = await envs.call("pid")
         traps.set(1, "step", "hang")
@@ -169,7 +181,7 @@ async def test_a_reset_behind_a_step_that_hangs(place: Place, traps: Traps) -> N
 async def test_a_step_behind_a_reset_that_hangs(place: Place, on_fault: str, traps: Traps) -> None:
     """Environments whose step has to wait for that are not late."""
     # Longer than a loaded machine takes for the steps that are in time.
-    options = {**place.options, "timeout": 3 * LIMIT, "on_fault": on_fault}
+    options = {**place.options, "timeout": deadline(1.2), "on_fault": on_fault}
     async with agym.make_async(trapped(place, traps), **options) as envs:
         await envs.reset(seed=3)
         traps.set(1, "reset", "hang")
@@ -188,7 +200,7 @@ async def test_a_step_behind_a_reset_that_hangs(place: Place, on_fault: str, tra
 def test_one_that_will_not_be_cancelled_holds_no_place(
     face: str, place: Place, traps: Traps
 ) -> None:
-    options = {"timeout": LIMIT, "on_fault": "restart", "max_concurrency": 1}
+    options = {"timeout": deadline(0.4), "on_fault": "restart", "max_concurrency": 1}
     with played(face, trapped(place, traps), **place.options, **options) as envs:
         envs.reset(seed=3)
         traps.set(1, "step", "stubborn")
@@ -209,7 +221,12 @@ def test_what_hangs_while_it_is_replaced(
         return  # it holds up the very loop that would have to notice
     monkeypatch.setattr("agym.core.mending.REMAKE_SECONDS", 0.3)
     monkeypatch.setattr("agym.core.mending.REMAKE_DEADLINES", 1)
-    options = {**place.options, "timeout": LIMIT, "on_fault": on_fault, "autoreset": "next_step"}
+    options = {
+        **place.options,
+        "timeout": deadline(0.4),
+        "on_fault": on_fault,
+        "autoreset": "next_step",
+    }
     with played("sync", trapped(place, traps), **options) as envs:
         envs.reset(seed=3)
         traps.set(1, where, "hang")
@@ -233,9 +250,13 @@ def test_what_hangs_while_it_is_replaced(
 class Naps(Tally):
     """Takes long over action 9."""
 
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self.seconds = seconds
+
     def step(self, action: Any) -> Any:
         if action == 9:
-            time.sleep(1.5)
+            time.sleep(self.seconds)
         return super().step(action)
 
 
@@ -243,11 +264,11 @@ class Naps(Tally):
 @pytest.mark.parametrize("place", [{"backend": "thread"}, FORKED], ids=["thread", "process"])
 def test_two_that_are_late_at_once_spoil_no_third(place: dict[str, Any]) -> None:
     options = {"autoreset": "next_step", "output": "array"}
+    limit = deadline(0.3)
+    naps = [partial(Naps, 2 * limit + 1)] * 4
     with (
-        agym.make(
-            [Naps] * 4, workers=4, timeout=0.6, on_fault="restart", **place, **options
-        ) as envs,
-        agym.make([Naps] * 4, backend="serial", **options) as same,
+        agym.make(naps, workers=4, timeout=limit, on_fault="restart", **place, **options) as envs,
+        agym.make(naps, backend="serial", **options) as same,
     ):
         envs.reset(seed=0)
         same.reset(seed=0)

@@ -18,6 +18,7 @@ import pytest
 import agym
 from tests.support.drivers import Place
 from tests.support.envs.trapped_envs import Traps
+from tests.support.patience import deadline
 from tests.support.scenarios import (
     ASYNCIO,
     COROUTINES,
@@ -131,7 +132,7 @@ async def test_whole_batches_and_parts(
 
 
 def _opened(place: Place, traps: Traps, **options: Any) -> agym.AsyncEnvs:
-    options = {"timeout": 0.8, "max_restarts": 1000, **options}
+    options = {"timeout": deadline(0.4), "max_restarts": 1000, **options}
     return agym.make_async(trapped(place, traps, COUNT), **{**place.options, **options})
 
 

@@ -16,6 +16,7 @@ import pytest
 import agym
 from tests.support.envs.plain_envs import Tally
 from tests.support.equality import same
+from tests.support.patience import deadline
 
 FORKED = {"backend": "process", "workers": 2, "start_method": "fork"}
 SPAWNED = {**FORKED, "start_method": "spawn"}
@@ -209,7 +210,7 @@ def test_one_that_does_not_let_go_is_ended(on_fault: str, monkeypatch: pytest.Mo
     monkeypatch.setattr("agym.core.mending.REMAKE_SECONDS", 0.5)
     monkeypatch.setattr("agym.core.mending.REMAKE_DEADLINES", 1)
     options = {**FORKED, "recycle_episodes": 2, "autoreset": "next_step", "on_fault": on_fault}
-    with agym.make(partial(Clingy, 2), 2, timeout=0.5, **options) as envs:
+    with agym.make(partial(Clingy, 2), 2, timeout=deadline(0.3), **options) as envs:
         envs.reset()
 
         def play() -> None:

@@ -18,6 +18,7 @@ from tests.support.drivers import FORKED, Place, each_face, each_mode, played
 from tests.support.envs.plain_envs import Tally
 from tests.support.envs.trapped_envs import Traps
 from tests.support.equality import same
+from tests.support.patience import deadline
 from tests.support.scenarios import (
     COROUTINES,
     PROCESS,
@@ -196,7 +197,12 @@ def test_a_replay_that_goes_wrong_itself(place: Place, how: str, traps: Traps) -
 
 @pytest.mark.filterwarnings("ignore:worker 0, a thread")
 def test_a_thread_that_hangs(traps: Traps) -> None:
-    options = {**THREAD.options, "timeout": 0.8, "on_fault": "replay", "autoreset": "same_step"}
+    options = {
+        **THREAD.options,
+        "timeout": deadline(0.4),
+        "on_fault": "replay",
+        "autoreset": "same_step",
+    }
     with played("sync", traps.factories(4), **options) as envs:
         told = play(envs, lambda k: traps.set(0, "step", "hang") if k == 7 else None)
         assert disturbed(told, undisturbed("same_step")) == {0: 8}

@@ -11,6 +11,7 @@ import pytest
 import agym
 from tests.support.drivers import Place, each_mode, played
 from tests.support.envs.trapped_envs import Traps
+from tests.support.patience import deadline
 from tests.support.scenarios import (
     ASYNCIO,
     COROUTINES,
@@ -44,7 +45,7 @@ KINDS = {"hang": "timeout", "plain": "raised"}
 def told(place: Place, what: str, traps: Traps, where: str, at: int, **options: Any) -> Any:
     """The story with a trap for environment 1 in one of its steps."""
     if what == "hang":
-        options["timeout"] = 0.8
+        options["timeout"] = deadline(0.4)
     warned = what == "hang" and place is THREAD
     expected = pytest.warns(RuntimeWarning, match="left behind") if warned else nullcontext()
     factories = trapped(place, traps)

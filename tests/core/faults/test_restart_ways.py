@@ -17,6 +17,7 @@ from agym.envs.probes import RandomEnv
 from tests.support.drivers import FORKED, Place, each_face, each_mode, played
 from tests.support.envs.trapped_envs import Traps
 from tests.support.equality import same
+from tests.support.patience import deadline
 from tests.support.scenarios import (
     ASYNCIO,
     COROUTINES,
@@ -42,7 +43,7 @@ each_case = pytest.mark.parametrize(
 
 
 def options(place: Place, what: str, **more: Any) -> dict[str, Any]:
-    limit = {"timeout": 0.8} if what == "hang" else {}
+    limit = {"timeout": deadline(0.4)} if what == "hang" else {}
     return {**place.options, "on_fault": "restart", "autoreset": "next_step", **limit, **more}
 
 

@@ -13,6 +13,7 @@ import pytest
 import agym
 from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.plain_envs import Tally
+from tests.support.patience import deadline
 
 FORKED = {"backend": "process", "workers": 2, "start_method": "fork", "autoreset": "next_step"}
 
@@ -50,7 +51,7 @@ class Sticks(Tally):
 
 @pytest.mark.parametrize("how", ["python", "c"])
 def test_a_stuck_loop_is_replaced(how: str) -> None:
-    options = {**FORKED, "timeout": 0.5, "on_fault": "restart", "output": "array"}
+    options = {**FORKED, "timeout": deadline(0.3), "on_fault": "restart", "output": "array"}
     with agym.make(partial(Blocks, how), 4, **options) as envs:
         envs.reset(seed=0)
         envs.step([1] * 4)
@@ -65,7 +66,7 @@ def test_a_stuck_loop_is_replaced(how: str) -> None:
 
 
 def test_a_stuck_loop_is_told() -> None:
-    with agym.make(partial(Blocks, "python"), 4, **FORKED, timeout=0.5) as envs:
+    with agym.make(partial(Blocks, "python"), 4, **FORKED, timeout=deadline(0.3)) as envs:
         envs.reset(seed=0)
         with pytest.raises(agym.StepTimeout) as caught:
             envs.step([9, 1, 1, 1])
@@ -81,7 +82,7 @@ def test_a_constructor_that_hangs_in_the_new_worker(
     monkeypatch.setattr("agym.core.mending.REMAKE_SECONDS", 0.5)
     monkeypatch.setattr("agym.core.mending.REMAKE_DEADLINES", 1)
     path = str(tmp_path / "died")
-    options = {**FORKED, "timeout": 0.5, "on_fault": on_fault, "max_restarts": 2}
+    options = {**FORKED, "timeout": deadline(0.3), "on_fault": on_fault, "max_restarts": 2}
     with agym.make(partial(Sticks, path), 4, **options) as envs:
         envs.reset(seed=0)
         error = agym.WorkerDied if on_fault == "raise" else agym.CrashLoopError

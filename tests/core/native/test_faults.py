@@ -14,6 +14,7 @@ import pytest
 import agym
 from tests.support.drivers import FACES, played
 from tests.support.envs.vector_envs import MODES, Tally, Trap
+from tests.support.patience import deadline
 
 each_face = pytest.mark.parametrize("face", FACES)
 
@@ -213,7 +214,9 @@ def test_it_cannot_be_made_again_at_first(traps: Traps) -> None:
 def test_a_step_that_hangs_is_left_behind(face: str, on_fault: str, traps: Traps) -> None:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "worker 1, a thread", RuntimeWarning)
-        with played(face, traps.make, 4, **options(timeout=0.3, on_fault=on_fault)) as envs:
+        with played(
+            face, traps.make, 4, **options(timeout=deadline(0.3), on_fault=on_fault)
+        ) as envs:
             envs.reset(seed=0)
             gate = traps.by_first[2].gate = threading.Event()
 

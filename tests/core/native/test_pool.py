@@ -19,6 +19,7 @@ import agym
 from agym.extras import installed
 from tests.support.drivers import FACES, played
 from tests.support.envs.pool_envs import Hand, Pairs, Pool
+from tests.support.patience import deadline
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*Box (low|high)'s precision")
 each_face = pytest.mark.parametrize("face", FACES)
@@ -390,7 +391,7 @@ def test_one_that_hangs_is_left_behind(face: str, on_fault: str) -> None:
     hand = Hand()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "worker 0, a thread", RuntimeWarning)
-        options = {**NATIVE, "timeout": 0.3, "on_fault": on_fault}
+        options = {**NATIVE, "timeout": deadline(0.3), "on_fault": on_fault}
         with played(face, pool, 4, **options, hand=hand) as envs:
             envs.reset()
             hand.slow = {0, 3}

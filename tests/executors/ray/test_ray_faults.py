@@ -16,6 +16,7 @@ import agym
 from agym.testing import assert_same
 from tests.executors.ray.conftest import NODE
 from tests.support.envs.plain_envs import Gated, Probe
+from tests.support.patience import deadline
 
 if TYPE_CHECKING:
     from ray.cluster_utils import Cluster
@@ -126,7 +127,7 @@ def test_environments_of_a_lost_node_go_on_where_another_one_joins(cluster: Clus
 def test_a_missed_deadline_ends_the_actor(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     os.mkfifo(gate)
-    options = {**OPTIONS, "workers": 2, "timeout": 1.0, "on_fault": "restart"}
+    options = {**OPTIONS, "workers": 2, "timeout": deadline(0.7), "on_fault": "restart"}
     with agym.make(partial(Gated, str(gate)), 4, **options) as envs:
         envs.reset(seed=0)
         batch = envs.step([0, 0, 1, 0])

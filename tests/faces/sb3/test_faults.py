@@ -13,6 +13,7 @@ import pytest
 import agym
 from tests.support.envs.faulty_envs import Exits, Hangs, Raises
 from tests.support.envs.plain_envs import Probe, Tally
+from tests.support.patience import deadline
 from tests.support.training import PLACES, each_place
 
 FORKED = PLACES["process"]
@@ -70,7 +71,7 @@ def test_restarted_where_it_raised(options: dict[str, Any]) -> None:
 def test_restarted_where_a_worker_ended(way: str) -> None:
     functions = [Tally, Tally, Tally, partial(Hangs) if way == "timeout" else partial(Exits, 3)]
     vec_env = agym.sb3.AgymVecEnv(
-        functions, on_fault="restart", timeout=0.5 if way == "timeout" else None, **FORKED
+        functions, on_fault="restart", timeout=deadline(0.3) if way == "timeout" else None, **FORKED
     )
     vec_env.reset()
     vec_env.step([0] * 4)
@@ -104,7 +105,7 @@ def test_a_worker_that_died_is_named_and_can_be_replaced() -> None:
 
 
 def test_a_missed_deadline() -> None:
-    vec_env = agym.sb3.AgymVecEnv([Tally, Hangs], timeout=0.5, **FORKED)
+    vec_env = agym.sb3.AgymVecEnv([Tally, Hangs], timeout=deadline(0.3), **FORKED)
     vec_env.reset()
     with pytest.raises(agym.StepTimeout) as caught:
         vec_env.step([0, 9])

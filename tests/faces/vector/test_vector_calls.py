@@ -20,7 +20,7 @@ import agym
 from tests.support.envs.faulty_envs import Raises
 from tests.support.envs.gated_envs import Gates
 from tests.support.envs.plain_envs import Tally
-from tests.support.patience import patience
+from tests.support.patience import deadline, patience
 
 ACTIONS = np.array([1, 0, 1])
 HELD = np.array([1, 1])  # what a gated environment waits for
@@ -200,7 +200,7 @@ def test_closing_with_a_call_pending_warns(tmp_path: Path) -> None:
 
 def test_a_deadline_is_the_runners(tmp_path: Path) -> None:
     gates = Gates(tmp_path, 2)
-    envs = agym.AgymVectorEnv(gates.factories, workers=2, timeout=2.0, context="fork")
+    envs = agym.AgymVectorEnv(gates.factories, workers=2, timeout=deadline(1.0), context="fork")
     try:
         envs.reset()
         envs.step_async(HELD)
