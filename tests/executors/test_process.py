@@ -287,7 +287,14 @@ def test_a_worker_that_hangs_is_ended_by_close(gates: Gates) -> None:
 @pytest.mark.once
 @pytest.mark.parametrize("face", FACES)
 def test_a_missed_deadline(face: str, gates: Gates) -> None:
-    with opened(face, gates.factories, backend="process", start_method="fork", workers=3, timeout=deadline(0.5)) as envs:
+    with opened(
+        face,
+        gates.factories,
+        backend="process",
+        start_method="fork",
+        workers=3,
+        timeout=deadline(0.5),
+    ) as envs:
         envs.reset()
         with pytest.raises(agym.StepTimeout, match="environments 1") as caught:
             envs.step([2, 1, 2])
@@ -305,7 +312,9 @@ def test_a_missed_deadline(face: str, gates: Gates) -> None:
 
 @pytest.mark.full
 def test_a_missed_deadline_of_a_call(gates: Gates) -> None:
-    with agym.make(gates.factories, backend="process", start_method="fork", workers=3, timeout=deadline(0.5)) as envs:
+    with agym.make(
+        gates.factories, backend="process", start_method="fork", workers=3, timeout=deadline(0.5)
+    ) as envs:
         with pytest.raises(agym.StepTimeout) as caught:
             envs.wait()
         assert caught.value.operation == "call"

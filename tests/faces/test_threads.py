@@ -233,7 +233,9 @@ def test_one_that_fails_stops_no_other() -> None:
 
 
 def test_a_deadline_of_one_thread_is_no_others(gates: Gates) -> None:
-    with agym.make(gates.factories, backend="process", start_method="fork", workers=3, timeout=deadline(0.5)) as envs:
+    with agym.make(
+        gates.factories, backend="process", start_method="fork", workers=3, timeout=deadline(0.5)
+    ) as envs:
         envs.reset()
         with ThreadPoolExecutor(2) as pool:
             late = pool.submit(envs[0].step, 1)
