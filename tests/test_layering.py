@@ -206,3 +206,46 @@ def test_only_the_two_waiters_and_the_doorbell_sleep() -> None:
         and node.func.attr == "sleep"
     ]
     assert [call.split(":")[0] for call in calls] in ([], ["executors.doorbell"])
+
+
+TESTS = Path(__file__).parent
+
+# The private attributes that tests reach for, beside those in support/. A list to shorten.
+REACHED = {
+    "bench/test_all.py": {"_latest"},
+    "bench/test_grid.py": {"_envs"},
+    "bench/test_overhead.py": {"_envs", "_turns"},
+    "bench/test_parts.py": {"_envs"},
+    "bench/test_pool.py": {"_envs"},
+    "bench/test_render.py": {"_actions", "_frames"},
+    "bench/test_rollouts.py": {"_latest"},
+    "bench/test_waiting.py": {"_next_delay"},
+    "core/test_gauges.py": {"_begun"},
+    "core/test_limited_by.py": {"_score"},
+    "envs/same_games.py": {"_players"},
+    "envs/test_envs.py": {"_games"},
+    "faces/sb3/test_monitor_infos.py": {"_maker"},
+    "faces/test_assignment.py": {"_note"},
+    "faces/test_debug.py": {"_collector", "_views"},
+    "faces/test_leases.py": {"_collector", "_states"},
+    "faces/test_rollout_buffer.py": {"_begin", "_wait"},
+    "live/test_page.py": {"_envs", "_host"},
+    "live/test_rough_treatment.py": {"_envs", "_frames", "_host", "_loop"},
+}
+# Of the standard library, and private by name only.
+NOT_PRIVATE = {"_asdict", "_exit", "_fields", "_get_running_loop", "_replace", "_repr_html_"}
+
+
+def test_tests_reach_for_few_private_attributes() -> None:
+    found: dict[str, set[str]] = {}
+    for path in TESTS.rglob("*.py"):
+        if path.is_relative_to(TESTS / "support") or path == TESTS / "conftest.py":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.Attribute):
+                continue
+            own = ast.unparse(node.value) in ("self", "cls", "super()")
+            private = node.attr.startswith("_") and not node.attr.startswith("__")
+            if private and not own and node.attr not in NOT_PRIVATE:
+                found.setdefault(str(path.relative_to(TESTS)), set()).add(node.attr)
+    assert found == REACHED

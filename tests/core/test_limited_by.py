@@ -11,6 +11,7 @@ import pytest
 
 import agym
 from tests.support.envs.plain_envs import Tally
+from tests.support.insides import hub_of
 
 pytest.importorskip("starlette", reason="the extra `watch`")
 
@@ -60,7 +61,7 @@ async def test_paused() -> None:
             done, _ = await asyncio.wait([held], timeout=0.3)
             assert not done
             assert envs.stats().limit == "page"
-            numbers = await asyncio.to_thread(page._hub._score.read)
+            numbers = await asyncio.to_thread(hub_of(page)._score.read)
             assert json.loads(json.dumps(numbers))["limit"] == "page"
             page.resume()
             await held

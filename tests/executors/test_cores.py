@@ -21,6 +21,7 @@ from agym.executors.supervisor import THREAD_VARIABLES, thread_caps
 from tests.support.drivers import FACES, opened
 from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.plain_envs import Probe, Result, Tally
+from tests.support.insides import executor_of
 
 METHODS = ("spawn", "forkserver", "fork")
 PROCESS: dict[str, Any] = {"backend": "process"}
@@ -157,7 +158,7 @@ def test_workers_keep_to_the_cores_of_the_caller(one_core: int) -> None:
 def test_coroutine_environments_are_pinned_too() -> None:
     with agym.make(partial(AsyncTally), 2, workers=2, pin=True, **PROCESS) as envs:
         envs.reset()
-        pids = [pid for pid in envs._executor.pids if pid is not None]
+        pids = [pid for pid in executor_of(envs).pids if pid is not None]
         assert [psutil.Process(pid).cpu_affinity() for pid in pids] == around(2)
 
 

@@ -12,6 +12,7 @@ import agym
 from tests.support.drivers import FACES, PLACES, opened
 from tests.support.envs.plain_envs import Nested, Tally
 from tests.support.equality import same
+from tests.support.insides import engine_of
 
 VIEWS: dict[str, Any] = {"autoreset": "next_step", "output": "array", "copy": False}
 
@@ -101,8 +102,8 @@ def test_it_is_on_until_it_is_switched_off() -> None:
     agym.debug()
     try:
         with agym.make(Nested, 2, **VIEWS) as envs:
-            assert envs._engine._collector._views is not None
+            assert engine_of(envs)._collector._views is not None
     finally:
         agym.debug(False)
     with agym.make(Nested, 2, **VIEWS) as envs:
-        assert envs._engine._collector._views is None
+        assert engine_of(envs)._collector._views is None

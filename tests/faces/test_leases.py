@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 import agym
 from tests.support.core_selection import examples
 from tests.support.drivers import FACES, FORKED, Place, everywhere, opened
+from tests.support.insides import engine_of, executor_of
 
 IMAGE, FLOATS = (96, 80, 3), (9000,)
 
@@ -136,7 +137,7 @@ def test_a_loop_copies_nothing(backend: str, face: str) -> None:
     options = {"backend": backend, "autoreset": "next_step", "output": "array"}
     with opened(face, partial(Large, 99), 4, **options, start_method="fork") as envs:
         inner = envs.envs if face == "async" else envs
-        planes = inner._engine.table.planes.values()
+        planes = engine_of(inner).table.planes.values()
         blocks = [block for plane in planes for block in plane.observations]
         written = {block.__array_interface__["data"][0] for block in blocks}
         envs.reset()
@@ -158,7 +159,7 @@ def test_a_loop_copies_nothing(backend: str, face: str) -> None:
 
 def test_small_batches_are_copied() -> None:
     with agym.make("CartPole-v1", 4, autoreset="next_step", output="array") as envs:
-        assert not envs._engine.table.leasable
+        assert not engine_of(envs).table.leasable
 
 
 @pytest.mark.parametrize(
@@ -167,7 +168,7 @@ def test_small_batches_are_copied() -> None:
 def test_what_is_read_again_is_the_callers_copy(options: dict[str, Any]) -> None:
     options = {"autoreset": "next_step", **options}
     with agym.make(partial(Large, 99), 4, output="array", **options) as envs:
-        assert not envs._engine.table.leasable
+        assert not engine_of(envs).table.leasable
 
 
 def test_holding_still_does_not_depend_on_what_the_caller_did() -> None:
@@ -270,11 +271,11 @@ def test_a_death_frees_the_plane() -> None:
         for _ in range(3):
             envs.reset(seed=1)
             step = envs.step([0] * 4)
-            os.kill(envs._executor.pids[1], 9)
+            os.kill(executor_of(envs).pids[1], 9)
             with pytest.raises(agym.WorkerDied):
                 envs.step([0] * 4)
             envs.restart()
             assert all_are(step.observations["image"], 1)
         envs.reset(seed=1)
-        states = envs._engine._collector.planes._states
+        states = engine_of(envs)._collector.planes._states
         assert [*states.values()].count(0) >= 2

@@ -16,6 +16,7 @@ from tests.faces.test_leases import Large, all_are, env_of
 from tests.support.drivers import FACES, Place, everywhere, opened
 from tests.support.envs.plain_envs import Echo, Tally
 from tests.support.equality import same
+from tests.support.insides import engine_of
 
 OPTIONS: dict[str, Any] = {"autoreset": "next_step", "output": "array", "start_method": "fork"}
 
@@ -56,7 +57,7 @@ def test_hosts_write_into_a_buffer(place: Place) -> None:
     with opened("sync", env_of(place), 4, **{**OPTIONS, **place.options}) as envs:
         buffer = envs.rollout_buffer(3)
         envs.reset(out=buffer[0])
-        pending = envs._begin(envs._engine.step, [0] * 4, None, buffer[2])
+        pending = envs._begin(engine_of(envs).step, [0] * 4, None, buffer[2])
         assert pending.plane == buffer[2].plane is not None
         envs._wait(pending)
         assert all_are(buffer.observations["image"][2], 1)
@@ -80,7 +81,7 @@ def test_what_the_caller_writes_into_a_buffer_is_overwritten(place: Place) -> No
 @pytest.mark.parametrize("backend", ["serial", "process"])
 def test_a_buffer_that_is_gone_is_given_back(backend: str) -> None:
     with agym.make(Large, 4, backend=backend, **OPTIONS) as envs:
-        table = envs._engine.table
+        table = engine_of(envs).table
         for _ in range(5):
             buffer = envs.rollout_buffer(4)
             envs.reset(out=buffer[0])
@@ -174,7 +175,7 @@ def test_an_array_that_fails_too_late_jams_nothing(backend: str) -> None:
     with agym.make("CartPole-v1", 3, backend=backend, **OPTIONS) as envs:
         envs.reset(seed=0)
         storage = np.zeros((3, 4), np.float32)
-        ticket = envs._begin(envs._engine.step, [0, 0, 0], None, storage)
+        ticket = envs._begin(engine_of(envs).step, [0, 0, 0], None, storage)
         if not ticket.done:
             storage.flags.writeable = False
             envs._wait(ticket)

@@ -19,6 +19,7 @@ import agym
 from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.gated_envs import Gates
 from tests.support.envs.plain_envs import Probe, Tally
+from tests.support.insides import engine_of
 from tests.support.patience import deadline
 from tests.support.scripts import run
 
@@ -370,4 +371,4 @@ def test_who_plays_in_parallel_may_close() -> None:
 
         with contextlib.suppress(agym.ClosedError):  # none if the first to close is the last
             envs.parallel(work, envs)
-        assert envs._engine.closed
+        assert engine_of(envs).closed

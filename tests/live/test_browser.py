@@ -18,6 +18,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select
 
 from tests.support.envs.painting_envs import Painter
+from tests.support.insides import hub_of
 from tests.support.patience import patience
 from tests.support.viewers import FACES, Stepping, stepping, until
 
@@ -146,9 +147,9 @@ def check_controls(run: Stepping, browser: Browser) -> None:
     run.stands()
     browser["#pause"].click()
     Select(browser["#speed"]).select_by_visible_text("15")
-    until(lambda: run.page._hub.brake.limit == 15)
+    until(lambda: hub_of(run.page).brake.limit == 15)
     Select(browser["#fps"]).select_by_visible_text("5")
-    until(lambda: run.page._hub.camera.fps == 5)
+    until(lambda: hub_of(run.page).camera.fps == 5)
     run.goes_on()
 
 

@@ -23,6 +23,7 @@ from tests.support.drivers import FORKED
 from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.painting_envs import AsyncPainter, Painter
 from tests.support.envs.plain_envs import Tally
+from tests.support.insides import engine_of, executor_of
 from tests.support.patience import patience
 from tests.support.viewers import FACES, looking, stepping, until
 
@@ -97,7 +98,7 @@ def test_only_what_is_looked_at_is_rendered(face: str) -> None:
     envs = painters(70, Counted)
     with stepping(face, envs, backend="serial") as run:
         run.goes_on()
-        assert not run.envs._engine.listeners
+        assert not engine_of(run.envs).listeners
         with looking(run.page.url) as look:
             assert look.next("picture").ids == range(64)
             look.say("view", env=2, page=0)
@@ -115,7 +116,7 @@ def test_only_what_is_looked_at_is_rendered(face: str) -> None:
             assert look.next("picture", lambda picture: picture.ids != range(2, 3)).ids == range(
                 64, 70
             )
-        until(lambda: not run.envs._engine.listeners)
+        until(lambda: not engine_of(run.envs).listeners)
         run.goes_on()  # a step that had begun before may still have taken a picture
         before = renders_of(run)
         run.goes_on()
@@ -124,7 +125,7 @@ def test_only_what_is_looked_at_is_rendered(face: str) -> None:
 
 def renders_of(run: Any) -> list[int]:
     """Read off the environments themselves, which are in this process."""
-    return [env.unwrapped.renders for env in run.envs._executor._host._envs]
+    return [env.unwrapped.renders for env in executor_of(run.envs)._host._envs]
 
 
 @each_face

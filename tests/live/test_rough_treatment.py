@@ -20,6 +20,7 @@ import agym
 from tests.support.drivers import FORKED
 from tests.support.envs.painting_envs import Painter
 from tests.support.envs.plain_envs import Tally
+from tests.support.insides import engine_of, executor_of, hub_of
 from tests.support.patience import deadline, patience
 from tests.support.viewers import FACES, Look, Stepping, looking, stepping, until
 
@@ -49,7 +50,7 @@ class Blind(Painter):
 
 def on_its_loop(run: Stepping, function: Callable[[], None]) -> None:
     """Call what is the caller's to call, where the caller is at its steps."""
-    run.page._hub._loop.call_soon_threadsafe(function) if run.face == "async" else function()
+    hub_of(run.page)._loop.call_soon_threadsafe(function) if run.face == "async" else function()
 
 
 def deaf(url: str) -> socket.socket:
@@ -92,7 +93,7 @@ def test_who_comes_before_the_first_reset_sees_the_first_step() -> None:
         looking(page.url) as look,
     ):
         look.next("about")
-        until(lambda: bool(envs._engine.listeners))
+        until(lambda: bool(engine_of(envs).listeners))
         envs.reset()
         waiting = seen(look)
         while waiting.is_alive():
@@ -107,7 +108,7 @@ def test_a_slow_environment_keeps_only_itself_out_of_the_picture(tmp_path: Path)
         envs.reset()
         with envs.watch(fps=30, share=1.0) as page, looking(page.url) as look:
             look.next("about")
-            until(lambda: bool(envs._engine.listeners))
+            until(lambda: bool(engine_of(envs).listeners))
             envs.send([0, 0])
             waiting, others = seen(look), 0
             while waiting.is_alive():
@@ -137,7 +138,7 @@ def test_a_render_that_raises_is_not_asked_for_again_and_again(face: str) -> Non
             look.next("numbers", lambda numbers: "no light" in (numbers["trouble"] or ""))
             for _ in range(5):
                 look.next("picture")
-            blind = run.envs._executor._host._envs[1].unwrapped
+            blind = executor_of(run.envs)._host._envs[1].unwrapped
             assert blind.renders <= 2
             asked = blind.renders
             look.say("view", env=1, page=0)  # a click tries once more
@@ -187,7 +188,7 @@ def test_a_pause_in_code_stays_when_a_viewer_leaves(face: str) -> None:
             look.next("numbers", lambda numbers: numbers["paused"])
             run.stands()
         until(lambda: run.page.viewers == 0)
-        assert run.page._hub.brake.paused
+        assert hub_of(run.page).brake.paused
         run.stands()
 
 
@@ -224,7 +225,7 @@ def test_only_frames_within_reach_are_kept() -> None:
         look.say("view", env=3, page=0)
         for _ in range(3):
             look.next("picture", lambda picture: len(picture.ids) == 1)
-        frames = run.page._hub._frames
+        frames = hub_of(run.page)._frames
         assert frames.keys() <= {*range(64)}
         assert all(isinstance(frame, np.ndarray) for frame in frames.values())
 
@@ -273,7 +274,7 @@ def test_closing_in_the_midst_of_a_picture() -> None:
         envs.reset()
         with envs.watch(fps=30, share=1.0) as page, looking(page.url) as look:
             look.next("about")
-            until(lambda: bool(envs._engine.listeners))
+            until(lambda: bool(engine_of(envs).listeners))
             envs.send([0, 0])
         assert len(envs.recv(2).env_ids) == 2
         assert len(envs.step([0, 0])[0]) == 2

@@ -14,6 +14,7 @@ import agym
 from agym.live.score import Score
 from tests.support.drivers import FACES, PLACES, opened
 from tests.support.envs.plain_envs import Tally
+from tests.support.insides import engine_of
 
 
 def recorded(length: int) -> Any:
@@ -28,8 +29,8 @@ def test_returns_are_those_of_the_episodes(place: dict[str, Any], mode: str, fac
     factories = [partial(recorded, length) for length in lengths]
     told: list[float] = []
     with opened(face, factories, autoreset=mode, **place) as envs:
-        score = Score(envs._engine)
-        envs._engine.listeners.add(score)
+        score = Score(engine_of(envs))
+        engine_of(envs).listeners.add(score)
         envs.reset(seed=0)
         for t in range(30):
             *_, infos = envs.step([t % 3] * 4)
@@ -55,8 +56,8 @@ def test_what_json_cannot_hold_is_left_out() -> None:
             return observation, float("nan") if self.now == 1 else np.inf, *rest
 
     with agym.make([Infinite] * 2, backend="serial", autoreset="next_step") as envs:
-        score = Score(envs._engine)
-        envs._engine.listeners.add(score)
+        score = Score(engine_of(envs))
+        engine_of(envs).listeners.add(score)
         envs.reset()
         for _ in range(6):
             envs.step([0, 0])
@@ -68,10 +69,10 @@ def test_a_worker_that_hangs_is_seen(tmp_path: Any) -> None:
     with agym.make([Tally] * 2, **place) as envs:
         envs.reset()
         envs.step([0, 0])
-        score = Score(envs._engine)
+        score = Score(engine_of(envs))
         assert [worker["stuck"] for worker in score.read()["workers"]] == [None, None]
         # As if worker 1 had begun a step two seconds ago, and not ended it.
-        gauges = envs._engine.table.gauges
+        gauges = engine_of(envs).table.gauges
         gauges.began[1] = gauges.ended[1] + 1
         gauges.ended[1] -= 2_000_000_000
         gauges.began[1] -= 2_000_000_000

@@ -25,6 +25,7 @@ from tests.support.envs.costly_envs import (
 )
 from tests.support.envs.plain_envs import Counted, Nested, Tally
 from tests.support.equality import same
+from tests.support.insides import executor_of
 
 
 @pytest.fixture
@@ -63,7 +64,7 @@ def test_what_was_seen_to_sleep_goes_to_threads(log: Path) -> None:
     agym.plan(factory, 12)
     with agym.make(factory, 12) as envs:
         assert backend(envs) == "thread"
-        assert len(envs._executor.ranges) == 12
+        assert len(executor_of(envs).ranges) == 12
 
 
 @pytest.mark.full

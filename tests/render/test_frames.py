@@ -37,6 +37,7 @@ from tests.support.envs.gated_envs import Gates
 from tests.support.envs.painting_envs import SHAPES, AsyncPainter, Painter
 from tests.support.envs.plain_envs import Gated
 from tests.support.equality import same
+from tests.support.insides import executor_of
 
 MODES = [
     "rgb_array", "transposed", "flipped", "rgb_array_list", "depth_array", "rgbd_tuple", "both",
@@ -197,7 +198,7 @@ def test_frames_of_a_worker_that_died_stay_and_another_paints_on() -> None:
     with agym.make([partial(Painter, i) for i in range(4)], **FORKED, workers=2) as envs:
         envs.reset()
         frames = envs.render()
-        os.kill(envs._executor.pids[1], signal.SIGKILL)
+        os.kill(executor_of(envs).pids[1], signal.SIGKILL)
         with pytest.raises(agym.WorkerDied):
             envs.step([0] * 4)
         envs.restart()

@@ -22,6 +22,7 @@ from agym.render.writer import MOST_WAITING, Writer
 from tests.support.drivers import FACES, FORKED, PLACES, SERIAL, Place, everywhere, opened
 from tests.support.envs.faulty_envs import Raises
 from tests.support.envs.painting_envs import AsyncPainter, Painter
+from tests.support.insides import engine_of
 from tests.support.patience import patience
 
 SHAPE = (32, 48, 3)
@@ -354,7 +355,7 @@ def test_what_is_replaced_meanwhile_is_recorded_on(chaos_first: bool, tmp_path: 
         with pytest.raises(agym.UsageError, match="chaos in these"):
             agym.chaos(envs, error=0.3)
         stack.close()
-        assert not envs._engine.listeners
+        assert not engine_of(envs).listeners
     assert chaos.injected["error"] > 0
     assert recording.frames + recording.dropped == 21
     assert len(decoded(path)) == recording.frames > 5
@@ -423,7 +424,7 @@ async def test_each_face_has_its_own_kind_of_block(tmp_path: Path) -> None:
         with pytest.raises(agym.UsageError, match="without asyncio"):
             async with agym.record(other, tmp_path / "run.gif"):
                 pass
-        assert not other._engine.listeners
+        assert not engine_of(other).listeners
 
 
 def test_pyav_is_an_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

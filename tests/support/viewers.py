@@ -18,6 +18,7 @@ from websockets.sync.client import ClientConnection, connect
 
 import agym
 from tests.support.drivers import FACES
+from tests.support.insides import hub_of
 from tests.support.patience import patience
 
 __all__ = ["FACES", "Look", "Picture", "Stepping", "looking", "stepping", "until"]
@@ -107,7 +108,7 @@ class Stepping:
     def end(self) -> None:
         self._over.set()
         if self.page is not None:
-            self.page._hub.brake.resume()  # as any thread may
+            hub_of(self.page).brake.resume()  # as any thread may
         self._thread.join(patience(3))
         assert not self._thread.is_alive()
         if self.error is not None:

@@ -22,6 +22,7 @@ from agym.core.spans import LEAST, SpanLog, SpanReader, span_fields
 from agym.timeline_report import Span, draw, measure, read_spans
 from tests.support.drivers import FACES, FORKED, Place, each_face, everywhere, opened
 from tests.support.envs.plain_envs import Tally
+from tests.support.insides import engine_of
 
 
 def kinds(spans: list[Span]) -> Counter[str]:
@@ -111,7 +112,7 @@ def test_environments_that_are_made_meanwhile_and_blocks_of_threads(tmp_path: Pa
 @pytest.mark.parametrize("face", FACES)
 def test_nothing_is_written_unless_somebody_records(face: str, tmp_path: Path) -> None:
     with opened(face, [Tally] * 2, backend="serial") as envs:
-        arrays = (envs if face == "sync" else envs.envs)._engine.table.gauges.arrays
+        arrays = engine_of(envs if face == "sync" else envs.envs).table.gauges.arrays
         with agym.mark("nobody looks"):
             envs.reset()
             envs.step([0, 0])

@@ -19,6 +19,7 @@ import agym
 from agym.extras import installed
 from tests.support.drivers import FACES, played
 from tests.support.envs.pool_envs import Hand, Pairs, Pool
+from tests.support.insides import executor_of
 from tests.support.patience import deadline
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*Box (low|high)'s precision")
@@ -279,8 +280,8 @@ def test_all_at_a_time_are_stepped_together() -> None:
         played("sync", pool, 4, **NATIVE, batch_size=2) as ours,
         played("sync", pool, 4, **NATIVE, workers=2) as apart,  # two programs with both in one
     ):
-        assert apart.envs._executor.together == [range(2), range(2, 4)]
-        assert ours.envs._executor.together == [range(i, i + 1) for i in range(4)]
+        assert executor_of(apart.envs).together == [range(2), range(2, 4)]
+        assert executor_of(ours.envs).together == [range(i, i + 1) for i in range(4)]
 
 
 # ---------------------------------------------------------------- closing

@@ -22,7 +22,6 @@ class Some(ExecutorConformance):
     __test__ = False
     backend = "ray"
     examples = 2
-    options: ClassVar[dict[str, Any]] = {}
 
     test_a_constructor_that_raises: Any = None
     test_async_face_equals_sync_face: Any = None
@@ -41,12 +40,6 @@ class Some(ExecutorConformance):
     @pytest.mark.parametrize("operation", ["step"])
     def test_an_environment_that_raises_spoils_no_other(self, operation: str) -> None:
         super().test_an_environment_that_raises_spoils_no_other(operation)
-
-    def _make(self, env: Any, num_envs: int | None = None, **options: Any) -> Any:
-        return super()._make(env, num_envs, **self.options, **options)
-
-    def _make_async(self, env: Any, num_envs: int | None = None, **options: Any) -> Any:
-        return super()._make_async(env, num_envs, **self.options, **options)
 
 
 class TestRayWithCoroutines(Some):

@@ -15,6 +15,7 @@ import agym
 from agym.core.arena import Arena
 from agym.faces.pinning import PORTABLE, pin
 from tests.support.envs.plain_envs import Tally
+from tests.support.insides import engine_of
 
 
 class Cuda:
@@ -132,7 +133,7 @@ def test_the_table_is_let_go_when_environments_are_closed(backend: str) -> None:
     cuda = Cuda()
     with agym.make(Tally, 2, backend=backend, output="array", copy=False) as envs:
         envs.reset()
-        assert pin(envs._engine.table.arena, cuda)
+        assert pin(engine_of(envs).table.arena, cuda)
         observations = envs.step([1, 2]).observations
     del envs
     gc.collect()

@@ -24,6 +24,7 @@ from tests.support.core_selection import examples
 from tests.support.drivers import FACES, PLACES, opened
 from tests.support.envs.plain_envs import Echo, Nested, Tally
 from tests.support.equality import same_values
+from tests.support.insides import engine_of
 from tests.support.patience import patience
 from tests.support.spaces import any_space, samples, seeds
 
@@ -142,7 +143,7 @@ def test_a_view_is_a_tensor_over_the_table(place: dict[str, Any]) -> None:
     with agym.make(Nested, 3, output="torch", copy=False, **place) as envs:
         envs.reset(seed=0)
         result = envs.step(envs.action_space.sample())
-        planes = envs._engine.table.planes.values()
+        planes = engine_of(envs).table.planes.values()
         table = {
             array.ctypes.data
             for plane in planes

@@ -15,6 +15,7 @@ from hypothesis.extra import numpy as npst
 
 from tests.support.envs.plain_envs import Result
 from tests.support.equality import same_array
+from tests.support.insides import executor_of
 
 Info = dict[str, Any]
 
@@ -107,7 +108,7 @@ def identical(a: Any, b: Any) -> bool:
 @contextmanager
 def messages(envs: Any) -> Iterator[list[Any]]:
     """List the extras of outcomes that come meanwhile: in a worker, each is a message."""
-    executor = envs._executor
+    executor = executor_of(envs)
     poll = executor.poll
     seen: list[Any] = []
 

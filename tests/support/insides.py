@@ -1,0 +1,20 @@
+"""What tests look at that users do not: all in one place, so that it is seen how much that is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def engine_of(envs: Any) -> Any:
+    """The engine under environments, of either API."""
+    return envs._engine
+
+
+def executor_of(envs: Any) -> Any:
+    """The executor under environments."""
+    return envs._executor
+
+
+def hub_of(page: Any) -> Any:
+    """What a live page is made of."""
+    return page._hub
