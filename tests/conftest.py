@@ -8,7 +8,7 @@ import gc
 import multiprocessing
 import os
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
@@ -68,9 +68,9 @@ def pytest_runtest_makereport(
 
 @dataclass(frozen=True)
 class Holdings:
-    """What this process holds: a test must leave no more of it than it found."""
+    """What this process holds, and all processes: a test must leave no more than it found."""
 
-    children: frozenset[psutil.Process]
+    processes: frozenset[int]
     threads: frozenset[threading.Thread]
     descriptors: frozenset[tuple[int, str]]
     shared_memory: frozenset[str]
@@ -78,7 +78,7 @@ class Holdings:
     @classmethod
     def now(cls) -> Holdings:
         return cls(
-            frozenset(psutil.Process().children(recursive=True)),
+            frozenset(int(path.name) for path in Path("/proc").glob("[0-9]*")),
             frozenset(threading.enumerate()),
             frozenset(_descriptors()),
             frozenset(
@@ -92,12 +92,21 @@ class Holdings:
         """What is held now and was not then, multiprocessing's own helpers left out."""
         helpers = {_resource_tracker_pid(), forkserver._forkserver._forkserver_pid}
         left: dict[str, list[object]] = {
-            "children": [p for p in self.children - earlier.children if p.pid not in helpers],
+            "children": [*_ours(self.processes - earlier.processes - helpers)],
             "threads": [*self.threads - earlier.threads],
             "descriptors": sorted(self.descriptors - earlier.descriptors),
             "shared_memory": _without_owner(self.shared_memory - earlier.shared_memory),
         }
         return {kind: things for kind, things in left.items() if things}
+
+
+def _ours(pids: Iterable[int]) -> Iterator[psutil.Process]:
+    """Those that descend from this process."""
+    for pid in pids:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process = psutil.Process(pid)
+            if os.getpid() in {parent.pid for parent in process.parents()}:
+                yield process
 
 
 def _descriptors() -> Iterator[tuple[int, str]]:
