@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,6 +15,9 @@ from agym.bench.ray_scale import measure_messages, measure_scale
 from agym.bench.ray_systems import AgymRay, LocalWork, LoopsWork, RayActorEach, RayLoop
 from agym.bench.results import Settings
 from agym.cli import app
+from agym.factories import make_factories
+from agym.planning.caching import remember_profile
+from agym.planning.model import Profile
 from tests.support.envs.plain_envs import Tally
 
 if TYPE_CHECKING:
@@ -23,21 +25,26 @@ if TYPE_CHECKING:
 
 
 class Slow(Tally):
-    def step(self, action: Any) -> Any:
-        end = time.perf_counter() + 0.02
-        while time.perf_counter() < end:
-            pass
-        return super().step(action)
+    """It is said to be slow."""
+
+
+def takes(env: Any, step: float) -> Any:
+    """An environment of which it is known how long a step takes.
+
+    Where it is measured and other processes compete, it takes longer, and seems to wait.
+    """
+    remember_profile(make_factories(env, 1, {})[0], Profile(str(env), 1e-5, 1e-5, step), None)
+    return env
 
 
 def test_plan_says_that_a_cluster_pays_for_slow_steps(cluster: Cluster) -> None:
-    plan = agym.plan(Slow, 64, cluster=True)
+    plan = agym.plan(takes(Slow, 0.5), 64, cluster=True)
     assert (plan.backend, plan.workers) == ("ray", 8)
     assert "A cluster of 8 CPUs pays" in plan.why
 
 
 def test_plan_says_that_it_does_not_for_quick_ones(cluster: Cluster) -> None:
-    command = ["plan", "CartPole-v1", "4", "--cluster", "--address", cluster.address]
+    command = ["plan", takes("CartPole-v1", 5e-6), "4", "--cluster", "--address", cluster.address]
     done = CliRunner().invoke(app, command)
     assert done.exit_code == 0, done.output
     assert "A cluster of 8 CPUs does not pay" in done.stdout
