@@ -96,14 +96,16 @@ class Stepping:
         until(lambda: self.rounds > before + 2)
 
     def stands(self) -> int:
-        """It steps no more; gives how often it did."""
-        until(lambda: self._unchanged())
-        return self.rounds
+        """It steps no more, since the page holds its next step; gives how often it did.
 
-    def _unchanged(self) -> bool:
+        That it made no step for a while says nothing: it may only not have had its turn.
+        """
+        brake = self.page._hub.brake
+        until(lambda: brake.paused and brake._dispatched > brake._granted)
         before = self.rounds
         time.sleep(0.3)
-        return self.rounds == before
+        assert self.rounds == before
+        return before
 
     def end(self) -> None:
         self._over.set()
