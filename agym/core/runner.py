@@ -390,6 +390,8 @@ class Runner:
         for part in self._order.release(ticket, ids, self._tickets):
             waiting = self._tickets.get(part.number)
             if waiting is not None:
+                if waiting.deadline is not None:  # what it has waited for is not its own delay
+                    waiting.suspend()
                 self._resume(waiting)
                 with suppress(Exception):  # it is the error of the ticket that waited
                     self._submit(part, waiting)

@@ -20,9 +20,12 @@ from _pytest.faulthandler import fault_handler_stderr_fd_key
 
 from tests.support.patience import patience
 
-# A thread that is in native code hears no alarm. So many seconds later its process ends, stacks
-# first; pytest-xdist says so, and takes a new one for the tests that are left.
-LAST_RESORT = 60.0
+# A thread that is in native code hears no alarm. So much later (for ``patience``) its process ends,
+# stacks first; pytest-xdist says so, and takes a new one for the tests that are left.
+LAST_RESORT = 6.0
+
+# What a run has started for itself.
+HELPERS = ("tests/support/guardian.py", "multiprocessing.resource_tracker")
 
 # Python processes that abort show their stacks first: so do a test's children at its limit.
 os.environ["PYTHONFAULTHANDLER"] = "1"
@@ -46,7 +49,7 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool:
     before = signal.signal(signal.SIGALRM, on_alarm)
     signal.setitimer(signal.ITIMER_REAL, limit)
     stderr = item.config.stash.get(fault_handler_stderr_fd_key, 2)
-    faulthandler.dump_traceback_later(limit + LAST_RESORT, exit=True, file=stderr)
+    faulthandler.dump_traceback_later(limit + patience(LAST_RESORT), exit=True, file=stderr)
     item.cancel_timeout = cancel  # type: ignore[attr-defined]
     return True
 
@@ -64,6 +67,8 @@ def abort_children() -> str:
     told = []
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
-            told.append(f"{process.pid} {' '.join(process.cmdline())[:200]}")
-            process.send_signal(signal.SIGABRT)
+            command = " ".join(process.cmdline())
+            if not any(helper in command for helper in HELPERS):
+                told.append(f"{process.pid} {command[:200]}")
+                process.send_signal(signal.SIGABRT)
     return "\n".join(told)

@@ -6,6 +6,7 @@ import threading
 import time
 from contextlib import nullcontext
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -193,6 +194,41 @@ async def test_a_step_behind_a_reset_that_hangs(place: Place, on_fault: str, tra
         assert sum(worker.restarts for worker in envs.stats().workers) <= 1
         traps.release()
     wait_for_threads()
+
+
+@pytest.mark.parametrize("part", [0.0, 0.3])
+async def test_a_deadline_begins_when_a_step_is_sent(part: float, tmp_path: Path) -> None:
+    """Not when it is asked for, and has to wait for a reset that is late."""
+    limit = deadline(0.4)
+    factories = [partial(LateOnce, limit / 2), partial(LateOnce, limit / 2, tmp_path / "late")]
+    options = {"timeout": limit, "on_fault": "restart", "workers": 2}
+    async with agym.make_async(factories, **FORKED, **options) as envs:
+        await envs.reset(seed=3)
+        (tmp_path / "late").touch()
+        reset = envs.reset(seed=7)
+        time.sleep(part * limit)  # noqa: ASYNC251 - nothing is to go on meanwhile
+        step = envs.step([1, 2])
+        assert ["fault" in info for info in (await reset).infos] == [False, True]
+        assert not any("fault" in info for info in (await step).infos)
+
+
+class LateOnce(Tally):
+    """Takes some time for each step; its reset hangs where a file is, which is gone then."""
+
+    def __init__(self, seconds: float, file: Path | None = None) -> None:
+        super().__init__()
+        self.seconds = seconds
+        self.file = file
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        if self.file is not None and self.file.exists():
+            self.file.unlink()
+            time.sleep(1000)
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> Any:
+        time.sleep(self.seconds)
+        return super().step(action)
 
 
 @each_face
