@@ -23,6 +23,7 @@ from agym.executors.base import (
 from agym.executors.migrating import MigratingExecutor
 from agym.executors.thread import ThreadExecutor
 from agym.testing import ExecutorConformance
+from tests.support.core_selection import examples
 
 # How a worker starts is nothing to what it does then; tests/executors/test_process.py has each way.
 FORK = {"start_method": "fork"}
@@ -98,12 +99,12 @@ def test_an_executor_takes_less_than_80_lines() -> None:
 
 class TestSerial(ExecutorConformance):
     backend = "serial"
-    examples = 50
+    examples = examples(50).max_examples
 
 
 class TestThread(ExecutorConformance):
     backend = "thread"
-    examples = 50
+    examples = examples(50).max_examples
 
 
 class TestProcess(ExecutorConformance):
@@ -114,7 +115,7 @@ class TestProcess(ExecutorConformance):
 class TestAsyncio(ExecutorConformance):
     backend = "asyncio"
     coroutines = True
-    examples = 50
+    examples = examples(50).max_examples
 
 
 class TestProcessWithCoroutines(ExecutorConformance):
@@ -125,9 +126,9 @@ class TestProcessWithCoroutines(ExecutorConformance):
 
 class TestMigrating(ExecutorConformance):
     backend = partial(MigratingExecutor, place=(ThreadExecutor, 2))
-    examples = 25
+    examples = examples(25).max_examples
 
 
 class TestStranger(ExecutorConformance):
     backend = QueueExecutor
-    examples = 25
+    examples = examples(25).max_examples

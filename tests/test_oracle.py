@@ -146,6 +146,7 @@ def test_serial(name: str, mode: str, face: str) -> None:
     run(name, 5, mode, face, backend="serial")
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("workers", [1, 2, 3, 4])
 @pytest.mark.parametrize("face", FACES)
 @pytest.mark.parametrize("mode", MODES)

@@ -63,6 +63,7 @@ def test_every_part_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert done.data["aims"] == []  # they are for other numbers
 
 
+@pytest.mark.full
 def test_both_ways_step_and_draw_the_same() -> None:
     work = replace(WALL, num_envs=3)
     loop, ours = (kind(work, sample_actions(work), 2) for kind in (DrawingLoop, DrawingAgym))

@@ -18,6 +18,9 @@ from agym.bench.works import Work
 from agym.extras import installed
 from tests.support.patience import patience
 
+# One run of the command is looked at by all, in one process.
+pytestmark = [pytest.mark.full, pytest.mark.xdist_group("throughput")]
+
 PNG = b"\x89PNG\r\n\x1a\n"
 SB3 = ("SB3 Dummy", "SB3 Subproc")
 

@@ -62,6 +62,7 @@ def bench(folder: Path, *arguments: str) -> Run:
     return Run(done.stdout, done.stderr, json.loads(path.read_text(encoding="utf-8")))
 
 
+@pytest.mark.full
 def test_io_on_a_loop_and_over_processes(tmp_path: Path) -> None:
     run = bench(tmp_path, "io", "--num-envs", "6", "--delay", "0.01", "--rounds", "2")
     run.check(2)
@@ -74,6 +75,7 @@ def test_io_on_a_loop_and_over_processes(tmp_path: Path) -> None:
     assert run.report["aims"] == []  # they are for other numbers
 
 
+@pytest.mark.full
 def test_io_in_threads(tmp_path: Path) -> None:
     run = bench(
         tmp_path, "io", "--backend", "thread", "--num-envs", "4", "--delay", "0.01", "--rounds", "3"
@@ -132,6 +134,7 @@ def test_stragglers(tmp_path: Path) -> None:
     assert "leave a ratio of 0.96 at best" in run.stdout
 
 
+@pytest.mark.full
 def test_stragglers_of_another_tail_have_no_aim(tmp_path: Path) -> None:
     run = bench(
         tmp_path, "stragglers", "--num-envs", "3", "--delay", "0.002", "--chance", "0.1",

@@ -159,6 +159,7 @@ def test_gymnasiums_environments_are_named_by_id() -> None:
     assert describe_factory(factory) == text
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("obstacle", ["file", "read-only", "full"])
 def test_a_folder_that_cannot_be_written_to_raises(obstacle: str, tmp_path: Path) -> None:
     """In a process that is not root, or may not write however much root it is."""

@@ -24,6 +24,7 @@ def measured(stats: agym.Stats) -> tuple[float, ...]:
     return stats.queue, stats.work, stats.transport, stats.caller
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("place", PLACES)
 def test_slowed_down(place: dict[str, Any]) -> None:
     with agym.make(Endless, 4, **place) as envs:
@@ -68,6 +69,7 @@ async def test_paused() -> None:
             assert envs.stats().limit != "page"
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("place", PLACES)
 def test_from_the_first_step_on(place: dict[str, Any]) -> None:
     """As ``agym watch`` does."""

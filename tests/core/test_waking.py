@@ -47,6 +47,7 @@ def work(envs: Any, steps: int = 300) -> agym.Stats:
     return stats
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("place", PLACES)
 def test_nobody_is_slow_because_it_was_woken(place: dict[str, Any]) -> None:
     with agym.make(CartPole, 16, autoreset="next_step", **place) as envs:
@@ -57,6 +58,7 @@ def test_nobody_is_slow_because_it_was_woken(place: dict[str, Any]) -> None:
     assert times[0] < 4 * np.median(times)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("place", [{"backend": "asyncio"}, PROCESS], ids=["asyncio", "process"])
 def test_coroutines_are_not_either(place: dict[str, Any]) -> None:
     with agym.make(partial(AsyncTally, length=10**6), 16, **place) as envs:
@@ -68,6 +70,7 @@ def test_an_environment_alone_in_its_worker_is_not_either() -> None:
         assert work(envs).stragglers == ()
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("slow", [0, 3])
 def test_one_that_is_slow_is_found_wherever_it_is(place: dict[str, Any], slow: int) -> None:

@@ -111,6 +111,7 @@ def test_results_are_the_callers() -> None:
     assert envs.step(np.ones(3, np.int64))[0].max() == BALL
 
 
+@pytest.mark.full
 def test_views_are_overwritten() -> None:
     envs = PongVectorEnv(3, copy=False)
     first = envs.reset(seed=0)[0]

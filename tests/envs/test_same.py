@@ -67,6 +67,7 @@ def test_blocks_and_shares(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert points > 40
 
 
+@pytest.mark.full
 @each_game
 def test_more_games_than_are_near(name: str) -> None:
     """Those whose cells are fetched ahead."""

@@ -127,6 +127,7 @@ def one_core() -> Iterator[int]:
     os.sched_setaffinity(0, before)
 
 
+@pytest.mark.once
 @pytest.mark.usefixtures("fork_server")
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("face", FACES)
@@ -162,6 +163,7 @@ def test_coroutine_environments_are_pinned_too() -> None:
         assert [psutil.Process(pid).cpu_affinity() for pid in pids] == around(2)
 
 
+@pytest.mark.full
 def test_a_worker_that_replaces_another_is_pinned_again() -> None:
     with agym.make(Probe, 2, workers=2, pin=True, on_fault="restart", **PROCESS) as envs:
         envs.reset()
@@ -173,6 +175,7 @@ def test_a_worker_that_replaces_another_is_pinned_again() -> None:
         assert cores_of(envs) == around(2)
 
 
+@pytest.mark.full
 def test_a_recycled_worker_is_pinned_again() -> None:
     options = {"workers": 2, "autoreset": "next_step", "recycle_episodes": 2, **PROCESS}
     with agym.make(Probe, 2, pin=True, **options) as envs:

@@ -81,6 +81,7 @@ def test_forkserver(tmp_path: Path) -> None:
     assert "makes environments while it is imported" in err
 
 
+@pytest.mark.full
 def test_a_fork_imports_nothing(tmp_path: Path) -> None:
     code = """
         with agym.make(Mine, 4, **options) as envs:

@@ -78,6 +78,7 @@ def test_each_environment_is_constructed_once_and_never_here(face: str, tmp_path
     assert str(os.getpid()) not in {pid for _, pid in lines}
 
 
+@pytest.mark.once
 @pytest.mark.usefixtures("fork_server")
 @each_method
 def test_thread_pools_are_capped_in_workers_and_not_here(

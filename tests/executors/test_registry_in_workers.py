@@ -169,6 +169,7 @@ def test_every_api(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.full
 def test_vector_entry_points_and_what_agym_registers(tmp_path: Path) -> None:
     script(
         tmp_path,
@@ -278,7 +279,7 @@ def test_the_program_has_the_last_word(method: str, tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.once
+@pytest.mark.full
 @pytest.mark.parametrize("method", METHODS)
 def test_a_replaced_worker_knows_what_was_registered_meanwhile(method: str, tmp_path: Path) -> None:
     script(
@@ -324,6 +325,7 @@ def test_a_replaced_worker_knows_what_was_registered_meanwhile(method: str, tmp_
     )
 
 
+@pytest.mark.full
 def test_the_registry_of_this_process_stays_as_it_is(tmp_path: Path) -> None:
     script(
         tmp_path,

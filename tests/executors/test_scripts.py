@@ -43,7 +43,7 @@ UNGUARDED = """
 """
 
 
-@pytest.mark.once
+@pytest.mark.full
 @each_method
 def test_no_guard_is_needed(method: str, tmp_path: Path) -> None:
     code, out, err = run(tmp_path, UNGUARDED.format(method=method))

@@ -182,6 +182,7 @@ def test_a_worker_that_dies_while_a_step_is_under_way_too(gates: Gates) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.once
 @apart
 @each_face
 def test_a_missed_deadline(face: str, place: Place, gates: Gates) -> None:

@@ -195,7 +195,7 @@ COMMANDS = {
 }
 
 
-@pytest.mark.once
+@pytest.mark.full
 @pytest.mark.parametrize("env_id", ["games:games/Dice-v0", "games:games/Dice"])
 @pytest.mark.parametrize("command", COMMANDS)
 def test_commands_find_modules_in_the_current_folder(

@@ -246,7 +246,7 @@ def test_an_episode_that_was_replayed_has_the_statistics_of_the_whole(place: Pla
         assert (episode["r"], episode["l"]) == (total, length)
 
 
-@pytest.mark.once
+@pytest.mark.full
 @each_mode
 def test_statistics_and_infos_stay_as_they_are_when_workers_are_recycled(mode: str) -> None:
     def play(**options: Any) -> list[list[Info]]:

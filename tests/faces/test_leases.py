@@ -162,6 +162,7 @@ def test_small_batches_are_copied() -> None:
         assert not engine_of(envs).table.leasable
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     "options", [{"autoreset": "disabled"}, {"on_fault": "restart"}, {"copy": False}]
 )

@@ -208,7 +208,7 @@ def test_wrappers_around_nested_spaces(place: dict[str, Any]) -> None:
         assert same(_play(ours), _play(theirs))
 
 
-@pytest.mark.once
+@pytest.mark.full
 @each_kind
 def test_record_video_around_one(place: dict[str, Any], tmp_path: Path) -> None:
     pytest.importorskip("pygame", reason="the extra `render`")

@@ -49,7 +49,12 @@ PLACES: dict[str, dict[str, Any]] = {
         "timeout": 600.0,
     },
 }
-each_place = pytest.mark.parametrize("place", PLACES)
+# In the core those whose results come in different ways.
+CORE = ("serial", "thread", "fork")
+each_place = pytest.mark.parametrize(
+    "place",
+    [pytest.param(place, marks=() if place in CORE else pytest.mark.full) for place in PLACES],
+)
 
 
 def make(place: str, **options: Any) -> agym.Envs:
@@ -233,6 +238,7 @@ def test_one_that_fails_stops_no_other() -> None:
         assert len(envs.step([0] * NUM_ENVS).rewards) == NUM_ENVS
 
 
+@pytest.mark.full
 def test_a_deadline_of_one_thread_is_no_others(gates: Gates) -> None:
     with agym.make(
         gates.factories, backend="process", start_method="fork", workers=3, timeout=deadline(0.5)

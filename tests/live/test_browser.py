@@ -172,6 +172,7 @@ def test_without_the_token_there_is_nothing_to_see(browser: Browser) -> None:
         assert run.page.viewers == 0
 
 
+@pytest.mark.full
 def test_playing_with_the_keyboard(browser: Browser, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "agym.cli", "play", "agym/Pong-v0", "--seed", "0", "--wait"]
     with subprocess.Popen(

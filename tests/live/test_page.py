@@ -93,6 +93,7 @@ def test_it_shows_what_environments_render(place: str, face: str) -> None:
         assert alone.ids == range(1, 2)
 
 
+@pytest.mark.once
 @each_face
 def test_only_what_is_looked_at_is_rendered(face: str) -> None:
     envs = painters(70, Counted)
@@ -215,6 +216,7 @@ NONSENSE = [
 ]  # fmt: skip
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("nonsense", NONSENSE)
 def test_nonsense_is_hung_up_on(nonsense: str) -> None:
     with stepping("sync", painters(), backend="serial") as run:

@@ -119,7 +119,7 @@ def test_a_slow_environment_keeps_only_itself_out_of_the_picture(tmp_path: Path)
             path.touch()
 
 
-@pytest.mark.once
+@pytest.mark.full
 @each_face
 def test_looking_costs_nobody_a_deadline(face: str) -> None:
     limit = deadline(0.4)

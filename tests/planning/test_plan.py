@@ -80,6 +80,7 @@ def test_the_command_shows_a_table() -> None:
     assert "step " in result.output
 
 
+@pytest.mark.full
 def test_the_command_can_try_every_place() -> None:
     result = run("CartPole-v1", "2", "--verify", "--workers", "1")
     assert result.exit_code == 0, result.output

@@ -269,6 +269,7 @@ def test_stays_where_it_is_told_to() -> None:
         agym.make(make, 2, replan="no")
 
 
+@pytest.mark.full
 @needs_cores
 def test_what_is_sent_moves_when_all_has_come() -> None:
     left = MORE
@@ -287,6 +288,7 @@ def test_what_is_sent_moves_when_all_has_come() -> None:
         assert envs.reset(env_ids=[1, 2])[0].shape == (4, 2)
 
 
+@pytest.mark.full
 @needs_cores
 def test_buffers_and_batches_stay_the_callers() -> None:
     with agym.make(

@@ -85,7 +85,7 @@ def test_kills_come_in_all_ways_in_turn() -> None:
         assert {*codes} == {-9, -11, 1}
 
 
-@pytest.mark.once
+@pytest.mark.full
 @pytest.mark.parametrize("place", ["thread", "asyncio", "process", "coroutines"])
 def test_every_hang_really_happens_and_is_ended(place: str) -> None:
     limit = deadline(0.3)

@@ -84,6 +84,7 @@ def test_what_was_registered_by_hand_needs_no_package(tmp_path: Path) -> None:
     assert "fine" in refused(tmp_path, f"{register}, agym.make('ALE/Mine-v0', 2), print('fine')")
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("call", "package", "hint"),
     [

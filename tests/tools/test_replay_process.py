@@ -238,6 +238,7 @@ def test_a_long_replay_shows_how_far_it_is(tmp_path: Path) -> None:
         assert process.wait(timeout=patience(6)) == 0
 
 
+@pytest.mark.full
 def test_ctrl_c_stops_it(tmp_path: Path) -> None:
     factory = partial(Slow, "step")
     for made in (factory, partial(AsyncTally, Slow, "step")):

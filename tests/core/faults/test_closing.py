@@ -30,6 +30,7 @@ each_place = pytest.mark.parametrize("place", PLACES)
 pytestmark = pytest.mark.usefixtures("fork_server")
 
 
+@pytest.mark.once
 @each_place
 def test_close_twice(place: str) -> None:
     envs = agym.make(Tally, 3, **PLACES[place])
@@ -42,6 +43,7 @@ def test_close_twice(place: str) -> None:
         envs.step([0, 0, 0])
 
 
+@pytest.mark.once
 @each_place
 async def test_aclose_twice_and_at_the_same_time(place: str) -> None:
     envs = await agym.make_async(Tally, 3, **PLACES[place])
@@ -52,6 +54,7 @@ async def test_aclose_twice_and_at_the_same_time(place: str) -> None:
         envs.step([0, 0, 0])
 
 
+@pytest.mark.once
 @each_place
 def test_an_error_while_closing_comes_once(place: str) -> None:
     envs = agym.make(partial(Raises, "close"), 2, **PLACES[place])
@@ -66,6 +69,7 @@ async def test_aclose_before_they_were_opened() -> None:
     await envs.aclose()
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("turns", [0, 1, 50])
 async def test_an_opening_that_is_cancelled(turns: int) -> None:
     async def start() -> None:
@@ -94,6 +98,7 @@ async def test_aclose_with_all_kinds_of_operations_under_way() -> None:
         await waiting
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("again", [False, True])
 async def test_aclose_after_a_cancelled_await(again: bool, gates: Gates) -> None:
     async with agym.make_async(gates.factories, backend="process", workers=2) as envs:
@@ -161,6 +166,7 @@ def test_workers_that_do_not_answer(method: str, face: str, frozen: list[int]) -
         assert not any(psutil.pid_exists(pid) for pid in pids)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("face", FACES)
 def test_workers_that_are_all_dead(face: str) -> None:
     with opened(face, Probe, 4, backend="process", workers=2) as envs:

@@ -48,6 +48,7 @@ def options(place: Place, what: str, folder: Path, on_fault: str) -> dict[str, A
     }  # fmt: skip
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("where", "on_fault"), [("step", "raise"), ("step", "replay"), ("reset", "restart")]
 )

@@ -74,7 +74,7 @@ def test_a_forked_child(child: str, place: str, tmp_path: Path) -> None:
     assert run(tmp_path, forking(place, does)) == (0, f"{code}\n{code}\nfine\n", "")
 
 
-@pytest.mark.once
+@pytest.mark.full
 @each_place
 def test_a_forked_child_that_raises(place: str, tmp_path: Path) -> None:
     code, out, err = run(tmp_path, forking(place, "raise KeyError('mine')"))
@@ -88,7 +88,7 @@ def test_serial_environments_are_the_childs_own(tmp_path: Path) -> None:
     assert run(tmp_path, script) == (0, "3\n3\nfine\n", "")
 
 
-@pytest.mark.once
+@pytest.mark.full
 @each_place
 def test_a_child_of_multiprocessing(place: str, tmp_path: Path) -> None:
     script = f"""
@@ -143,7 +143,7 @@ ASYNC = """
 """
 
 
-@pytest.mark.once
+@pytest.mark.full
 @each_place
 def test_the_async_face(place: str, tmp_path: Path) -> None:
     assert run(tmp_path, ASYNC.format(place=PLACES[place])) == (0, "3\nfine\n", "")

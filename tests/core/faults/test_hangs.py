@@ -89,6 +89,7 @@ def test_it_is_told_and_replaced(
     wait_for_threads()
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("where", ["step", "reset"])
 @each_way
 def test_it_is_mended(place: Place, what: str, gone: set[int], where: str, traps: Traps) -> None:
@@ -109,6 +110,7 @@ def test_it_is_mended(place: Place, what: str, gone: set[int], where: str, traps
     assert (fault.kind, fault.culprit, fault.operation) == ("timeout", 1, where)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("on_fault", "face"), [("raise", "sync"), ("restart", "async"), ("replay", "sync")]
 )
@@ -231,6 +233,7 @@ class LateOnce(Tally):
         return super().step(action)
 
 
+@pytest.mark.once
 @each_face
 @over(COROUTINES, ASYNCIO)
 def test_one_that_will_not_be_cancelled_holds_no_place(
@@ -246,6 +249,7 @@ def test_one_that_will_not_be_cancelled_holds_no_place(
         traps.release()
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("on_fault", ["raise", "restart"])
 @pytest.mark.parametrize("where", ["make", "close"])
 @over(PROCESS, COROUTINES, THREAD, ASYNCIO)
@@ -296,6 +300,7 @@ class Naps(Tally):
         return super().step(action)
 
 
+@pytest.mark.once
 @pytest.mark.filterwarnings("ignore:worker .*left behind")
 @pytest.mark.parametrize("place", [{"backend": "thread"}, FORKED], ids=["thread", "process"])
 def test_two_that_are_late_at_once_spoil_no_third(place: dict[str, Any]) -> None:

@@ -192,7 +192,7 @@ def test_ctrl_c(method: str, does: str, tmp_path: Path) -> None:
         assert err.splitlines().count("KeyboardInterrupt") == 1, err
 
 
-@pytest.mark.once
+@pytest.mark.full
 @pytest.mark.parametrize("in_c", [False, True])
 def test_ctrl_c_when_an_environment_hangs(in_c: bool, tmp_path: Path) -> None:
     """The script gives the environment its time to close; then it ends, and all with it."""
@@ -204,7 +204,7 @@ def test_ctrl_c_when_an_environment_hangs(in_c: bool, tmp_path: Path) -> None:
         assert err.splitlines().count("KeyboardInterrupt") == 1, err
 
 
-@pytest.mark.once
+@pytest.mark.full
 @pytest.mark.parametrize("loop", LOOPS)
 @each_method
 def test_ctrl_c_in_a_task(method: str, loop: str, tmp_path: Path) -> None:

@@ -69,6 +69,7 @@ def test_the_environment_is_not_changed(place: str) -> None:
     assert dict(os.environ) == before
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("place", ["spawn", "forkserver", "fork"])
 def test_shared_memory_has_no_name_that_others_could_open(place: str) -> None:
     with agym.make(Probe, 4, **PLACES[place]) as envs:

@@ -106,6 +106,7 @@ async def test_operations_on_their_way_hold_an_environment_where_it_is() -> None
         assert max(worker.restarts for worker in envs.stats().workers) >= 1
 
 
+@pytest.mark.full
 def test_a_worker_that_dies_in_the_middle_is_replaced_as_any_other() -> None:
     with agym.make(partial(Tally, 3), 4, recycle_episodes=1, on_fault="restart", max_restarts=1000,
                    autoreset="next_step", output="array", **FORKED) as envs:  # fmt: skip
@@ -182,7 +183,7 @@ class Fussy(Tally):
         self.closed = True
 
 
-@pytest.mark.once
+@pytest.mark.full
 @pytest.mark.parametrize("autoreset", ["next_step", "disabled"])
 async def test_nothing_reaches_an_environment_that_has_left(autoreset: str) -> None:
     """Neither a reset sent right behind the last step, nor renders while it moves."""
@@ -204,7 +205,7 @@ async def test_nothing_reaches_an_environment_that_has_left(autoreset: str) -> N
         assert max(worker.restarts for worker in envs.stats().workers) >= 1
 
 
-@pytest.mark.once
+@pytest.mark.full
 @pytest.mark.parametrize("on_fault", ["raise", "restart"])
 def test_one_that_does_not_let_go_is_ended(on_fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agym.core.mending.REMAKE_SECONDS", 0.5)

@@ -112,6 +112,7 @@ def _check_fault(fault: agym.Fault, i: int, what: str, operation: str, place: Pl
     assert fault.replay == fault.capsule == ""
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("mode", ["same_step"])
 @each_case
 def test_an_explicit_reset(place: Place, what: str, cut: set[int], mode: str, traps: Traps) -> None:
@@ -135,6 +136,7 @@ def _check_reset_fault(fault: agym.Fault, i: int, what: str) -> None:
     assert fault.operation == "reset"
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
 @each_case
 def test_an_automatic_reset(
@@ -153,6 +155,7 @@ def test_an_automatic_reset(
             assert info["final_obs"].tolist() == expected[i][at][0]
 
 
+@pytest.mark.once
 @each_case
 def test_the_async_face(place: Place, what: str, cut: set[int], traps: Traps) -> None:
     options = {"on_fault": "restart", "autoreset": "next_step", "face": "async"}
@@ -160,7 +163,7 @@ def test_the_async_face(place: Place, what: str, cut: set[int], traps: Traps) ->
     assert disturbed(story, undisturbed("next_step")) == dict.fromkeys(cut, 7)
 
 
-@pytest.mark.once
+@pytest.mark.full
 @pytest.mark.usefixtures("fork_server")
 @pytest.mark.parametrize("start_method", ["spawn", "forkserver"])
 def test_start_methods(start_method: str, traps: Traps) -> None:

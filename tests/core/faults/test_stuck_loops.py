@@ -49,6 +49,7 @@ class Sticks(Tally):
         return super().step(action)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("how", ["python", "c"])
 def test_a_stuck_loop_is_replaced(how: str) -> None:
     options = {**FORKED, "timeout": deadline(0.3), "on_fault": "restart", "output": "array"}
@@ -75,6 +76,7 @@ def test_a_stuck_loop_is_told() -> None:
         envs.step([1] * 4)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("on_fault", ["raise", "restart"])
 def test_a_constructor_that_hangs_in_the_new_worker(
     on_fault: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch

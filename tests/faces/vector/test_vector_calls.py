@@ -198,6 +198,7 @@ def test_closing_with_a_call_pending_warns(tmp_path: Path) -> None:
     assert envs.closed
 
 
+@pytest.mark.full
 def test_a_deadline_is_the_runners(tmp_path: Path) -> None:
     gates = Gates(tmp_path, 2)
     envs = agym.AgymVectorEnv(gates.factories, workers=2, timeout=deadline(1.0), context="fork")
