@@ -110,6 +110,7 @@ class TestThread(ExecutorConformance):
 class TestProcess(ExecutorConformance):
     backend = "process"
     options = FORK
+    examples = examples(10).max_examples
 
 
 class TestAsyncio(ExecutorConformance):
@@ -121,6 +122,7 @@ class TestAsyncio(ExecutorConformance):
 class TestProcessWithCoroutines(ExecutorConformance):
     backend = "process"
     options = FORK
+    examples = examples(10).max_examples
     coroutines = True
 
 

@@ -21,6 +21,9 @@ from agym.factories import find_spec
 from tests.envs.same_games import GAMES
 from tests.support.equality import same
 
+# Each process compiles the games anew.
+pytestmark = pytest.mark.xdist_group("compiled")
+
 IDS = ("agym/Pong-v0", "agym/PongRally-v0")
 
 each_id = pytest.mark.parametrize("env_id", IDS)

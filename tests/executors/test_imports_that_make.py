@@ -75,6 +75,7 @@ def test_the_error_says_what_to_do(kind: str, tmp_path: Path) -> None:
     assert imports == 3, "the program and its two workers"
 
 
+@pytest.mark.full
 def test_forkserver(tmp_path: Path) -> None:
     code, _, err, imports = script(tmp_path, "agym.make(Mine, 4, **options)", "forkserver")
     assert (code, imports) == (1, 3), err

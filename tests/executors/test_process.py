@@ -268,6 +268,7 @@ def test_all_workers_killed() -> None:
             envs.reset()
 
 
+@pytest.mark.full
 def test_a_worker_that_hangs_is_ended_by_close(gates: Gates) -> None:
     """Also one that ignores SIGTERM; the fixture proves that nothing is left of it."""
 

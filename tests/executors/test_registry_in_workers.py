@@ -84,7 +84,7 @@ def script(folder: Path, code: str, method: str = "spawn") -> None:
     assert (exit_code, out, err) == (0, "done\n", ""), err
 
 
-@pytest.mark.once
+@pytest.mark.full
 @each_method
 def test_ids_that_a_factory_makes(method: str, tmp_path: Path) -> None:
     """CleanRL's ``make_env`` and its relatives: the id is looked up in the worker."""

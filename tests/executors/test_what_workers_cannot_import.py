@@ -102,7 +102,7 @@ CHILD = (
 )
 
 
-@pytest.mark.once
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("child", "method"), [("spawn", "spawn"), ("spawn", "fork"), ("forkserver", "forkserver")]
 )

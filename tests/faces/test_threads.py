@@ -268,6 +268,7 @@ def test_a_worker_that_dies_in_parallel() -> None:
         assert sum(faults) <= NUM_ENVS
 
 
+@pytest.mark.full
 def test_forked_while_another_thread_waits(tmp_path: Path) -> None:
     code, out, err = run(
         tmp_path,
