@@ -112,13 +112,23 @@ def _named_objects(spec: EnvSpec) -> dict[str, Any]:
     return found
 
 
+# The names that specs have brought along to this process.
+_lent: set[str] = set()
+
+
 def _restore_spec(
     named: dict[str, Any], make: Callable[..., EnvSpec], args: tuple[Any, ...], state: Any = None
 ) -> EnvSpec:
-    """Put what a spec names where its strings lead to, and make the spec."""
+    """Put what a spec names where its strings lead to, and make the spec.
+
+    What this process has there of its own stays: a spec may come back to where it was written.
+    """
     for name, value in named.items():
-        module, _, attribute = name.partition(":")
-        setattr(sys.modules.setdefault(module, types.ModuleType(module)), attribute, value)
+        module_name, _, attribute = name.partition(":")
+        module = sys.modules.setdefault(module_name, types.ModuleType(module_name))
+        if name in _lent or not hasattr(module, attribute):
+            _lent.add(name)
+            setattr(module, attribute, value)
     spec = make(*args)
     vars(spec).update(state or {})
     return spec

@@ -102,8 +102,8 @@ class Host:
                 check_made(env)
                 self._envs.append(env)
                 found = self._look_at(env)
-                mismatch = described and described[self.first].mismatch(found)
-                if mismatch:
+                mismatch = described[self.first].mismatch(found) if described else None
+                if mismatch is not None:
                     raise mismatch
                 if latest is None or not latest.reads_as(found):
                     described[env_id] = latest = found

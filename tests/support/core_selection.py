@@ -1,9 +1,10 @@
 """The core: of each test the cases that together have every value of every parameter.
 
-``pytest -m core`` runs them at every commit, and CI runs the others as well (``-m rest``). Where
+``pytest -m core`` runs them at every commit, and CI runs all others as well (``-m rest``). Where
 each case takes long, ``once`` leaves the first of them in the core, and ``full`` leaves none: for
-a promise that another test of the core states too. Both mark a test, a module (``pytestmark``), or
-``full`` a value (``pytest.param(..., marks=pytest.mark.full)``).
+a promise that another test of the core states too. Of such tests CI runs the cases that have every
+value once, on both loops, and ``pytest`` without ``-m`` runs all. Both mark a test, a module
+(``pytestmark``), or ``full`` a value (``pytest.param(..., marks=pytest.mark.full)``).
 
 Tests of properties are in both, with a fifth of the examples in the core.
 """
@@ -11,7 +12,7 @@ Tests of properties are in both, with a fifth of the examples in the core.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from typing import Any
 
 import pytest
 from hypothesis import is_hypothesis_test, settings
@@ -21,8 +22,9 @@ FULL = settings(deadline=None, database=None, print_blob=True)
 settings.register_profile("full", FULL)
 settings.register_profile("core", FULL, max_examples=FULL.max_examples // 5)
 
-# Tests of coroutines run on two event loops; in the core not on this one.
-LOOP, OTHER = "_asyncio_loop_factory", "uvloop"
+# Tests of coroutines run on two event loops (a parameter that pytest-asyncio adds); in the core not
+# on the other one.
+LOOP, LOOPS, OTHER = "_asyncio_loop_factory", ("asyncio", "uvloop"), "uvloop"
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -41,35 +43,52 @@ def examples(count: int) -> settings:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     tests: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
-        if item.get_closest_marker("full") is None:
-            tests[item.nodeid.partition("[")[0]].append(item)
-    core = {item for cases in tests.values() for item in covering(cases)}
-    for item in items:
-        if item in core:
+        tests[item.nodeid.partition("[")[0]].append(item)
+    for cases in tests.values():
+        core = in_core(cases)
+        for item in core:
             item.add_marker(pytest.mark.core)
-        if item not in core or is_hypothesis_test(getattr(item, "obj", None)):
-            item.add_marker(pytest.mark.rest)
+        for item in in_ci(cases):
+            if item not in core or is_hypothesis_test(getattr(item, "obj", None)):
+                item.add_marker(pytest.mark.rest)
 
 
-def covering(cases: Iterable[pytest.Item]) -> list[pytest.Item]:
+def in_core(cases: list[pytest.Item]) -> list[pytest.Item]:
+    """The cases of a test that are in the core."""
+    quick = [case for case in cases if case.get_closest_marker("full") is None]
+    quick = [case for case in quick if (LOOP, OTHER) not in _values(case)]
+    return quick[:1] if any(_is(case, "once") for case in cases) else covering(quick)
+
+
+def in_ci(cases: list[pytest.Item]) -> list[pytest.Item]:
+    """The cases of a test that CI runs, those of the core among them."""
+    long = any(_is(case, "once") or _is(case, "full") for case in cases)
+    return [*in_core(cases), *covering(cases)] if long else cases
+
+
+def covering(cases: list[pytest.Item]) -> list[pytest.Item]:
     """A few of the cases that have every value of every parameter."""
-    left = {item: _values(item) for item in cases}
-    left = {item: values for item, values in left.items() if values is not None}
-    if any(item.get_closest_marker("once") for item in left):
-        return [*left][:1]
+    left = {case: _values(case) for case in cases}
     wanted = set().union(*left.values())
     chosen = []
     while wanted or (left and not chosen):
-        best = max(left, key=lambda item: len(left[item] & wanted))  # the first of the best
+        best = max(left, key=lambda case: len(left[case] & wanted))  # the first of the best
         chosen.append(best)
         wanted -= left.pop(best)
     return chosen
 
 
-def _values(item: pytest.Item) -> set[tuple[int, str]] | None:
-    """A case's values, by their names; ``None`` for those on the other loop."""
-    callspec = getattr(item, "callspec", None)
-    if callspec is None:
-        return set()
-    other = LOOP in callspec.params and OTHER in callspec._idlist
-    return None if other else {*enumerate(callspec._idlist)}
+def _is(case: pytest.Item, mark: str) -> bool:
+    return case.get_closest_marker(mark) is not None
+
+
+def _values(case: pytest.Item) -> set[tuple[Any, str]]:
+    """The values of a case's parameters, by their places and names; the loop's by its own."""
+    callspec = getattr(case, "callspec", None)
+    names = [] if callspec is None else list(callspec._idlist)
+    values: set[tuple[Any, str]] = set()
+    if names and LOOP in callspec.params:
+        loop = next(name for name in names if name in LOOPS)
+        values.add((LOOP, loop))
+        names.remove(loop)
+    return values | {*enumerate(names)}
