@@ -81,7 +81,8 @@ def test_extras_that_are_named_exist() -> None:
 def test_the_metadata_say_where_to_look() -> None:
     about = metadata("agym-envs")
     urls = dict(each.split(", ") for each in about.get_all("Project-URL"))
-    assert {"Homepage", "Documentation", "Changelog", "Issues"} <= urls.keys()
+    assert {"Homepage", "Documentation"} <= urls.keys()
+    assert all("/agym-envs/" in url for url in urls.values())
     assert "Framework :: AsyncIO" in about.get_all("Classifier")
 
 

@@ -48,22 +48,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         core = in_core(cases)
         for item in core:
             item.add_marker(pytest.mark.core)
-        for item in in_ci(cases):
+        long = any(_is(case, "once") or _is(case, "full") for case in cases)
+        for item in covering(cases) if long else cases:
             if item not in core or is_hypothesis_test(getattr(item, "obj", None)):
                 item.add_marker(pytest.mark.rest)
 
 
 def in_core(cases: list[pytest.Item]) -> list[pytest.Item]:
     """The cases of a test that are in the core."""
-    quick = [case for case in cases if case.get_closest_marker("full") is None]
-    quick = [case for case in quick if (LOOP, OTHER) not in _values(case)]
+    quick = [c for c in cases if not _is(c, "full") and (LOOP, OTHER) not in _values(c)]
     return quick[:1] if any(_is(case, "once") for case in cases) else covering(quick)
-
-
-def in_ci(cases: list[pytest.Item]) -> list[pytest.Item]:
-    """The cases of a test that CI runs, those of the core among them."""
-    long = any(_is(case, "once") or _is(case, "full") for case in cases)
-    return [*in_core(cases), *covering(cases)] if long else cases
 
 
 def covering(cases: list[pytest.Item]) -> list[pytest.Item]:

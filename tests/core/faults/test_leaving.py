@@ -102,7 +102,7 @@ def sync(folder: Path, method: str, does: str, before: str = "", in_c: bool = Fa
 
 def assert_nothing_left(process: subprocess.Popen[str], folder: Path, *, files: bool = True) -> str:
     """Processes and files are gone in time; gives what was written to standard error."""
-    end = time.monotonic() + patience(3)  # to close may take its five seconds, twice
+    end = time.monotonic() + patience()
     while (left := members(process.pid)) and time.monotonic() < end:
         time.sleep(0.01)
     assert not left, f"processes that stay: {left}"
