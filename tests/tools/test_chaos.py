@@ -7,6 +7,7 @@ import contextlib
 import threading
 from collections import Counter
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,8 @@ from agym.core.affliction import ChaosError
 from agym.envs.probes import CounterEnv
 from tests.support.drivers import FACES, opened
 from tests.support.envs.coroutine_envs import AsyncTally
+from tests.support.envs.gated_envs import Gates
+from tests.support.envs.plain_envs import Gated
 from tests.support.patience import deadline
 
 AsyncCounter = partial(AsyncTally, CounterEnv)
@@ -213,16 +216,26 @@ async def test_steps_that_are_sent_are_struck_too() -> None:
         assert told["died"] >= chaos.injected["kill"] > 0
 
 
-async def test_a_step_behind_a_reset_is_spared() -> None:
+class WaitsInReset(Gated):
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        self.wait()
+        return super().reset(seed=seed, options=options)
+
+
+async def test_a_step_behind_a_reset_is_spared(tmp_path: Path) -> None:
+    gates = Gates(tmp_path, 2)
+    factories = [partial(WaitsInReset, path) for path in gates.paths]
     async with agym.make_async(
-        CounterEnv, 2, backend="process", start_method="fork", workers=1
+        factories, backend="process", start_method="fork", workers=1
     ) as envs:
         reset = envs.reset(seed=0)
         with agym.chaos(envs, error=1.0) as chaos:
-            result = await envs.step([0, 0])
-        await reset
+            step = envs.step([0, 0])
+            for i in range(2):
+                await asyncio.to_thread(gates.open, i)
+            await reset
+            await step
         assert chaos.strikes == []
-        assert result.observations.tolist() == [1, 1]
 
 
 def test_stop_is_final_and_makes_room_for_another() -> None:
