@@ -1,4 +1,4 @@
-"""Ctrl-C is held back, let through, and handed to whoever was there before."""
+"""Signals are held back, let through, and handed to whoever was there before."""
 
 # ruff: noqa: PT012 - the blocks are what is tested
 
@@ -11,53 +11,65 @@ from types import FrameType
 
 import pytest
 
-from agym.core.interrupts import Interruptible, Uninterrupted
+from agym.core.interrupts import SIGNALS, Interruptible, Uninterrupted
 
 
-def interrupt() -> None:
-    signal.raise_signal(signal.SIGINT)
+def interrupt(signum: int = signal.SIGINT) -> None:
+    signal.raise_signal(signum)
 
 
 @pytest.fixture(autouse=True)
-def handler_is_put_back() -> Iterator[None]:
-    before = signal.getsignal(signal.SIGINT)
+def handlers_are_put_back() -> Iterator[None]:
+    """All raise ``KeyboardInterrupt``, as the one of Ctrl-C does."""
+    before = {signum: signal.getsignal(signum) for signum in SIGNALS}
+    for signum in SIGNALS:
+        signal.signal(signum, signal.default_int_handler)
     yield
-    assert signal.getsignal(signal.SIGINT) is before
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    after = [signal.getsignal(signum) for signum in SIGNALS]
+    for signum, handler in before.items():
+        signal.signal(signum, handler)
+    assert after == [signal.default_int_handler] * len(SIGNALS)
 
 
-def test_it_comes_after_the_block() -> None:
+each_signal = pytest.mark.parametrize("signum", SIGNALS)
+
+
+@each_signal
+def test_it_comes_after_the_block(signum: int) -> None:
     reached = []
     with pytest.raises(KeyboardInterrupt), Uninterrupted():
-        interrupt()
+        interrupt(signum)
         reached.append("end")
     assert reached == ["end"]
 
 
-def test_it_comes_at_once_where_it_may() -> None:
+@each_signal
+def test_it_comes_at_once_where_it_may(signum: int) -> None:
     reached = []
     with pytest.raises(KeyboardInterrupt), Uninterrupted(), Interruptible():
-        interrupt()
+        interrupt(signum)
         reached.append("end")
     assert not reached
 
 
-def test_what_came_before_comes_where_it_may() -> None:
+@each_signal
+def test_what_came_before_comes_where_it_may(signum: int) -> None:
     reached = []
     with pytest.raises(KeyboardInterrupt), Uninterrupted():
-        interrupt()
+        interrupt(signum)
         reached.append("held")
         with Interruptible():
             reached.append("never")
     assert reached == ["held"]
 
 
-def test_after_an_interruptible_part_it_is_held_again() -> None:
+@each_signal
+def test_after_an_interruptible_part_it_is_held_again(signum: int) -> None:
     reached = []
     with pytest.raises(KeyboardInterrupt), Uninterrupted():
         with Interruptible():
             pass
-        interrupt()
+        interrupt(signum)
         reached.append("end")
     assert reached == ["end"]
 
@@ -104,6 +116,21 @@ def test_an_ignored_signal_stays_ignored() -> None:
             assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_of_two_signals_none_is_lost() -> None:
+    """A handler that raises does not keep the other one from being called."""
+    with pytest.raises(KeyboardInterrupt) as caught, Uninterrupted():
+        interrupt(signal.SIGTERM)
+        interrupt(signal.SIGINT)
+    assert isinstance(caught.value.__context__, KeyboardInterrupt)
+
+
+def test_a_handler_that_is_set_within_a_block_stays() -> None:
+    """An environment may set one, in its step."""
+    with Uninterrupted(), Interruptible():
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    assert signal.signal(signal.SIGTERM, signal.default_int_handler) is signal.SIG_IGN
 
 
 def test_other_threads_are_not_concerned() -> None:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import os
+import select
 import signal
 import tempfile
+import time
 from types import FrameType
 from typing import Any
 
@@ -20,8 +22,9 @@ from _pytest.faulthandler import fault_handler_stderr_fd_key
 
 from tests.support.patience import patience
 
-# A thread that is in native code hears no alarm. So much later (for ``patience``) its process ends,
-# stacks first; pytest-xdist says so, and takes a new one for the tests that are left.
+# A thread that is in native code hears no alarm, nor one in a part of agym that holds signals back.
+# So much later (for ``patience``) its process ends, stacks first; pytest-xdist says so, and takes a
+# new one for the tests that are left.
 LAST_RESORT = 6.0
 
 # What a run has started for itself.
@@ -63,12 +66,20 @@ def stacks_of_threads() -> str:
 
 
 def abort_children() -> str:
-    """Have all children show their stacks, on their standard error, and end; gives their names."""
-    told = []
+    """Have all children show their stacks, on their standard error, and end; gives their names.
+
+    It waits for their end: who makes environments kills what is left of them when a test fails.
+    """
+    told, ends = [], []
     for process in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.Error):
+        with contextlib.suppress(psutil.Error, ProcessLookupError):
             command = " ".join(process.cmdline())
             if not any(helper in command for helper in HELPERS):
                 told.append(f"{process.pid} {command[:200]}")
+                ends.append(os.pidfd_open(process.pid))
                 process.send_signal(signal.SIGABRT)
+    give_up = time.monotonic() + patience()
+    for end in ends:
+        select.select([end], [], [], max(0.0, give_up - time.monotonic()))
+        os.close(end)
     return "\n".join(told)
