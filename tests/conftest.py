@@ -18,6 +18,7 @@ import pytest
 import uvloop
 
 from tests.support.envs.gated_envs import Gates
+from tests.support.patience import patience
 
 # Before anything imports pygame, here or in a worker.
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
@@ -172,6 +173,6 @@ def nothing_outlives(request: pytest.FixtureRequest, once_opened: None) -> Itera
         return
     for thread in left.get("threads", []):
         assert isinstance(thread, threading.Thread)
-        thread.join(2)  # rich tells its thread to end, and does not wait for it
+        thread.join(patience())  # rich tells its thread to end, and does not wait for it
     left = Holdings.now().beyond(before) if "threads" in left else left
     assert not left, f"left behind by the test: {left}"

@@ -8,6 +8,7 @@ import threading
 from collections import Counter
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from agym.cli import app
 from agym.core.spans import LEAST, SpanLog, SpanReader, span_fields
 from agym.timeline_report import Span, draw, measure, read_spans
 from tests.support.drivers import FACES, FORKED, Place, each_face, everywhere, opened
+from tests.support.envs.gated_envs import Gates, gated
 from tests.support.envs.plain_envs import Tally
 from tests.support.insides import engine_of
 
@@ -61,29 +63,24 @@ def test_everything_that_ran_is_there(place: Place, face: str, tmp_path: Path) -
         )
 
 
-def test_who_waits_is_seen(tmp_path: Path) -> None:
+async def test_who_waits_is_seen(gates: Gates, tmp_path: Path) -> None:
     path = tmp_path / "run.json"
 
-    async def main() -> None:
-        async with agym.make_async([Tally] * 2, **FORKED, workers=2) as envs:
-            await envs.reset()
-            with agym.trace(path):
+    async def play(name: str, env: Any) -> None:
+        with agym.mark(name):
+            await env.step(1)
 
-                async def play(name: str, i: int) -> None:
-                    with agym.mark(name):
-                        await envs[i].step(0)
-
-                async with asyncio.TaskGroup() as group:
-                    for i, name in enumerate("ab"):
-                        group.create_task(play(name, i), name=name)
-
-    asyncio.run(main())
+    async with gated(gates) as envs:
+        with agym.trace(path):
+            async with asyncio.TaskGroup() as group:
+                for i, name in enumerate("ab"):
+                    group.create_task(play(name, envs[i]), name=name)
+                for i in range(2):
+                    await asyncio.to_thread(gates.open, i)
     spans = read_spans(path)
     assert {(s.lane, s.name) for s in spans if s.group == "caller"} == {("a", "a"), ("b", "b")}
-    assert {(s.lane, s.name) for s in spans if s.group == "waiting"} <= {
-        ("a", "step"),
-        ("b", "step"),
-    }
+    waited = {(s.lane, s.name) for s in spans if s.group == "waiting"}
+    assert waited == {("a", "step"), ("b", "step")}
     assert kinds(spans) == {"step": 2}
 
 

@@ -251,14 +251,28 @@ def test_one_that_will_not_be_cancelled_holds_no_place(
 
 @pytest.mark.once
 @pytest.mark.parametrize("on_fault", ["raise", "restart"])
-@pytest.mark.parametrize("where", ["make", "close"])
+@over(PROCESS, COROUTINES, THREAD)
+@pytest.mark.filterwarnings("ignore:worker 0, a thread")
+def test_one_that_hangs_when_it_is_made_again(
+    place: Place, on_fault: str, traps: Traps, monkeypatch: Any
+) -> None:
+    """Not over asyncio, where it holds up the very loop that would have to notice."""
+    replace_what_hangs(place, "make", on_fault, traps, monkeypatch)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("on_fault", ["raise", "restart"])
 @over(PROCESS, COROUTINES, THREAD, ASYNCIO)
 @pytest.mark.filterwarnings("ignore:worker 0, a thread")
-def test_what_hangs_while_it_is_replaced(
+def test_one_that_hangs_when_the_old_one_is_closed(
+    place: Place, on_fault: str, traps: Traps, monkeypatch: Any
+) -> None:
+    replace_what_hangs(place, "close", on_fault, traps, monkeypatch)
+
+
+def replace_what_hangs(
     place: Place, where: str, on_fault: str, traps: Traps, monkeypatch: Any
 ) -> None:
-    if place is ASYNCIO and where == "make":
-        return  # it holds up the very loop that would have to notice
     monkeypatch.setattr("agym.core.mending.REMAKE_SECONDS", 0.3)
     monkeypatch.setattr("agym.core.mending.REMAKE_DEADLINES", 1)
     options = {
@@ -287,35 +301,23 @@ def test_what_hangs_while_it_is_replaced(
     wait_for_threads()
 
 
-class Naps(Tally):
-    """Takes long over action 9."""
-
-    def __init__(self, seconds: float) -> None:
-        super().__init__()
-        self.seconds = seconds
-
-    def step(self, action: Any) -> Any:
-        if action == 9:
-            time.sleep(self.seconds)
-        return super().step(action)
-
-
 @pytest.mark.once
 @pytest.mark.filterwarnings("ignore:worker .*left behind")
 @pytest.mark.parametrize("place", [{"backend": "thread"}, FORKED], ids=["thread", "process"])
-def test_two_that_are_late_at_once_spoil_no_third(place: dict[str, Any]) -> None:
+def test_two_that_are_late_at_once_spoil_no_third(place: dict[str, Any], traps: Traps) -> None:
     options = {"autoreset": "next_step", "output": "array"}
-    limit = deadline(0.3)
-    naps = [partial(Naps, 2 * limit + 1)] * 4
+    restarts = {"workers": 4, "timeout": deadline(0.3), "on_fault": "restart", **place, **options}
     with (
-        agym.make(naps, workers=4, timeout=limit, on_fault="restart", **place, **options) as envs,
-        agym.make(naps, backend="serial", **options) as same,
+        agym.make(traps.factories(4, length=3), **restarts) as envs,
+        agym.make(traps.factories(4, length=3), backend="serial", **options) as same,
     ):
         envs.reset(seed=0)
         same.reset(seed=0)
         assert_same(envs.step([0] * 4), same.step([0] * 4))
-        late = envs.step([9, 9, 1, 2])
         right = same.step([0, 0, 1, 2])
+        traps.set(0, "step", "hang")
+        traps.set(1, "step", "hang")
+        late = envs.step([0, 0, 1, 2])
         assert late.truncated.tolist() == [True, True, False, False]
         assert ["fault" in info for info in late.infos] == [True, True, False, False]
         assert_same(late.observations[2:], right.observations[2:])
@@ -325,3 +327,5 @@ def test_two_that_are_late_at_once_spoil_no_third(place: dict[str, Any]) -> None
             assert told.rewards[2:].tolist() == right.rewards[2:].tolist()
             # Those that were replaced begin anew, by a step that resets them.
             assert told.observations[:2, 1].tolist() == [k % 4] * 2
+        traps.release()
+    wait_for_threads()

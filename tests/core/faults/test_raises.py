@@ -120,11 +120,19 @@ def test_it_can_never_be_made_again(place: Place, on_fault: str, traps: Traps) -
         assert envs.step([0] * 4).observations[:, 1].tolist() == [3, 1, 3, 3]
 
 
-@pytest.mark.parametrize("what", ["plain", "system-exit", "unpicklable"])
+@pytest.mark.parametrize("what", ["plain", "unpicklable"])
 @all_places
 def test_the_old_one_cannot_be_closed(place: Place, what: str, traps: Traps) -> None:
-    if place is SERIAL and what == "system-exit":
-        return
+    replace_one_whose_close_raises(place, what, traps)
+
+
+@over(PROCESS, COROUTINES, THREAD, ASYNCIO)
+def test_the_old_one_exits_when_it_is_closed(place: Place, traps: Traps) -> None:
+    """In the caller's own thread that is the program's end."""
+    replace_one_whose_close_raises(place, "system-exit", traps)
+
+
+def replace_one_whose_close_raises(place: Place, what: str, traps: Traps) -> None:
     options = {**place.options, "on_fault": "restart", "autoreset": "next_step"}
     with played("sync", trapped(place, traps), **options) as envs:
         envs.reset(seed=3)
