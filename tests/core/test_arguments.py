@@ -1,4 +1,4 @@
-"""Env ids, masks and seeds, as callers give them."""
+"""Env ids, masks, seeds and autoreset modes, as callers give them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium.vector import AutoresetMode
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agym.core.arguments import parse_env_ids, parse_seeds, runs, take_mask
+from agym.core.autoreset import AtEnd, at_end, parse_mode
 from agym.errors import UsageError
 
 
@@ -99,3 +101,23 @@ def test_seeds() -> None:
 def test_seeds_that_are_none(seed: Any) -> None:
     with pytest.raises(UsageError, match="seed"):
         parse_seeds(seed, range(3), None)
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "follows"),
+    [
+        ("next_step", AutoresetMode.NEXT_STEP, AtEnd.RESET_NEXT),
+        ("same_step", AutoresetMode.SAME_STEP, AtEnd.RESET_NOW),
+        ("disabled", AutoresetMode.DISABLED, AtEnd.HOLD),
+    ],
+)
+def test_modes(name: str, mode: AutoresetMode, follows: AtEnd) -> None:
+    assert parse_mode(name) is mode
+    assert parse_mode(mode) is mode
+    assert at_end(mode) is follows
+
+
+@pytest.mark.parametrize("mode", ["", None, 1, True])
+def test_unknown_modes(mode: Any) -> None:
+    with pytest.raises(UsageError, match=r"autoreset=.*next_step, same_step, disabled"):
+        parse_mode(mode)

@@ -1,37 +1,13 @@
-"""The rule of autoreset, and what this machine grants."""
+"""How many cores this machine grants: by affinity and by cgroups."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
-from gymnasium.vector import AutoresetMode
 
-from agym.core.autoreset import AtEnd, at_end, parse_mode
 from agym.core.machine import _quota, available_cores
-from agym.errors import UsageError
-
-
-@pytest.mark.parametrize(
-    ("name", "mode", "follows"),
-    [
-        ("next_step", AutoresetMode.NEXT_STEP, AtEnd.RESET_NEXT),
-        ("same_step", AutoresetMode.SAME_STEP, AtEnd.RESET_NOW),
-        ("disabled", AutoresetMode.DISABLED, AtEnd.HOLD),
-    ],
-)
-def test_modes(name: str, mode: AutoresetMode, follows: AtEnd) -> None:
-    assert parse_mode(name) is mode
-    assert parse_mode(mode) is mode
-    assert at_end(mode) is follows
-
-
-@pytest.mark.parametrize("mode", ["", None, 1, True])
-def test_unknown_modes(mode: Any) -> None:
-    with pytest.raises(UsageError, match=r"autoreset=.*next_step, same_step, disabled"):
-        parse_mode(mode)
 
 
 def test_available_cores_follow_the_affinity() -> None:

@@ -194,6 +194,21 @@ def test_ctrl_c(method: str, does: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("delay", [0.0, 0.1, 0.2, 0.3])
+def test_ctrl_c_while_workers_start(delay: float, tmp_path: Path) -> None:
+    """Wherever it hits, the workers say nothing about it."""
+    code = sync(tmp_path, "spawn", "idle", "print('starts', flush=True)")
+    with running(tmp_path, code, "starts") as process:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=delay)
+        os.killpg(process.pid, signal.SIGINT)
+        process.wait(timeout=patience(3))
+        err = assert_nothing_left(process, tmp_path)
+        assert process.returncode == -signal.SIGINT
+        assert err.count("Traceback") == 1, err
+
+
+@pytest.mark.full
 @pytest.mark.parametrize("in_c", [False, True])
 def test_ctrl_c_when_an_environment_hangs(in_c: bool, tmp_path: Path) -> None:
     """The script gives the environment its time to close; then it ends, and all with it."""
@@ -205,7 +220,7 @@ def test_ctrl_c_when_an_environment_hangs(in_c: bool, tmp_path: Path) -> None:
         assert err.splitlines().count("KeyboardInterrupt") == 1, err
 
 
-@pytest.mark.full
+@pytest.mark.once
 @pytest.mark.parametrize("loop", LOOPS)
 @each_method
 def test_ctrl_c_in_a_task(method: str, loop: str, tmp_path: Path) -> None:

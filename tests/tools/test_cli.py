@@ -3,19 +3,29 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
+import typer
 from gymnasium.envs.classic_control import CartPoleEnv
 from typer.testing import CliRunner
 
 from agym.cli import app
 
-COMMANDS = [
-    [], ["demo"], ["replay"], ["bench"], ["bench", "throughput"], ["bench", "io"],
-    ["bench", "overlap"], ["bench", "stragglers"], ["bench", "soak"], ["bench", "grid"],
-    ["bench", "overhead"], ["bench", "scale"], ["bench", "startup"], ["bench", "memory"],
-    ["bench", "all"], ["bench", "pool"], ["bench", "multienv"],
-]  # fmt: skip
+
+def commands(app: typer.Typer, *words: str) -> Iterator[list[str]]:
+    """Every command and group, as words after ``agym``."""
+    yield [*words]
+    for command in app.registered_commands:
+        assert command.callback is not None
+        yield [*words, command.name or command.callback.__name__]
+    for group in app.registered_groups:
+        assert group.typer_instance is not None
+        assert group.name is not None
+        yield from commands(group.typer_instance, *words, group.name)
+
+
+COMMANDS = [*commands(app)]
 WORDS = {word for command in COMMANDS for word in command}
 
 
