@@ -14,8 +14,8 @@ import pytest
 import agym
 from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.faulty_envs import Exits, Raises
-from tests.support.envs.gated_envs import Gates
-from tests.support.envs.plain_envs import Gated, Tally
+from tests.support.envs.gated_envs import Gated, Gates
+from tests.support.envs.plain_envs import Tally
 
 PROCESS = {"backend": "process", "workers": 2, "start_method": "fork"}
 EVERYWHERE = [

@@ -14,7 +14,6 @@ from gymnasium import spaces
 import agym
 from agym.core import engine
 from tests.support.envs.coroutine_envs import (
-    AsyncGated,
     AsyncRaises,
     AsyncTally,
     Busy,
@@ -26,10 +25,9 @@ from tests.support.envs.coroutine_envs import (
     Parrot,
     Stubborn,
     Where,
-    try_gate,
 )
 from tests.support.envs.faulty_envs import ABRUPT, Raises
-from tests.support.envs.gated_envs import Gates
+from tests.support.envs.gated_envs import AsyncGated, Gates, try_gate
 from tests.support.envs.plain_envs import Tally
 from tests.support.equality import same
 from tests.support.patience import deadline, patience

@@ -16,8 +16,8 @@ from agym.core.operations import CLOSE, Outcome
 from agym.executors.outbox import Outbox
 from tests.support.envs.coroutine_envs import AsyncRaises
 from tests.support.envs.faulty_envs import Raises
-from tests.support.envs.gated_envs import Gates
-from tests.support.envs.plain_envs import Gated, Tally
+from tests.support.envs.gated_envs import Gated, Gates
+from tests.support.envs.plain_envs import Tally
 from tests.support.patience import deadline, patience
 
 

@@ -22,9 +22,9 @@ from tests.support.drivers import (
     played,
     rows,
 )
-from tests.support.envs.coroutine_envs import AsyncGated, AsyncTally, Parrot
-from tests.support.envs.gated_envs import Gates
-from tests.support.envs.plain_envs import Gated, Result, Tally
+from tests.support.envs.coroutine_envs import AsyncTally, Parrot
+from tests.support.envs.gated_envs import AsyncGated, Gated, Gates
+from tests.support.envs.plain_envs import Result, Tally
 from tests.support.patience import patience
 
 # One that hangs fails by itself, and not the whole run.

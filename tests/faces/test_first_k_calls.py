@@ -21,8 +21,8 @@ from tests.support.drivers import (
     everywhere,
     rows,
 )
-from tests.support.envs.coroutine_envs import AsyncTally, Keeper, Parrot, try_gate
-from tests.support.envs.gated_envs import Gates
+from tests.support.envs.coroutine_envs import AsyncTally, Keeper, Parrot
+from tests.support.envs.gated_envs import Gates, try_gate
 from tests.support.patience import patience
 
 # One that hangs fails by itself, and not the whole run.

@@ -32,10 +32,8 @@ from tests.support.drivers import (
     everywhere,
     opened,
 )
-from tests.support.envs.coroutine_envs import AsyncGated, try_gate
-from tests.support.envs.gated_envs import Gates
+from tests.support.envs.gated_envs import AsyncGated, Gated, Gates, try_gate
 from tests.support.envs.painting_envs import SHAPES, AsyncPainter, Painter
-from tests.support.envs.plain_envs import Gated
 from tests.support.equality import same
 from tests.support.insides import executor_of
 

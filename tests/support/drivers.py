@@ -14,10 +14,10 @@ import pytest
 import uvloop
 
 import agym
-from tests.support.envs.coroutine_envs import AsyncGated, AsyncRaises, AsyncTally, try_gate
+from tests.support.envs.coroutine_envs import AsyncRaises, AsyncTally
 from tests.support.envs.faulty_envs import Raises
-from tests.support.envs.gated_envs import Gates
-from tests.support.envs.plain_envs import Gated, Tally
+from tests.support.envs.gated_envs import AsyncGated, Gated, Gates, try_gate
+from tests.support.envs.plain_envs import Tally
 
 FACES = ("sync", "async")
 

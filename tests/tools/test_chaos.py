@@ -18,8 +18,7 @@ from agym.core.affliction import ChaosError
 from agym.envs.probes import CounterEnv
 from tests.support.drivers import FACES, opened
 from tests.support.envs.coroutine_envs import AsyncTally
-from tests.support.envs.gated_envs import Gates
-from tests.support.envs.plain_envs import Gated
+from tests.support.envs.gated_envs import Gated, Gates
 from tests.support.patience import deadline
 
 AsyncCounter = partial(AsyncTally, CounterEnv)

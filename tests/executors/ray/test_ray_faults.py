@@ -15,7 +15,8 @@ import pytest
 import agym
 from agym.testing import assert_same
 from tests.executors.ray.conftest import NODE
-from tests.support.envs.plain_envs import Gated, Probe
+from tests.support.envs.gated_envs import Gated
+from tests.support.envs.plain_envs import Probe
 from tests.support.patience import deadline
 
 if TYPE_CHECKING:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import threading
 from collections.abc import Callable
 from typing import Any
 
 from tests.support.envs.faulty_envs import Raises
-from tests.support.envs.plain_envs import Gated, Result, Tally
+from tests.support.envs.plain_envs import Result, Tally
 
 
 class AsyncTally:
@@ -58,39 +57,6 @@ class AsyncRaises(AsyncTally):
 
     def __init__(self, where: str, exception: str = "plain", length: int = 1000) -> None:
         super().__init__(Raises, where, exception, length)
-
-
-class AsyncGated(AsyncTally):
-    """The coroutine environment that waits as :class:`Gated` does, and turns its loop meanwhile."""
-
-    def __init__(self, path: str, length: int = 1000) -> None:
-        super().__init__(Gated, path, length)
-
-    async def step(self, action: Any) -> Result:
-        if action == 1:
-            await self.wait()
-        return Tally.step(self.inner, action)
-
-    async def wait(self) -> str:
-        """Wait for the pipe's writer to come and go."""
-        loop = asyncio.get_running_loop()
-        descriptor = os.open(self.inner._path, os.O_RDONLY | os.O_NONBLOCK)
-        gone = loop.create_future()
-        loop.add_reader(descriptor, lambda: gone.done() or gone.set_result(None))
-        try:
-            await gone
-            return os.read(descriptor, 1000).decode()
-        finally:
-            loop.remove_reader(descriptor)
-            os.close(descriptor)
-
-
-def try_gate(path: str) -> bool:
-    """Let an environment through its gate, if it stands at it."""
-    with contextlib.suppress(OSError):
-        os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
-        return True
-    return False
 
 
 class Keeper:

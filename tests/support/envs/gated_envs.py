@@ -1,15 +1,24 @@
-"""Gates: a test holds environments of class Gated in the middle of a step, and lets them go on."""
+"""Gates: a test holds environments in the middle of a step, and lets them go on."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+import signal
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 import agym
-from tests.support.envs.plain_envs import Gated
+from tests.support.envs.coroutine_envs import AsyncTally
+from tests.support.envs.plain_envs import Probe, Result, Tally
+from tests.support.patience import patience
 
 
 class Gates:
@@ -28,6 +37,74 @@ class Gates:
         """Wait until environment ``i`` stands at its gate, then let it through."""
         with Path(self.paths[i]).open("w") as pipe:
             pipe.write(word)
+
+    @contextmanager
+    def ctrl_c(self, i: int) -> Iterator[None]:
+        """Break the block off, by Ctrl-C, once environment ``i`` is at its gate; then open it."""
+        over = threading.Event()
+
+        def interrupt() -> None:
+            with Path(self.paths[i]).open("w"):
+                os.kill(os.getpid(), signal.SIGINT)
+                over.wait(patience())
+
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            yield
+        over.set()
+        thread.join()
+
+
+class Gated(Probe):
+    """Waits in a step with action 1, and in ``wait``, until somebody opens its named pipe."""
+
+    def __init__(self, path: str, length: int = 1000) -> None:
+        super().__init__(length=length)
+        self._path = path
+
+    def step(self, action: Any) -> Result:
+        if action == 1:
+            self.wait()
+        return super().step(action)
+
+    def wait(self) -> str:
+        """Wait for the pipe's writer to come and go."""
+        with Path(self._path).open() as pipe:
+            return pipe.read()
+
+
+class AsyncGated(AsyncTally):
+    """The coroutine environment that waits as :class:`Gated` does, and turns its loop meanwhile."""
+
+    def __init__(self, path: str, length: int = 1000) -> None:
+        super().__init__(Gated, path, length)
+
+    async def step(self, action: Any) -> Result:
+        if action == 1:
+            await self.wait()
+        return Tally.step(self.inner, action)
+
+    async def wait(self) -> str:
+        """Wait for the pipe's writer to come and go."""
+        loop = asyncio.get_running_loop()
+        descriptor = os.open(self.inner._path, os.O_RDONLY | os.O_NONBLOCK)
+        gone = loop.create_future()
+        loop.add_reader(descriptor, lambda: gone.done() or gone.set_result(None))
+        try:
+            await gone
+            return os.read(descriptor, 1000).decode()
+        finally:
+            loop.remove_reader(descriptor)
+            os.close(descriptor)
+
+
+def try_gate(path: str) -> bool:
+    """Let an environment through its gate, if it stands at it."""
+    with contextlib.suppress(OSError):
+        os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+        return True
+    return False
 
 
 @asynccontextmanager

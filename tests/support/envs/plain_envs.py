@@ -245,21 +245,3 @@ class Probe(Tally):
 
     def unpicklable(self) -> Any:
         return threading.Lock()
-
-
-class Gated(Probe):
-    """Waits in a step with action 1, and in ``wait``, until somebody opens its named pipe."""
-
-    def __init__(self, path: str, length: int = 1000) -> None:
-        super().__init__(length=length)
-        self._path = path
-
-    def step(self, action: Any) -> Result:
-        if action == 1:
-            self.wait()
-        return super().step(action)
-
-    def wait(self) -> str:
-        """Wait for the pipe's writer to come and go."""
-        with Path(self._path).open() as pipe:
-            return pipe.read()
