@@ -1,4 +1,4 @@
-"""Imports point only upward in the list of layers; nothing is imported inside functions."""
+"""Modules import only from layers before their own; nothing is imported inside functions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import agym
 
 PACKAGE = Path(agym.__file__).parent
 
-# Bottom to top. A module may import from its own layer's earlier lines and from layers above it.
+# Foundations first. A module may import from earlier lines of this list only.
 LAYERS = [
     [
         "console",
@@ -152,7 +152,7 @@ def imported(tree: ast.AST) -> set[str]:
     return names
 
 
-def test_imports_point_upward() -> None:
+def test_imports_are_of_earlier_layers() -> None:
     assert not [fault for path in modules() for fault in wrong_imports(path)]
 
 

@@ -1,9 +1,9 @@
 """The core: of each test the cases that together have every value of every parameter.
 
-``pytest -m core`` runs them at every commit, and CI runs all others as well (``-m rest``). Where
-each case takes long, ``once`` leaves the first of them in the core, and ``full`` leaves none: for
-a promise that another test of the core states too. Of such tests CI runs the cases that have every
-value once, on both loops, and ``pytest`` without ``-m`` runs all. Both mark a test, a module
+``pytest -m core`` runs them, and CI runs others as well (``-m rest``). Where each case takes long,
+``once`` leaves the first of them in the core, and ``full`` leaves none: another test of the core
+states the same, or it needs minutes, Ray or a browser. Of such tests CI runs the cases that have
+every value once, on both loops, and ``pytest`` without ``-m`` runs all. Both mark a test, a module
 (``pytestmark``), or ``full`` a value (``pytest.param(..., marks=pytest.mark.full)``).
 
 Tests of properties are in both, with a fifth of the examples in the core.
