@@ -169,7 +169,8 @@ def nothing_outlives(request: pytest.FixtureRequest, once_opened: None) -> Itera
         # Its traceback keeps much alive; only see to it that no process goes on.
         for process in left.get("children", []):
             assert isinstance(process, psutil.Process)
-            process.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
         return
     for thread in left.get("threads", []):
         assert isinstance(thread, threading.Thread)

@@ -36,7 +36,7 @@ class QueueExecutor(Executor):
         super().__init__(placement)
         self._inbox: queue.SimpleQueue[Operation | SlotTable | None] = queue.SimpleQueue()
         self._outbox: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run)
+        self._thread = threading.Thread(target=self._run, daemon=True)
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._reader, False)
         self._ended = False

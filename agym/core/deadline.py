@@ -40,17 +40,19 @@ def deadline(
     main = threading.get_ident()
 
     def give_up() -> None:
+        faulthandler.dump_traceback_later(10 * PATIENCE, exit=True, file=STDERR)  # it does run
         stuck(sys._current_frames()[main])
         os._exit(0)
 
     timer = threading.Timer(seconds + PATIENCE, give_up)
     timer.daemon = True
     previous = signal.signal(signal.SIGALRM, _raise_hang) if interrupt else None
+    alarm = (0.0, 0.0)
     faulthandler.dump_traceback_later(seconds + 2 * PATIENCE, exit=True, file=STDERR)
     timer.start()
     try:
         if interrupt:
-            signal.setitimer(signal.ITIMER_REAL, seconds)
+            alarm = signal.setitimer(signal.ITIMER_REAL, seconds)
         yield
     finally:
         timer.cancel()
@@ -58,6 +60,7 @@ def deadline(
         if interrupt:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, previous)
+            signal.setitimer(signal.ITIMER_REAL, *alarm)  # the caller's own
         timer.join()
 
 

@@ -214,6 +214,7 @@ def test_a_forked_child_keeps_its_frames() -> None:
         ready, go = os.pipe()
         child = os.fork()
         if child == 0:
+            os.close(go)
             os.read(ready, 1)
             os.write(write, b"1" if (frames[0][..., 2] == 0).all() else b"0")
             os._exit(0)

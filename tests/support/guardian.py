@@ -48,12 +48,15 @@ _forked_by_main = threading.local()
 
 
 def _before_fork() -> None:
+    _forked_by_main.parent = os.getpid()
     _forked_by_main.value = threading.current_thread() is threading.main_thread()
 
 
 def _after_fork() -> None:
     if _forked_by_main.value:
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != _forked_by_main.parent:
+            os._exit(1)  # it has ended already
 
 
 def guard(pid: int, mark: str) -> None:

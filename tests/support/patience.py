@@ -24,7 +24,7 @@ REFERENCE = 0.02
 
 def patience(seconds: float = 1.0) -> float:
     """A limit in seconds for what takes so many on a quiet machine; never below ten seconds."""
-    return MARGIN * max(1.0, seconds) * max(1.0, _slowness(), _crowd())
+    return MARGIN * max(1.0, seconds) * max(1.0, first_slowness(), _crowd())
 
 
 def deadline(seconds: float) -> float:
@@ -33,20 +33,25 @@ def deadline(seconds: float) -> float:
     Every such test waits for it to pass, so there is no floor. What does not hang has to be much
     quicker than this on a quiet machine: a new worker's first reset included.
     """
-    return SLACK * seconds * max(1.0, _slowness(), _crowd())
+    return SLACK * seconds * max(1.0, measured_slowness(), _crowd())
 
 
 def _crowd() -> float:
-    """How many processes there are for each core, at this moment or over the last minute."""
+    """How many processes there are for each core of ours, now or over the last minute."""
     busy = os.getloadavg()[0]
     with contextlib.suppress(OSError, ValueError, IndexError):  # not every system tells
         busy = max(busy, float(Path("/proc/loadavg").read_text().split()[3].partition("/")[0]))
-    return busy / (os.cpu_count() or 1)
+    return busy / len(os.sched_getaffinity(0))
 
 
 @cache
-def _slowness() -> float:
-    """How many times longer a piece of work takes here, all delays included."""
+def first_slowness() -> float:
+    """What was measured at first; good enough for a limit that is generous anyway."""
+    return measured_slowness()
+
+
+def measured_slowness() -> float:
+    """How many times longer a piece of work takes here and now, all delays included."""
     begun = time.perf_counter()
     total = 0
     for i in range(400_000):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +34,10 @@ def over(*places: Place) -> pytest.MarkDecorator:
 
 
 @pytest.fixture
-def traps(tmp_path: Path) -> Traps:
-    return Traps(tmp_path)
+def traps(tmp_path: Path) -> Iterator[Traps]:
+    traps = Traps(tmp_path)
+    yield traps
+    traps.release()  # also when the test fails
 
 
 def trapped(place: Place, traps: Traps, count: int = COUNT, **keywords: Any) -> list[Any]:

@@ -155,10 +155,12 @@ def test_a_hang_that_lets_no_python_run_still_shows_its_stack(tmp_path: Path) ->
 
 def test_a_hang_that_is_none(tmp_path: Path) -> None:
     before = signal.getsignal(signal.SIGALRM)
+    assert signal.getitimer(signal.ITIMER_REAL)[0] > 0  # this test's own limit
     result = replay(tmp_path, a_capsule(kind="timeout", error="missed its deadline"))
     assert result.exit_code == 3
     assert "did all of it without failing; it was missed its deadline" in result.stdout
     assert signal.getsignal(signal.SIGALRM) == before
+    assert signal.getitimer(signal.ITIMER_REAL)[0] > 0
 
 
 # ---------------------------------------------------------------- the debugger

@@ -75,6 +75,7 @@ async def test_who_waits_is_seen(gates: Gates, tmp_path: Path) -> None:
             async with asyncio.TaskGroup() as group:
                 for i, name in enumerate("ab"):
                     group.create_task(play(name, envs[i]), name=name)
+                await asyncio.sleep(0)  # both have sent their steps, and wait
                 for i in range(2):
                     await asyncio.to_thread(gates.open, i)
     spans = read_spans(path)

@@ -155,7 +155,9 @@ def test_a_script_killed_while_its_workers_start(method: str, delay: float, tmp_
             process.wait(timeout=delay)
         process.kill()
         # The fork server's folder lives for a moment, in which nobody but this process knows it.
-        assert assert_nothing_left(process, tmp_path, files=method != "forkserver") == ""
+        err = assert_nothing_left(process, tmp_path, files=method != "forkserver")
+        # A worker may just be reading from multiprocessing what it is to do.
+        assert not err or err.endswith("EOFError: Ran out of input\n")
 
 
 @pytest.mark.once

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agym.extras import installed
-from tests.support.patience import patience
+from tests.support.patience import deadline, patience
 
 if TYPE_CHECKING:
     from ray.cluster_utils import Cluster
@@ -29,26 +29,31 @@ if installed("ray"):
 
 NODE = {"num_cpus": 4, "object_store_memory": 150_000_000}
 
-# How soon a node is taken for dead, which are 15 seconds otherwise.
-QUICK = {
-    "health_check_initial_delay_ms": 500,
-    "health_check_period_ms": 500,
-    "health_check_timeout_ms": 500,
-    "health_check_failure_threshold": 3,
-}
+
+def quick() -> dict[str, int]:
+    """How soon a node is taken for dead, which are 15 seconds otherwise."""
+    check = int(1000 * deadline(0.25))
+    return {
+        "health_check_initial_delay_ms": check,
+        "health_check_period_ms": check,
+        "health_check_timeout_ms": check,
+        "health_check_failure_threshold": 3,
+    }
 
 
 @pytest.fixture(scope="package")
 def cluster() -> Iterator[Cluster]:
     """Two nodes, which this process has joined; each has room for four actors."""
     pytest.importorskip("ray", reason="the extra `ray`")
-    head = {**NODE, "include_dashboard": False, "_system_config": QUICK}
+    head = {**NODE, "include_dashboard": False, "_system_config": quick()}
     nodes = cluster_utils.Cluster(initialize_head=True, connect=False, head_node_args=head)
-    nodes.add_node(**NODE)
-    ray.init(address=nodes.address, log_to_driver=False, logging_level="ERROR")
-    yield nodes
-    ray.shutdown()
-    nodes.shutdown()
+    try:
+        nodes.add_node(**NODE)
+        ray.init(address=nodes.address, log_to_driver=False, logging_level="ERROR")
+        yield nodes
+    finally:
+        ray.shutdown()
+        nodes.shutdown()
 
 
 @pytest.hookimpl(tryfirst=True)  # before the core is selected

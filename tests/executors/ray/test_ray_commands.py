@@ -16,6 +16,7 @@ from agym.bench.ray_systems import AgymRay, LocalWork, LoopsWork, RayActorEach, 
 from agym.bench.results import Settings
 from agym.cli import app
 from agym.factories import make_factories
+from agym.planning import transport
 from agym.planning.caching import remember_profile
 from agym.planning.model import Profile
 from tests.support.envs.plain_envs import Tally
@@ -37,7 +38,10 @@ def takes(env: Any, step: float) -> Any:
     return env
 
 
-def test_plan_says_that_a_cluster_pays_for_slow_steps(cluster: Cluster) -> None:
+def test_plan_says_that_a_cluster_pays_for_slow_steps(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport, "available_cores", lambda: 2)  # less than the cluster has
     plan = agym.plan(takes(Slow, 0.5), 64, cluster=True)
     assert (plan.backend, plan.workers) == ("ray", 8)
     assert "A cluster of 8 CPUs pays" in plan.why

@@ -100,6 +100,16 @@ def script(text: str, **environ: str) -> subprocess.Popen[str]:
     )
 
 
+def told(driver: subprocess.Popen[str]) -> tuple[int, str, str]:
+    """How a script ended, and what it printed."""
+    with driver:
+        try:
+            out, err = driver.communicate(timeout=patience(6))
+        finally:
+            driver.kill()
+    return driver.returncode, out, err
+
+
 def test_actors_and_their_workers_end_with_a_driver_that_was_killed(cluster: Cluster) -> None:
     driver = script(WAITS.format(root=str(ROOT), address=cluster.address))
     with driver:
@@ -113,20 +123,16 @@ def test_actors_and_their_workers_end_with_a_driver_that_was_killed(cluster: Clu
 
 
 def test_what_was_started_is_ended_and_nothing_is_printed() -> None:
-    assert script(STARTS).communicate(timeout=patience(6)) == ("", "")
+    assert told(script(STARTS)) == (0, "", "")
 
 
 def test_a_script_joins_the_cluster_of_its_environment(cluster: Cluster) -> None:
     """As under ``ray job submit``; and what only its ``__main__`` has goes by value."""
-    done = script(JOINS, RAY_ADDRESS=cluster.address)
-    assert done.communicate(timeout=patience(6)) == ("", "")
-    assert done.returncode == 0
+    assert told(script(JOINS, RAY_ADDRESS=cluster.address)) == (0, "", "")
 
 
 def test_a_caller_who_leaves_the_cluster_is_told(cluster: Cluster) -> None:
-    done = script(LEAVES, RAY_ADDRESS=cluster.address)
-    assert done.communicate(timeout=patience(6)) == ("", "")
-    assert done.returncode == 0
+    assert told(script(LEAVES, RAY_ADDRESS=cluster.address)) == (0, "", "")
 
 
 class Keeps(Tally):

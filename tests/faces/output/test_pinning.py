@@ -117,7 +117,7 @@ def test_a_forked_child_unpins_nothing() -> None:
         gc.collect()
         theirs.send(cuda.calls)
 
-    process = context.Process(target=child)
+    process = context.Process(target=child, daemon=True)
     process.start()
     assert ours.recv() == cuda.calls
     process.join()

@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
@@ -35,8 +36,18 @@ class Gates:
 
     def open(self, i: int, word: str = "") -> None:
         """Wait until environment ``i`` stands at its gate, then let it through."""
-        with Path(self.paths[i]).open("w") as pipe:
+        with os.fdopen(self._writer(i), "w") as pipe:
             pipe.write(word)
+
+    def _writer(self, i: int) -> int:
+        """The writing end of a gate, which there is once an environment reads from the other."""
+        end = time.monotonic() + patience()
+        while True:
+            try:
+                return os.open(self.paths[i], os.O_WRONLY | os.O_NONBLOCK)
+            except OSError:
+                assert time.monotonic() < end, f"environment {i} does not come to its gate"
+                time.sleep(0.001)
 
     @contextmanager
     def ctrl_c(self, i: int) -> Iterator[None]:
@@ -44,9 +55,10 @@ class Gates:
         over = threading.Event()
 
         def interrupt() -> None:
-            with Path(self.paths[i]).open("w"):
-                os.kill(os.getpid(), signal.SIGINT)
-                over.wait(patience())
+            gate = self._writer(i)
+            os.kill(os.getpid(), signal.SIGINT)
+            over.wait(patience())
+            os.close(gate)
 
         thread = threading.Thread(target=interrupt)
         thread.start()
