@@ -6,9 +6,9 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from itertools import cycle
+from itertools import cycle, repeat
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +41,9 @@ from tests.support.drivers import Player, opened
 from tests.support.envs.costly_envs import compute, needs_cores
 from tests.support.envs.plain_envs import Nested, Result
 from tests.support.equality import same
+from tests.support.insides import stays_for_good, usual_of
 
 SLOW = 1e-3
-
-# Measuring does not take that long, and what is usual is known by then.
-LATE = 0.4
 
 # To be sure that nobody moves, or that all goes on after a move.
 MORE = 150
@@ -57,6 +55,12 @@ def looking_often_on_a_usual_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(placing, "this_machine", typical)
     monkeypatch.setattr(replanning, "known", typical)
     monkeypatch.setattr(replanning, "WORTHWHILE", 1.0)
+
+
+@pytest.fixture
+def late(tmp_path: Path) -> Path:
+    """A file that is not there yet, from which on steps take another time."""
+    return tmp_path / "late"
 
 
 def bare(envs: Any) -> Any:
@@ -74,12 +78,12 @@ def seen(factory: Any, step: float = 5e-6) -> Any:
 
 
 class Drifts(gymnasium.Env[Any, Any]):
-    """Takes longer, or less, after a while; what it observes tells how often it was stepped."""
+    """Takes longer, or less, once a file is there; observes how often it was stepped."""
 
-    def __init__(self, before: float = 0.0, then: float = 0.0) -> None:
+    def __init__(self, late: Path = Path(), before: float = 0.0, then: float = 0.0) -> None:
         self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float64)
         self.action_space = gymnasium.spaces.Discrete(3)
-        self.begun = time.monotonic()
+        self.late = late
         self.before, self.then = before, then
         self.steps = 0  # of its life: no reset brings it back
         self.now = 0
@@ -91,7 +95,7 @@ class Drifts(gymnasium.Env[Any, Any]):
         return np.array([self.steps, self.np_random.random()]), {"length": self.length}
 
     def step(self, action: Any) -> Result:
-        compute(self.before if time.monotonic() < self.begun + LATE else self.then)
+        compute(self.then if self.late.exists() else self.before)
         self.steps += 1
         self.now += 1
         observation = np.array([self.steps, self.np_random.random() + action])
@@ -101,16 +105,16 @@ class Drifts(gymnasium.Env[Any, Any]):
 class Leaves(EzPickle, Drifts):
     """Pickled without its state."""
 
-    def __init__(self, before: float = 0.0, then: float = 0.0) -> None:
-        EzPickle.__init__(self, before, then)
-        Drifts.__init__(self, before, then)
+    def __init__(self, late: Path = Path(), before: float = 0.0, then: float = 0.0) -> None:
+        EzPickle.__init__(self, late, before, then)
+        Drifts.__init__(self, late, before, then)
 
 
 class Locked(Drifts):
     """Cannot be pickled, though its factory can be."""
 
-    def __init__(self, before: float = 0.0, then: float = 0.0) -> None:
-        super().__init__(before, then)
+    def __init__(self, late: Path = Path(), before: float = 0.0, then: float = 0.0) -> None:
+        super().__init__(late, before, then)
         self.lock = threading.Lock()
 
 
@@ -128,75 +132,80 @@ class Dies(Drifts):
         os._exit(7)
 
 
-class Slowly(Drifts):
-    """Takes its time to come back to life, and writes down when it is closed."""
+class Waits(Drifts):
+    """Comes back to life once there is a file for that, which it leaves behind when it is closed.
 
-    path = ""
+    It writes down that it begins to, and that it is closed.
+    """
 
     def __setstate__(self, state: Any) -> None:
-        Path(state["path"]).touch()
-        time.sleep(0.5)
+        state["late"].with_name("begun").touch()
+        while not state["late"].with_name("go on").exists():
+            time.sleep(0.01)
         self.__dict__.update(state)
 
     def close(self) -> None:
-        with Path(self.path + ".closed").open("a") as file:
+        self.late.with_name("go on").touch()
+        with self.late.with_name("closed").open("a") as file:
             file.write("closed\n")
 
 
-def slowly(path: Path) -> Any:
-    """A factory of such."""
-
-    def make() -> Any:
-        env = Slowly(0.0, SLOW)
-        env.path = str(path)
-        return env
-
-    return make
-
-
-def step_until_they_move(envs: Any, path: Path) -> int:
-    """Send steps until new ones come to life; gives how many have not come back."""
+def step_until_they_move(envs: Any, late: Path) -> int:
+    """Send steps until new ones come to life; gives how many then do not come back."""
     envs.reset(seed=0)
     left = 0
-    while not path.exists():
-        envs.send([0, 0])
-        left = 2
-        while left and not path.exists():
-            left -= len(envs.recv(min_envs=left, timeout=0.02).env_ids)
+    for _ in rounds_until(late.with_name("begun").exists, envs, late, more=1):
+        if not left:
+            envs.send([0, 0])
+            left = 2
+        left -= len(envs.recv(min_envs=left, timeout=0.02).env_ids)
     return left
 
 
-def closed(path: Path) -> int:
+def closed(late: Path) -> int:
     """How many were closed."""
-    return len(Path(f"{path}.closed").read_text().splitlines())
+    return len(late.with_name("closed").read_text().splitlines())
 
 
-def limited(before: float = 0.0, then: float = 0.0) -> Any:
-    return TimeLimit(Drifts(before, then), 9)
+def limited(late: Path = Path(), before: float = 0.0, then: float = 0.0) -> Any:
+    return TimeLimit(Drifts(late, before, then), 9)
 
 
-def play_until_moved(envs: Any, goal: str) -> list[Any]:
+def rounds_until(
+    there: Callable[[], bool], envs: Any, late: Path, more: int = MORE
+) -> Iterator[None]:
+    """Rounds until it is so and for some more, in which steps drift once the usual is known."""
+    while more:
+        if usual_of(bare(envs)) is not None:
+            late.touch()
+        more -= there()
+        yield
+
+
+def rounds_until_at(goal: str, envs: Any, late: Path, more: int = MORE) -> Iterator[None]:
+    """Such rounds until they live elsewhere."""
+    return rounds_until(lambda: backend(envs) == goal, envs, late, more)
+
+
+def play_until_moved(envs: Any, goal: str, late: Path) -> list[Any]:
     """What steps of all give, until they live elsewhere and for some more."""
-    told = play(envs, [1] * 10**6, goal)
+    told = play(envs, rounds_until_at(goal, envs, late))
     assert backend(envs) == goal
     return told
 
 
-def play_on(envs: Any) -> list[Any]:
-    """What steps of all give for twice as long as it takes to see a drift."""
-    end = time.monotonic() + 3 * LATE
-    return play(envs, iter(lambda: time.monotonic() < end, False))
+def play_until_given_up(envs: Any, late: Path) -> list[Any]:
+    """What steps of all give, until it was tried to move them and for some more."""
+    told = play(envs, rounds_until(lambda: stays_for_good(envs), envs, late))
+    assert backend(envs) == "serial"
+    return told
 
 
-def play(envs: Any, rounds: Iterable[Any], goal: str = "") -> list[Any]:
+def play(envs: Any, rounds: Iterable[Any]) -> list[Any]:
     """What rounds of steps of all give."""
     rng = np.random.default_rng(5)
     told = [envs.reset(seed=3)]
-    left = MORE
     for _ in rounds:
-        left -= backend(envs) == goal
-        if not left:
-            break
         actions = rng.integers(0, 3, len(envs))
         result = envs.step(actions)
         told.append((*result[:4], [_untimed(info) for info in result[4]]))
@@ -204,6 +213,17 @@ def play(envs: Any, rounds: Iterable[Any], goal: str = "") -> list[Any]:
         if over and envs.metadata["autoreset_mode"].name == "DISABLED":
             told.append(envs.reset(env_ids=over))
     return told
+
+
+def stays_beside(envs: Any, make: Any, late: Path) -> None:
+    """Step two environments until two others of their kind have moved; they stay."""
+    with agym.make(make, 2, autoreset="next_step", start_method="fork") as others:
+        envs.reset()
+        others.reset()
+        for _ in rounds_until_at("process", others, late):
+            envs.step([1, 1])
+            others.step([1, 1])
+    assert backend(envs) == "serial"
 
 
 def _untimed(info: dict[str, Any]) -> dict[str, Any]:
@@ -232,53 +252,53 @@ def oracle(make: Any, num_envs: int, told: list[Any], **options: Any) -> list[An
     ("face", "autoreset"),
     [("sync", "next_step"), ("sync", "same_step"), ("sync", "disabled"), ("async", "next_step")],
 )
-def test_moves_to_processes_and_nobody_can_tell(face: str, autoreset: str) -> None:
+def test_moves_to_processes_and_nobody_can_tell(face: str, autoreset: str, late: Path) -> None:
     options = {"autoreset": autoreset, "output": "array", "episode_stats": True}
-    with opened(face, seen(partial(limited, 0.0, SLOW)), 3, **options) as envs:
+    with opened(face, seen(partial(limited, late, 0.0, SLOW)), 3, **options) as envs:
         assert backend(envs) != "process"
-        told = play_until_moved(envs, "process")
+        told = play_until_moved(envs, "process", late)
         stats = bare(envs).stats()
     assert same(told, oracle(limited, 3, told, **options))
     assert [env.steps for env in stats.envs] == [rounds_of(told)] * 3
     assert [worker.restarts for worker in stats.workers] == [0] * len(stats.workers)
 
 
-def test_moves_back_when_steps_are_quick_again() -> None:
-    with opened("async", seen(partial(Drifts, SLOW, 0.0), SLOW), 1, autoreset="next_step") as envs:
+def test_moves_back_when_steps_are_quick_again(late: Path) -> None:
+    make = seen(partial(Drifts, late, SLOW, 0.0), SLOW)
+    with opened("async", make, 1, autoreset="next_step") as envs:
         assert backend(envs) != "serial"  # it would hold the loop up
-        told = play_until_moved(envs, "serial")
+        told = play_until_moved(envs, "serial", late)
         assert [worker.pid for worker in bare(envs).stats().workers] == [os.getpid()]
     assert same(told, oracle(Drifts, 1, told, autoreset="next_step"))
 
 
 @pytest.mark.once
+@needs_cores
 @pytest.mark.parametrize("kind", [Leaves, Locked, Raises, Dies])
-def test_what_cannot_be_moved_whole_stays(kind: Any) -> None:
-    with agym.make(seen(partial(kind, 0.0, SLOW)), 2, autoreset="next_step") as envs:
-        told = play_on(envs)
-        assert backend(envs) == "serial"
+def test_what_cannot_be_moved_whole_stays(kind: Any, late: Path) -> None:
+    with agym.make(seen(partial(kind, late, 0.0, SLOW)), 2, autoreset="next_step") as envs:
+        told = play_until_given_up(envs, late)
     assert same(told, oracle(kind, 2, told, autoreset="next_step"))
 
 
-def test_stays_where_it_is_told_to() -> None:
-    make = seen(partial(Drifts, 0.0, SLOW))
-    with agym.make(make, 2, autoreset="next_step", replan=False) as envs:
-        play_on(envs)
-        assert backend(envs) == "serial"
+@needs_cores
+def test_stays_where_it_is_told_to(late: Path) -> None:
+    make = seen(partial(Drifts, late, 0.0, SLOW))
+    options = {"autoreset": "next_step", "start_method": "fork"}
+    with agym.make(make, 2, replan=False, **options) as envs:
+        stays_beside(envs, make, late)
     with pytest.raises(agym.UsageError, match="replan"):
         agym.make(make, 2, replan="no")
 
 
 @pytest.mark.full
 @needs_cores
-def test_what_is_sent_moves_when_all_has_come() -> None:
-    left = MORE
+def test_what_is_sent_moves_when_all_has_come(late: Path) -> None:
     with agym.make(
-        seen(partial(Drifts, 0.0, SLOW)), 4, autoreset="next_step", output="array"
+        seen(partial(Drifts, late, 0.0, SLOW)), 4, autoreset="next_step", output="array"
     ) as envs:
         envs.reset(seed=0)
-        while left:
-            left -= backend(envs) == "process"
+        for _ in rounds_until_at("process", envs, late):
             envs.send([1] * 3, env_ids=[0, 1, 2])
             envs.send([1], env_ids=[3])
             batch = envs.recv(min_envs=2)
@@ -290,18 +310,16 @@ def test_what_is_sent_moves_when_all_has_come() -> None:
 
 @pytest.mark.full
 @needs_cores
-def test_buffers_and_batches_stay_the_callers() -> None:
+def test_buffers_and_batches_stay_the_callers(late: Path) -> None:
     with agym.make(
-        seen(partial(Drifts, 0.0, SLOW)), 3, autoreset="next_step", output="array"
+        seen(partial(Drifts, late, 0.0, SLOW)), 3, autoreset="next_step", output="array"
     ) as envs:
         buffer = envs.rollout_buffer(16)
         kept = {}
         envs.reset(seed=0)
-        t = 0
-        while backend(envs) == "serial" or t % 16 < 5:
+        for t, _ in enumerate(rounds_until_at("process", envs, late, more=5)):
             result = envs.step([0, 1, 2], out=buffer[t % 16])
             kept[t % 16] = [array.copy() for array in result[:2]]
-            t += 1
         for k, (observations, rewards) in kept.items():
             assert same(buffer.observations[k], observations)
             assert same(buffer.rewards[k], rewards)
@@ -312,14 +330,14 @@ def test_buffers_and_batches_stay_the_callers() -> None:
 
 @pytest.mark.full
 @needs_cores
-def test_a_worker_that_dies_after_the_move_is_brought_back() -> None:
-    with agym.make(seen(partial(Drifts, 0.0, SLOW)), 2, autoreset="next_step") as envs:
-        play_until_moved(envs, "process")
+def test_a_worker_that_dies_after_the_move_is_brought_back(late: Path) -> None:
+    with agym.make(seen(partial(Drifts, late, 0.0, SLOW)), 2, autoreset="next_step") as envs:
+        play_until_moved(envs, "process", late)
         pid = envs.stats().workers[0].pid
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
         with pytest.raises(agym.WorkerDied):
-            play_on(envs)
+            play(envs, repeat(None))
         envs.restart()
         envs.reset(seed=0)
         # Made as at first, not as it was when it moved.
@@ -328,54 +346,51 @@ def test_a_worker_that_dies_after_the_move_is_brought_back() -> None:
 
 @pytest.mark.full
 @needs_cores
-def test_closes_in_the_midst_of_a_move(tmp_path: Path) -> None:
-    path = tmp_path / "begun"
-    with agym.make(seen(slowly(path)), 2, autoreset="next_step") as envs:
+def test_closes_in_the_midst_of_a_move(late: Path) -> None:
+    with agym.make(seen(partial(Waits, late, 0.0, SLOW)), 2, autoreset="next_step") as envs:
         assert backend(envs) == "serial"
-        left = step_until_they_move(envs, path)
-        assert left == 2  # they wait for the move
+        assert step_until_they_move(envs, late) == 2  # they wait for the move
         assert backend(envs) == "serial"
-    assert closed(path) == 2
+    assert closed(late) == 2
 
 
 @pytest.mark.full
 @needs_cores
-def test_each_is_closed_once(tmp_path: Path) -> None:
-    path = tmp_path / "begun"
-    with agym.make(seen(slowly(path)), 2, autoreset="next_step") as envs:
-        play_until_moved(envs, "process")
-    assert closed(path) == 2
+def test_each_is_closed_once(late: Path) -> None:
+    late.with_name("go on").touch()
+    with agym.make(seen(partial(Waits, late, 0.0, SLOW)), 2, autoreset="next_step") as envs:
+        play_until_moved(envs, "process", late)
+    assert closed(late) == 2
 
 
 @pytest.mark.full
+@needs_cores
 def test_a_place_that_does_not_come_up_is_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    late: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(migration, "MOVE_SECONDS", 0.1)
     monkeypatch.setattr(doorbell, "RECHECK_SECONDS", 0.1)
     monkeypatch.setattr(waiting, "RECHECK_SECONDS", 0.1)
-    path = tmp_path / "begun"
-    with agym.make(seen(slowly(path)), 2, autoreset="next_step") as envs:
-        play_on(envs)
-        assert backend(envs) == "serial"
-    assert closed(path) == 2
+    with agym.make(seen(partial(Waits, late, 0.0, SLOW)), 2, autoreset="next_step") as envs:
+        play_until_given_up(envs, late)
+    assert closed(late) == 2
 
 
-def test_chaos_knows_where_they_live_and_keeps_them_there() -> None:
-    with agym.make(seen(partial(Drifts, 0.0, SLOW)), 2, autoreset="next_step") as envs:
+@needs_cores
+def test_chaos_knows_where_they_live_and_keeps_them_there(late: Path) -> None:
+    make = seen(partial(Drifts, late, 0.0, SLOW))
+    with agym.make(make, 2, autoreset="next_step", start_method="fork") as envs:
         with pytest.raises(agym.UsageError, match="'serial' it would end this very program"):
             agym.chaos(envs, kill=0.1)
         with agym.chaos(envs, delay=0.1, delay_seconds=0.0):
-            play_on(envs)
-        assert backend(envs) == "serial"
+            stays_beside(envs, make, late)
 
 
 @pytest.mark.full
 @needs_cores
-def test_a_restart_calls_a_move_off(tmp_path: Path) -> None:
-    path = tmp_path / "begun"
-    with agym.make(seen(slowly(path)), 2, autoreset="next_step") as envs:
-        step_until_they_move(envs, path)
+def test_a_restart_calls_a_move_off(late: Path) -> None:
+    with agym.make(seen(partial(Waits, late, 0.0, SLOW)), 2, autoreset="next_step") as envs:
+        step_until_they_move(envs, late)
         assert envs.restart() == []  # none is gone
         assert backend(envs) == "serial"
         assert len(envs.recv(min_envs=2).env_ids) == 2  # what had to wait
