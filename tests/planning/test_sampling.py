@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 import warnings
 from functools import partial
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -15,10 +18,24 @@ import pytest
 
 from agym.envs.probes import FaultyEnv
 from agym.factories import make_factories
+from agym.planning import sampling
 from agym.planning.profiling import in_parallel, measure, measure_on_loop
 from agym.planning.sampling import make_sample, name_of, obstacle
 from tests.support.envs.costly_envs import AsyncCostly, Costly
-from tests.support.envs.plain_envs import Result, Tally
+from tests.support.envs.plain_envs import Counted, Result, Tally
+from tests.support.patience import patience
+
+
+class Meets(Counted):
+    """Waits in a step for another that is in one."""
+
+    def __init__(self, path: str, barrier: threading.Barrier) -> None:
+        super().__init__(path)
+        self._barrier = barrier
+
+    def step(self, action: Any) -> Result:
+        self._barrier.wait(patience())
+        return super().step(action)
 
 
 class Talks(Tally):
@@ -101,10 +118,32 @@ def test_one_that_the_caller_owns_is_not_closed(log: Path) -> None:
     assert lines(log) == ["made"]
 
 
+@pytest.mark.parametrize("waits", [False, True])
+def test_what_others_take_of_the_core_is_not_construction(
+    waits: bool, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What waits is not made again, however little it computes."""
+    env = Costly(str(log))
+    calls = []
+
+    def factory() -> Any:
+        calls.append(1)
+        if waits:
+            time.sleep(0.001)
+        return env
+
+    clock = count(0, 60)  # a minute passes meanwhile
+    monkeypatch.setattr(sampling, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    sample = make_sample(factory)
+    assert sample.given == (not waits)
+    assert len(calls) == (1 if waits else 2)
+    assert (sample.construction == 60) == waits
+
+
 def test_whether_threads_run_it_at_the_same_time(log: Path) -> None:
-    """Sleeping holds no lock, computing in Python does."""
+    """Waiting holds no lock, computing in Python does."""
     space = Tally().action_space
-    assert in_parallel(partial(Costly, str(log), sleeps=0.02), space, 0.02)
+    assert in_parallel(partial(Meets, str(log), threading.Barrier(2)), space, patience())
     assert not in_parallel(partial(Costly, str(log), computes=0.02), space, 0.02)
     assert lines(log).count("made") == lines(log).count("closed") == 4
 
