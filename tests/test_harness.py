@@ -7,6 +7,8 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from textwrap import dedent
 
@@ -43,19 +45,24 @@ STARTS = """
 """
 
 
-def begin(folder: Path, tests: str, *options: str) -> subprocess.Popen[str]:
+@contextmanager
+def begin(folder: Path, tests: str, *options: str) -> Iterator[subprocess.Popen[str]]:
     """Run tests as this folder's are run, with the same plugins."""
     (folder / "test_it.py").write_text(dedent(STARTS) + dedent(tests))
     plugins = ["-p", "tests.support.guardian", "-p", "tests.support.limits"]
     settings = ["-o", "asyncio_default_fixture_loop_scope=function", "-p", "no:cacheprovider"]
-    return subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-m", "pytest", "-q", "--timeout=120", *plugins, *settings, *options],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_ADDOPTS": "", "FOLDER": str(folder)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-    )
+    ) as run:
+        try:
+            yield run
+        finally:
+            run.kill()
 
 
 def started(folder: Path) -> list[psutil.Process]:

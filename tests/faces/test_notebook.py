@@ -54,7 +54,11 @@ import json, sys, nbclient, nbformat
 from tests.support.patience import patience
 cells = [nbformat.v4.new_code_cell(cell) for cell in json.load(sys.stdin)]
 notebook = nbformat.v4.new_notebook(cells=cells)
-nbclient.NotebookClient(notebook, timeout=int(patience(6)), kernel_name="python3").execute()
+limit = int(patience(6))
+client = nbclient.NotebookClient(
+    notebook, timeout=limit, startup_timeout=limit, kernel_name="python3"
+)
+client.execute()
 outputs = [cell.outputs[0].data["text/plain"] if cell.outputs else None for cell in cells]
 json.dump(outputs, sys.stdout)
 """
