@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
+import signal
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -18,9 +16,9 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select
 
 from tests.support.envs.painting_envs import Painter
-from tests.support.insides import hub_of
+from tests.support.insides import hub_of, painted
 from tests.support.patience import patience
-from tests.support.viewers import FACES, Stepping, stepping, until
+from tests.support.viewers import FACES, Stepping, started, stepping, until
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(
@@ -32,6 +30,18 @@ FLAGS = [
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
     "--disable-dev-shm-usage", "--window-size=1300,800",
 ]  # fmt: skip
+
+
+class Driver(webdriver.ChromeService):
+    """Chromium's driver, waited for as long as tests wait: Selenium gives it half a minute."""
+
+    def start(self) -> None:
+        self._start_process(self.path)
+        until(self.is_there)
+
+    def is_there(self) -> bool:
+        self.assert_process_still_running()
+        return self.is_connectable()
 
 
 class Blinker(Painter):
@@ -81,7 +91,8 @@ def browser(tmp_path: Path) -> Iterator[Browser]:
     for flag in [*FLAGS, f"--user-data-dir={tmp_path / 'profile'}"]:
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+    options.add_experimental_option("browserStartupTimeout", int(1000 * patience(6)))
+    driver = webdriver.Chrome(options=options, service=Driver(DRIVER))
     try:
         yield Browser(driver)
     finally:
@@ -108,6 +119,7 @@ def test_watching(face: str, browser: Browser) -> None:
         assert browser.driver.title == "environments × 4"
         move(browser)
         until(lambda: browser["#rate"].text not in ("–", "0"))
+        check_pause(run, browser)
 
         # A click on the last of two by two enlarges it; another one goes back.
         box = browser["#picture"].rect
@@ -124,32 +136,41 @@ def test_watching(face: str, browser: Browser) -> None:
         ActionChains(browser.driver).send_keys("\ue00c").perform()  # escape
         until(lambda: browser.seen[1:] == (0, 4))
 
-        check_controls(run, browser)
+        Select(browser["#speed"]).select_by_visible_text("15")
+        until(lambda: hub_of(run.page).brake.limit == 15)
+        Select(browser["#fps"]).select_by_visible_text("5")
+        until(lambda: hub_of(run.page).camera.fps == 5)
+        run.goes_on()
         assert browser.complaints() == []
     until(lambda: browser["#link"].text == "ended")
     assert "closed" in browser["#notice"].text
 
 
-def check_controls(run: Stepping, browser: Browser) -> None:
+def check_pause(run: Stepping, browser: Browser) -> None:
+    """Of a page that has shown all environments from its beginning, and nothing else."""
     browser["#pause"].click()
     until(lambda: browser["#pause"].text == "Resume")
-    before = run.stands()
+    before, pictures = run.stands(), painted(run.page)
+    until(lambda: browser.seen[0] == pictures)
     picture = browser.pixels()
     assert run.stands() == before
     assert browser.pixels() == picture
     browser["#step"].click()
     until(lambda: run.rounds == before + 1)
-    until(lambda: browser.pixels() != picture)
+
+    def step() -> bool:
+        browser["#step"].click()
+        return browser.pixels() != picture
+
+    until(step)
     browser["#pause"].click()
+    until(lambda: browser["#pause"].text == "Pause")
     run.goes_on()
     ActionChains(browser.driver).send_keys(" ").perform()  # the button has the focus
     until(lambda: browser["#pause"].text == "Resume")
     run.stands()
     browser["#pause"].click()
-    Select(browser["#speed"]).select_by_visible_text("15")
-    until(lambda: hub_of(run.page).brake.limit == 15)
-    Select(browser["#fps"]).select_by_visible_text("5")
-    until(lambda: hub_of(run.page).camera.fps == 5)
+    until(lambda: browser["#pause"].text == "Pause")
     run.goes_on()
 
 
@@ -174,22 +195,16 @@ def test_without_the_token_there_is_nothing_to_see(browser: Browser) -> None:
 
 @pytest.mark.full
 def test_playing_with_the_keyboard(browser: Browser, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "agym.cli", "play", "agym/Pong-v0", "--seed", "0", "--wait"]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}
-    ) as process:
-        try:
-            assert process.stdout is not None
-            browser.open(process.stdout.readline().strip())
-            process.stdout.readline()
-            until(lambda: browser.seen[2] == 1)
-            assert "w: 1" in browser["#legend"].text
-            still = browser.pixels()
-            press = ActionChains(browser.driver)
-            press.key_down("s").perform()
-            until(lambda: browser.pixels() != still)
-            press.key_up("s").perform()
-            assert browser.complaints() == []
-        finally:
-            process.send_signal(2)
-            assert process.wait(patience(2)) == 130
+    words = ["play", "agym/Pong-v0", "--seed", "0", "--wait"]
+    with started(*words, folder=tmp_path) as (url, process):
+        browser.open(url)
+        until(lambda: browser.seen[2] == 1)
+        assert "w: 1" in browser["#legend"].text
+        still = browser.pixels()
+        press = ActionChains(browser.driver)
+        press.key_down("s").perform()
+        until(lambda: browser.pixels() != still)
+        press.key_up("s").perform()
+        assert browser.complaints() == []
+        process.send_signal(signal.SIGINT)
+        assert process.wait(patience(2)) == 130

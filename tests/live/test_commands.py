@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,25 +11,7 @@ from typer.testing import CliRunner
 
 from agym.cli import app
 from tests.support.patience import patience
-from tests.support.viewers import looking
-
-
-@contextmanager
-def started(*words: str, folder: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """A command that runs; gives the address that it tells."""
-    process = subprocess.Popen(
-        [sys.executable, "-W", "error", "-m", "agym.cli", *words],
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=folder,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
-    )
-    with process:
-        assert process.stdout is not None
-        try:
-            yield process.stdout.readline().strip(), process
-        finally:
-            process.kill()
+from tests.support.viewers import looking, started
 
 
 @pytest.mark.full
@@ -43,11 +20,12 @@ def test_watch_with_a_policy(tmp_path: Path) -> None:
         "async def act(observations):\n    return (observations[:, 2] > 0).astype(int)\n"
     )
     words = ["watch", "CartPole-v1", "-n", "3", "--policy", "agent:act", "--steps", "60"]
-    words += ["--speed", "30", "--workers", "1"]
-    with started(*words, folder=tmp_path) as (url, process):
-        with looking(url) as look:
-            assert look.next("about")["title"] == "CartPole-v1"
-            assert look.next("picture").ids == range(3)
+    words += ["--speed", "0.1", "--workers", "1"]
+    with started(*words, folder=tmp_path) as (url, process), looking(url) as look:
+        assert look.next("about")["title"] == "CartPole-v1"
+        assert look.next("picture").ids == range(3)
+        assert look.next("numbers")["speed"] == 0.1
+        look.say("speed", value=None)
         assert process.wait(patience(3)) == 0
 
 

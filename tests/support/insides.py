@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
+
+from tests.support.patience import patience
 
 
 def engine_of(envs: Any) -> Any:
@@ -30,3 +33,22 @@ def executor_of(envs: Any) -> Any:
 def hub_of(page: Any) -> Any:
     """What a live page is made of."""
     return page._hub
+
+
+def is_held(page: Any) -> bool:
+    """Whether a paused page holds a step back at this moment: its caller waits."""
+    brake = hub_of(page).brake
+    waits = brake._sleepers or brake._changed._waiters
+    return bool(waits and brake.paused and brake._dispatched > brake._granted)
+
+
+def painted(page: Any) -> int:
+    """How many pictures a page has painted, those included that were rendered before this call."""
+    hub = hub_of(page)
+
+    async def count() -> int:
+        while hub._painting is not None:
+            await asyncio.wait([hub._painting])
+        return int(hub._shown)
+
+    return asyncio.run_coroutine_threadsafe(count(), hub._loop).result(patience())

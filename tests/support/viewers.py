@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,10 +22,12 @@ from websockets.sync.client import ClientConnection, connect
 
 import agym
 from tests.support.drivers import FACES
-from tests.support.insides import hub_of
+from tests.support.insides import hub_of, is_held
 from tests.support.patience import patience
 
-__all__ = ["FACES", "Look", "Picture", "Stepping", "looking", "stepping", "until"]
+__all__ = [
+    "FACES", "Look", "Picture", "Stepping", "looking", "once_held", "started", "stepping", "until",
+]  # fmt: skip
 
 
 def until(condition: Callable[[], Any]) -> Any:
@@ -49,7 +55,10 @@ class Stepping:
         self._make = envs, {"autoreset": "next_step", "output": "array", **options}
         self._watch = watch
         target = self._sync if face == "sync" else self._async
-        self._thread = threading.Thread(target=target)
+        self._thread = threading.Thread(target=target, daemon=True)
+
+    def begin(self) -> None:
+        """Start, and wait for the page."""
         self._thread.start()
         assert self._ready.wait(patience(3))
         if self.error is not None:
@@ -100,8 +109,7 @@ class Stepping:
 
         That it made no step for a while says nothing: it may only not have had its turn.
         """
-        brake = self.page._hub.brake
-        until(lambda: brake.paused and brake._dispatched > brake._granted)
+        until(lambda: is_held(self.page))
         before = self.rounds
         time.sleep(0.3)
         assert self.rounds == before
@@ -123,9 +131,43 @@ def stepping(
 ) -> Iterator[Stepping]:
     run = Stepping(face, envs, {"fps": 30, "share": 1.0, **(watch or {})}, options)
     try:
+        run.begin()
         yield run
     finally:
         run.end()
+
+
+@contextmanager
+def once_held(page: Any, act: Callable[[], Any]) -> Iterator[None]:
+    """Do something, in a thread, once a paused page holds the block's step."""
+
+    def wait() -> None:
+        until(lambda: is_held(page))
+        act()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+
+
+@contextmanager
+def started(*words: str, folder: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """A command of agym's that runs; gives the address that it tells."""
+    with subprocess.Popen(
+        [sys.executable, "-W", "error", "-m", "agym.cli", *words],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=folder,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    ) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().strip(), process
+        finally:
+            process.kill()
 
 
 class Picture:
@@ -174,5 +216,5 @@ class Look:
 @contextmanager
 def looking(url: str) -> Iterator[Look]:
     address = url.replace("http://", "ws://").replace("/?", "/live?")
-    with connect(address, max_size=None, ping_interval=None) as socket:
+    with connect(address, max_size=None, ping_interval=None, open_timeout=patience()) as socket:
         yield Look(socket)
