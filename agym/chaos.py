@@ -178,7 +178,6 @@ class Chaos(Listener):
         self._bounds = np.cumsum([rates[kind] for kind in KINDS])
         self._seconds = seconds
         self._ways = cycle(ways)
-        self._engine.stay(for_good=True)
         ranges = envs._executor.ranges
         self._worker_of = {i: worker for worker, ids in enumerate(ranges) for i in ids}
         # What takes all environments of its worker along, and must be over before the next.

@@ -42,7 +42,6 @@ def make(
     recycle_rss_mb: float | None = None,
     infos: str = "all",
     episode_stats: bool = False,
-    replan: bool = True,
     start_method: str = "spawn",
     max_concurrency: int | None = None,
     resources: Mapping[str, float] | None = None,
@@ -116,13 +115,6 @@ def make(
             ``RecordEpisodeStatistics`` around each environment; under ``"same_step"`` in the
             ``final_info``. An environment that tells an ``"episode"`` of its own keeps that, and
             an episode that a fault has cut off has none. With ``infos="episode"`` it is on.
-        replan: With ``"auto"``, choose again at the end of an episode once steps take more than
-            three times as long as they did, or less than a third, and none is on its way. If
-            another place promises to be quicker, all environments move there in the midst of what
-            they are doing, pickled with all their state, so that no trajectory changes. What cannot
-            be pickled like that stays where it is, such as Gymnasium's ``EzPickle`` (MuJoCo's,
-            Box2D's, ALE's). ``False`` for environments whose state is elsewhere: in a simulator
-            that they only have a number of, or in an object that they share.
         start_method: How worker processes start: ``"spawn"``, ``"forkserver"`` or ``"fork"``.
         max_concurrency: How many coroutine environments of one loop may be busy at once.
         resources: With ``"ray"``, what each actor takes of its node: ``num_cpus`` (by default 1, or
@@ -178,7 +170,6 @@ def make_async(
     recycle_rss_mb: float | None = None,
     infos: str = "all",
     episode_stats: bool = False,
-    replan: bool = True,
     start_method: str = "spawn",
     max_concurrency: int | None = None,
     resources: Mapping[str, float] | None = None,

@@ -6,7 +6,6 @@ import inspect
 import multiprocessing
 import os
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ from agym.errors import UsageError
 from agym.executors.base import Executor, Placement
 from agym.executors.cluster_options import ClusterOptions
 from agym.executors.coroutine import AsyncioExecutor
-from agym.executors.migrating import MigratingExecutor, Place
 from agym.executors.native import NativeExecutor
 from agym.executors.process import ProcessExecutor
 from agym.executors.ray import RayExecutor
@@ -33,7 +31,6 @@ from agym.factories import EnvLike, is_vector, make_factories, make_vector_facto
 from agym.option_names import check_option_names
 from agym.planning.model import Ask
 from agym.planning.placing import place
-from agym.planning.replanning import Replanner
 
 Backend = str | Callable[[Placement], Executor]
 
@@ -75,7 +72,6 @@ def wire(
     capsule_dir: str | os.PathLike[str] | None = None,
     infos: str = "all",
     episode_stats: bool = False,
-    replan: bool = True,
     resources: Mapping[str, float] | None = None,
     placement: str = "spread",
     runtime_env: Mapping[str, Any] | None = None,
@@ -96,7 +92,7 @@ def wire(
     cluster = ClusterOptions.of(resources, placement, runtime_env, address, workers_per_node)
     if cluster.given and isinstance(backend, str) and backend != "ray":
         _refuse_cluster(cluster.given[0], backend)
-    for name, flag in {"copy": copy, "pin": pin, "replan": replan}.items():
+    for name, flag in {"copy": copy, "pin": pin}.items():
         check_flag(name, flag)
     mode = parse_mode(autoreset)
     if workers is not None:
@@ -128,14 +124,11 @@ def wire(
         factories = make_vector_factories(env, num_envs, env_kwargs, workers)
     else:
         factories = make_factories(env, num_envs, env_kwargs)
-    replanner = None
     if backend == "auto":
         processes = recycle is not None or pin
         ask = Ask(len(factories), workers, blocking, watched, processes, max_concurrency)
         placed = place(factories, ask)
         factories, backend, workers = placed.factories, placed.plan.backend, placed.plan.workers
-        if replan and placed.plan.profile is not None:
-            replanner = Replanner(placed.plan, factories, ask)
     executor_class = BACKENDS[backend] if isinstance(backend, str) else backend
     if recycle is not None and not getattr(executor_class, "recyclable", False):
         raise UsageError(
@@ -146,24 +139,14 @@ def wire(
         factories, mode, workers, start_method, max_concurrency, blocking, watched,
         policy.logged or recycle is not None, pin, telling, cluster=cluster,
     )  # fmt: skip
-    executor: Executor
-    if replanner is None:
-        executor = executor_class(asked)
-    else:
-        executor = MigratingExecutor(asked, (executor_class, workers))
+    executor = executor_class(asked)
     if pin:
         _check_pin(executor, backend)
     engine = Engine(
         executor, len(factories), autoreset=mode, timeout=timeout, copy=copy, policy=policy,
-        recycle=recycle, migrate=None if replanner is None else partial(_elsewhere, replanner),
+        recycle=recycle,
     )  # fmt: skip
     return engine, executor
-
-
-def _elsewhere(replanner: Replanner, ratio: float, waiting: float) -> Place | None:
-    """Where to move."""
-    plan = replanner(ratio, waiting)
-    return None if plan is None else (BACKENDS[plan.backend], plan.workers)
 
 
 # What is no keyword of an environment.

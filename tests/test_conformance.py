@@ -7,7 +7,6 @@ import inspect
 import os
 import queue
 import threading
-from functools import partial
 from selectors import EVENT_READ
 
 from agym.executors.base import (
@@ -20,8 +19,6 @@ from agym.executors.base import (
     close_host,
     open_host,
 )
-from agym.executors.migrating import MigratingExecutor
-from agym.executors.thread import ThreadExecutor
 from agym.testing import ExecutorConformance
 from tests.support.core_selection import examples
 
@@ -124,11 +121,6 @@ class TestProcessWithCoroutines(ExecutorConformance):
     options = FORK
     examples = examples(10).max_examples
     coroutines = True
-
-
-class TestMigrating(ExecutorConformance):
-    backend = partial(MigratingExecutor, place=(ThreadExecutor, 2))
-    examples = examples(25).max_examples
 
 
 class TestStranger(ExecutorConformance):

@@ -9,10 +9,6 @@ import signal
 import time
 from dataclasses import dataclass
 
-# What can be done to any step, and what ends the process that it happens in.
-GENTLE = ("hang", "error", "delay")
-DEADLY = ("kill", "segfault", "exit", "hang_gil")
-
 
 class ChaosError(RuntimeError):
     """What an environment raises that was told to by :func:`agym.chaos`."""

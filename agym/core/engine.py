@@ -374,7 +374,6 @@ class Engine(Mending):
             BusyError: One has something to do.
         """
         self._check(())
-        self.stay()
         self.poll()
         if env_ids is None:
             env_ids = sorted(self._health.lost)

@@ -17,7 +17,6 @@ import numpy as np
 
 from agym.core.arena import Field
 from agym.core.spans import SpanLog, span_fields
-from agym.core.usage import thread_usage
 
 Array = np.ndarray[Any, Any]
 
@@ -43,9 +42,7 @@ def gauge_fields(num_envs: int) -> dict[str, Field]:
 
     Those of a host are in its first environment's row: all but ``steps``, ``episodes``, ``times``.
     """
-    kinds = (
-        "steps", "episodes", "rounds", "busy", "rendering", "began", "ended", "computed", "yields"
-    )  # fmt: skip
+    kinds = ("steps", "episodes", "rounds", "busy", "rendering", "began", "ended")
     fields: dict[str, Field] = {kind: (np.dtype(np.int64), (num_envs,)) for kind in kinds}
     fields["times"] = np.dtype(np.uint32), (num_envs, BUCKETS)
     fields.update(span_fields(num_envs))
@@ -64,8 +61,6 @@ class Gauges:
         began: When the host began the latest step, in nanoseconds of the system's clock.
         ended: When it ended that.
         times: How many timed steps fell into each bucket.
-        computed: Nanoseconds in which the host's thread computed while it timed steps.
-        yields: How often it gave its core away meanwhile.
     """
 
     def __init__(self, arrays: dict[str, Array]) -> None:
@@ -77,7 +72,6 @@ class Gauges:
         self.rendering = views["rendering"]
         self.began, self.ended = views["began"], views["ended"]
         self.times = views["times"]
-        self.computed, self.yields = views["computed"], views["yields"]
 
     def settle(self, ranges: Sequence[range]) -> None:
         """Hosts with these environments end, and others will have them."""
@@ -101,7 +95,6 @@ class Meter:
         self._dice = 1
         self._begun = 0
         self._running = 0
-        self._usage = 0, 0
         self._timed_until = 0
         self._warm: deque[int] = deque(maxlen=USUAL)
         self._spans = SpanLog(gauges.arrays, first)
@@ -129,17 +122,9 @@ class Meter:
         if timed:
             self._schedule(nanoseconds, count)
 
-    def begin_timing(self) -> None:
-        """The steps of a round are about to be timed."""
-        self._usage = thread_usage()
-
     def end_timing(self) -> None:
-        """They were."""
-        gauges, first = self._gauges, self._first
+        """The steps of a round were timed."""
         self._timed_until = clock()
-        (computed, yields), (computed_before, yields_before) = thread_usage(), self._usage
-        gauges.computed[first] += computed - computed_before
-        gauges.yields[first] += yields - yields_before
 
     def idle_until(self, begun: int) -> int:
         """For how long the host had run nothing when an environment began a step."""

@@ -101,10 +101,6 @@ class EnvHost(Host):
     def make(self) -> tuple[dict[int, Description], list[Failure]]:
         """Construct the environments."""
         described, failures = super().make()
-        self._retired.update(
-            slot for slot, factory in enumerate(self._factories, self.first)
-            if getattr(factory, "arriving", False)
-        )  # fmt: skip
         self._steps = [] if failures else [env.step for env in self._envs]
         return described, failures
 
@@ -204,7 +200,6 @@ class EnvHost(Host):
     ) -> None:
         """Step environments, and time each that does not hold still."""
         meter = self._meter
-        meter.begin_timing()
         ticks = [clock()]
         for slot, step, action in zip(count(start), steps, actions):
             self._mark(slot)
@@ -430,8 +425,6 @@ class EnvHost(Host):
             value = self._pack(i)
         elif kind == "unpack":
             self._unpack(i, argument)
-        elif kind == "forget":
-            self._retired.add(slot)  # it lives elsewhere, and is not closed here
         else:
             value = self._remake(i, argument)
         self._extra.values[slot] = value
@@ -532,7 +525,6 @@ class EnvHost(Host):
     def _unpack(self, i: int, luggage: Luggage) -> None:
         """An environment that came from another host goes on."""
         _, seed, options, reseed, episode, age, over, held, tally = luggage
-        self._retired.discard(self.first + i)
         self._seeds[i], self._options[i], self._episodes[i] = seed, options, episode
         if reseed is not None:
             self._reseeds[i] = reseed

@@ -241,24 +241,15 @@ class Differing:
 class Premade:
     """A factory whose first environment is there already; from then on it makes others."""
 
-    arriving = False
-
     def __init__(self, first: Factory, factory: Factory) -> None:
         """Give what ``first`` gives, or raise what it raises; then make with ``factory``."""
         self._first = [first]
         self._factory = factory
         self.differing = getattr(factory, "differing", False)
-        self.arriving = self.arriving or getattr(factory, "arriving", False)
 
     def __call__(self) -> Any:
         """Give or make one."""
         return self._first.pop()() if self._first else self._factory()
-
-
-class Arriving(Premade):
-    """One whose first environment lives elsewhere until its host is told that it is here."""
-
-    arriving = True
 
 
 def reraise(error: BaseException) -> Any:

@@ -12,9 +12,7 @@ from typing import Any
 from gymnasium.vector import AutoresetMode
 
 from agym.core.arguments import Ids
-from agym.core.gauges import Gauges
 from agym.core.making import Factory
-from agym.core.migration import Choose, Migration
 from agym.core.operations import ROW_KINDS, Operation
 from agym.core.owning import own
 from agym.core.recovery import FaultPolicy, Recovery
@@ -42,7 +40,6 @@ class Mending(Runner):
         copy: bool = True,
         policy: FaultPolicy | None = None,
         recycle: RecyclePolicy | None = None,
-        migrate: Choose | None = None,
     ) -> None:
         """Nothing starts yet; see :class:`~agym.core.runner.Runner` for the rest.
 
@@ -54,7 +51,6 @@ class Mending(Runner):
             copy: Give batches away; else views of a plane.
             policy: What is done about faults.
             recycle: When workers are replaced that did nothing wrong.
-            migrate: Where environments live whose steps take longer, or less, than they did.
         """
         super().__init__(executor, num_envs, autoreset=autoreset, timeout=timeout, copy=copy)
         policy = policy or FaultPolicy()
@@ -64,10 +60,8 @@ class Mending(Runner):
         self._at_once = executor.immediate and self._plain
         self._leases = copy and not again and autoreset is not AutoresetMode.DISABLED
         if recycle is not None:
-            self._moving = recycling = Recycling(recycle, self, executor, self._recovery)
+            self._recycling = recycling = Recycling(recycle, self, executor, self._recovery)
             self._recovery.on_replace = recycling.forget
-        elif migrate is not None:
-            self._moving = Migration(migrate, self, executor)
 
     # ---------------------------------------------------------------- deadlines
 
@@ -77,8 +71,6 @@ class Mending(Runner):
         Returns:
             Seconds until the next deadline, ``None`` if there is none.
         """
-        if isinstance(self._moving, Migration):
-            self._moving.expire()
         if self._timeout is None and not self._sent.receivers:
             return None
         now = time.monotonic()
@@ -152,11 +144,11 @@ class Mending(Runner):
         ticket.operation = Operation(ticket.number, kind, ids[0], ids[-1] + 1, each=each)
         if kind in PATIENT:
             self._be_patient(ticket)
-        if kind not in ("restart", "spare", "migrate"):  # these come with the workers themselves
+        if kind not in ("restart", "spare"):  # these come with the workers themselves
             try:
                 self._executor.submit(ticket.operation)
             except BaseException:
-                self.revoke(ticket.number)
+                del self._tickets[ticket.number]
                 raise
         return ticket.number
 
@@ -207,54 +199,6 @@ class Mending(Runner):
         """The flags of an environment's row."""
         row = self.table.planes[plane]
         return bool(row.terminated[slot]), bool(row.truncated[slot])
-
-    def any_ended(self, ids: Ids, plane: int) -> bool:
-        """Whether a row has a flag."""
-        row = self.table.planes[plane]
-        if len(ids) == self.num_envs:
-            return bool(row.terminated.any() or row.truncated.any())
-        return any(row.terminated[i] or row.truncated[i] for i in ids)
-
-    @property
-    def sound(self) -> bool:
-        """Whether every environment is alive and was reset."""
-        return self._health.fine and not self._recovery.recovering
-
-    @property
-    def at_rest(self) -> bool:
-        """Whether none steps or resets, or is about to."""
-        return self._order.idle
-
-    @property
-    def gauges(self) -> Gauges:
-        """What the hosts count."""
-        return self.table.gauges
-
-    def revoke(self, number: int) -> None:
-        """Nobody waits any more for an operation of our own."""
-        self._tickets.pop(number, None)
-
-    def hold_all(self) -> None:
-        """Hold back what all environments are asked to do; they are at rest."""
-        holder = Ticket(next(self._numbers), "move", self._all)
-        for slot in self._all:
-            self._order.seize(slot, holder)
-
-    def let_all_go(self) -> None:
-        """Let it be done."""
-        holder = self._order.owner(0)
-        if holder is not None and holder.kind == "move":
-            self._release(holder, self._all)
-
-    def moved(self) -> None:
-        """All environments are in another place."""
-        self._at_once = self._executor.immediate and self._plain
-        self._recovery.restarts = [0] * len(self._executor.ranges)
-
-    def stay(self, *, for_good: bool = False) -> None:
-        """Move nowhere, now or from now on."""
-        if isinstance(self._moving, Migration):
-            self._moving.call_off(for_good=for_good)
 
     def depart(self, slot: int) -> int | None:
         """Begin to move an environment, and hold back what it is to do next; unless it is busy."""

@@ -45,7 +45,7 @@ ROW_KINDS = frozenset({"step", "reset"})
 
 
 # Ctrl-C must not break these off: an environment would be in two places, or in none.
-UNBROKEN_KINDS = frozenset({"pack", "unpack", "forget"})
+UNBROKEN_KINDS = frozenset({"pack", "unpack"})
 
 # An exception that carries more bytes than this travels as text alone.
 MAX_PICKLED = 64 * 1024
@@ -76,8 +76,8 @@ class Operation(NamedTuple):
         kind: ``"step"``, ``"reset"``, ``"render"``, ``"call"``, ``"get_attr"``, ``"set_attr"``;
             ``"retire"``, which closes an environment for good; ``"remake"``, which puts another
             in its place, as ``"takeover"`` does, for which ``"depart"`` tells where the old one is;
-            ``"afflict"``, which makes its next step go wrong; ``"pack"``, ``"unpack"`` and
-            ``"forget"``, by which it moves to another host (``core/migration.py``).
+            ``"afflict"``, which makes its next step go wrong; ``"pack"`` and
+            ``"unpack"``, by which it moves to another host (``core/luggage.py``).
         start: First environment.
         stop: One past the last environment.
         plane: Which plane of the slot table takes the rows (steps and resets).

@@ -20,7 +20,7 @@ from agym.core.slots import Array, SlotTable
 STAND_IN = 0
 
 # Gauges of a host, which are in its first environment's row; and of each environment.
-HOST_GAUGES = ("rounds", "busy", "rendering", "began", "ended", "computed", "yields")
+HOST_GAUGES = ("rounds", "busy", "rendering", "began", "ended")
 ENV_GAUGES = ("steps", "episodes", "times")
 
 

@@ -32,7 +32,6 @@ from agym.core.interrupts import Uninterrupted
 from agym.core.layout import Layout
 from agym.core.listeners import Listeners
 from agym.core.making import Factory
-from agym.core.migration import KINDS as MIGRATION_KINDS
 from agym.core.operations import (
     ROW_KINDS,
     SENT_PLANE,
@@ -55,19 +54,6 @@ from agym.core.slots import Extension, SlotTable
 from agym.core.stats import Traffic
 from agym.core.ticket import Ticket
 from agym.errors import AgymError, SpaceMismatchError, UsageError
-
-# What belongs to the move of an environment to another worker.
-MOVING_KINDS = RECYCLING_KINDS | MIGRATION_KINDS
-
-
-class Moving(Protocol):
-    """What moves environments to other workers, when their episodes are over."""
-
-    def settled(self, ids: Ids, plane: int) -> None:
-        """Steps have ended."""
-
-    def advance(self, ticket: Ticket) -> None:
-        """A part of a move has ended."""
 
 
 class Runs(Protocol):
@@ -107,12 +93,6 @@ class Runs(Protocol):
     def discard(self, worker: int) -> None: ...
     def move(self, worker: int, slot: int, *, back: bool = False) -> None: ...
     def finish(self, worker: int) -> None: ...
-    def prepare_place(self, place: Any, envs: Sequence[bytes], number: int) -> None: ...
-    def leave_place(self) -> None: ...
-    @property
-    def next_is_well(self) -> bool: ...
-    def change_place(self) -> None: ...
-    def tidy(self) -> None: ...
     def close(self) -> None: ...
     def terminate(self) -> None: ...
     def kill(self) -> None: ...
@@ -137,7 +117,7 @@ class Runner:
     _described: list[tuple[int, Description]]
     table: SlotTable
     _recovery: Recovery
-    _moving: Moving | None = None
+    _recycling: Recycling | None = None
 
     # Whether steps of all environments can be done by ``_run_at_once``.
     _at_once = False
@@ -251,8 +231,6 @@ class Runner:
                 ticket.done = True
                 if plane > SENT_PLANE:
                     self._collector.planes.give_back(plane)
-                if self._moving is not None:
-                    self._moving.settled(self._all, plane)
             else:
                 with Uninterrupted():
                     self._tickets[ticket.number] = ticket
@@ -350,16 +328,16 @@ class Runner:
         else:
             value, error = self._value(ticket)
         ticket.finish(value, error)
-        if ticket.kind in MOVING_KINDS:
+        if ticket.kind in RECYCLING_KINDS:
             del self._tickets[ticket.number]  # its row is let go when the move is over
         else:
             self._drop(ticket)
-        if self._moving is not None and self._closing is None:
-            if ticket.kind in MOVING_KINDS:
-                self._moving.advance(ticket)
+        if self._recycling is not None and self._closing is None:
+            if ticket.kind in RECYCLING_KINDS:
+                self._recycling.advance(ticket)
                 self._recovery.acted = True  # what it began may have ended
             elif ticket.kind == "step" and ticket.ready is None and not ticket.expired:
-                self._moving.settled(ticket.ids, ticket.plane)
+                self._recycling.settled(ticket.ids, ticket.plane)
 
     def _value(self, ticket: Ticket) -> tuple[Any, BaseException | None]:
         """What a ticket gives, or why that cannot be had; in either case it has ended."""
@@ -428,9 +406,9 @@ class Runner:
             extras.problems.clear()
             extras.take(failed)
         self._free(ticket, ids, extras)
-        if self._moving is not None:
+        if self._recycling is not None:
             well = tuple(i for i in ids if i not in failed)
-            self._moving.settled(well, ticket.plane)
+            self._recycling.settled(well, ticket.plane)
         self._sent.arrive([i for i in ids if i not in failed], ready, extras)
         self._sent.drop(failed.intersection(ids), ready, error)
 
@@ -448,7 +426,7 @@ class Runner:
                 return SpaceMismatchError(f"environment {start} does not fit: {mismatch}")
         if error is not None:
             return error
-        if isinstance(self._moving, Recycling) and by_start[0][1].coroutines:
+        if self._recycling is not None and by_start[0][1].coroutines:
             return UsageError(
                 "recycle_episodes and recycle_rss_mb move environments between worker processes,"
                 " which coroutine environments cannot do: leave these options out"

@@ -262,32 +262,6 @@ class Executor(ABC):
         """All environments of a worker have moved: the spare takes its place."""
         raise NotImplementedError
 
-    def detach(self) -> None:
-        """Let go of the table, which outlives this; no operation comes any more."""
-
-    def prepare_place(self, place: Any, envs: Sequence[bytes], number: int) -> None:
-        """Begin to make all environments, packed, in another place; ends with the number given.
-
-        The answer is a text if that failed.
-        """
-        raise NotImplementedError
-
-    def leave_place(self) -> None:
-        """Stay here: end what was begun elsewhere."""
-        raise NotImplementedError
-
-    @property
-    def next_is_well(self) -> bool:
-        """Whether all of the other place is alive."""
-        raise NotImplementedError
-
-    def change_place(self) -> None:
-        """All operations go to the other place from now on, and this one ends."""
-        raise NotImplementedError
-
-    def tidy(self) -> None:
-        """See to places that were left."""
-
     def terminate(self) -> None:
         """End what did not end when asked."""
 

@@ -104,10 +104,6 @@ class ProcessExecutor(Executor):
         for link in self._links:
             link.attach(table)
 
-    def detach(self) -> None:
-        """The descriptors stay open."""
-        self._arenas.clear()
-
     @property
     def extensible(self) -> bool:
         """Workers map what is added."""

@@ -39,7 +39,6 @@ BAD_OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "timeout-type": ({"timeout": "3"}, "timeout"),
     "copy": ({"copy": "no"}, "True or False"),
     "pin": ({"pin": 1}, "True or False"),
-    "replan": ({"replan": None}, "True or False"),
     "start-method": ({"start_method": "thread"}, "spawn"),
     "misspelt": ({"autorest": "disabled"}, "autoreset"),
     "misspelt-too": ({"worker": 2}, "workers"),

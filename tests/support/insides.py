@@ -13,18 +13,6 @@ def engine_of(envs: Any) -> Any:
     return envs._engine
 
 
-def usual_of(envs: Any) -> float | None:
-    """How long steps usually take, once that is known, where they live now."""
-    usual: float | None = engine_of(envs)._moving._watch._usual
-    return usual
-
-
-def stays_for_good(envs: Any) -> bool:
-    """Whether nobody tries any more to have environments live elsewhere."""
-    over: bool = engine_of(envs)._moving._over
-    return over
-
-
 def executor_of(envs: Any) -> Any:
     """The executor under environments."""
     return envs._executor
