@@ -1,14 +1,17 @@
 """agym: many Gymnasium environments concurrently, behind an asyncio face."""
 
-from agym import log as log
-from agym import render as render
-from agym import sb3 as sb3
-from agym.chaos import Chaos, chaos
-from agym.core.async_env import AsyncEnv
-from agym.core.debugging import debug
-from agym.core.out import RolloutBuffer
-from agym.core.results import Batch, Fault, ResetResult, StepResult
-from agym.core.stats import EnvStats, Stats, WorkerStats
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from agym.api.aio import AsyncEnvHandle, AsyncEnvs, Pending
+from agym.api.make import make, make_async, make_vec, register
+from agym.api.rollout import Rollout, rollout
+from agym.api.sync import EnvHandle, Envs
+from agym.api.vector.env import AgymVectorEnv
+from agym.engine.batches.debugging import debug
+from agym.engine.batches.out_target import RolloutBuffer
+from agym.engine.batches.results import Batch, ResetResult, StepResult
+from agym.engine.stats import EnvStats, Stats, WorkerStats
 from agym.envs import registration as registration
 from agym.errors import (
     AgymError,
@@ -19,6 +22,7 @@ from agym.errors import (
     CrashLoopErrorGroup,
     EnvError,
     EnvErrorGroup,
+    Fault,
     MissingExtraError,
     NothingSentError,
     ResetNeededError,
@@ -29,17 +33,20 @@ from agym.errors import (
     WorkerDied,
     WorkerDiedGroup,
 )
-from agym.faces.aio import AsyncEnvHandle, AsyncEnvs, Pending
-from agym.faces.sync import EnvHandle, Envs
-from agym.faces.vector import AgymVectorEnv
-from agym.make import make, make_async, make_vec, register
-from agym.plan import plan
-from agym.planning.plans import Plan
-from agym.render.recording import Recording, record
-from agym.rollout import Rollout, rollout
-from agym.run import run
-from agym.timeline import mark, trace
-from agym.timeline_report import Overlap, overlap
+from agym.hosts.async_env import AsyncEnv
+
+if TYPE_CHECKING:
+    from agym.api.auto.plan import plan
+    from agym.api.sb3 import make as sb3
+    from agym.planning.plans import Plan
+    from agym.tools import tensorboard as log
+    from agym.tools import video as render
+    from agym.tools.chaos import Chaos, chaos
+    from agym.tools.live.page import watch
+    from agym.tools.run import run
+    from agym.tools.trace.report import Overlap, overlap
+    from agym.tools.trace.timeline import mark, trace
+    from agym.tools.video.recording import Recording, record
 
 __version__ = "0.1.0"
 
@@ -85,6 +92,7 @@ __all__ = [
     "WorkerStats",
     "chaos",
     "debug",
+    "log",
     "make",
     "make_async",
     "make_vec",
@@ -93,7 +101,44 @@ __all__ = [
     "plan",
     "record",
     "register",
+    "render",
     "rollout",
     "run",
+    "sb3",
     "trace",
+    "watch",
 ]
+
+# What is imported when it is used: where each name is found.
+_LATER = {
+    "Chaos": "agym.tools.chaos",
+    "Overlap": "agym.tools.trace.report",
+    "Plan": "agym.planning.plans",
+    "Recording": "agym.tools.video.recording",
+    "chaos": "agym.tools.chaos",
+    "log": "agym.tools.tensorboard",
+    "mark": "agym.tools.trace.timeline",
+    "overlap": "agym.tools.trace.report",
+    "plan": "agym.api.auto.plan",
+    "record": "agym.tools.video.recording",
+    "render": "agym.tools.video",
+    "run": "agym.tools.run",
+    "sb3": "agym.api.sb3.make",
+    "trace": "agym.tools.trace.timeline",
+    "watch": "agym.tools.live.page",
+}
+_MODULES = {"log", "render", "sb3"}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what most programs do not use, when it is used."""
+    if name not in _LATER:
+        raise AttributeError(f"module 'agym' has no attribute {name!r}")
+    module = importlib.import_module(_LATER[name])
+    value = globals()[name] = module if name in _MODULES else getattr(module, name)
+    return value
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return __all__

@@ -20,11 +20,49 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium.error
 
-from agym.core.results import Fault
+
+@dataclass(frozen=True)
+class Fault:
+    """What cut the episode of an environment off; found as ``info["fault"]``.
+
+    Attributes:
+        env_id: The environment.
+        kind: ``"died"`` (its worker did), ``"timeout"`` or ``"raised"``.
+        operation: What it was doing: ``"step"``, ``"reset"``, ...; ``"idle"`` if nothing.
+        error: What happened, in a line.
+        traceback: The environment's own traceback as text, if it raised.
+        worker: Index of its worker, ``None`` if it has none of its own.
+        pid: Process id of that worker.
+        exitcode: How that ended: an exit code, or a negative signal number.
+        seed: Seed of the environment's last explicit reset.
+        episode: Episodes begun so far, ``None`` if that is not known.
+        step: Steps of this episode, ``None`` if that is not known.
+        action: The last action, where it is known.
+        culprit: The environment that was running when the worker died, if that could be told.
+        replay: Why it could not be brought back by a replay, ``""`` if none was tried.
+        capsule: The file written about it, ``""`` if none was.
+    """
+
+    env_id: int
+    kind: str
+    operation: str
+    error: str
+    traceback: str = ""
+    worker: int | None = None
+    pid: int | None = None
+    exitcode: int | None = None
+    seed: int | None = None
+    episode: int | None = None
+    step: int | None = None
+    action: Any = None
+    culprit: int | None = None
+    replay: str = ""
+    capsule: str = ""
 
 
 class AgymError(Exception):

@@ -20,6 +20,8 @@ import gymnasium
 import numpy as np
 from gymnasium import Space, spaces
 
+from agym.api.make import make, make_async
+from agym.api.options.wiring import Backend
 from agym.envs.probes import FaultyEnv, RandomEnv
 from agym.errors import (
     BusyError,
@@ -29,8 +31,6 @@ from agym.errors import (
     ResetNeededError,
     UsageError,
 )
-from agym.make import make, make_async
-from agym.wiring import Backend
 
 try:
     import pytest

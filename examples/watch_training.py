@@ -38,7 +38,7 @@ async def main() -> None:
             workers=options.workers,
             render_mode="rgb_array",
         ) as envs,
-        envs.watch(options.port) as page,
+        agym.watch(envs, options.port) as page,
     ):
         print(f"watch it at {page.url}", flush=True)
         if options.wait:

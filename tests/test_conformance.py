@@ -9,7 +9,7 @@ import queue
 import threading
 from selectors import EVENT_READ
 
-from agym.executors.base import (
+from agym.backends.base import (
     EnvHost,
     Executor,
     Operation,
@@ -27,7 +27,7 @@ FORK = {"start_method": "fork"}
 
 
 class QueueExecutor(Executor):
-    """All environments in one thread, behind a queue: written against executors/base.py alone."""
+    """All environments in one thread, behind a queue: written against backends/base.py alone."""
 
     def __init__(self, placement: Placement) -> None:
         super().__init__(placement)

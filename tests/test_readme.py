@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import agym
-from agym.wiring import NAMES, OPTIONS
+from agym.api.options.wiring import NAMES, OPTIONS
 from tests.support.patience import patience
 from tests.support.readme import ROOT, Block, blocks, commands
 

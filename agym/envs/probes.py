@@ -11,7 +11,7 @@ from typing import Any
 import gymnasium
 from gymnasium import Space
 
-from agym.core.affliction import Affliction
+from agym.hosts.fault_injection import Affliction
 
 
 class RandomEnv(gymnasium.Env[Any, Any]):

@@ -22,7 +22,7 @@ import cloudpickle
 import gymnasium
 import numpy as np
 
-from agym.core.making import Factory
+from agym.hosts.base import Factory
 from agym.planning.model import Profile
 
 # Of what is written; other versions are not read.

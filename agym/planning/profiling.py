@@ -18,14 +18,14 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from agym.core.async_env import AnySpace
-from agym.core.info_schema import signature_of
-from agym.core.layout import Layout
-from agym.core.making import Factory
-from agym.core.usage import thread_usage
-from agym.executors.supervisor import own_loop
+from agym._system.thread_cpu import thread_usage
+from agym.backends.process.supervisor import own_loop
+from agym.hosts.async_env import AnySpace
+from agym.hosts.base import Factory
 from agym.planning.model import Profile
 from agym.planning.sampling import CHEAP_SECONDS, Sample, name_of, undisturbed
+from agym.protocol.infos.schema import signature_of
+from agym.protocol.space_layout import Layout
 
 # Stepping ends after this long, or so many steps; first for an interpreter to get warm.
 WARMING_SECONDS, WARMING_STEPS = 0.005, 128

@@ -22,14 +22,14 @@ import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
-from agym.core.arguments import check_made
-from agym.core.by_value import dumps_by_value
-from agym.core.making import Factory, innermost, is_coroutine_env, misses_loop
-from agym.core.outside_loop import OutsideLoop
-from agym.core.owning import is_plain
-from agym.core.usage import thread_usage
+from agym._system.no_running_loop import OutsideLoop
+from agym._system.pickling import dumps_by_value
+from agym._system.thread_cpu import thread_usage
+from agym.backends.process.supervisor import check_platform
 from agym.errors import MissingExtraError
-from agym.executors.supervisor import check_platform
+from agym.hosts.base import Factory, innermost, is_coroutine_env, misses_loop
+from agym.protocol.arguments import check_made
+from agym.protocol.copying import is_plain
 
 # An environment that takes longer to construct is not made once more.
 CHEAP_SECONDS = 0.05

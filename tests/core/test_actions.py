@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from agym.core.actions import write_actions
-from agym.core.arguments import Ids
-from agym.core.layout import Layout
+from agym.engine.actions import write_actions
 from agym.errors import UsageError
+from agym.protocol.arguments import Ids
+from agym.protocol.space_layout import Layout
 
 N = 4
 DISCRETE = spaces.Discrete(9)

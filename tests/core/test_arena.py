@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agym.core.arena import ALIGNMENT, Arena, Field
+from agym.protocol.memory import ALIGNMENT, Arena, Field
 
 FIELDS: dict[str, Field] = {
     "a": (np.dtype(np.uint8), (3,)),

@@ -11,9 +11,9 @@ from gymnasium.vector import AutoresetMode
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agym.core.arguments import parse_env_ids, parse_seeds, runs, take_mask
-from agym.core.autoreset import AtEnd, at_end, parse_mode
 from agym.errors import UsageError
+from agym.hosts.episode import AtEnd, at_end, parse_mode
+from agym.protocol.arguments import parse_env_ids, parse_seeds, runs, take_mask
 
 
 @pytest.mark.parametrize(

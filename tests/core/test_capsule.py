@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 import agym
-from agym.core.capsule import VERSION, describe_factory
-from agym.core.capsule_file import read_capsule, write_capsule
+from agym.engine.faults.capsule import VERSION, describe_factory
+from agym.engine.faults.capsule_file import read_capsule, write_capsule
 from tests.support.capsules import a_capsule, with_head
 from tests.support.envs.faulty_envs import Mute, Unpicklable
 from tests.support.envs.plain_envs import Tally
@@ -167,7 +167,7 @@ def test_a_folder_that_cannot_be_written_to_raises(obstacle: str, tmp_path: Path
         import os, resource, signal
         from pathlib import Path
         from tests.support.capsules import a_capsule
-        from agym.core.capsule_file import write_capsule
+        from agym.engine.faults.capsule_file import write_capsule
 
         folder = Path("faults")
         if {obstacle!r} == "file":
@@ -265,7 +265,7 @@ def test_modules_are_found_where_the_writer_found_them(tmp_path: Path) -> None:
     )
     code = """
         from tests.support.capsules import a_capsule
-        from agym.core.capsule_file import write_capsule
+        from agym.engine.faults.capsule_file import write_capsule
         from kitchen import Oven
         print(write_capsule("faults", a_capsule(factory=Oven)))
     """
@@ -288,7 +288,7 @@ def test_a_module_that_is_gone_is_named(tmp_path: Path) -> None:
     )
     code = """
         from tests.support.capsules import a_capsule
-        from agym.core.capsule_file import write_capsule
+        from agym.engine.faults.capsule_file import write_capsule
         from kitchen import Oven
         print(write_capsule("faults", a_capsule(factory=Oven)))
     """

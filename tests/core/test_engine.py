@@ -10,9 +10,19 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
-from agym.core.engine import Engine
-from agym.core.making import Factory
-from agym.core.operations import (
+from agym.engine.engine import Engine
+from agym.engine.ticket import Ticket
+from agym.errors import (
+    BusyError,
+    ClosedError,
+    EnvError,
+    ResetNeededError,
+    StepTimeout,
+    UsageError,
+    WorkerDied,
+)
+from agym.hosts.base import Factory
+from agym.protocol.messages import (
     CLOSE,
     OPEN,
     ROW_KINDS,
@@ -23,17 +33,7 @@ from agym.core.operations import (
     Operation,
     Outcome,
 )
-from agym.core.slots import SlotTable
-from agym.core.ticket import Ticket
-from agym.errors import (
-    BusyError,
-    ClosedError,
-    EnvError,
-    ResetNeededError,
-    StepTimeout,
-    UsageError,
-    WorkerDied,
-)
+from agym.protocol.table import SlotTable
 
 SPACE = spaces.Box(-100, 100, (2,), np.float32)
 

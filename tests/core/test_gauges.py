@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agym.core.gauges import BUCKETS, Gauges, Meter, bucket_of, gauge_fields, percentiles
+from agym.protocol.metrics.gauges import (
+    BUCKETS,
+    Gauges,
+    Meter,
+    bucket_of,
+    gauge_fields,
+    percentiles,
+)
 
 
 def gauges_of(num_envs: int) -> Gauges:

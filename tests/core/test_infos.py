@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import agym
-from agym.core.info_schema import Schema, signature_of
+from agym.protocol.infos.schema import Schema, signature_of
 from tests.support.drivers import APART, SERIAL, Place, each_mode
 from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.scripted_envs import (

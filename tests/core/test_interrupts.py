@@ -11,7 +11,7 @@ from types import FrameType
 
 import pytest
 
-from agym.core.interrupts import SIGNALS, Interruptible, Uninterrupted
+from agym._system.defer_signals import SIGNALS, Interruptible, Uninterrupted
 
 
 def interrupt(signum: int = signal.SIGINT) -> None:

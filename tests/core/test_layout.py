@@ -9,7 +9,7 @@ import pytest
 from gymnasium import spaces
 from hypothesis import given
 
-from agym.core.layout import Layout
+from agym.protocol.space_layout import Layout
 from tests.support.equality import same
 from tests.support.spaces import Space, any_space, samples, seeds
 

@@ -11,13 +11,13 @@ from gymnasium import spaces
 from gymnasium.utils import EzPickle
 from gymnasium.vector import AutoresetMode
 
-from agym.core.host import EnvHost
-from agym.core.layout import Layout
-from agym.core.luggage import pack_env, unpack_env
-from agym.core.making import Premade
-from agym.core.operations import Operation
-from agym.core.slots import SlotTable
 from agym.envs.probes import RandomEnv
+from agym.hosts.base import Premade
+from agym.hosts.gym import EnvHost
+from agym.hosts.snapshot import pack_env, unpack_env
+from agym.protocol.messages import Operation
+from agym.protocol.space_layout import Layout
+from agym.protocol.table import SlotTable
 from agym.testing import assert_same
 
 FACTORIES = {

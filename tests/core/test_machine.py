@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agym.core.machine import _quota, available_cores
+from agym._system.cpus import _quota, available_cores
 
 
 def test_available_cores_follow_the_affinity() -> None:

@@ -11,12 +11,12 @@ from gymnasium.vector import AutoresetMode
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agym.core.host import EnvHost
-from agym.core.layout import Layout
-from agym.core.operations import FIRST_BUFFER, Operation
-from agym.core.parcels import own_plane, put_rows, take_rows
-from agym.core.slots import SlotTable
 from agym.envs.probes import RandomEnv
+from agym.hosts.gym import EnvHost
+from agym.protocol.messages import FIRST_BUFFER, Operation
+from agym.protocol.space_layout import Layout
+from agym.protocol.table import SlotTable
+from agym.protocol.transfer import own_plane, put_rows, take_rows
 from agym.testing import any_spaces, assert_same
 
 

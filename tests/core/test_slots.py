@@ -10,9 +10,9 @@ from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agym.core.layout import Layout
-from agym.core.operations import PLANES
-from agym.core.slots import SlotTable, write_rows
+from agym.protocol.messages import PLANES
+from agym.protocol.space_layout import Layout
+from agym.protocol.table import SlotTable, write_rows
 from tests.support.equality import same_array
 from tests.support.spaces import FLOATS, SHAPES, SIGNED, UNSIGNED
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import agym
-from agym.core.gauges import WAKING, Gauges, Meter, gauge_fields, percentiles
+from agym.protocol.metrics.gauges import WAKING, Gauges, Meter, gauge_fields, percentiles
 from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.plain_envs import Tally
 

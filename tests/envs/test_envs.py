@@ -13,11 +13,11 @@ from gymnasium.utils.play import play
 from gymnasium.vector import AutoresetMode
 
 import agym
-from agym.core.vector_making import VectorFactory
 from agym.envs.pong.rendering import COLORS, SCALE
 from agym.envs.pong.rules import BALL, EMPTY, HEIGHT, PADDLE, WIDTH
 from agym.envs.pong.vector import ENGINES, ManyGames, PongVectorEnv
-from agym.factories import find_spec
+from agym.hosts.factories import find_spec
+from agym.hosts.vector.making import VectorFactory
 from tests.envs.same_games import GAMES
 from tests.support.equality import same
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agym.executors.channel import LARGE_BYTES, Channel
+from agym.backends.process.channel import LARGE_BYTES, Channel
 from tests.support.patience import patience
 
 SIZES = (1, 7, 8, 100, LARGE_BYTES - 1, LARGE_BYTES, LARGE_BYTES + 1, 10 * LARGE_BYTES)

@@ -16,8 +16,8 @@ import pytest
 from gymnasium.vector import SyncVectorEnv
 
 import agym
+from agym.backends.process.supervisor import THREAD_VARIABLES, thread_caps
 from agym.errors import UsageError
-from agym.executors.supervisor import THREAD_VARIABLES, thread_caps
 from tests.support.drivers import FACES, opened
 from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.plain_envs import Probe, Result, Tally

@@ -12,7 +12,7 @@ import pytest
 from gymnasium import spaces
 
 import agym
-from agym.core import engine
+from agym.engine import engine
 from tests.support.envs.coroutine_envs import (
     AsyncRaises,
     AsyncTally,

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from agym.executors.channel import Channel
-from agym.executors.doorbell import SPIN_SECONDS, Doorbell, Patience
+from agym.backends.process.channel import Channel
+from agym.backends.process.doorbell import SPIN_SECONDS, Doorbell, Patience
 
 COUNTER, OURS, THEIRS, ANSWER = range(4)
 

@@ -418,11 +418,11 @@ def test_pages_that_are_left(kind: str, tmp_path: Path) -> None:
     pytest.importorskip("uvicorn", reason="the extra `watch`")
     code = """
         def play():
-            with make() as envs, envs.watch():
+            with make() as envs, agym.watch(envs):
                 yield envs.reset()
 
         envs = make()
-        page = envs.watch()
+        page = agym.watch(envs)
         steps = play()
         next(steps)
     """

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import agym
-from agym.executors.supervisor import THREAD_VARIABLES
+from agym.backends.process.supervisor import THREAD_VARIABLES
 from tests.support.drivers import FACES, opened
 from tests.support.envs.faulty_envs import Exits
 from tests.support.envs.gated_envs import Gates

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import agym
-from agym.executors.cluster_options import ClusterOptions
+from agym.backends.cluster_options import ClusterOptions
 
 WRONG: dict[str, dict[str, Any]] = {
     "no-dict": {"resources": 2},

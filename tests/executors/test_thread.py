@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import agym
-from agym.core import engine
-from agym.core.operations import CLOSE, Outcome
-from agym.executors.outbox import Outbox
+from agym.backends.outbox import Outbox
+from agym.engine import engine
+from agym.protocol.messages import CLOSE, Outcome
 from tests.support.envs.coroutine_envs import AsyncRaises
 from tests.support.envs.faulty_envs import Raises
 from tests.support.envs.gated_envs import Gated, Gates

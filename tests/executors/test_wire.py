@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from agym.backends.process.serialization import Buffer, pack, pack_by_value, unpack
 from agym.errors import UsageError
-from agym.executors.wire import Buffer, pack, pack_by_value, unpack
 from tests.support.equality import same
 from tests.support.patience import patience
 from tests.support.spaces import Space, any_space, samples, seeds
@@ -79,7 +79,7 @@ def test_functions_and_classes_go_by_value_where_they_must(packs: Any) -> None:
 def test_another_process_needs_nothing_of_ours() -> None:
     secret = 41
     packed = join(pack_by_value(lambda: secret + 1))
-    code = f"from agym.executors.wire import unpack; print(unpack({packed!r})())"
+    code = f"from agym.backends.process.serialization import unpack; print(unpack({packed!r})())"
     done = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,

@@ -298,7 +298,7 @@ def test_the_command_line_names_each(tmp_path: Path) -> None:
                 raise RuntimeError("fell")
 
         gymnasium.register("Falls-v0", Falls)
-        from agym.cli import app
+        from agym.cli.app import app
         app("record Falls-v0 -n 3 -o falls.gif".split())
     """
     code_, _, err = run(tmp_path, code)

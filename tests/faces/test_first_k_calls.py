@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import agym
-from agym.executors.thread import ThreadExecutor
+from agym.backends.thread import ThreadExecutor
 from tests.support.drivers import (
     FORKED,
     Place,

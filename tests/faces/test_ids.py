@@ -202,7 +202,7 @@ def test_commands_find_modules_in_the_current_folder(
     command: str, env_id: str, folder: Path
 ) -> None:
     words = [word.replace("ID", env_id) for word in COMMANDS[command]]
-    program = "import sys; sys.path.pop(0); from agym.cli import app; app()"  # as `agym` does
+    program = "import sys; sys.path.pop(0); from agym.cli.app import app; app()"  # as `agym` does
     done = subprocess.run(
         [sys.executable, "-c", program, *command.split(), *words],
         cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)},

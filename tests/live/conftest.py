@@ -10,4 +10,4 @@ from tests.support.patience import patience
 @pytest.fixture(autouse=True)
 def nobody_is_hung_up_on_for_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     """Viewers say nothing while a test waits for something else."""
-    monkeypatch.setattr("agym.live.app.SILENT_SECONDS", patience(60))
+    monkeypatch.setattr("agym.tools.live.app.SILENT_SECONDS", patience(60))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from agym.cli import app
+from agym.cli.app import app
 from tests.support.patience import patience
 from tests.support.viewers import looking, started
 

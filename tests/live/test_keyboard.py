@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import agym
 from agym.envs.pong.single import PongEnv, PongRallyEnv
-from agym.live.keyboard import Keyboard
+from agym.tools.live.keyboard import Keyboard
 
 FOUR = spaces.Discrete(4)
 

@@ -47,7 +47,7 @@ def test_slowed_down(place: dict[str, Any]) -> None:
         for _ in range(40):
             envs.step([0] * 4)
         assert envs.stats().limit != "page"
-        with envs.watch() as page:
+        with agym.watch(envs) as page:
             page.limit_speed(20)
             before = stepped_until(envs, limited=True)
             for _ in range(20):
@@ -66,7 +66,7 @@ def test_slowed_down(place: dict[str, Any]) -> None:
 async def test_paused() -> None:
     async with agym.make_async(Endless, 4, **PROCESS) as envs:
         await envs.reset()
-        async with envs.watch() as page:
+        async with agym.watch(envs) as page:
             await envs.step([0] * 4)
             page.pause()
             held = asyncio.ensure_future(envs.step([0] * 4))
@@ -84,14 +84,14 @@ async def test_paused() -> None:
 @pytest.mark.parametrize("place", PLACES)
 def test_from_the_first_step_on(place: dict[str, Any]) -> None:
     """As ``agym watch`` does."""
-    with agym.make(Endless, 4, **place) as envs, envs.watch() as page:
+    with agym.make(Endless, 4, **place) as envs, agym.watch(envs) as page:
         page.limit_speed(20)
         envs.reset()
         stepped_until(envs, limited=True)
 
 
 def test_a_limit_that_is_never_reached_limits_nothing() -> None:
-    with agym.make(Endless, 4, **PROCESS) as envs, envs.watch() as page:
+    with agym.make(Endless, 4, **PROCESS) as envs, agym.watch(envs) as page:
         page.limit_speed(10**7)
         envs.reset()
         for _ in range(40):
@@ -100,7 +100,7 @@ def test_a_limit_that_is_never_reached_limits_nothing() -> None:
 
 
 def test_one_by_one() -> None:
-    with agym.make(Endless, 2, **PROCESS) as envs, envs.watch() as page:
+    with agym.make(Endless, 2, **PROCESS) as envs, agym.watch(envs) as page:
         page.limit_speed(20)
         envs.reset()
 

@@ -308,34 +308,34 @@ def test_bad_arguments() -> None:
         ]
         for options, match in wrong:
             with pytest.raises(agym.UsageError, match=match):
-                envs.watch(**options)
-        with envs.watch() as page:
+                agym.watch(envs, **options)
+        with agym.watch(envs) as page:
             with pytest.raises(agym.UsageError, match="page already"):
-                envs.watch()
+                agym.watch(envs)
             taken = int(page.url.split(":")[2].split("/")[0])
             with (
                 agym.make(painters(), backend="serial") as others,
                 pytest.raises(agym.UsageError, match=f"port={taken}.*port=0"),
             ):
-                others.watch(taken)
+                agym.watch(others, taken)
             for seconds in (0, "fast"):
                 with pytest.raises(agym.UsageError, match="steps="):
                     page.limit_speed(seconds)  # type: ignore[arg-type]
-        with envs.watch() as page:  # after the first was closed
+        with agym.watch(envs) as page:  # after the first was closed
             assert page.url in page._repr_html_()
             page.close()
     with pytest.raises(agym.ClosedError):
-        envs.watch()
+        agym.watch(envs)
 
 
 async def test_bad_uses_of_the_async_face() -> None:
     envs = agym.make_async(painters(), backend="serial")
     with pytest.raises(agym.ClosedError, match="not open"):
-        envs.watch()
+        agym.watch(envs)
     async with envs:
         with pytest.raises(agym.UsageError, match="coroutine"):
             await asyncio.to_thread(envs.watch)
-        page = envs.watch()
+        page = agym.watch(envs)
         with pytest.raises(agym.UsageError, match="async with"), page:
             pass
         with pytest.raises(agym.UsageError, match="aclose"):
@@ -347,7 +347,7 @@ async def test_bad_uses_of_the_async_face() -> None:
 async def test_a_cancelled_await_of_a_paused_step_spoils_nothing() -> None:
     async with agym.make_async([Tally] * 2, backend="serial", autoreset="disabled") as envs:
         await envs.reset()
-        async with envs.watch() as page:
+        async with agym.watch(envs) as page:
             page.pause()
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(envs.step([0, 0]), 0.2)
@@ -370,7 +370,7 @@ async def test_a_cancelled_await_of_a_paused_step_spoils_nothing() -> None:
 def test_ctrl_c_breaks_a_paused_step_off() -> None:
     with agym.make([Tally] * 2, backend="serial") as envs:
         envs.reset()
-        with envs.watch() as page:
+        with agym.watch(envs) as page:
             page.pause()
             ctrl_c = partial(os.kill, os.getpid(), signal.SIGINT)
             with pytest.raises(KeyboardInterrupt), once_held(page, ctrl_c):
@@ -381,7 +381,7 @@ def test_ctrl_c_breaks_a_paused_step_off() -> None:
 
 def test_whoever_forks_does_not_keep_the_port() -> None:
     with agym.make(painters(), backend="serial") as envs:
-        page = envs.watch()
+        page = agym.watch(envs)
         with agym.make(painters(), **TWO):  # forked while it is open
             assert listening(page.url) == [os.getpid()]
             page.close()
@@ -390,7 +390,7 @@ def test_whoever_forks_does_not_keep_the_port() -> None:
 
 def test_the_other_faces_have_it_too() -> None:
     envs = agym.make_vec("CartPole-v1", 2, backend="serial", render_mode="rgb_array")
-    with envs.runner.watch() as page:
+    with agym.watch(envs) as page:
         assert page.viewers == 0
         assert page.keys == frozenset()
     envs.close()
@@ -400,7 +400,7 @@ async def test_coroutine_environments_on_the_same_loop() -> None:
     factories = [partial(AsyncTally, Tally)] * 3
     async with agym.make_async(factories, backend="asyncio") as envs:
         await envs.reset()
-        async with envs.watch() as page:
+        async with agym.watch(envs) as page:
             page.limit_speed(100)
 
             def told() -> Any:

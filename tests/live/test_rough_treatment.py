@@ -87,7 +87,7 @@ def seen(look: Look) -> threading.Thread:
 def test_who_comes_before_the_first_reset_sees_the_first_step() -> None:
     with (
         agym.make([Painter] * 2, backend="serial") as envs,
-        envs.watch(fps=30) as page,
+        agym.watch(envs, fps=30) as page,
         looking(page.url) as look,
     ):
         look.next("about")
@@ -104,7 +104,7 @@ def test_a_slow_environment_keeps_only_itself_out_of_the_picture(tmp_path: Path)
     path = tmp_path / "awake"
     with agym.make([Painter, partial(Sleeper, 1, path)], **options) as envs:
         envs.reset()
-        with envs.watch(fps=30, share=1.0) as page, looking(page.url) as look:
+        with agym.watch(envs, fps=30, share=1.0) as page, looking(page.url) as look:
             look.next("about")
             until(lambda: bool(engine_of(envs).listeners))
             envs.send([0, 0])
@@ -147,7 +147,7 @@ def test_a_render_that_raises_is_not_asked_for_again_and_again(face: str) -> Non
 def test_what_is_held_back_is_not_the_callers_time() -> None:
     with agym.make([Tally] * 2, **TWO) as envs:
         envs.reset()
-        with envs.watch() as page:
+        with agym.watch(envs) as page:
             page.pause()
 
             def let_go() -> None:
@@ -163,7 +163,7 @@ def test_what_is_held_back_is_not_the_callers_time() -> None:
 def test_recv_keeps_its_timeout_while_paused() -> None:
     with agym.make([Tally] * 2, backend="serial") as envs:
         envs.reset()
-        with envs.watch() as page:
+        with agym.watch(envs) as page:
             page.pause()
             envs.send([0, 0])
             begun = time.monotonic()
@@ -178,7 +178,7 @@ def test_errors_are_not_held_back() -> None:
 
     with agym.make([Falls] * 2, backend="serial") as envs:
         envs.reset()
-        with envs.watch() as page:
+        with agym.watch(envs) as page:
             page.pause()
             with pytest.raises(ExceptionGroup, match="step"):
                 envs.step([0, 0])
@@ -236,7 +236,7 @@ def test_only_frames_within_reach_are_kept() -> None:
 
 def test_a_page_that_is_closed_says_so() -> None:
     with agym.make([Painter] * 2, backend="serial") as envs:
-        with envs.watch() as page:
+        with agym.watch(envs) as page:
             pass
         page.close()
         for control in (page.pause, page.resume, partial(page.limit_speed, 5)):
@@ -266,7 +266,7 @@ def child() -> Iterator[Any]:
 def test_a_forked_child_closes_at_once(child: Any) -> None:
     with agym.make([Painter] * 2, backend="serial") as envs:
         envs.reset()
-        with envs.watch() as page:
+        with agym.watch(envs) as page:
             child(envs.close)
             assert page.viewers == 0
             with looking(page.url) as look:
@@ -276,7 +276,7 @@ def test_a_forked_child_closes_at_once(child: Any) -> None:
 def test_closing_in_the_midst_of_a_picture() -> None:
     with agym.make([partial(Painter, seconds=0.3)] * 2, **TWO) as envs:
         envs.reset()
-        with envs.watch(fps=30, share=1.0) as page, looking(page.url) as look:
+        with agym.watch(envs, fps=30, share=1.0) as page, looking(page.url) as look:
             look.next("about")
             until(lambda: bool(engine_of(envs).listeners))
             envs.send([0, 0])
@@ -287,7 +287,7 @@ def test_closing_in_the_midst_of_a_picture() -> None:
 async def test_closing_it_is_no_reason_to_wait(caplog: pytest.LogCaptureFixture) -> None:
     async with agym.make_async([Painter] * 2, backend="serial") as envs:
         await envs.reset()
-        page = envs.watch()
+        page = agym.watch(envs)
         task = asyncio.create_task(page.aclose())
         await asyncio.sleep(0)
         task.cancel()

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import agym
-from agym.live.score import Score
+from agym.tools.live.score import Score
 from tests.support.drivers import FACES, PLACES, opened
 from tests.support.envs.plain_envs import Tally
 from tests.support.insides import engine_of

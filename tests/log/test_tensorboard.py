@@ -201,8 +201,8 @@ class Sink:
 
 def test_steps_do_not_wait_for_a_slow_writer(monkeypatch: pytest.MonkeyPatch) -> None:
     """And no episode is lost: later points stand for more of them."""
-    monkeypatch.setattr("agym.log.tensorboard.MOST_WAITING", 4)
-    monkeypatch.setattr("agym.log.tensorboard.STATS_SECONDS", 0.0)
+    monkeypatch.setattr("agym.tools.tensorboard.tensorboard.MOST_WAITING", 4)
+    monkeypatch.setattr("agym.tools.tensorboard.tensorboard.STATS_SECONDS", 0.0)
     sink = Sink()
     with agym.make([short] * 2, backend="serial", autoreset="same_step") as envs:
         envs.reset(seed=0)

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import agym
+from agym.api.auto.placing import plan_for
 from agym.planning.caching import remember_profile
 from agym.planning.model import Ask, Profile
-from agym.planning.placing import plan_for
 from tests.support.drivers import opened
 from tests.support.envs.costly_envs import (
     AsyncCostly,
@@ -234,7 +234,7 @@ def test_the_choice_is_made_without_this_machines_costs_where_it_is_clear(
     def measured() -> Any:
         raise AssertionError("the machine was measured")
 
-    monkeypatch.setattr("agym.planning.placing.this_machine", measured)
+    monkeypatch.setattr("agym.api.auto.placing.this_machine", measured)
     quick = Profile("Quick", 1e-3, 1e-5, 2e-6)
     assert plan_for(quick, [Tally] * 2, Ask(2)).backend == "serial"
     sleeps = Profile("Sleeps", 1e-3, 1e-5, 2e-2, waiting=1.0)
@@ -245,7 +245,7 @@ def test_the_choice_is_made_without_this_machines_costs_where_it_is_clear(
 
 
 def test_what_cannot_be_pickled_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agym.planning.transport.available_cores", lambda: 4)
+    monkeypatch.setattr("agym.api.auto.transport.available_cores", lambda: 4)
     assert plan_for(COMPUTES, [Tally] * 8, Ask(8)).backend == "process"
     plan = plan_for(COMPUTES, [lock_in(Tally)] * 8, Ask(8))
     assert plan.backend == "serial"

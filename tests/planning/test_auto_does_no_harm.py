@@ -16,8 +16,8 @@ import pytest
 from typer.testing import CliRunner
 
 import agym
-from agym.cli import app
-from agym.planning import probing
+from agym.api.auto import probing
+from agym.cli.app import app
 from tests.support.envs.plain_envs import Result, Tally
 from tests.support.scripts import run
 

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from agym.api.auto import transport
+from agym.api.auto.transport import PLAUSIBLE, extremes, measure_transport, this_machine, typical
 from agym.errors import UsageError
-from agym.planning import transport
 from agym.planning.caching import (
     cache_folder,
     key_of,
@@ -22,7 +23,6 @@ from agym.planning.caching import (
     source_file,
 )
 from agym.planning.model import Profile, Transport
-from agym.planning.transport import PLAUSIBLE, extremes, measure_transport, this_machine, typical
 from tests.support.envs.plain_envs import Tally
 
 PROFILE = Profile("Tally", 0.1, 0.2, 0.3, 0.4, True, 5, 6, False)

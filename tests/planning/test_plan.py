@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 import agym
-from agym.cli import app
+from agym.cli.app import app
 from agym.planning.model import Candidate
 from tests.support.envs import vector_envs
 from tests.support.envs.costly_envs import AsyncCostly, Costly

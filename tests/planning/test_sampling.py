@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from agym.envs.probes import FaultyEnv
-from agym.factories import make_factories
+from agym.hosts.factories import make_factories
 from agym.planning import sampling
 from agym.planning.profiling import in_parallel, measure, measure_on_loop
 from agym.planning.sampling import make_sample, name_of, obstacle

@@ -19,8 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import agym
-from agym.core.frame_leases import SPARE, FrameLeases
-from agym.core.frames import FrameShelf, Shelved
+from agym.protocol.frames import SPARE, FrameLeases, FrameShelf, Shelved
 from tests.support.drivers import (
     FACES,
     FORKED,

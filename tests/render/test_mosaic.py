@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import agym
-from agym.render import mosaic
+from agym.tools.video import mosaic
 
 RED, GREEN = (255, 0, 0), (0, 255, 0)
 GAP = 2

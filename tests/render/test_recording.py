@@ -16,9 +16,9 @@ import pytest
 from typer.testing import CliRunner
 
 import agym
-from agym.cli import app
-from agym.render.movie import Movie
-from agym.render.writer import MOST_WAITING, Writer
+from agym.cli.app import app
+from agym.tools.video.movie import Movie
+from agym.tools.video.writer import MOST_WAITING, Writer
 from tests.support.drivers import FACES, FORKED, PLACES, SERIAL, Place, everywhere, opened
 from tests.support.envs.faulty_envs import Raises
 from tests.support.envs.painting_envs import AsyncPainter, Painter

@@ -15,9 +15,9 @@ from typing import Any
 
 from typer.testing import CliRunner, Result
 
-from agym.cli import app
-from agym.core.capsule import Capsule
-from agym.core.capsule_file import write_capsule
+from agym.cli.app import app
+from agym.engine.faults.capsule import Capsule
+from agym.engine.faults.capsule_file import write_capsule
 from tests.support.envs.faulty_envs import Raises
 from tests.support.envs.plain_envs import Tally
 from tests.support.patience import patience

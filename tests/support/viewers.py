@@ -69,7 +69,7 @@ class Stepping:
             factories, options = self._make
             with agym.make(factories, **options) as self.envs:
                 self.envs.reset(seed=0)
-                with self.envs.watch(**self._watch) as self.page:
+                with agym.watch(self.envs, **self._watch) as self.page:
                     self._ready.set()
                     while not self._over.is_set():
                         self.envs.step(np.zeros(len(self.envs), int))
@@ -84,7 +84,7 @@ class Stepping:
             factories, options = self._make
             async with agym.make_async(factories, **options) as self.envs:
                 await self.envs.reset(seed=0)
-                async with self.envs.watch(**self._watch) as self.page:
+                async with agym.watch(self.envs, **self._watch) as self.page:
                     self._ready.set()
                     while not self._over.is_set():
                         await self.envs.step(np.zeros(len(self.envs), int))

@@ -11,7 +11,7 @@ from rich.console import Group
 from rich.table import Table
 
 import agym
-from agym.console import console
+from agym.cli.console import console
 from tests.support.scripts import run
 
 PACKAGE = Path(agym.__file__).parent
@@ -23,7 +23,7 @@ def command(folder: Path, line: str, without: str) -> tuple[int, str, str]:
         import sys
 
         sys.modules[{without!r}] = None  # it is as if it were not there
-        from agym.cli import app
+        from agym.cli.app import app
 
         app({line.split()!r})
     """

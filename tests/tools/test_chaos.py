@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 import agym
-from agym.chaos import Strike
-from agym.core.affliction import ChaosError
 from agym.envs.probes import CounterEnv
+from agym.hosts.fault_injection import ChaosError
+from agym.tools.chaos import Strike
 from tests.support.drivers import FACES, opened
 from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.gated_envs import Gated, Gates

@@ -9,8 +9,8 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
-from agym.cli import app
-from agym.demo import Result, verdict
+from agym.cli.app import app
+from agym.cli.demo import Result, verdict
 from tests.support.patience import patience
 
 
@@ -38,7 +38,7 @@ def test_verdict_names_the_faster_one(serial: float, process: float) -> None:
 
 STEPPING = """
 import agym.demo, rich.progress
-from agym.cli import app
+from agym.cli.app import app
 
 run, update = agym.demo.run, rich.progress.Progress.update
 

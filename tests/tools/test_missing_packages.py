@@ -68,7 +68,7 @@ def test_the_command_line_names_it(tmp_path: Path, line: str) -> None:
         import sys
 
         sys.modules["ale_py"] = None
-        from agym.cli import app
+        from agym.cli.app import app
 
         app({line.split()!r})
     """

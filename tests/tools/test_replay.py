@@ -14,8 +14,8 @@ import pytest
 from typer.testing import CliRunner
 
 import agym
-from agym.cli import app
-from agym.core.capsule_file import write_capsule
+from agym.cli.app import app
+from agym.engine.faults.capsule_file import write_capsule
 from tests.support.capsules import (
     a_capsule,
     failing,
@@ -288,8 +288,8 @@ def test_help_warns_and_tells_the_exit_codes() -> None:
 
 SCRIPT = """
     import gymnasium, numpy as np
-    from agym.core.capsule import Capsule
-    from agym.core.capsule_file import write_capsule
+    from agym.engine.faults.capsule import Capsule
+    from agym.engine.faults.capsule_file import write_capsule
     import beside
 
     class Own(gymnasium.Env):

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from agym.core.capsule_file import write_capsule
+from agym.engine.faults.capsule_file import write_capsule
 from tests.support.capsules import (
     ENVIRONMENT,
     a_capsule,
@@ -248,7 +248,7 @@ def test_ctrl_c_stops_it(tmp_path: Path) -> None:
         path = write_capsule(tmp_path, capsule)
         code = (
             "import agym.replay, agym.rerun, sys\n"
-            "from agym.cli import app\n"
+            "from agym.cli.app import app\n"
             "agym.replay._Stage.stepped = lambda *_: print('stepping', flush=True)\n"
             f"app(['replay', {str(path)!r}])"
         )

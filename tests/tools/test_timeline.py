@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import agym
-from agym import timeline
-from agym.cli import app
-from agym.core.spans import LEAST, SpanLog, SpanReader, span_fields
-from agym.timeline_report import Span, draw, measure, read_spans
+from agym.cli.app import app
+from agym.protocol.metrics.spans import LEAST, SpanLog, SpanReader, span_fields
+from agym.tools.trace import timeline
+from agym.tools.trace.report import Span, draw, measure, read_spans
 from tests.support.drivers import FACES, FORKED, Place, each_face, everywhere, opened
 from tests.support.envs.gated_envs import Gates, gated
 from tests.support.envs.plain_envs import Tally

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from agym._system.extras import require
 from agym.envs.pong.game import BEFORE, CELLS, FIELDS, bound, compile_game, restart, take_turn
 from agym.envs.pong.games import Array, Games, Setup
 from agym.envs.pong.prefetching import make_prefetch
 from agym.envs.pong.rules import DOWN, FULL_SKILL, UP, WIDTH, follow
-from agym.extras import require
 
 KEY, DRAWS = FIELDS.index("key"), FIELDS.index("draws")
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from agym._system.extras import require
 from agym.envs.pong.game import (
     BEFORE,
     CELLS,
@@ -23,7 +24,6 @@ from agym.envs.pong.game import (
 )
 from agym.envs.pong.games import Array, Games, Setup
 from agym.errors import UsageError
-from agym.extras import require
 
 KEY, DRAWS = FIELDS.index("key"), FIELDS.index("draws")
 

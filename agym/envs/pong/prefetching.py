@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from agym.extras import require
+from agym._system.extras import require
 
 # In LLVM's words: to be written, to be kept near, and data.
 WRITE, NEAR, DATA = 1, 3, 1

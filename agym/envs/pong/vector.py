@@ -11,7 +11,7 @@ from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from agym.core.arguments import check_count
+from agym._system.extras import installed
 from agym.envs.pong.compiled import CompiledGames, ParallelGames
 from agym.envs.pong.cuda import CudaGames
 from agym.envs.pong.games import Array, Games, Setup, key_of
@@ -21,7 +21,7 @@ from agym.envs.pong.scalar import ScalarGames
 from agym.envs.pong.single import observation_space
 from agym.envs.pong.vectorised import VectorisedGames
 from agym.errors import UsageError
-from agym.extras import installed
+from agym.protocol.arguments import check_count
 
 ENGINES: dict[str, Callable[[int, Setup], Games]] = {
     "scalar": ScalarGames,

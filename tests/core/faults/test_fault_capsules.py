@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import agym
-from agym.core.capsule_file import read_capsule
+from agym.engine.faults.capsule_file import read_capsule
 from tests.support.capsules import replay_apart
 from tests.support.drivers import Place, each_face, played
 from tests.support.envs.trapped_envs import Traps

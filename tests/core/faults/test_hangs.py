@@ -270,8 +270,8 @@ def test_one_that_hangs_when_the_old_one_is_closed(
 def replace_what_hangs(
     place: Place, where: str, on_fault: str, traps: Traps, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr("agym.core.mending.REMAKE_SECONDS", 0.3)
-    monkeypatch.setattr("agym.core.mending.REMAKE_DEADLINES", 1)
+    monkeypatch.setattr("agym.engine.deadlines.REMAKE_SECONDS", 0.3)
+    monkeypatch.setattr("agym.engine.deadlines.REMAKE_DEADLINES", 1)
     options = {
         **place.options,
         "timeout": deadline(0.4),

@@ -19,11 +19,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import agym
-from agym.core.arena import Arena, anonymous_file
-from agym.core.operations import OPEN, Operation
-from agym.executors.channel import LARGE_BYTES, UNREADABLE, Channel
-from agym.executors.mailbox import UP, Mailbox, mailbox_fields
-from agym.executors.wire import pack, pack_by_value
+from agym.backends.process.channel import LARGE_BYTES, UNREADABLE, Channel
+from agym.backends.process.mailbox import UP, Mailbox, mailbox_fields
+from agym.backends.process.serialization import pack, pack_by_value
+from agym.protocol.memory import Arena, anonymous_file
+from agym.protocol.messages import OPEN, Operation
 from tests.support.drivers import FACES, opened
 from tests.support.envs.faulty_envs import Babbles
 from tests.support.envs.plain_envs import Tally

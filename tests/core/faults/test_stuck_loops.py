@@ -81,8 +81,8 @@ def test_a_stuck_loop_is_told() -> None:
 def test_a_constructor_that_hangs_in_the_new_worker(
     on_fault: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agym.core.mending.REMAKE_SECONDS", 0.5)
-    monkeypatch.setattr("agym.core.mending.REMAKE_DEADLINES", 1)
+    monkeypatch.setattr("agym.engine.deadlines.REMAKE_SECONDS", 0.5)
+    monkeypatch.setattr("agym.engine.deadlines.REMAKE_DEADLINES", 1)
     path = str(tmp_path / "died")
     options = {**FORKED, "timeout": deadline(0.3), "on_fault": on_fault, "max_restarts": 2}
     with agym.make(partial(Sticks, path), 4, **options) as envs:

@@ -17,8 +17,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import agym
+from agym._system.extras import installed
 from agym.envs.probes import RandomEnv
-from agym.extras import installed
 from agym.testing import any_spaces, assert_same
 from tests.support.core_selection import examples
 from tests.support.drivers import FACES, played

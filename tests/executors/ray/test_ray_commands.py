@@ -1,4 +1,4 @@
-"""``agym plan --cluster`` and the parts of ``agym bench ray``, on next to nothing."""
+"""``agym plan --cluster`` and the parts of ``python -m benchmarks ray``, on next to nothing."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import agym
-from agym.bench.grid import run_works
-from agym.bench.ray_command import judge_scale, judge_works, show_ray
-from agym.bench.ray_scale import measure_messages, measure_scale
-from agym.bench.ray_systems import AgymRay, LocalWork, LoopsWork, RayActorEach, RayLoop
-from agym.bench.results import Settings
-from agym.cli import app
-from agym.factories import make_factories
-from agym.planning import transport
+from agym.api.auto import transport
+from agym.cli.app import app
+from agym.hosts.factories import make_factories
 from agym.planning.caching import remember_profile
 from agym.planning.model import Profile
+from benchmarks.grid import run_works
+from benchmarks.ray_command import judge_scale, judge_works, show_ray
+from benchmarks.ray_scale import measure_messages, measure_scale
+from benchmarks.ray_systems import AgymRay, LocalWork, LoopsWork, RayActorEach, RayLoop
+from benchmarks.results import Settings
 from tests.support.envs.plain_envs import Tally
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ import pytest
 from gymnasium import spaces
 
 import agym
-from agym.core.arena import Arena
-from agym.core.layout import Layout
+from agym.api.output import JaxArrays
 from agym.errors import UsageError
-from agym.faces.output import JaxArrays
+from agym.protocol.memory import Arena
+from agym.protocol.space_layout import Layout
 from tests.support.drivers import FACES, opened
 from tests.support.envs.plain_envs import Echo, Nested, Tally
 from tests.support.equality import same_values

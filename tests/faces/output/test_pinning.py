@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import agym
-from agym.core.arena import Arena
-from agym.faces.pinning import PORTABLE, pin
+from agym.api.output import PORTABLE, pin
+from agym.protocol.memory import Arena
 from tests.support.envs.plain_envs import Tally
 from tests.support.insides import engine_of
 

@@ -16,10 +16,10 @@ from gymnasium import spaces
 from hypothesis import given
 
 import agym
-from agym.core.layout import Layout
-from agym.core.slots import SlotTable
+from agym.api.output import FORMS, Form, Tensors, make_form
 from agym.errors import MissingExtraError, UsageError
-from agym.faces.output import FORMS, Form, Tensors, make_form
+from agym.protocol.space_layout import Layout
+from agym.protocol.table import SlotTable
 from tests.support.core_selection import examples
 from tests.support.drivers import FACES, PLACES, opened
 from tests.support.envs.plain_envs import Echo, Nested, Tally

@@ -1,0 +1,492 @@
+"""The async face: every call is dispatched now and gives an awaitable."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator, Sequence
+from operator import itemgetter
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar
+
+from gymnasium import Space
+
+from agym.api.base import Face, is_own, suggest
+from agym.api.handles import Handle
+from agym.api.output import Output
+from agym.api.waiting import AsyncWaiter, leave
+from agym.backends.base import Executor
+from agym.engine.batches.results import Batch, ResetResult, StepResult
+from agym.engine.engine import NOT_OPEN, Engine
+from agym.engine.ticket import Ticket
+from agym.errors import AgymError, NothingSentError, UsageError, UsageTypeError
+from agym.protocol.arguments import check_batch_size
+from agym.protocol.type_variables import Action, Actions, Observation, Observations
+
+T = TypeVar("T")
+
+# How long, when Python ends, a loop in a daemon thread may take to come to a stop.
+LEAVE_SECONDS = 1.0
+
+
+class Pending(Coroutine[Any, Any, T], Generic[T]):
+    """The result of a call that is under way: await it at once, later, or never.
+
+    It is a coroutine to asyncio, so ``gather``, ``wait_for`` and ``TaskGroup.create_task`` take
+    it. Cancelling the await does not cancel the operation. It may be awaited more than once.
+    """
+
+    __slots__ = ("_awaits", "_ticket", "_waiter", "_warn", "_wrap")
+
+    def __init__(
+        self,
+        waiter: AsyncWaiter,
+        ticket: Ticket,
+        wrap: Callable[[Any], T],
+        warn: Callable[[], None],
+    ) -> None:
+        """Wait for a ticket and give its result in the caller's form."""
+        self._warn = warn
+        self._waiter = waiter
+        self._ticket = ticket
+        self._wrap = wrap
+        # As a coroutine it may run in several tasks, one after the other or at the same time.
+        self._awaits: dict[Any, Generator[Any, None, T]] = {}
+
+    def __await__(self) -> Generator[Any, None, T]:
+        """Wait for the result."""
+        yield from self._waiter.wait(self._ticket)
+        self._warn()
+        return self._wrap(self._ticket.result())
+
+    if not TYPE_CHECKING:  # a type checker says it itself
+
+        def __iter__(self) -> NoReturn:
+            """Say that a result is to be awaited before it is unpacked."""
+            raise UsageTypeError(self._not_awaited())
+
+        def __getitem__(self, _: Any) -> NoReturn:
+            """Say that a result is to be awaited before it is indexed."""
+            raise UsageTypeError(self._not_awaited())
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Say that a result is to be awaited before it is used."""
+            why = "" if name.startswith("_") else f": {self._not_awaited()}"
+            raise AttributeError(f"Pending has no attribute {name!r}{why}")
+
+    def _not_awaited(self) -> str:
+        kind = self._ticket.kind
+        return f"the result of {kind} was not awaited: write `await envs.{kind}(...)`"
+
+    def done(self) -> bool:
+        """Whether the result, or the error, is there."""
+        return self._waiter.ready(self._ticket)
+
+    def send(self, value: Any) -> Any:
+        """Run on as the coroutine of a task."""
+        return self._run("send", value)
+
+    def throw(self, *error: Any) -> Any:
+        """Raise inside the await of a task."""
+        return self._run("throw", *error)
+
+    def _run(self, method: str, *arguments: Any) -> Any:
+        task = asyncio.current_task()
+        steps = self._awaits.get(task)
+        if steps is None:
+            steps = self._awaits[task] = self.__await__()
+        try:
+            return getattr(steps, method)(*arguments)
+        except BaseException:  # also StopIteration, which carries the result
+            del self._awaits[task]
+            raise
+
+    def close(self) -> None:
+        """Give up; the operation goes on."""
+        for steps in self._awaits.values():
+            steps.close()
+        self._awaits.clear()
+
+
+class AsyncEnvs(Face[Observations, Actions]):
+    """Many environments for async code; made by :func:`agym.make_async`.
+
+    Open them with ``async with agym.make_async(...) as envs:`` or
+    ``envs = await agym.make_async(...)``. ``reset``, ``step``, ``render`` and ``call`` are plain
+    methods: they check their arguments, send the work off, and return an awaitable. Operations
+    on one environment run in the order in which they were dispatched.
+
+    ``AsyncEnvs[Observations, Actions]`` names the types of a batch; see :class:`agym.Envs`.
+    """
+
+    def __init__(self, engine: Engine, executor: Executor, output: Output) -> None:
+        """Make nothing yet."""
+        super().__init__(engine, executor, output)
+        self._waiter = AsyncWaiter(engine, executor)
+        self._opening: Ticket | None = None
+        self._closing = asyncio.Lock()
+        # The loop that they are used on, and its thread.
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = threading.get_ident()
+
+    @property
+    def _here(self) -> Engine:
+        """The engine, for whoever is on the loop that the environments are used on.
+
+        Raises:
+            UsageError: Another loop runs, or another thread.
+        """
+        self._check_home()
+        return self._engine
+
+    def _check_home(self) -> None:
+        loop = asyncio._get_running_loop()
+        if loop is self._loop is not None:
+            return
+        thread = threading.get_ident()
+        if self._loop is None or self._loop.is_closed():
+            if loop is not None:
+                self._loop, self._thread = loop, thread
+        elif loop is not None or thread != self._thread:
+            who = "another event loop" if loop is not None else "another thread"
+            raise UsageError(
+                f"{self!r} belongs to the event loop that it was opened on, and was used from"
+                f" {who}: make environments there, or give the work to the first loop by"
+                " asyncio.run_coroutine_threadsafe"
+            )
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        """Make the environments, without blocking the loop."""
+        engine = self._here
+        if self._opening is None:
+            _check_loop()
+            self._opening = engine.open()
+            try:
+                yield from self._waiter.wait(self._opening)
+                self._opening.result()
+                self._describe()
+            except BaseException:
+                with contextlib.suppress(AgymError):
+                    yield from self.aclose().__await__()
+                raise
+        return self
+
+    async def __aenter__(self) -> Self:
+        """Make the environments."""
+        return await self
+
+    if not TYPE_CHECKING:  # a type checker says it itself
+
+        def __enter__(self) -> NoReturn:
+            """Say what to use instead of ``with``."""
+            raise UsageTypeError(
+                "AsyncEnvs, of agym.make_async, are opened by `async with` or `await`: use that, or"
+                " take agym.make(...) for `with`"
+            )
+
+        def __exit__(self, *_: object) -> None:
+            """Without it ``with`` would not get as far as that."""
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        """Close them; what that raises does not hide an error of the block."""
+        # Ctrl-C, SystemExit or a cancelled task: the program is about to end.
+        self._engine.hurry = error is not None and not isinstance(error, Exception)
+        with contextlib.suppress(*() if error is None else (AgymError,)):
+            await self.aclose()
+
+    def _pending(self, ticket: Ticket, wrap: Callable[[Any], T]) -> Pending[T]:
+        return Pending(self._waiter, ticket, wrap, self._warn)
+
+    def reset(
+        self,
+        seed: int | Sequence[int | None] | None = None,
+        options: dict[str, Any] | None = None,
+        *,
+        env_ids: Sequence[int] | None = None,
+        out: Any = None,
+    ) -> Pending[ResetResult[Observations]]:
+        """Reset every environment, or some of them; see :meth:`agym.Envs.reset`."""
+        ticket = self._begin_reset(seed, options, env_ids, self._form.check_out(out))
+        return self._pending(ticket, self._form.reset)
+
+    def step(
+        self, actions: Actions, *, env_ids: Sequence[int] | None = None, out: Any = None
+    ) -> Pending[StepResult[Observations]]:
+        """Step every environment, or some of them; see :meth:`agym.Envs.step`.
+
+        Raises:
+            UsageError: At once: wrong number, shape or dtype of actions; nothing was sent.
+            BusyError: At once: an environment's last step is still in flight, or was sent and not
+                received.
+            ResetNeededError: At once: an environment was not reset, or raised.
+        """
+        ids = self._global(env_ids)
+        ticket = self._here.step(actions, ids, self._form.check_out(out))
+        return self._pending(ticket, self._form.step)
+
+    def _begin_reset(self, *arguments: Any, **keywords: Any) -> Ticket:
+        self._check_home()
+        return super()._begin_reset(*arguments, **keywords)
+
+    def _begin_ask(self, *arguments: Any, **keywords: Any) -> Ticket:
+        self._check_home()
+        return super()._begin_ask(*arguments, **keywords)
+
+    def send(self, actions: Actions, env_ids: Sequence[int] | None = None) -> None:
+        """Begin a step of every environment, or some of them; see :meth:`agym.Envs.send`."""
+        self._here.send(actions, self._global(env_ids), self._ready)
+
+    async def recv(
+        self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None
+    ) -> Batch[Observations]:
+        """Wait until some environments that were sent have ended; see :meth:`agym.Envs.recv`.
+
+        Cancelling it takes nothing: the next call gets what this one would have.
+        """
+        check_batch_size(min_envs, max_envs, timeout)
+        end = None if timeout is None else time.monotonic() + timeout
+        batch: Batch | None = None
+        while batch is None:
+            left = None if end is None else max(0.0, end - time.monotonic())
+            receiver = self._here.expect(self._ready, min_envs, left)
+            try:
+                await self._waiter.waiting(receiver.ticket)
+                batch = self._engine.receive(receiver, max_envs)
+            finally:
+                self._engine.leave(receiver)
+                self._warn()
+        return self._batch_result(batch)
+
+    async def ready(
+        self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None
+    ) -> AsyncIterator[Batch[Observations]]:
+        """Receive again and again, until nothing is left that was sent; see :meth:`recv`."""
+        while self._ready.left or self._ready.errors:
+            try:
+                batch = await self.recv(min_envs, max_envs, timeout)
+            except NothingSentError:
+                return  # another task took the last
+            yield batch
+
+    def split(self, groups: int) -> list[Self]:
+        """Deal the environments to groups; see :meth:`agym.Envs.split`."""
+        return self._groups(groups)
+
+    def __getitem__(self, index: int) -> AsyncEnvHandle:
+        """One environment."""
+        return AsyncEnvHandle(self, self._index(index))
+
+    def __iter__(self) -> Iterator[AsyncEnvHandle]:
+        """The environments, one after the other."""
+        return (AsyncEnvHandle(self, i) for i in range(self.num_envs))
+
+    def render(self, env_ids: Sequence[int] | None = None) -> Pending[list[Any]]:
+        """Render every environment, or some of them; see :meth:`agym.Envs.render`.
+
+        Others can step meanwhile, as far as they do not share a worker with one that is slow.
+        """
+        ticket = self._begin_ask("render", env_ids=env_ids)
+        return self._pending(ticket, list)
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> Pending[list[Any]]:
+        """Call a method of every environment, or read an attribute; an answer each."""
+        ticket = self._begin_ask("call", (name, args, kwargs))
+        return self._pending(ticket, list)
+
+    def get_attr(self, name: str) -> Pending[list[Any]]:
+        """Read an attribute of every environment; see :meth:`agym.Envs.get_attr`."""
+        ticket = self._begin_ask("get_attr", name)
+        return self._pending(ticket, lambda values: self._attributes(name, values))
+
+    def set_attr(self, name: str, values: Any) -> Pending[None]:
+        """Set an attribute of every environment; see :meth:`agym.Envs.set_attr`."""
+        ticket = self._begin_ask("set_attr", (name, True), self._each(name, values))
+        return self._pending(ticket, lambda _: None)
+
+    def _assign(self, name: str, values: Any) -> None:
+        # An assignment cannot be awaited, and nobody would hear of what went wrong in it.
+        raise AttributeError(
+            f"{type(self).__name__} has no attribute {name!r}: `await envs.set_attr({name!r},"
+            f" value)` sets it in every environment{suggest(self, name)}"
+        )
+
+    if not TYPE_CHECKING:  # for which there is none
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Tell how to read an attribute of the environments."""
+            kind = type(self).__name__
+            if name.startswith("_"):
+                raise AttributeError(f"{kind} has no attribute {name!r}")
+            if name == "close":
+                raise AttributeError(f"{kind} are closed by `await envs.aclose()`")
+            if is_own(self, name):
+                raise AttributeError(f"{kind} has no attribute {name!r} yet: {NOT_OPEN}")
+            raise AttributeError(
+                f"{kind} has no attribute {name!r}: `await envs.get_attr({name!r})` reads it in"
+                f" every environment, and `await envs.call({name!r}, ...)` calls it"
+                f"{suggest(self, name)}"
+            )
+
+    def restart(self, env_ids: Sequence[int] | None = None) -> Pending[list[int]]:
+        """Put others in the place of environments; see :meth:`agym.Envs.restart`."""
+        ticket = self._here.restart(self._global(env_ids))
+        return self._pending(ticket, lambda _: list(ticket.ids))
+
+    async def aclose(self) -> None:
+        """Close all environments and end all workers, by force if need be. Idempotent."""
+        self._check_home()
+        async with self._closing:  # who comes second waits for the first
+            await self._close()
+
+    def _leave(self) -> None:
+        """Let go of all when Python ends. A loop that a daemon thread runs stays where it is."""
+        loop = self._loop
+        if loop is not None and loop.is_running():
+            standing = threading.Event()
+            loop.call_soon_threadsafe(_stand_still, standing)
+            if not standing.wait(LEAVE_SECONDS):
+                return  # it is in an environment, or in something else that takes long
+        self._waiter.forget()
+        leave(self._engine, self._executor)
+
+    async def _close(self) -> None:
+        error: BaseException | None = None
+        try:
+            while self._pages:
+                await self._pages.pop().aclose()
+            for ticket, seconds in self._engine.closing():
+                await self._waiter.wait_at_most(ticket, seconds)
+                error = ticket.error
+        except BaseException:
+            self._executor.kill()
+            raise
+        finally:
+            self._waiter.forget()
+            self._executor.release()
+            self._engine.release()
+        if error is not None:
+            raise error
+
+
+def _check_loop() -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError as error:
+        raise UsageError(
+            "agym.make_async needs a running event loop of asyncio, and there is none here (trio's"
+            " is another): use agym.run(main()) or asyncio.run(main()), or take agym.make, which"
+            " needs no loop"
+        ) from error
+
+
+def _stand_still(standing: threading.Event) -> None:
+    """Keep a loop from going on, for good."""
+    standing.set()
+    threading.Event().wait()
+
+
+class AsyncEnvHandle(Handle, Generic[Observation, Action]):
+    """One environment of many: a coroutine of its own can play it.
+
+    Its operations and those of whole batches mix; the environment runs them as dispatched.
+    ``async with envs[0] as env:`` closes this one alone. For its types see :class:`agym.EnvHandle`.
+    """
+
+    _envs: AsyncEnvs[Any, Any]
+    observation_space: Space[Any]
+    action_space: Space[Any]
+
+    def _ask(self, kind: str, shared: Any, *each: Any) -> Pending[Any]:
+        ticket = self._envs._begin_ask(kind, shared, [*each] or None, [self.index])
+        return self._envs._pending(ticket, itemgetter(0))
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> Pending[tuple[Observation, dict[str, Any]]]:
+        """Reset it; gives ``observation, info``."""
+        ids = self._ids
+        seeds = None if seed is None else [seed]
+        ticket = self._envs._here.reset(seeds, options, ids, about=tuple(ids))
+        return self._envs._pending(ticket, self._one_reset)
+
+    def step(
+        self, action: Action
+    ) -> Pending[tuple[Observation, float, bool, bool, dict[str, Any]]]:
+        """Step it; gives ``observation, reward, terminated, truncated, info``.
+
+        Raises:
+            UsageError: At once: the action is not what its space wants; nothing was sent.
+            BusyError: At once: its last step is still in flight, or was sent and not received.
+            ResetNeededError: At once: it was not reset, or raised.
+        """
+        ticket = self._envs._here.step([action], self._ids)
+        return self._envs._pending(ticket, self._one_step)
+
+    def render(self) -> Pending[Any]:
+        """Render it."""
+        return self._ask("render", None)
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> Pending[Any]:
+        """Call a method, or read an attribute."""
+        return self._ask("call", (self._path + name, args, kwargs))
+
+    def get_attr(self, name: str) -> Pending[Any]:
+        """Read an attribute, dots allowed.
+
+        Raises:
+            AttributeError: When awaited: there is none.
+        """
+        ticket = self._envs._begin_ask("get_attr", self._path + name, None, [self.index])
+        return self._envs._pending(ticket, lambda values: self._found(name, values[0]))
+
+    def set_attr(self, name: str, value: Any) -> Pending[None]:
+        """Set an attribute, dots allowed, or add it."""
+        return self._ask("set_attr", (self._path + name, True), value)
+
+    def close(self) -> Pending[None]:
+        """Close it alone, once it has done what was dispatched; the others go on. Idempotent."""
+        ticket = self._envs._here.retire(self._ids[0])
+        return self._envs._pending(ticket, lambda _: None)
+
+    async def __aenter__(self) -> Self:
+        """Close it at the end of the block."""
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        """Close it."""
+        if not self.closed:
+            await self.close()
+
+    def _assign(self, name: str, value: Any) -> None:
+        raise AttributeError(
+            f"{type(self).__name__} has no attribute {name!r}: `await env.set_attr({name!r},"
+            f" value)` sets it in the environment{suggest(self, name)}"
+        )
+
+    if not TYPE_CHECKING:  # for which there is none
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Tell how to read an attribute of the environment."""
+            if name.startswith("_"):
+                raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+            raise AttributeError(
+                f"{type(self).__name__} has no attribute {name!r}: `await env.get_attr({name!r})`"
+                f" reads it in the environment, and `await env.call({name!r}, ...)` calls it"
+            )
+
+    def _one_reset(self, result: ResetResult) -> tuple[Observation, dict[str, Any]]:
+        return self._envs._form.observation(result.observations), result.infos[0]
+
+    def _one_step(
+        self, result: StepResult
+    ) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        observation = self._envs._form.observation(result.observations)
+        reward, terminated, truncated = (column.tolist()[0] for column in result[1:4])
+        return observation, reward, terminated, truncated, result.infos[0]

@@ -1,0 +1,82 @@
+"""Whether a cluster pays: what its messages cost, and how many of its CPUs make up for that."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from agym.api.auto.transport import LARGE, Bench
+from agym.backends.cluster_options import ClusterOptions
+from agym.backends.ray.backend import RayExecutor
+from agym.backends.ray.cluster import MEMBERS
+from agym.planning.model import Ask, Candidate, Cost, Profile, Transport, choose, predict
+from agym.planning.plans import Plan, readable
+
+# More actors than this are not considered.
+MOST = 1024
+
+
+def measure_cluster(options: ClusterOptions, local: Transport) -> Transport:
+    """Join a cluster, and measure what it costs with environments that do nothing.
+
+    Args:
+        options: Which cluster.
+        local: What this machine costs.
+
+    Returns:
+        The same with the costs of ``"ray"``, and with the cluster's CPUs for cores.
+
+    Raises:
+        MissingExtraError: Ray is not installed.
+        UsageError: There is no such cluster.
+    """
+    ray, joined = MEMBERS.join(options, 2)
+    try:
+        cores = max(1, int(ray.cluster_resources().get("CPU", 0)))
+        host = local.costs["process"].host
+        with Bench(RayExecutor, 1, 1, cluster=options) as one:
+            single = one.seconds()
+        with Bench(RayExecutor, 1, 1, size=LARGE, cluster=options) as large:
+            byte = max(0.0, large.seconds() - single) / LARGE
+        worker = 0.0
+        if cores > 1:
+            with Bench(RayExecutor, 2, 2, cluster=options) as two:
+                worker = max(0.0, two.seconds() - single)
+    finally:
+        if joined:
+            MEMBERS.leave()
+    packing = local.costs["process"]
+    cost = Cost(
+        max(0.0, single - worker - host), worker, 0.0, host, byte, packing.info, packing.info_byte
+    )
+    return replace(local, cores=cores, costs={**local.costs, "ray": cost})
+
+
+def with_cluster(made: Plan, profile: Profile, ask: Ask, options: ClusterOptions) -> Plan:
+    """Add a cluster to a plan, and say whether it pays."""
+    assert made.transport is not None
+    transport = measure_cluster(options, made.transport)
+    most = min(transport.cores, ask.num_envs, MOST)
+    counts = sorted({*(2**i for i in range(most.bit_length()) if 2**i <= most), most})
+    if ask.workers is not None:
+        counts = [min(ask.workers, ask.num_envs)]
+    actors = [Candidate("ray", k, predict(profile, transport, ask, "ray", k)) for k in counts]
+    best = min(actors, key=lambda one: one.predicted or 0.0)
+    found = [*made.candidates, *actors]
+    chosen = choose(found) or made.chosen
+    cost = transport.costs["ray"]
+    message = f"a message to an actor and back takes {readable(cost.batch + cost.worker)}"
+    here, there = made.chosen.predicted, best.predicted
+    said = f"A cluster of {transport.cores} CPUs"
+    if chosen.backend == "ray" and here and chosen.predicted:
+        said += (
+            f" pays: {chosen.name} is predicted to take {readable(chosen.predicted)} per batch,"
+            f" {here / chosen.predicted:.2f} times as fast as {made.chosen.name}; {message}."
+        )
+        why = said
+    else:
+        said += (
+            f" does not pay: {best.name} is predicted to take {readable(there)} per batch,"
+            f" and {message}."
+        )
+        why = f"{made.why} {said}"
+    return replace(made, candidates=tuple(found), chosen=chosen, why=why, transport=transport)

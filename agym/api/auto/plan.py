@@ -1,0 +1,176 @@
+"""The plan: what ``backend="auto"`` would choose, and why."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from agym.api.auto.cluster import with_cluster
+from agym.api.auto.placing import plan_for
+from agym.api.auto.probing import measure_apart, measure_here
+from agym.api.auto.transport import this_machine
+from agym.api.options.names import check_option_names
+from agym.api.options.wiring import OPTIONS, wire
+from agym.api.sync import Envs
+from agym.backends.cluster_options import ClusterOptions
+from agym.errors import UsageError
+from agym.hosts.base import Factory
+from agym.hosts.factories import EnvLike, find_spec, is_vector, make_factories
+from agym.planning.caching import recall_profile, remember_profile
+from agym.planning.model import Ask, Candidate
+from agym.planning.plans import Plan, readable
+from agym.planning.sampling import CHEAP_SECONDS, is_known
+from agym.protocol.arguments import check_count
+
+# How long a candidate is tried, and how many batches at least.
+VERIFY_SECONDS = 0.5
+VERIFY_BATCHES = 5
+
+# Random actions are sampled beforehand, and used over and over.
+ACTION_BATCHES = 16
+
+# Options of :func:`agym.make` that change nothing about a plan, or that it finds.
+NOT_PLANNED = dict.fromkeys(
+    (name for name in OPTIONS if name not in ("num_envs", "workers", "max_concurrency", "address")),
+    "leave it out, and give it to agym.make",
+)
+
+OTHER_GAMES = "other games from the same seed: take it by name"
+
+
+def plan(
+    env: EnvLike,
+    num_envs: int | None = None,
+    *,
+    blocking: bool = True,
+    workers: int | None = None,
+    max_concurrency: int | None = None,
+    verify: bool = False,
+    cluster: bool = False,
+    address: str | None = None,
+    tell: Callable[[Candidate], None] | None = None,
+    **env_kwargs: Any,
+) -> Plan:
+    """Measure one environment, predict each backend's time per batch, and choose.
+
+    The environment is constructed at most once (twice or more often only if that takes under 50
+    ms), reset, and stepped with random actions for some 20 ms. Unless its code is Gymnasium's,
+    ALE's or agym's, that is done in a process of its own, where a crash or a hang does no harm and
+    files that it writes by relative names are thrown away, and what was found is remembered on
+    disk until its code changes: ``backend="auto"`` goes by it. It takes two seconds longer when
+    this machine's own costs are measured, which are then remembered. How a time is predicted is
+    said in :func:`agym.planning.model.predict`.
+
+    Args:
+        env: As for :func:`make`.
+        num_envs: How many; not needed for a list. 1 by default.
+        blocking: ``False`` for the async face, whose event loop must not be blocked.
+        workers: How many workers; ``None`` to have them chosen.
+        max_concurrency: How many coroutine environments of one loop may be busy at once.
+        verify: Also make and step all environments in every place, and show what was measured.
+            Each place constructs its own ``num_envs`` for that, some of them in this process.
+        cluster: Consider a Ray cluster too: it is joined, and what a message to an actor costs is
+            measured with environments that do nothing, which takes some ten seconds.
+        address: Of the cluster, as for :func:`make`.
+        tell: Called with each candidate that ``verify`` is about to try.
+        **env_kwargs: For the environment, as in ``gymnasium.make``.
+
+    Returns:
+        The plan: ``print`` shows it as a table; its ``backend`` and ``workers`` are for
+        :func:`make`.
+
+    Raises:
+        UsageError: An argument cannot work; or the environment ended the process in which it
+            was measured, took too long there, or cannot be sent to it.
+        Exception: What the environment raised.
+
+    Example:
+        >>> import agym
+        >>> agym.plan("CartPole-v1", 1).backend
+        'serial'
+    """
+    options = ClusterOptions.of(address=address)
+    if options.given and not cluster:
+        raise UsageError("address= is about a cluster: take cluster=True")
+    check_option_names(env_kwargs, OPTIONS, where="agym.plan", instead=NOT_PLANNED, env=env)
+    if is_vector(env):
+        raise UsageError("a VectorEnv lives in one place, backend='native': there is no choice")
+    factories = make_factories(env, num_envs, env_kwargs)
+    if workers is not None:
+        workers = check_count("workers", workers)
+    if max_concurrency is not None:
+        max_concurrency = check_count("max_concurrency", max_concurrency)
+    ask = Ask(len(factories), workers, blocking, max_concurrency=max_concurrency)
+    made = _plan_measured(factories, ask)
+    if cluster and made.profile is not None:
+        made = with_cluster(made, made.profile, ask, options)
+    if isinstance(env, str) and find_spec(env).vector_entry_point is not None:
+        native = Candidate("native", None, None, OTHER_GAMES)
+        made = replace(made, candidates=(*made.candidates, native))
+    return verified(made, factories, max_concurrency, tell, address) if verify else made
+
+
+def _plan_measured(factories: list[Factory], ask: Ask) -> Plan:
+    factory = factories[0]
+    profile = recall_profile(factory)
+    if profile is None:
+        known = is_known(factory)
+        profile, file = measure_here(factory) if known else measure_apart(factory)
+        if not known or profile.construction > CHEAP_SECONDS:
+            remember_profile(factory, profile, file)
+    return plan_for(profile, factories, ask, this_machine())
+
+
+def verified(
+    made: Plan,
+    factories: list[Factory],
+    max_concurrency: int | None = None,
+    tell: Callable[[Candidate], None] | None = None,
+    address: str | None = None,
+) -> Plan:
+    """Try every place of a plan in turn, and say how long a batch took."""
+    tried = []
+    for candidate in made.candidates:
+        if candidate.predicted is None or (candidate.backend == "process" and candidate.remark):
+            tried.append(candidate)
+            continue
+        if tell is not None:
+            tell(candidate)
+        where = address if candidate.backend == "ray" else None
+        seconds = try_out(candidate, factories, max_concurrency, where)
+        tried.append(replace(candidate, measured=seconds))
+    chosen = tried[made.candidates.index(made.chosen)]
+    best = min((one for one in tried if one.measured), key=lambda one: one.measured or 0.0)
+    why = f"{made.why} Measured: {chosen.name} took {readable(chosen.measured)}"
+    why += ", the quickest." if best is chosen else f", {best.name} {readable(best.measured)}."
+    return replace(made, candidates=tuple(tried), chosen=chosen, why=why)
+
+
+def try_out(
+    candidate: Candidate,
+    factories: list[Factory],
+    max_concurrency: int | None,
+    address: str | None = None,
+) -> float:
+    """Make environments in a place and step them with random actions; gives seconds per batch."""
+    wired = wire(
+        factories, None, {}, backend=candidate.backend, workers=candidate.workers,
+        max_concurrency=max_concurrency, address=address,
+    )  # fmt: skip
+    envs: Envs[Any, Any] = Envs(*wired, "array")
+    with envs:
+        envs.reset(seed=0)
+        envs.action_space.seed(0)
+        actions = [envs.action_space.sample() for _ in range(ACTION_BATCHES)]
+        times: list[float] = []
+        end = time.perf_counter() + VERIFY_SECONDS
+        while time.perf_counter() < end or len(times) < VERIFY_BATCHES:
+            begun = time.perf_counter()
+            envs.step(actions[len(times) % ACTION_BATCHES])
+            times.append(time.perf_counter() - begun)
+    # Without the slowest, which other programs interrupted, and the first.
+    usual = sorted(times[1:])
+    usual = usual[: len(usual) - len(usual) // 16]
+    return sum(usual) / len(usual)

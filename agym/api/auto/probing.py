@@ -1,0 +1,102 @@
+"""Probing: measures somebody's environment where that can do no harm, in a process of its own.
+
+An environment that crashes, hangs or exits while it is stepped at random takes only that process
+with it, and files that it writes under relative names go to a folder that is thrown away.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import gymnasium
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
+
+from agym.api.sync import Envs
+from agym.backends.base import Placement
+from agym.backends.process.backend import ProcessExecutor
+from agym.engine.engine import Engine
+from agym.errors import EnvError, StepTimeout, UsageError, WorkerDied
+from agym.hosts.base import Factory, innermost, is_coroutine_env
+from agym.planning.caching import source_file
+from agym.planning.model import Profile
+from agym.planning.profiling import measure, measure_on_loop
+from agym.planning.sampling import make_sample, name_of, obstacle
+
+# An environment that takes longer to be made and measured is given up.
+PROBE_SECONDS = 60.0
+
+
+class Probe(gymnasium.Env[Any, Any]):
+    """Lives in a worker process, and makes the environment there only when it is asked to."""
+
+    observation_space = action_space = spaces.Discrete(1)
+
+    def __init__(self, factory: Factory) -> None:
+        """Remember what to make."""
+        self._factory = factory
+
+    def measure(self, folder: str) -> tuple[Profile, str | None]:
+        """Make the environment and measure it, in a folder; see :func:`measure_here`."""
+        with contextlib.suppress(FileNotFoundError), contextlib.chdir(folder):
+            return measure_here(self._factory)
+        return measure_here(self._factory)  # it reads files that lie where the caller is
+
+
+def measure_here(factory: Factory) -> tuple[Profile, str | None]:
+    """Make an environment in this very process and measure it.
+
+    Returns:
+        What it is like, and the file with its code.
+
+    Raises:
+        Exception: What it raised.
+    """
+    if is_coroutine_env(innermost(factory)):
+        return measure_on_loop(factory), source_file(innermost(factory))
+    sample = make_sample(factory)
+    file = source_file(sample.env)
+    if sample.coroutine:
+        return measure_on_loop(lambda: sample.env), file
+    try:
+        return measure(sample, factory), file
+    finally:
+        sample.close()
+
+
+def measure_apart(factory: Factory) -> tuple[Profile, str | None]:
+    """The same in a worker process that is thrown away.
+
+    Raises:
+        UsageError: It cannot be sent there, or the process died or took too long.
+        Exception: What the environment raised.
+    """
+    name = name_of(factory)
+    instead = "take a backend by name, for which nothing is measured"
+    if why := obstacle([factory]):
+        raise UsageError(f"{name} is measured in a process of its own, which {why}: {instead}")
+    mode = AutoresetMode.DISABLED
+    executor = ProcessExecutor(Placement([partial(Probe, factory)], mode, 1, watched=True))
+    engine = Engine(executor, 1, autoreset=mode, timeout=PROBE_SECONDS)
+    scratch = tempfile.TemporaryDirectory(prefix="agym-", ignore_cleanup_errors=True)
+    try:
+        with scratch as folder, Envs(engine, executor, "list") as envs:
+            ((profile, file),) = envs.call("measure", folder)
+    except EnvError as error:
+        own = error.exception
+        raise (own if isinstance(own, Exception) else error) from error
+    except StepTimeout as error:
+        raise UsageError(
+            f"{name} took more than {PROBE_SECONDS:g} s to be made and measured: {instead}"
+        ) from error
+    except WorkerDied as error:
+        end = error.signal or f"exit code {error.exitcode}"
+        raise UsageError(
+            f"{name} ended its process ({end}) while it was measured there with random actions:"
+            " mend it, or take backend='process' with on_fault='restart'"
+        ) from error
+    return replace(profile, name=name), file

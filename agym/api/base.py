@@ -1,0 +1,333 @@
+"""What all faces share: what the environments are like, and the form of results."""
+
+from __future__ import annotations
+
+import difflib
+import operator
+import warnings
+from collections.abc import Sequence
+from functools import cache
+from inspect import get_annotations
+from itertools import islice
+from typing import Any, Generic, NoReturn, Self, overload
+
+import numpy as np
+from gymnasium import Space
+from gymnasium.envs.registration import EnvSpec
+
+from agym._system.at_exit import leave_at_exit
+from agym.api.output import Output, make_form
+from agym.backends.base import Executor
+from agym.engine.batches.out_target import RolloutBuffer
+from agym.engine.batches.ready import Ready
+from agym.engine.batches.results import Batch
+from agym.engine.engine import Engine
+from agym.engine.hooks.trace_registry import announce
+from agym.engine.stats import Stats
+from agym.engine.ticket import Ticket
+from agym.errors import UsageError, UsageTypeError
+from agym.protocol.arguments import check_count, parse_env_ids, refuse_windows, take_mask
+from agym.protocol.attributes import Marker
+from agym.protocol.messages import name_ids
+from agym.protocol.type_variables import Actions, Observations
+
+
+@cache
+def _own_names(kind: Any) -> frozenset[str]:
+    """The attributes that a class has or declares."""
+    return frozenset(name for c in kind.__mro__ for name in get_annotations(c)) | {*dir(kind)}
+
+
+def has_own(thing: Any, name: str) -> bool:
+    """Whether an object itself has an attribute, which then is not the environments'."""
+    kind: Any = type(thing)
+    return name in _own_names(kind) or name in vars(thing)
+
+
+def is_own(thing: Any, name: str) -> bool:
+    """Like :func:`has_own`, but names with a leading underscore always belong to the object."""
+    return name.startswith("_") or has_own(thing, name)
+
+
+def suggest(thing: Any, name: str) -> str:
+    """Name the attribute of an object itself that another was probably meant to be."""
+    kind: Any = type(thing)
+    own = [other for other in _own_names(kind) if not other.startswith("_")]
+    likely = difflib.get_close_matches(name, sorted(own), n=1)
+    return f"; did you mean {likely[0]!r}?" if likely else ""
+
+
+class Face(Generic[Observations, Actions]):
+    """A number of environments, seen from outside.
+
+    Attributes:
+        num_envs: Number of environments.
+        output: ``"list"``, ``"array"``, ``"torch"`` or ``"jax"``.
+        single_observation_space: Space of one observation.
+        single_action_space: Space of one action.
+        observation_space: Space of a batch: Gymnasium's batched space, or with lists a
+            :class:`~agym.api.output.ListSpace`.
+        action_space: Likewise; its ``sample()`` is what ``step`` takes.
+        metadata: The environments' metadata, with ``autoreset_mode``.
+        spec: Their ``EnvSpec``, ``None`` if they have none.
+        render_mode: Their render mode.
+    """
+
+    num_envs: int
+    output: Output
+    single_observation_space: Space[Any]
+    single_action_space: Space[Any]
+    observation_space: Space[Any]
+    action_space: Space[Any]
+    metadata: dict[str, Any]
+    spec: EnvSpec | None
+    render_mode: str | None
+    _waiter: Any  # how a call waits: one of ``waiting.py``
+
+    def __init__(self, engine: Engine, executor: Executor, output: Output) -> None:
+        """Join engine and executor; :func:`agym.make` does this."""
+        self.num_envs = engine.num_envs
+        self.output = output
+        self._form = make_form(output)
+        self._engine = engine
+        self._executor = executor
+        self._notices = engine.notices
+        self._pages: list[Any] = []  # of agym.watch, the latest; groups share the list
+        # The ids of a group's environments (see ``split``), ``None`` for all.
+        self._ids: list[int] | None = None
+        self._ready = Ready()
+        leave_at_exit(self._leave)
+
+    def _leave(self) -> None:
+        """Let go of all when Python ends."""
+        raise NotImplementedError
+
+    def _describe(self) -> None:
+        """Tell what the environments are like, once they are made."""
+        description = self._engine.description
+        refuse_windows(description.render_mode, self.num_envs)
+        self._form.attach(self._engine.table)
+        self.single_observation_space = description.observation_space
+        self.single_action_space = description.action_space
+        self._describe_batch()
+        self.metadata = {
+            **description.metadata,
+            "autoreset_mode": self._executor.placement.autoreset,
+        }
+        self.spec = description.spec
+        self.render_mode = description.render_mode
+        announce("environments" if self.spec is None else self.spec.id, self._engine.table.gauges)
+
+    def _describe_batch(self) -> None:
+        self.observation_space = self._form.space(self.single_observation_space, self.num_envs)
+        self.action_space = self._form.space(self.single_action_space, self.num_envs)
+
+    def _batch_result(self, batch: Batch) -> Batch[Observations]:
+        if self._ids is not None:
+            batch = batch._replace(env_ids=np.searchsorted(self._ids, batch.env_ids))
+        return self._form.batch(batch)
+
+    @overload
+    def _global(self, env_ids: None) -> Sequence[int] | None: ...
+    @overload
+    def _global(self, env_ids: Sequence[int]) -> Sequence[int]: ...
+    def _global(self, env_ids: Sequence[int] | None) -> Sequence[int] | None:
+        """Ids of the engine's for those of a group."""
+        if env_ids is None:
+            return self._ids
+        tolist = getattr(env_ids, "tolist", None)
+        if tolist is not None:  # of a tensor it takes long to get one number after the other
+            env_ids = tolist()
+        if self._ids is None:
+            return env_ids
+        parse_env_ids(env_ids, self.num_envs)
+        return [self._ids[i] for i in env_ids]
+
+    def _begin_ask(
+        self,
+        kind: str,
+        shared: Any = None,
+        each: list[Any] | None = None,
+        env_ids: Sequence[int] | None = None,
+    ) -> Ticket:
+        """Begin to render, call, or look up."""
+        return self._engine.ask(kind, shared, each, self._global(env_ids))
+
+    def _begin_reset(
+        self,
+        seed: int | Sequence[int | None] | None,
+        options: dict[str, Any] | None,
+        env_ids: Sequence[int] | None,
+        out: Any = None,
+    ) -> Ticket:
+        """Begin a reset; in a group, the mask and a list of seeds are for its environments."""
+        if self._ids is None:
+            return self._engine.reset(seed, options, env_ids, out=out)
+        options, masked, seed = take_mask(options, self.num_envs, seed)
+        env_ids = masked if env_ids is None else env_ids
+        about = tuple(self._ids)
+        return self._engine.reset(seed, options, self._global(env_ids), about=about, out=out)
+
+    def rollout_buffer(self, steps: int) -> RolloutBuffer:
+        """Make memory for some steps of all environments, which they write into directly.
+
+        Where that cannot be (``autoreset="disabled"``, ``on_fault`` other than ``"raise"``,
+        recycling), a batch is copied there.
+
+        Args:
+            steps: How many, ``T``. Observations of a reset take one too.
+
+        Raises:
+            UsageError: Observations have no fixed size, or ``steps`` is no positive number.
+
+        Example:
+            >>> import agym
+            >>> with agym.make("CartPole-v1", 3, autoreset="next_step", output="array") as envs:
+            ...     buffer = envs.rollout_buffer(5)
+            ...     _ = envs.reset(seed=0, out=buffer[0])
+            ...     for t in range(1, 5):
+            ...         _ = envs.step(envs.action_space.sample(), out=buffer[t])
+            ...     buffer.observations.shape
+            (5, 3, 4)
+        """
+        if self._ids is not None:
+            raise UsageError("a rollout buffer is for all environments: take that of the whole")
+        return self._engine.rollout_buffer(check_count("steps", steps))
+
+    def stats(self) -> Stats:
+        """Tell how the run goes: see :class:`agym.Stats`. It waits for nobody.
+
+        In a group of :meth:`split` this is about the whole.
+        """
+        return self._engine.stats()
+
+    def _warn(self) -> None:
+        """Warn the caller, in its own frame, of what was noticed meanwhile."""
+        while self._notices:
+            try:
+                notice = self._notices.pop(0)
+            except IndexError:
+                return  # another thread took the last
+            warnings.warn(notice, RuntimeWarning, stacklevel=4)
+
+    @property
+    def env_ids(self) -> list[int]:
+        """Ids of these environments: all, or in a group those that they have in the whole."""
+        return [*range(self.num_envs)] if self._ids is None else [*self._ids]
+
+    def _groups(self, count: int) -> list[Self]:
+        """Deal the environments of each worker to groups: copies of this face with fewer ids."""
+        if not isinstance(count, int) or not 1 <= count <= self.num_envs:
+            raise UsageError(f"split({count!r}): take 1 to {self.num_envs} groups, one per env")
+        if self._ids is not None:
+            raise UsageError("a group cannot be split again: split the whole into more groups")
+        ids: list[list[int]] = [[] for _ in range(count)]
+        extra = 0  # who is next to get one more, where they cannot be dealt evenly
+        for span in self._executor.ranges:
+            share, left = divmod(len(span), count)
+            favoured = {(extra + k) % count for k in range(left)}
+            extra += left
+            rest = iter(span)
+            for k, group in enumerate(ids):
+                group += islice(rest, share + (k in favoured))
+        return [self._group(some) for some in ids]
+
+    def _group(self, ids: list[int]) -> Self:
+        group = object.__new__(type(self))
+        group.__dict__.update(self.__dict__)
+        group.num_envs = len(ids)
+        group._ids = ids
+        group._ready = Ready()
+        group._describe_batch()
+        return group
+
+    def _attributes(self, name: str, values: list[Any]) -> list[Any]:
+        missing = [i for i, value in enumerate(values) if value is Marker.MISSING]
+        if missing:
+            raise AttributeError(f"environments {missing[:8]} have no attribute {name!r}")
+        return values
+
+    def _assign(self, name: str, values: Any) -> object:
+        """Set an attribute that the environments have."""
+        raise NotImplementedError
+
+    def _assigned(self, name: str, answers: list[Any]) -> None:
+        """Refuse an assignment to what some environments lack: a typo would add it in silence.
+
+        Raises:
+            AttributeError: Names them.
+        """
+        missing = [i for i, answer in enumerate(answers) if answer is Marker.MISSING]
+        if missing:
+            others = "" if len(missing) == len(answers) else "; it was set in the others"
+            raise AttributeError(
+                f"environments {name_ids(missing)} have no attribute {name!r}: to add it to them,"
+                f" call set_attr({name!r}, ...){others}{suggest(self, name)}"
+            )
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute of this object, or else of every environment."""
+        if is_own(self, name):
+            super().__setattr__(name, value)
+        else:
+            self._assign(name, value)
+
+    def _each(self, name: str, values: Any) -> list[Any]:
+        """One attribute value per environment: a list or tuple is that already, as in Gymnasium."""
+        if not isinstance(values, list | tuple):
+            return [values] * self.num_envs
+        if len(values) != self.num_envs:
+            raise UsageError(
+                f"set_attr({name!r}) got {len(values)} values for {self.num_envs} environments:"
+                " give one for each, or a single value that is not a list or tuple"
+            )
+        return list(values)
+
+    def __len__(self) -> int:
+        """Number of environments."""
+        return self.num_envs
+
+    def _index(self, index: int) -> int:
+        """Check the index of one environment; negative ones count from the end."""
+        if isinstance(index, slice):
+            raise UsageTypeError(
+                "a slice of environments is none of them: split(groups) deals them to groups, and"
+                " step, reset, send and render take env_ids="
+            )
+        try:
+            index = operator.index(index)
+        except TypeError as error:
+            raise UsageTypeError(f"envs[{index!r}]: the index must be an integer") from error
+        if not -self.num_envs <= index < self.num_envs:
+            raise IndexError(f"environment {index} of {self.num_envs}")
+        return index % self.num_envs
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled or copied, with what an environment in a worker cannot be."""
+        raise UsageTypeError(
+            f"{type(self).__name__} cannot be pickled or copied, since its environments live in"
+            " one place: pass what makes them, and call agym.make where they are needed"
+        )
+
+    @property
+    def closed(self) -> bool:
+        """Whether the environments are closed."""
+        return self._engine.closed
+
+    @property
+    def backend(self) -> str:
+        """What the backend is called; for ``"auto"``, the one that it took."""
+        return self._executor.name
+
+    @property
+    def workers(self) -> int:
+        """Number of workers: processes, threads or actors; 1 where there are none of their own."""
+        return len(self._executor.ranges)
+
+    def __repr__(self) -> str:
+        """Name, environments and backend, and whether they are closed."""
+        spec = vars(self).get("spec")
+        name = "environments" if spec is None else spec.id
+        state = ", closed" if self.closed else "" if self._engine.opened else ", not open"
+        kind, count = type(self).__name__, self.num_envs
+        return f"{kind}({name}, num_envs={count}, backend={self.backend!r}{state})"

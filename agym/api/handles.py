@@ -1,0 +1,116 @@
+"""One environment of many: what the handles of both APIs have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Self
+
+from gymnasium.envs.registration import EnvSpec
+
+from agym.api.base import Face, is_own
+from agym.protocol.attributes import Marker
+from agym.protocol.messages import Description
+
+
+class Handle:
+    """One environment of many, by its index.
+
+    Attributes that it does not have itself are those of the environment, or of any wrapper around
+    it; those of its :attr:`unwrapped` are the innermost environment's own.
+
+    Attributes:
+        index: Which environment.
+    """
+
+    index: int
+    _envs: Any
+    _path: str
+
+    def __init__(self, envs: Face[Any, Any], index: int, path: str = "") -> None:
+        """Name the environment, and the object inside it whose attributes are meant."""
+        # Not by __setattr__, which is for attributes of the environment: handles are made often.
+        own = self.__dict__
+        own["_envs"] = envs
+        own["index"] = index
+        own["_path"] = path
+        own["observation_space"] = envs.single_observation_space
+        own["action_space"] = envs.single_action_space
+
+    @property
+    def _ids(self) -> Sequence[int]:
+        ids: Sequence[int] = self._envs._global([self.index])
+        return ids
+
+    @property
+    def closed(self) -> bool:
+        """Whether the environment is closed, by itself or with all others."""
+        closed: bool = self._envs._engine.is_closed(self._ids[0])
+        return closed
+
+    @property
+    def _description(self) -> Description:
+        described: Description = self._envs._engine.description_of(self._ids[0])
+        return described
+
+    @property
+    def spec(self) -> EnvSpec | None:
+        """The environment's ``EnvSpec``, or ``None``, as it was when it was made."""
+        spec: EnvSpec | None = self._description.spec
+        return spec
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The environment's metadata, as they were when it was made."""
+        return self._description.metadata
+
+    @property
+    def render_mode(self) -> str | None:
+        """The environment's render mode, or ``None``."""
+        return self._description.render_mode
+
+    @property
+    def unwrapped(self) -> Self:
+        """The innermost environment, for its attributes and methods.
+
+        ``reset``, ``step``, ``render`` and ``close`` are those of the whole, with its wrappers.
+        """
+        return self if self._path else type(self)(self._envs, self.index, "unwrapped.")
+
+    def _assign(self, name: str, value: Any) -> None:
+        """Set an attribute that the environment has."""
+        raise NotImplementedError
+
+    def _found(self, name: str, value: Any) -> Any:
+        """What was read by a name; a method becomes a function which calls it."""
+        if value is Marker.MISSING:
+            raise AttributeError(f"environment {self._ids[0]} has no attribute {name!r}")
+        return partial(self.call, name) if value is Marker.METHOD else value
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """Call a method, or read an attribute."""
+        raise NotImplementedError
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute of the handle, or else of the environment."""
+        if is_own(self, name):
+            super().__setattr__(name, value)
+        else:
+            self._assign(name, value)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether it is a handle of the same environment, and of the same object inside it."""
+        return type(other) is type(self) and self._identity() == other._identity()
+
+    def __hash__(self) -> int:
+        """Handles that are equal are one key of a dict."""
+        return hash(self._identity())
+
+    def _identity(self) -> tuple[int, int, str]:
+        return id(self._envs._engine), self._ids[0], self._path
+
+    def __repr__(self) -> str:
+        """Its place among the others, and whether it is closed."""
+        inner = ".unwrapped" if self._path else ""
+        alone = " (closed)" if self.closed and not self._envs.closed else ""
+        return f"{self._envs!r}[{self.index}]{inner}{alone}"

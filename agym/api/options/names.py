@@ -1,0 +1,164 @@
+"""Names of options: what other libraries call them, and what looks like a misspelt one.
+
+Every function that takes options or keywords for an environment checks their names here. A
+keyword that is no option belongs to the environment, and one that takes ``**kwargs`` swallows
+whatever it is given: ``agym.make(MyEnv, n_envs=8)`` would make one environment. So an
+environment gets a keyword that is called like an option only if its constructor names it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from gymnasium.envs.registration import EnvSpec, load_env_creator
+from gymnasium.vector import VectorEnv
+
+from agym.errors import UsageTypeError
+from agym.hosts.factories import EnvLike, find_spec
+
+_ONE_BY_ONE = "give the environment's options, and agym's, one by one as keywords"
+_WRAPPED = "pass a factory that wraps: lambda: Wrapper(gymnasium.make(...))"
+_MONITOR = "take episode_stats=True, which tells episodes in infos, or agym.sb3.make_vec_env"
+_EVENLY = "environments are dealt to workers evenly: take num_envs= and workers="
+_RESOURCES = "take backend='ray' with resources={'num_cpus': ..., 'num_gpus': ...}"
+_FIRST_DONE = "recv(min_envs=...) gives the environments that are done first"
+
+# Options of Gymnasium, Stable-Baselines3 and Baselines, EnvPool, tianshou, TorchRL, PufferLib and
+# RLlib: agym's name for each, or what to do instead. What environments may well be given
+# (``seed``, ``render``, ``env_config``, ``env_type``) is not among them.
+OTHERS = {
+    **dict.fromkeys(
+        (
+            "n_envs", "n_env", "num_env", "nenv", "nenvs", "env_num", "num_environments",
+            "n_environments", "num_parallel_envs",
+        ),
+        "num_envs",
+    ),
+    **dict.fromkeys(
+        (
+            "num_workers", "n_workers", "max_workers", "num_processes", "n_processes",
+            "num_procs", "n_procs", "nproc", "num_cpu", "n_cpu", "n_jobs", "num_threads",
+            "n_threads", "num_env_runners",
+        ),
+        "workers",
+    ),
+    **dict.fromkeys(("num_envs_per_worker", "num_envs_per_env_runner"), _EVENLY),
+    **dict.fromkeys(
+        (
+            "num_cpus", "num_gpus", "num_cpus_per_worker", "num_gpus_per_worker",
+            "num_cpus_per_env_runner", "num_gpus_per_env_runner",
+        ),
+        _RESOURCES,
+    ),
+    **dict.fromkeys(
+        ("vectorization_mode", "vec_env_cls", "asynchronous", "remote_worker_envs"), "backend"
+    ),
+    **dict.fromkeys(("context", "mp_context", "mp_start_method"), "start_method"),
+    **dict.fromkeys(("batch_size", "wait_num"), _FIRST_DONE),
+    **dict.fromkeys(("wrappers", "wrapper_class", "wrapper_kwargs"), _WRAPPED),
+    **dict.fromkeys(("monitor_dir", "monitor_kwargs"), _MONITOR),
+    **dict.fromkeys(
+        ("env_kwargs", "vector_kwargs", "vec_env_kwargs", "create_env_kwargs"),
+        _ONE_BY_ONE,
+    ),
+    **dict.fromkeys(
+        ("shared_memory", "share_memory"), "observations are in shared memory anyway: leave it out"
+    ),
+    "autoreset_mode": "autoreset",
+    "daemon": "worker processes end with this one anyway: leave it out",
+    "observation_mode": "agym.AgymVectorEnv takes it",
+    "start_index": "take reset(seed=...), by which environment i gets seed + i",
+    "worker": "take workers= for the number of workers; agym takes no worker function",
+}  # fmt: skip
+
+# What batched programs (``backend="native"``) may be given, as EnvPool's and ALE's are.
+OF_PROGRAMS = frozenset({"autoreset_mode", "batch_size", "num_threads"})
+
+# How alike a keyword and an option are if it cannot be meant for an environment.
+ALIKE = 0.85
+
+
+def check_option_names(
+    names: Iterable[str],
+    options: Sequence[str],
+    *,
+    where: str = "agym",
+    instead: Mapping[str, str] | None = None,
+    env: EnvLike | None = None,
+    program: bool = False,
+) -> None:
+    """Refuse what is no option here: another library's name, or a misspelt one.
+
+    Args:
+        names: What was given.
+        options: The names of the options.
+        where: What takes them, for the message.
+        instead: Options of agym's that are none here, and what to do instead.
+        env: What takes all other keywords; ``None`` where nothing does.
+        program: It makes many environments in one program, which may have workers of its own.
+
+    Raises:
+        UsageTypeError: A name is no option, and not for the environment; it says what would be.
+    """
+    instead = instead or {}
+    known = [name for name in options if name not in instead]
+    for name in names:
+        if name in known or (program and name in OF_PROGRAMS):
+            continue
+        if env is not None and name not in options and _names(env, name):
+            continue
+        ours, remedy = name, ""
+        if name in OTHERS:
+            ours = OTHERS[name]
+            remedy = f"it is {ours}" if ours in options else ours
+        elif name not in instead:
+            alike = difflib.get_close_matches(name, options, 1, 0.6 if env is None else ALIKE)
+            if env is not None and not alike:
+                continue
+            ours = alike[0] if alike else name
+            remedy = f"did you mean {ours!r}?" if alike else f"take {', '.join(known)}"
+        remedy = ": ".join(part for part in (remedy, instead.get(ours)) if part)
+        if env is not None and name not in options:
+            remedy += (
+                ". If it is for the environment, pass a factory: lambda:"
+                f" gymnasium.make(..., {name}=...)"
+            )
+        raise UsageTypeError(f"{name} is no option of {where}: {remedy}")
+
+
+def _names(env: Any, keyword: str) -> bool:
+    """Whether what makes an environment names a keyword, here or where it passes them on to."""
+    while isinstance(env, partial):
+        env = env.func
+    if isinstance(env, list | tuple):
+        return all(_names(factory, keyword) for factory in env)
+    if isinstance(env, str | EnvSpec):
+        spec = find_spec(env)
+        entries = (spec.entry_point, spec.vector_entry_point)
+        return keyword in spec.kwargs or any(
+            _names(load_env_creator(entry) if isinstance(entry, str) else entry, keyword)
+            for entry in entries
+            if entry is not None
+        )
+    if isinstance(env, type):
+        for base in env.__mro__:
+            if "__init__" in vars(base):
+                named, passes_on = _keywords(vars(base)["__init__"])
+                if keyword in named or not passes_on:
+                    return keyword in named
+    return not isinstance(env, type | VectorEnv) and keyword in _keywords(env)[0]
+
+
+def _keywords(function: Any) -> tuple[set[str], bool]:
+    """What a function takes by keyword, as far as it tells; and whether it takes any others."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return set(), False
+    by_keyword = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    passes_on = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters)
+    return {one.name for one in parameters if one.kind in by_keyword}, passes_on

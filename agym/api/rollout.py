@@ -1,0 +1,226 @@
+"""Rollouts: stacked transitions, collected while the policy acts on one group and another steps.
+
+::
+
+    group 0   policy | step ............ | policy | step ............
+    group 1            policy | step ............ | policy | step ...
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any, Generic, NamedTuple, overload
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from typing_extensions import TypeVar
+
+from agym.api.aio import AsyncEnvs
+from agym.api.sync import Envs
+from agym.errors import UsageError, UsageTypeError
+from agym.protocol.space_layout import Layout
+from agym.protocol.type_variables import Observations
+
+# Environments take actions, a rollout gives them: hence not the variable of ``Envs``.
+ActionsTaken = TypeVar("ActionsTaken", covariant=True, default=Any)
+
+Array = np.ndarray[Any, Any]
+Policy = Callable[[Observations], ActionsTaken | Awaitable[ActionsTaken]]
+
+
+class Rollout(NamedTuple, Generic[Observations, ActionsTaken]):
+    """``T`` steps of ``N`` environments.
+
+    Attributes:
+        observations: What the policy saw: ``(T, N, *shape)`` in the space's dtype, nested as
+            the space is nested; lists of lists where it has no fixed size.
+        actions: What it did, likewise.
+        rewards: ``float64[T, N]``.
+        terminated: ``bool[T, N]``.
+        truncated: ``bool[T, N]``.
+        valid: ``bool[T, N]``; false for the steps that only reset a finished environment
+            (next-step autoreset), which ignore the action.
+        last_observations: What came after the last step: ``(N, *shape)``.
+        episode_returns: ``float64[k]``, sums of rewards of the episodes that ended in this
+            rollout, in the order in which they ended.
+        episode_lengths: ``int64[k]``, their steps.
+    """
+
+    observations: Observations
+    actions: ActionsTaken
+    rewards: Array
+    terminated: Array
+    truncated: Array
+    valid: Array
+    last_observations: Observations
+    episode_returns: Array
+    episode_lengths: Array
+
+
+# A coroutine function comes first: else a checker may take the coroutine itself for the actions.
+@overload
+def rollout(
+    envs: AsyncEnvs[Observations, ActionsTaken],
+    policy: Callable[[Observations], Awaitable[ActionsTaken]],
+    steps: int,
+    *,
+    groups: int = 2,
+    seed: int | None = None,
+) -> AsyncIterator[Rollout[Observations, ActionsTaken]]: ...
+@overload
+def rollout(
+    envs: AsyncEnvs[Observations, ActionsTaken],
+    policy: Policy[Observations, ActionsTaken],
+    steps: int,
+    *,
+    groups: int = 2,
+    seed: int | None = None,
+) -> AsyncIterator[Rollout[Observations, ActionsTaken]]: ...
+async def rollout(
+    envs: AsyncEnvs[Observations, ActionsTaken],
+    policy: Policy[Observations, ActionsTaken],
+    steps: int,
+    *,
+    groups: int = 2,
+    seed: int | None = None,
+) -> AsyncIterator[Rollout[Observations, ActionsTaken]]:
+    """Reset the environments, then step them and give a rollout again and again.
+
+    Args:
+        envs: Open environments with ``output="array"``.
+        policy: Takes a batch of observations of some environments, gives their actions; a
+            function or a coroutine function.
+        steps: Length ``T`` of a rollout.
+        groups: Into how many groups the environments are split; 1 for no pipelining.
+        seed: For the reset: environment ``i`` gets ``seed + i``.
+
+    Yields:
+        Rollouts without end: break off when you have enough.
+
+    Raises:
+        UsageError: An argument cannot work, or the autoreset mode is ``disabled``.
+    """
+    if not isinstance(steps, int) or steps < 1:
+        raise UsageError(f"steps={steps!r} must be a positive integer")
+    if isinstance(envs, Envs) or not hasattr(envs, "split"):
+        raise UsageTypeError(
+            f"a rollout needs environments of agym.make_async, not {type(envs).__name__}"
+        )
+    envs._engine.check_open()
+    if envs.output != "array" or envs.metadata["autoreset_mode"] is AutoresetMode.DISABLED:
+        raise UsageError("a rollout needs output='array' and autoreset='next_step' or 'same_step'")
+    parts = [_Part(envs, group) for group in envs.split(min(groups, envs.num_envs))]
+    for part in parts:
+        await part.reset(seed)
+    while True:
+        record = _Record(envs, steps)
+        for t in range(steps):
+            for part in parts:
+                await part.finish(record)
+                await part.act(policy, record, t)
+        for part in parts:
+            await part.finish(record)
+        yield record.result([part.observations for part in parts], [part.ids for part in parts])
+
+
+class _Part:
+    """A group with its latest observations and its episodes so far."""
+
+    def __init__(self, envs: AsyncEnvs, group: AsyncEnvs) -> None:
+        self.ids = group.env_ids
+        self.observations: Any = None
+        self._group = group
+        self._skips = envs.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
+        self._pending: Any = None
+        self._t = 0
+        self._over = np.zeros(len(self.ids), bool)
+        self._returns = np.zeros(len(self.ids))
+        self._lengths = np.zeros(len(self.ids), np.int64)
+
+    async def reset(self, seed: int | None) -> None:
+        self.observations, _ = await self._group.reset(seed=seed)
+
+    async def act(self, policy: Policy[Any, Any], record: _Record, t: int) -> None:
+        """Send the group's next step off."""
+        actions = policy(self.observations)
+        if inspect.isawaitable(actions):
+            actions = await actions
+        self._t, self._pending = t, self._group.step(actions)
+        record.observations.write(t, self.ids, self.observations)
+        record.actions.write(t, self.ids, actions)
+
+    async def finish(self, record: _Record) -> None:
+        """Await the step that is under way, and count it."""
+        if self._pending is None:
+            return
+        self.observations, rewards, terminated, truncated, _ = await self._pending
+        self._pending = None
+        t, ids = self._t, self.ids
+        valid = ~self._over
+        record.rewards[t, ids] = rewards
+        record.terminated[t, ids] = terminated
+        record.truncated[t, ids] = truncated
+        record.valid[t, ids] = valid
+        self._returns += rewards
+        self._lengths += valid
+        done = terminated | truncated
+        record.episodes += [
+            (t, self._returns[k], self._lengths[k]) for k in np.flatnonzero(done).tolist()
+        ]
+        self._returns[done] = 0.0
+        self._lengths[done] = 0
+        self._over = done & self._skips
+
+
+class _Record:
+    """A rollout that is being filled."""
+
+    def __init__(self, envs: AsyncEnvs, steps: int) -> None:
+        shape = (steps, envs.num_envs)
+        self.observations = _Stack(Layout(envs.single_observation_space), *shape)
+        self.actions = _Stack(Layout(envs.single_action_space), *shape)
+        self.rewards = np.zeros(shape)
+        self.terminated, self.truncated, self.valid = (np.zeros(shape, bool) for _ in range(3))
+        self.episodes: list[tuple[int, float, int]] = []
+
+    def result(self, last: list[Any], ids: list[Sequence[int]]) -> Rollout:
+        final = _Stack(self.observations.layout, 1, self.rewards.shape[1])
+        for part, observations in zip(ids, last, strict=True):
+            final.write(0, part, observations)
+        episodes = sorted(self.episodes, key=lambda episode: episode[0])
+        return Rollout(
+            self.observations.nested(),
+            self.actions.nested(),
+            self.rewards,
+            self.terminated,
+            self.truncated,
+            self.valid,
+            final.nested(0),
+            np.array([total for _, total, _ in episodes], np.float64),
+            np.array([length for _, _, length in episodes], np.int64),
+        )
+
+
+class _Stack:
+    """Batches of one space, stacked: an array per leaf, or lists where it has no fixed size."""
+
+    def __init__(self, layout: Layout, steps: int, num_envs: int) -> None:
+        self.layout = layout
+        self._leaves: list[Any] = [
+            [[None] * num_envs for _ in range(steps)]
+            if leaf.dtype is None
+            else np.zeros((steps, num_envs, *leaf.shape), leaf.dtype)
+            for leaf in layout.leaves
+        ]
+
+    def write(self, t: int, ids: Sequence[int], batch: Any) -> None:
+        for stack, values in zip(self._leaves, self.layout.flatten(batch), strict=True):
+            if isinstance(stack, np.ndarray):
+                stack[t, ids] = values
+            else:
+                for i, value in zip(ids, values, strict=True):
+                    stack[t][i] = value
+
+    def nested(self, t: int | None = None) -> Any:
+        return self.layout.unflatten([s if t is None else s[t] for s in self._leaves])

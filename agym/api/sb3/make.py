@@ -1,0 +1,153 @@
+"""Stable-Baselines3: ``make_vec_env`` with SB3's arguments, for environments on agym's backends.
+
+SB3 is imported when something here is used, not by ``import agym``: it brings torch along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+from gymnasium.envs.registration import EnvSpec
+
+from agym._system.extras import require
+from agym.errors import UsageError
+from agym.hosts.factories import find_spec
+from agym.protocol.arguments import check_count
+
+if TYPE_CHECKING:
+    from agym.api.sb3.vec_env import AgymVecEnv
+
+__all__ = ["AgymVecEnv", "make_atari_env", "make_vec_env"]
+
+AnyEnv = gymnasium.Env[Any, Any]
+
+
+def make_vec_env(
+    env_id: str | EnvSpec | Callable[..., AnyEnv],
+    n_envs: int = 1,
+    seed: int | None = None,
+    start_index: int = 0,
+    monitor_dir: str | None = None,
+    wrapper_class: Callable[[AnyEnv], AnyEnv] | None = None,
+    env_kwargs: dict[str, Any] | None = None,
+    vec_env_kwargs: dict[str, Any] | None = None,
+    monitor_kwargs: dict[str, Any] | None = None,
+    wrapper_kwargs: dict[str, Any] | None = None,
+    **options: Any,
+) -> AgymVecEnv:
+    """Make environments as SB3's ``make_vec_env`` does, each in a ``Monitor``.
+
+    Args:
+        env_id: An id, an ``EnvSpec``, or a function that makes an environment.
+        n_envs: How many.
+        seed: Environment ``i`` gets ``seed + i`` at the next reset; ``None`` for a random one.
+        start_index: Index of the first environment, for names of monitor files and seeds of
+            action spaces.
+        monitor_dir: A folder for the files of the monitors. What takes an environment's place
+            after a fault begins its file anew, unless ``monitor_kwargs`` are
+            ``{"override_existing": False}``.
+        wrapper_class: Put around each environment and its monitor.
+        env_kwargs: For the environment.
+        vec_env_kwargs: For :class:`AgymVecEnv`.
+        monitor_kwargs: For the monitor.
+        wrapper_kwargs: For ``wrapper_class``.
+        **options: For :class:`AgymVecEnv` too: ``backend="process"``, ``workers=8``, ...
+            With ``backend="native"`` the environments are one program, which must be able to
+            reset in the same step, as ALE's can; it has no monitor, so put ``VecMonitor`` over it.
+
+    Returns:
+        The environments, made and ready for ``reset``.
+
+    Raises:
+        UsageError: An argument cannot work (a ``ValueError``).
+        EnvError: A constructor raised.
+        MissingExtraError: SB3 is not installed.
+    """
+    given = dict(locals())
+    check_count("n_envs", n_envs)
+    if {**(vec_env_kwargs or {}), **options}.get("backend") == "native":
+        return _make_native(**given)
+    return _make("make_vec_env", **given)
+
+
+def make_atari_env(
+    env_id: str | EnvSpec | Callable[..., AnyEnv],
+    n_envs: int = 1,
+    seed: int | None = None,
+    start_index: int = 0,
+    monitor_dir: str | None = None,
+    wrapper_kwargs: dict[str, Any] | None = None,
+    env_kwargs: dict[str, Any] | None = None,
+    vec_env_kwargs: dict[str, Any] | None = None,
+    monitor_kwargs: dict[str, Any] | None = None,
+    **options: Any,
+) -> AgymVecEnv:
+    """Make Atari environments as SB3's ``make_atari_env`` does; see :func:`make_vec_env`."""
+    given = dict(locals())
+    return _make("make_atari_env", **given)
+
+
+def _make_native(
+    env_id: Any,
+    n_envs: int,
+    seed: int | None,
+    start_index: int,
+    env_kwargs: dict[str, Any] | None,
+    vec_env_kwargs: dict[str, Any] | None,
+    options: dict[str, Any],
+    **around_each: Any,
+) -> AgymVecEnv:
+    for name, given in around_each.items():
+        if given is not None:
+            raise UsageError(
+                f"{name} is for single environments, and backend='native' makes one program of"
+                " all: put VecMonitor or another wrapper of SB3's over it"
+            )
+    envs = _vec_env_class().native(
+        env_id, n_envs, env_kwargs or {}, **{**(vec_env_kwargs or {}), **options}
+    )
+    envs.seed(None if seed is None else seed + start_index)
+    return envs
+
+
+def _make(
+    function: str, env_id: Any, vec_env_kwargs: Any, options: dict[str, Any], **given: Any
+) -> AgymVecEnv:
+    vec_env: AgymVecEnv = getattr(require("stable_baselines3.common.env_util", "sb3"), function)(
+        _maker(env_id),
+        vec_env_cls=_vec_env_class(),
+        vec_env_kwargs={**(vec_env_kwargs or {}), **options},
+        **given,
+    )
+    return vec_env
+
+
+def _maker(env: Any) -> Any:
+    """Look an id up here, so that workers need not have what the caller's script registered."""
+    return partial(_make_one, find_spec(env)) if isinstance(env, str | EnvSpec) else env
+
+
+def _make_one(spec: EnvSpec, **env_kwargs: Any) -> AnyEnv:
+    """Make an environment that can be rendered, if it can be, as SB3 does for an id."""
+    try:
+        return gymnasium.make(spec, **{"render_mode": "rgb_array", **env_kwargs})
+    except TypeError:
+        return gymnasium.make(spec, **env_kwargs)
+
+
+def _vec_env_class() -> type[AgymVecEnv]:
+    require("stable_baselines3.common.vec_env", "sb3")
+    # Late, since it subclasses a class of SB3's.
+    from agym.api.sb3.vec_env import AgymVecEnv
+
+    return AgymVecEnv
+
+
+def __getattr__(name: str) -> Any:
+    """Give :class:`AgymVecEnv`, once it is asked for."""
+    if name == "AgymVecEnv":
+        return _vec_env_class()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,325 @@
+"""The Stable-Baselines3 face: a ``VecEnv`` where DummyVecEnv or SubprocVecEnv can stand.
+
+What SB3 says about its ``VecEnv`` holds here: four-tuple steps, finished environments that are
+reset in the same step, seeds and options for the next reset alone. What goes wrong is raised as
+agym's errors, and all others stay usable::
+
+    step_async --> Envs (same-step autoreset) --> step_wait: final_obs  --> terminal_observation
+                                                             final_info --> info
+                                                             info       --> reset_infos
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+import numpy as np
+from gymnasium import Env, Wrapper
+from stable_baselines3.common.vec_env import VecEnv
+from stable_baselines3.common.vec_env.base_vec_env import (
+    VecEnvIndices,
+    VecEnvObs,
+    VecEnvStepReturn,
+)
+from stable_baselines3.common.vec_env.util import obs_space_info
+
+from agym.api.options.names import check_option_names
+from agym.api.options.wiring import OPTIONS, Backend, wire
+from agym.api.sb3.lazy import lightly
+from agym.api.sync import Envs
+from agym.api.vector.arguments import check_functions
+from agym.backends.base import Executor
+from agym.engine.batches.results import StepResult
+from agym.engine.engine import Engine
+from agym.engine.ticket import Ticket
+from agym.errors import BusyError, Fault, NothingSentError, UsageError
+from agym.hosts.env_calls import call_method, get_attribute, identity, is_wrapped, set_attribute
+from agym.hosts.factories import EnvLike
+from agym.protocol.attributes import Marker, has_attribute
+from agym.protocol.messages import Once
+
+Info = dict[str, Any]
+
+
+# Options of agym's that are none here.
+NOT_HERE = {
+    "autoreset": "Stable-Baselines3 resets in the same step",
+    "num_envs": "make_vec_env takes n_envs, and env_fns has a function for each environment",
+    "output": "observations are arrays, as Stable-Baselines3 wants them",
+    "render_mode": "it is for the environment, so it goes into env_kwargs",
+}
+
+
+class AgymVecEnv(VecEnv):
+    """Environments on any backend of agym, as Stable-Baselines3's vectorized environment.
+
+    Attributes:
+        runner: The :class:`agym.Envs` underneath: ``runner.stats()``, ``runner.restart()``.
+    """
+
+    runner: Envs
+    _pending: Ticket | None = None
+
+    def __init__(
+        self,
+        env_fns: Sequence[Callable[[], Env[Any, Any]]],
+        start_method: str | None = None,
+        *,
+        backend: Backend = "process",
+        **options: Any,
+    ) -> None:
+        """Make the environments; the first arguments are SubprocVecEnv's.
+
+        Args:
+            env_fns: Functions that make the environments.
+            start_method: How worker processes start: ``"spawn"`` (also for ``None``),
+                ``"forkserver"`` or ``"fork"``.
+            backend: Where environments live; see :func:`agym.make`.
+            **options: The other options of :func:`agym.make`, such as ``workers``.
+
+        Raises:
+            UsageError: An argument cannot work (a ``ValueError``).
+            NotImplementedError: SB3 does not take nested observation spaces.
+            EnvError: A constructor raised.
+        """
+        if start_method is not None:
+            options["start_method"] = start_method
+        factories = [lightly(function) for function in check_functions(env_fns)]
+        _check_options(options)
+        self._hold(wire(factories, None, {}, backend=backend, autoreset="same_step", **options))
+
+    @classmethod
+    def native(
+        cls, env: EnvLike, num_envs: int, env_kwargs: dict[str, Any], **options: Any
+    ) -> Self:
+        """Make environments that are one program; :func:`agym.sb3.make_vec_env` does this."""
+        self = cls.__new__(cls)
+        _check_options(options)
+        self._hold(wire(env, num_envs, env_kwargs, autoreset="same_step", **options))
+        return self
+
+    def _hold(self, wired: tuple[Engine, Executor]) -> None:
+        self.runner = Envs(*wired, "array")
+        try:
+            self._describe()
+        except BaseException:
+            self.runner.close()
+            raise
+
+    def _describe(self) -> None:
+        runner = self.runner
+        space = runner.single_observation_space
+        for key, shape in obs_space_info(space)[1].items():
+            if shape is None:
+                where = "" if key is None else f" in {key!r}"
+                raise UsageError(f"SB3 takes no observations without a fixed shape: {space}{where}")
+        super().__init__(runner.num_envs, space, runner.single_action_space)
+        self.metadata = runner._engine.description.metadata
+        programs = runner._executor.programs
+        if not programs and len({*self._apply(None, identity)}) < self.num_envs:
+            raise UsageError(
+                "the functions in env_fns gave the same environment twice: each call must make a"
+                " new one"
+            )
+        runner._engine.excuse_resets()  # SB3 does not insist on a reset before the first step
+
+    # ---------------------------------------------------------------- reset and step
+
+    def reset(self) -> VecEnvObs:
+        """Reset every environment; what a pending step gives is dropped.
+
+        Raises:
+            EnvError: An environment raised.
+            WorkerDied: A worker ended.
+        """
+        self._pending = None
+        options = Once({i: given for i, given in enumerate(self._options) if given})
+        try:
+            result = self.runner._do(self.runner._engine.reset, self._seeds, options)
+        finally:  # they are for this reset, whatever becomes of it
+            self._reset_seeds()
+            self._reset_options()
+        observations, self.reset_infos = result
+        return observations  # type: ignore[no-any-return]
+
+    def step_async(self, actions: Any) -> None:
+        """Send the actions off; the environments step while the caller does something else.
+
+        Raises:
+            UsageError: Wrong number, shape or dtype of actions; nothing was sent.
+            BusyError: A step is pending.
+        """
+        self._check_idle()
+        self._pending = self.runner._begin(self.runner._engine.step, self._whole(actions))
+
+    def step(self, actions: Any) -> VecEnvStepReturn:
+        """Step every environment: :meth:`step_async` and :meth:`step_wait` in one go."""
+        self._check_idle()
+        return self._results(self.runner._step(self._whole(actions)))
+
+    def _check_idle(self) -> None:
+        if self._pending is not None:
+            raise BusyError("a step is pending: call step_wait() before the next step")
+        self.runner._wait_for_late()
+
+    def step_wait(self) -> VecEnvStepReturn:
+        """Wait for the step.
+
+        Raises:
+            NothingSentError: There is none.
+            EnvError: An environment raised; several at once are an ``ExceptionGroup`` as well.
+            StepTimeout: The deadline passed.
+            WorkerDied: A worker ended.
+        """
+        ticket = self._pending
+        if ticket is None:
+            raise NothingSentError("there is no step to wait for: call step_async() first")
+        self.runner._wait(ticket)
+        self._pending = None
+        return self._results(ticket.result())
+
+    def _results(self, result: StepResult) -> VecEnvStepReturn:
+        observations, rewards, terminated, truncated, infos = result
+        dones = terminated | truncated
+        ended = np.flatnonzero(dones).tolist()
+        for i in ended:
+            infos[i] = self._finished(i, infos[i])
+        for info in infos:
+            info["TimeLimit.truncated"] = False
+        for i in ended:
+            infos[i]["TimeLimit.truncated"] = bool(truncated[i] and not terminated[i])
+        return observations, rewards.astype(np.float32), dones, infos
+
+    def _finished(self, i: int, info: Info) -> Info:
+        """Tell the info of the step that finished an episode from that of the reset behind it."""
+        final: Info = info.pop("final_info")
+        final["terminal_observation"] = info.pop("final_obs")
+        if isinstance(info.get("fault"), Fault):  # it is the step that a fault has cut off
+            final["fault"] = info.pop("fault")
+        self.reset_infos[i] = info
+        return final
+
+    def _whole(self, actions: Any) -> Any:
+        """Make whole numbers integers where the space wants these: SB3 samples bits as floats."""
+        dtype = self.action_space.dtype
+        if dtype is None or dtype.kind not in "iub" or np.asarray(actions).dtype.kind != "f":
+            return actions
+        whole = np.asarray(actions).astype(dtype)
+        return whole if np.array_equal(whole, actions) else actions
+
+    def seed(self, seed: int | None = None) -> Sequence[int | None]:
+        """Set the seeds of the next reset: ``seed + i``, or random ones."""
+        if seed is None and self.runner._executor.programs:  # some take no larger ones
+            seed = int(np.random.randint(2**30))  # noqa: NPY002 # NumPy's seed governs SB3's too
+        return super().seed(seed)
+
+    def set_options(self, options: list[dict[str, Any]] | dict[str, Any] | None = None) -> None:
+        """Set options for the next reset, the same for all or a list with some for each.
+
+        Raises:
+            UsageError: The list has another length.
+        """
+        if isinstance(options, list) and len(options) != self.num_envs:
+            raise UsageError(f"got {len(options)} options for {self.num_envs} environments")
+        super().set_options(options)
+
+    def close(self) -> None:
+        """Close all environments and end all workers, by force if need be. Idempotent."""
+        self._pending = None
+        self.runner.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether the environments are closed."""
+        return self.runner.closed
+
+    @property
+    def backend(self) -> str:
+        """What the backend is called; for ``"auto"``, the one that it took."""
+        return self.runner.backend
+
+    @property
+    def workers(self) -> int:
+        """Number of workers; see :attr:`agym.Envs.workers`."""
+        return self.runner.workers
+
+    def __repr__(self) -> str:
+        """As that of the runner."""
+        return f"{type(self).__name__}({repr(self.runner).partition('(')[2]}"
+
+    # ---------------------------------------------------------------- single environments
+
+    def get_images(self) -> Sequence[np.ndarray[Any, Any] | None]:
+        """Render every environment; an image each."""
+        if self.render_mode != "rgb_array":
+            warnings.warn(
+                f"The render mode is {self.render_mode}, but this method assumes it is `rgb_array`"
+                " to obtain images.",
+                stacklevel=2,
+            )
+            return [None] * self.num_envs
+        return self.runner.render()
+
+    def has_attr(self, attr_name: str) -> bool:
+        """Whether every environment, or a wrapper around it, has an attribute."""
+        return all(self._apply(None, has_attribute, attr_name))
+
+    def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
+        """Read an attribute of environments or of wrappers around them.
+
+        Raises:
+            AttributeError: There is none.
+        """
+        return self._found(attr_name, self._apply(indices, get_attribute, attr_name))
+
+    def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
+        """Set an attribute of the outermost wrapper around environments."""
+        self._apply(indices, set_attribute, attr_name, value)
+
+    def env_method(
+        self,
+        method_name: str,
+        *method_args: Any,
+        indices: VecEnvIndices = None,
+        **method_kwargs: Any,
+    ) -> list[Any]:
+        """Call a method of environments or of wrappers around them.
+
+        Raises:
+            AttributeError: There is none.
+            EnvError: It raised.
+        """
+        answers = self._apply(indices, call_method, method_name, method_args, method_kwargs)
+        return self._found(method_name, answers)
+
+    def env_is_wrapped(
+        self, wrapper_class: type[Wrapper[Any, Any, Any, Any]], indices: VecEnvIndices = None
+    ) -> list[bool]:
+        """Whether a wrapper class, or a subclass, is around environments."""
+        name = wrapper_class.__module__, wrapper_class.__qualname__
+        return self._apply(indices, is_wrapped, *name)
+
+    def _apply(
+        self, indices: VecEnvIndices, function: Callable[..., Any], *arguments: Any
+    ) -> list[Any]:
+        """Call a function with environments, each where it lives; answers as indices are given."""
+        everyone = range(self.num_envs)
+        ids = [everyone[i] for i in self._get_indices(indices)]  # negative ones count from the end
+        if not ids:
+            return []
+        asked = sorted({*ids})
+        begin = self.runner._begin_ask
+        answers = self.runner._do(begin, "call", (function, arguments, {}), None, asked)
+        by_id = dict(zip(asked, answers, strict=True))
+        return [by_id[i] for i in ids]
+
+    def _found(self, name: str, answers: list[Any]) -> list[Any]:
+        if any(answer is Marker.MISSING for answer in answers):
+            raise AttributeError(f"the environments have no attribute {name!r}")
+        return answers
+
+
+def _check_options(options: dict[str, Any]) -> None:
+    check_option_names(options, OPTIONS, where="AgymVecEnv", instead=NOT_HERE)

@@ -1,0 +1,578 @@
+"""The sync face: agymc's, in batches. It needs no event loop, so it works inside one too."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NoReturn, Self
+
+import gymnasium
+
+from agym._system.defer_signals import Uninterrupted
+from agym.api.base import Face, has_own, suggest
+from agym.api.handles import Handle
+from agym.api.output import Output
+from agym.api.waiting import SyncWaiter, leave
+from agym.backends.base import Executor
+from agym.engine.batches.out_target import RolloutBuffer
+from agym.engine.batches.results import Batch, ResetResult, StepResult
+from agym.engine.engine import Engine
+from agym.engine.stats import Stats
+from agym.engine.ticket import Ticket
+from agym.errors import AgymError, ClosedError, NothingSentError, UsageError, UsageTypeError
+from agym.protocol.arguments import check_batch_size
+from agym.protocol.attributes import Marker, has_attribute
+from agym.protocol.type_variables import Actions, EnvAction, EnvObservation, Observations
+
+# Threads that ``parallel`` may use at once.
+PARALLEL_THREADS = 32
+
+# How long, when Python ends, a daemon thread may keep what it is using.
+LEAVE_SECONDS = 1.0
+
+
+class Envs(Face[Observations, Actions]):
+    """Many environments with the Gym API in batches; made by :func:`agym.make`.
+
+    Whatever attribute or method this class does not have itself is looked up in every
+    environment: ``envs.gravity`` is a list of values, ``envs.some_method(1)`` a list of answers.
+    ``envs.gravity = 1.6`` sets it in every one, and a list or tuple has a value for each.
+    ``for env in envs`` and ``envs[i]`` give single environments.
+
+    For type checkers, ``Envs[Observations, Actions]`` names the types of a batch as ``reset`` and
+    ``step`` give and take it, such as ``Envs[np.ndarray, np.ndarray]``; ``Envs`` alone takes any.
+    """
+
+    def __init__(self, engine: Engine, executor: Executor, output: Output) -> None:
+        """Make the environments."""
+        super().__init__(engine, executor, output)
+        self._waiter = SyncWaiter(engine, executor)
+        self._closing = threading.RLock()
+        self._pools: list[ThreadPoolExecutor] = []  # one at most; groups share the list
+        try:
+            self._do(engine.open)
+            self._describe()
+        except BaseException:
+            with contextlib.suppress(AgymError):
+                self.close()
+            raise
+
+    def _do(self, begin: Callable[..., Ticket], *arguments: Any) -> Any:
+        """Begin an operation and wait for its result."""
+        with Uninterrupted():
+            with self._waiter.lock:
+                ticket = begin(*arguments)
+            self._waiter.wait(ticket)
+        if self._notices:
+            self._warn()
+        return ticket.result()
+
+    def _step(self, actions: Any, env_ids: Sequence[int] | None = None, out: Any = None) -> Any:
+        """Step, and give arrays."""
+        ticket = None
+        engine, waiter = self._engine, self._waiter
+        if engine.in_place is not None:
+            engine.refuse_in_place(env_ids)
+        if env_ids is None and out is None:
+            with waiter.lock:
+                ticket = engine.step_at_once(actions)
+        if ticket is None:
+            with Uninterrupted():
+                with waiter.lock:
+                    ticket = engine.step(actions, env_ids, out)
+                waiter.wait(ticket)
+        if self._notices:
+            self._warn()
+        return ticket.result()
+
+    def _begin(self, begin: Callable[..., Ticket], *arguments: Any) -> Ticket:
+        """Begin an operation for :meth:`_wait`."""
+        with Uninterrupted(), self._waiter.lock:
+            return begin(*arguments)
+
+    def _wait_for_late(self) -> None:
+        """Wait for an operation whose caller gave up; its result is dropped."""
+        late = self._waiter.late
+        if late is not None and not late.done:
+            self._wait(late)
+
+    def _wait(self, ticket: Ticket, seconds: float | None = None) -> None:
+        """Wait for the end of an operation, or for so many seconds; then it goes on."""
+        with Uninterrupted():
+            self._waiter.wait(ticket, seconds)
+        if self._notices:
+            self._warn()
+
+    def reset(
+        self,
+        seed: int | Sequence[int | None] | None = None,
+        options: dict[str, Any] | None = None,
+        *,
+        env_ids: Sequence[int] | None = None,
+        out: Any = None,
+    ) -> ResetResult[Observations]:
+        """Reset every environment, or some of them.
+
+        Args:
+            seed: ``None``; an integer, then environment ``i`` gets ``seed + i``; or one per
+                environment.
+            options: Passed to every environment, and again at its automatic resets. Gymnasium's
+                ``options={"reset_mask": mask}`` names environments as ``env_ids`` does.
+            env_ids: Which environments to reset, ``None`` for all; with none, in ``[]``, nothing
+                is done, here and elsewhere.
+            out: As for :meth:`step`; it takes the observations of all.
+
+        Returns:
+            The latest observations of all environments, and one info per environment, empty
+            for those that were not reset.
+
+        Raises:
+            UsageError: A seed, an id or the mask is not what it should be.
+            EnvError: An environment raised.
+            WorkerDied: A worker ended.
+        """
+        out = self._form.check_out(out)
+        return self._form.reset(self._do(self._begin_reset, seed, options, env_ids, out))
+
+    def step(
+        self, actions: Actions, *, env_ids: Sequence[int] | None = None, out: Any = None
+    ) -> StepResult[Observations]:
+        """Step every environment, or some of them.
+
+        Args:
+            actions: One action per environment, as a list or as a batch of arrays.
+            env_ids: Which environments to step, in ascending order, ``None`` for all. The result
+                is about these alone.
+            out: Where to put the result: arrays of shape ``(n, *shape)``, nested as observations
+                are, which get the observations; or a step of a :meth:`rollout_buffer`, which gets
+                rewards and flags as well. These arrays are what comes back.
+
+        Raises:
+            UsageError: Wrong number, shape or dtype of actions, or of ``out``; nothing was sent.
+            BusyError: The last step of an environment was sent and not received.
+            ResetNeededError: An environment was not reset, or raised; nothing was sent.
+            EnvError: An environment raised; several at once are an ``ExceptionGroup`` as well.
+            StepTimeout: The deadline passed.
+            WorkerDied: A worker ended.
+        """
+        ids, out = self._global(env_ids), self._form.check_out(out)
+        return self._form.step(self._step(actions, ids, out))
+
+    def send(self, actions: Actions, env_ids: Sequence[int] | None = None) -> None:
+        """Begin a step of every environment, or some of them; :meth:`recv` gives the results.
+
+        Until it has, an environment takes no other step; its resets, renders and calls run behind
+        the step, whose result is received all the same.
+
+        Args:
+            actions: One action per environment, as for :meth:`step`.
+            env_ids: Which environments, in any order, ``None`` for all.
+
+        Raises:
+            UsageError: Wrong number, shape or dtype of actions; nothing was sent.
+            BusyError: An environment still steps, or its last step was sent and not received.
+            ResetNeededError: An environment was not reset, or raised; nothing was sent.
+        """
+        ids = self._global(env_ids)
+        if self._engine.in_place is not None:
+            self._engine.refuse_in_place(ids)
+        with Uninterrupted(), self._waiter.lock:
+            self._engine.send(actions, ids, self._ready)
+
+    def recv(
+        self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None
+    ) -> Batch[Observations]:
+        """Wait until some environments that were sent have ended their step, and take them.
+
+        Args:
+            min_envs: Wait for so many, or for all that are left if these are fewer.
+            max_envs: Take at most so many, the oldest first; ``None`` for all that are there.
+            timeout: Seconds from now, after which what is there is taken, if only nothing.
+
+        Raises:
+            NothingSentError: Nothing was sent that was not received.
+            EnvError: An environment raised; the others are there for the next call.
+            StepTimeout: Environments missed the deadline; likewise.
+            WorkerDied: A worker ended; likewise.
+        """
+        check_batch_size(min_envs, max_envs, timeout)
+        end = None if timeout is None else time.monotonic() + timeout
+        batch: Batch | None = None
+        engine, waiter = self._engine, self._waiter
+        with Uninterrupted():
+            while batch is None:
+                left = None if end is None else max(0.0, end - time.monotonic())
+                with waiter.lock:
+                    receiver = engine.expect(self._ready, min_envs, left)
+                try:
+                    waiter.wait(receiver.ticket)
+                    with waiter.lock:
+                        batch = engine.receive(receiver, max_envs)
+                finally:
+                    with waiter.lock:
+                        engine.leave(receiver)
+                    self._warn()
+        return self._batch_result(batch)
+
+    def ready(
+        self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None
+    ) -> Iterator[Batch[Observations]]:
+        """Receive again and again, until nothing is left that was sent; see :meth:`recv`."""
+        while self._ready.left or self._ready.errors:
+            try:
+                batch = self.recv(min_envs, max_envs, timeout)
+            except NothingSentError:
+                return  # another thread took the last
+            yield batch
+
+    def split(self, groups: int) -> list[Self]:
+        """Deal the environments to groups over the same workers, each with this whole face.
+
+        While one group steps, something else can be done for another. A group counts its
+        environments from 0; errors name them as the whole does. Closing one closes all.
+        """
+        return self._groups(groups)
+
+    def render(self, env_ids: Sequence[int] | None = None) -> list[Any]:
+        """Render every environment, or some of them; a frame each, in the order of their ids.
+
+        A frame is what the environment's own ``render`` returns: an array for ``rgb_array`` and
+        ``depth_array``, a list of them for ``rgb_array_list``, a text for ``ansi``. It is yours for
+        ever. From a worker process arrays are no copies: they are the memory that the worker wrote
+        into, in the order of the environment's own, and it gets that back when the last of them is
+        gone.
+
+        Raises:
+            EnvError: An environment raised.
+            WorkerDied: A worker ended.
+        """
+        return list(self._do(self._begin_ask, "render", None, None, env_ids))
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
+        """Call a method of every environment, or read an attribute; an answer each."""
+        return list(self._do(self._begin_ask, "call", (name, args, kwargs)))
+
+    def get_attr(self, name: str) -> list[Any]:
+        """Read an attribute of every environment or of a wrapper around it; dots are allowed.
+
+        Raises:
+            AttributeError: There is none.
+        """
+        return self._attributes(name, self._do(self._begin_ask, "get_attr", name))
+
+    def set_attr(self, name: str, values: Any) -> None:
+        """Set an attribute of every environment.
+
+        Args:
+            name: The attribute, dots allowed.
+            values: A list or tuple with a value per environment, or one value for all.
+        """
+        self._do(self._begin_ask, "set_attr", (name, True), self._each(name, values))
+
+    def _assign(self, name: str, values: Any, *, optional: bool = False) -> bool:
+        """Set an attribute that environments have; gives whether any has it."""
+        each = self._each(name, values)
+        answers = self._do(self._begin_ask, "set_attr", (name, False), each)
+        if optional and all(answer is Marker.MISSING for answer in answers):
+            return False
+        self._assigned(name, answers)
+        return True
+
+    def stats(self) -> Stats:
+        """Tell how the run goes: see :class:`agym.Stats`. It waits for no environment.
+
+        In a group of :meth:`split` this is about the whole.
+        """
+        with self._waiter.lock:
+            return super().stats()
+
+    def rollout_buffer(self, steps: int) -> RolloutBuffer:
+        """Make memory for some steps; see :meth:`agym.AsyncEnvs.rollout_buffer`."""
+        with self._waiter.lock:
+            return super().rollout_buffer(steps)
+
+    def restart(self, env_ids: Sequence[int] | None = None) -> list[int]:
+        """Put others in the place of environments; these are to be reset then.
+
+        Args:
+            env_ids: Which ones; ``None`` for those whose worker died or that were given up. With
+                one that died come all that died with it.
+
+        Returns:
+            The environments that are back.
+
+        Raises:
+            BusyError: One has something to do.
+            EnvError: A constructor raised.
+            WorkerDied: The worker died again.
+        """
+        ticket = self._begin(self._engine.restart, self._global(env_ids))
+        self._wait(ticket)
+        ticket.result()
+        return list(ticket.ids)
+
+    def parallel(self, function: Callable[..., Any], *iterables: Iterable[Any]) -> list[Any]:
+        """Call a function once per environment, concurrently in threads, and list the answers.
+
+        Args:
+            function: What to call, such as a model's prediction.
+            *iterables: One argument per environment each.
+
+        Raises:
+            UsageError: An iterable has not one entry per environment.
+        """
+        if self._engine.closed:
+            raise ClosedError("the environments are closed: make new ones")
+        columns = [list(iterable) for iterable in iterables]
+        for column in columns:
+            if len(column) != self.num_envs:
+                raise UsageError(
+                    f"parallel got {len(column)} arguments for {self.num_envs} environments"
+                )
+        with self._waiter.lock:
+            if not self._pools:
+                threads = min(self._engine.num_envs, PARALLEL_THREADS)
+                self._pools.append(ThreadPoolExecutor(threads, thread_name_prefix="agym-parallel"))
+            pool = self._pools[0]
+        calls = [pool.submit(function, *row) for row in zip(*columns, strict=True)]
+        wait(calls)  # also where one has raised, so that no other goes on behind the caller's back
+        return [call.result() for call in calls]
+
+    def close(self) -> None:
+        """Close all environments and end all workers, by force if need be. Idempotent."""
+        with self._closing:  # who comes second waits for the first
+            error = self._close()
+        while self._pools:
+            with contextlib.suppress(IndexError, RuntimeError):  # from another thread, or its own
+                self._pools.pop().shutdown()
+        if error is not None:
+            raise error
+
+    def _close(self) -> BaseException | None:
+        """Close everything; gives what environments raised."""
+        error: BaseException | None = None
+        while self._pages:
+            self._pages.pop().close()
+        closing, waiter = self._engine.closing(), self._waiter
+        with Uninterrupted():
+            while True:
+                with waiter.lock:
+                    resort = next(closing, None)
+                if resort is None:
+                    break
+                waiter.wait(*resort)
+                error = resort[0].error
+            waiter.leave_alone()
+            self._executor.release()
+            self._engine.release()
+        return error
+
+    def _leave(self) -> None:
+        """Let go of all when Python ends. Daemon threads that go on then stay where they are."""
+        while self._pages:
+            self._pages.pop().close()
+        waiter = self._waiter
+        if waiter.lock.acquire(timeout=LEAVE_SECONDS):  # for good
+            leave(self._engine, self._executor)
+        else:  # one is in an environment, and keeps the lock
+            waiter.disown()
+            self._engine.abandon()
+
+    def __enter__(self) -> Self:
+        """Close at the end of the block."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        """Close; what that raises does not hide an error of the block."""
+        # Ctrl-C, SystemExit or a cancelled task: the program is about to end.
+        self._engine.hurry = error is not None and not isinstance(error, Exception)
+        with contextlib.suppress(*() if error is None else (AgymError,)):
+            self.close()
+
+    if not TYPE_CHECKING:  # a type checker says it itself
+
+        def __await__(self) -> NoReturn:
+            """Say that there is nothing to wait for."""
+            raise UsageTypeError(
+                "Envs, of agym.make, are ready at once, without `await`: use `with` and plain"
+                " calls, or take agym.make_async, whose calls are awaited"
+            )
+
+        async def __aenter__(self) -> NoReturn:
+            """Say what to use instead of ``async with``."""
+            self.__await__()
+
+        async def __aexit__(self, *_: object) -> None:
+            """Without it ``async with`` would not get as far as that."""
+
+    def __getitem__(self, index: int) -> EnvHandle:
+        """One environment."""
+        return EnvHandle(self, self._index(index))
+
+    def __iter__(self) -> Iterator[EnvHandle]:
+        """The environments, one after the other."""
+        return (EnvHandle(self, i) for i in range(self.num_envs))
+
+    @property
+    def unwrapped(self) -> Broadcast:
+        """The innermost environments: ``envs.unwrapped.gravity`` is a list of values."""
+        return Broadcast(self, "unwrapped")
+
+    def __getattr__(self, name: str) -> Any:
+        """Look an attribute up in every environment."""
+        if name.startswith("_"):
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        return self._broadcast(name)
+
+    def _broadcast(self, name: str) -> Any:
+        values = self.get_attr(name)
+        is_method = any(value is Marker.METHOD for value in values)
+        return partial(self.call, name) if is_method else values
+
+
+class Broadcast:
+    """An object inside every environment, by its path; attributes come as lists."""
+
+    def __init__(self, envs: Envs, path: str) -> None:
+        """Name the path from the environment."""
+        self._envs = envs
+        self._path = path
+
+    def __getattr__(self, name: str) -> Any:
+        """Look an attribute up in all of them."""
+        if name.startswith("_"):
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        return self._envs._broadcast(f"{self._path}.{name}")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute in all of them."""
+        if name.startswith("_"):
+            super().__setattr__(name, value)
+        else:
+            self._envs._assign(f"{self._path}.{name}", value)
+
+    def __repr__(self) -> str:
+        """Name the path."""
+        return f"Broadcast({self._envs!r}, {self._path!r})"
+
+
+class EnvHandle(Handle, gymnasium.Env[EnvObservation, EnvAction]):  # type: ignore[override]
+    """One environment of many: a ``gymnasium.Env``, so Gymnasium's wrappers go around it.
+
+    With ``output="torch"`` or ``"jax"`` its observations are tensors too; its rewards and flags are
+    always numbers. ``env.gravity`` reads an attribute of the environment, ``env.gravity = 1.6``
+    sets it, and ``with envs[0] as env:`` closes this one alone.
+
+    The types of one observation and one action cannot be told from those of a batch, so name them:
+    ``env: agym.EnvHandle[np.ndarray, int] = envs[0]``.
+    """
+
+    _envs: Envs[Any, Any]
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[EnvObservation, dict[str, Any]]:
+        """Reset it; gives ``observation, info``."""
+        envs = self._envs
+        seeds = None if seed is None else [seed]
+        ids = envs._global([self.index])
+        reset = partial(envs._engine.reset, about=tuple(ids))
+        observations, infos = envs._do(reset, seeds, options, ids)
+        return envs._form.observation(observations), infos[0]
+
+    def step(self, action: EnvAction) -> tuple[EnvObservation, float, bool, bool, dict[str, Any]]:
+        """Step it; gives ``observation, reward, terminated, truncated, info``."""
+        envs = self._envs
+        result = envs._step([action], envs._global([self.index]))
+        observation = envs._form.observation(result.observations)
+        reward, terminated, truncated = (column.tolist()[0] for column in result[1:4])
+        return observation, reward, terminated, truncated, result.infos[0]
+
+    def render(self) -> Any:
+        """Render it."""
+        return self._envs.render([self.index])[0]
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """Call a method, or read an attribute."""
+        return self._ask("call", (self._path + name, args, kwargs))
+
+    def get_attr(self, name: str) -> Any:
+        """Read an attribute, dots allowed.
+
+        Raises:
+            AttributeError: There is none.
+        """
+        return self._found(name, self._ask("get_attr", self._path + name))
+
+    def set_attr(self, name: str, value: Any) -> None:
+        """Set an attribute, dots allowed, or add it."""
+        self._ask("set_attr", (self._path + name, True), value)
+
+    def _assign(self, name: str, value: Any) -> None:
+        if not self.set_wrapper_attr(name, value, force=False):
+            raise AttributeError(
+                f"environment {self._ids[0]} has no attribute {name!r}: to add it, call"
+                f" set_attr({name!r}, ...){suggest(self, name)}"
+            )
+
+    def _ask(self, kind: str, shared: Any, *each: Any) -> Any:
+        envs = self._envs
+        return envs._do(envs._begin_ask, kind, shared, [*each] or None, [self.index])[0]
+
+    def close(self) -> None:
+        """Close it alone; the others go on. Idempotent."""
+        if not self.closed:
+            self._envs._do(self._envs._engine.retire, self._ids[0])
+
+    # ---------------------------------------------------------------- what Gymnasium's wrappers ask
+
+    def has_wrapper_attr(self, name: str) -> bool:
+        """Whether there is an attribute; it is not sent here for that."""
+        arguments = (self._path + name,)
+        return has_own(self, name) or bool(self._ask("call", (has_attribute, arguments, {})))
+
+    def get_wrapper_attr(self, name: str) -> Any:
+        """Read an attribute, of the handle or the environment."""
+        return getattr(self, name) if has_own(self, name) else self.get_attr(name)
+
+    def set_wrapper_attr(self, name: str, value: Any, *, force: bool = True) -> bool:
+        """Set an attribute, of the handle or the environment; tells whether there was one."""
+        if has_own(self, name):
+            setattr(self, name, value)
+            return True
+        return self._ask("set_attr", (self._path + name, force), value) is not Marker.MISSING
+
+    @property
+    def np_random(self) -> Any:
+        """The environment's random numbers: a copy, unless it lives in this process."""
+        return self.get_attr("np_random")
+
+    @np_random.setter
+    def np_random(self, value: Any) -> None:
+        self.set_attr("np_random", value)
+
+    @property
+    def np_random_seed(self) -> int:
+        """The seed of these."""
+        seed: int = self.get_attr("np_random_seed")
+        return seed
+
+    @property
+    def _np_random(self) -> Any:  # type: ignore[override]
+        return self.get_attr("unwrapped._np_random")
+
+    def __getattr__(self, name: str) -> Any:
+        """Read an attribute of the environment."""
+        if name.startswith("_"):
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        return self.get_attr(name)

@@ -1,0 +1,122 @@
+"""The arguments that AgymVectorEnv shares with AsyncVectorEnv, checked in Gymnasium's words."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from gymnasium import Space, spaces
+
+from agym.api.options.names import check_option_names
+from agym.api.options.wiring import OPTIONS, Backend
+from agym.errors import UsageError, UsageTypeError
+
+ObservationMode = str | tuple[Space[Any], Space[Any]]
+
+# Options of agym's that are none of AgymVectorEnv.
+NOT_HERE = {
+    "autoreset": "it is autoreset_mode, as in Gymnasium",
+    "num_envs": "there are as many environments as env_fns has functions",
+    "output": "observations are arrays, as in Gymnasium",
+}
+
+# Spaces that Gymnasium knows; others are custom ones, which its shared memory does not take.
+KNOWN_SPACES = (
+    spaces.Box,
+    spaces.Discrete,
+    spaces.Graph,
+    spaces.MultiBinary,
+    spaces.MultiDiscrete,
+    spaces.OneOf,
+    spaces.Sequence,
+    spaces.Text,
+)
+
+
+def check_functions(env_fns: Any) -> list[Callable[[], Any]]:
+    """List the functions that make environments.
+
+    Raises:
+        UsageTypeError: It is no list, such as an id.
+        UsageError: It is empty.
+    """
+    if isinstance(env_fns, str) or not isinstance(env_fns, Iterable):
+        raise UsageTypeError(
+            f"env_fns must be a list of functions that make environments, not {env_fns!r}: for an"
+            " id, take agym.make_vec, or agym.sb3.make_vec_env"
+        )
+    functions = [*env_fns]
+    if not functions:
+        raise UsageError("env_fns is empty: give a function for each environment")
+    return functions
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Refuse what is no option of agym's, or has another name here.
+
+    Raises:
+        UsageTypeError: It is given.
+    """
+    check_option_names(options, OPTIONS, where="AgymVectorEnv", instead=NOT_HERE)
+
+
+def check_worker(worker: Callable[..., None] | None) -> None:
+    """Refuse a worker function.
+
+    Raises:
+        UsageError: One is given.
+    """
+    if worker is None:
+        return
+    parameters = inspect.signature(worker).parameters
+    if len(parameters) != 8:
+        raise UsageError(f"A custom `worker` must accept 8 arguments, not {[*parameters]}")
+    raise UsageError(
+        "worker= is Gymnasium's loop around one environment in a process of its own; agym's workers"
+        " run many: leave it out, or stay with AsyncVectorEnv"
+    )
+
+
+def check_mode(mode: ObservationMode) -> None:
+    """Check the observation mode.
+
+    Raises:
+        TypeError: A tuple holds something else than spaces.
+        UsageError: There is no such mode.
+    """
+    if isinstance(mode, tuple) and len(mode) == 2:
+        if not all(isinstance(space, Space) for space in mode):
+            raise TypeError(f"observation_mode={mode!r} must be a tuple of two spaces")
+    elif mode not in ("same", "different"):
+        raise UsageError(
+            "Invalid `observation_mode`, expected: 'same' or 'different' or tuple of single and"
+            f" batch observation space, actual got {mode}"
+        )
+
+
+def bounded(backend: Backend, workers: int | None, most: Any) -> dict[str, Any]:
+    """Options by which at most so many environments are at work at once.
+
+    Raises:
+        UsageError: It is no positive integer.
+    """
+    if most is None:
+        return {}
+    if not isinstance(most, int | np.integer) or isinstance(most, bool):
+        raise UsageError(f"`max_concurrency` must be an integer or None, got {type(most)}.")
+    if most < 1:
+        raise UsageError(f"`max_concurrency` must be a positive or None, got {most}.")
+    if backend in ("process", "thread"):
+        return {"workers": min(int(most), workers or int(most))}
+    return {"max_concurrency": most}
+
+
+def has_custom(space: Space[Any]) -> bool:
+    """Whether there is a space inside that Gymnasium does not know."""
+    if isinstance(space, spaces.Dict):
+        return any(map(has_custom, space.values()))
+    if isinstance(space, spaces.Tuple):
+        return any(map(has_custom, space))
+    return not isinstance(space, KNOWN_SPACES)

@@ -1,0 +1,437 @@
+"""The Gymnasium face: a ``gymnasium.vector.VectorEnv`` that can stand where AsyncVectorEnv stands.
+
+What Gymnasium says about vector environments holds here too, and so do its error classes. Where it
+leaves things broken, this goes on: after ``step_wait(timeout)`` has timed out the late step is
+waited for and dropped before the next one begins, what raised may be reset and used again, and
+the options of a reset are given again at automatic ones.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import traceback
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
+
+import numpy as np
+from gymnasium import Env, logger
+from gymnasium.error import (
+    AlreadyPendingCallError,
+    ClosedEnvironmentError,
+    CustomSpaceError,
+    NoAsyncCallError,
+)
+from gymnasium.spaces.utils import is_space_dtype_shape_equiv
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_differing_spaces, iterate
+
+from agym.api.base import is_own
+from agym.api.options.wiring import Backend, wire
+from agym.api.sync import Envs
+from agym.api.vector.arguments import (
+    ObservationMode,
+    bounded,
+    check_functions,
+    check_mode,
+    check_options,
+    check_worker,
+    has_custom,
+)
+from agym.backends.base import Executor
+from agym.engine.batches.results import ResetResult, StepResult
+from agym.engine.engine import Engine
+from agym.engine.ticket import Ticket
+from agym.errors import EnvError, EnvErrorGroup, RemoteTraceback, SpaceMismatchError, UsageError
+from agym.hosts.base import Differing
+
+T = TypeVar("T")
+Array = np.ndarray[Any, Any]
+Infos = dict[str, Any]
+Steps = tuple[Any, Array, Array, Array, Infos]
+Wired = tuple[Engine, Executor]
+
+HOW_TO_DIFFER = (
+    "Here the sub-environments observation spaces are not equivalent. If this is intentional,"
+    " use `observation_mode='different'` instead."
+)
+
+
+class AgymVectorEnv(VectorEnv[Any, Any, Any]):
+    """Environments on any backend of agym, as Gymnasium's vector environment.
+
+    ``envs.gravity = 1.6`` sets an attribute in every environment, as ``set_attr`` does, and
+    ``get_attr`` reads it.
+
+    Attributes:
+        runner: The :class:`agym.Envs` underneath: ``runner.stats()``, ``runner.restart()``.
+        autoreset_mode: What follows an episode's end.
+    """
+
+    runner: Envs
+    autoreset_mode: AutoresetMode
+
+    def __init__(
+        self,
+        env_fns: Sequence[Callable[[], Env[Any, Any]]],
+        shared_memory: bool = True,
+        copy: bool = True,
+        context: str | None = None,
+        daemon: bool = True,
+        worker: Callable[..., None] | None = None,
+        observation_mode: ObservationMode = "same",
+        autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
+        max_concurrency: int | None = None,
+        *,
+        backend: Backend = "process",
+        **options: Any,
+    ) -> None:
+        """Make the environments; the arguments are AsyncVectorEnv's, and agym's options.
+
+        Args:
+            env_fns: Functions that make the environments.
+            shared_memory: ``True`` refuses custom spaces, as Gymnasium does; what has a fixed
+                size travels through shared memory in any case.
+            copy: ``False`` for observations that stay as they are until the next but one step.
+            context: How worker processes start: ``"spawn"`` (also for ``None``), ``"forkserver"``
+                or ``"fork"``.
+            daemon: Worker processes end with this one in any case, and may have children.
+            worker: Must be ``None``: workers run many environments each.
+            observation_mode: ``"same"``, ``"different"`` (spaces that differ in their bounds), or
+                the batch's space and that of one environment.
+            autoreset_mode: What follows an episode's end.
+            max_concurrency: At most so many environments step at once: it caps ``workers``.
+            backend: Where environments live; see :func:`agym.make`.
+            **options: The other options of :func:`agym.make`.
+
+        Raises:
+            SpaceMismatchError: Spaces of environments differ (a ``RuntimeError``).
+            ValueError: An argument cannot work.
+            Exception: What a constructor raised.
+        """
+        factories = check_functions(env_fns)
+        check_options(options)
+        check_worker(worker)
+        check_mode(observation_mode)
+        options |= bounded(backend, options.get("workers"), max_concurrency)
+        if context is not None:
+            options["start_method"] = context
+        if observation_mode != "same":
+            factories = [Differing(factory) for factory in factories]
+        self._hold(
+            wire(
+                factories, None, {}, backend=backend, copy=copy,
+                autoreset=autoreset_mode, **options,
+            ),
+            observation_mode,
+            allow_custom=not shared_memory,
+        )  # fmt: skip
+
+    @classmethod
+    def over(cls, wired: Wired) -> Self:
+        """Make what was wired; :func:`agym.make_vec` does this."""
+        self = cls.__new__(cls)
+        self._hold(wired)
+        self.spec = self.runner.spec
+        return self
+
+    def _hold(
+        self, wired: Wired, observation_mode: ObservationMode = "same", *, allow_custom: bool = True
+    ) -> None:
+        # The operation that was begun and not waited for: one at most.
+        self._pending: list[Ticket] = []
+        try:
+            self.runner = Envs(*wired, "array")
+        except EnvError as error:
+            _raise_own(error)
+        except SpaceMismatchError as error:
+            if observation_mode != "same" or "observation_space" not in str(error):
+                raise
+            raise SpaceMismatchError(f"{error}. {HOW_TO_DIFFER}") from None
+        self._engine = self.runner._engine
+        self._engine.excuse_resets()
+        self._engine.hand_on_actions(lambda actions: iterate(self.action_space, actions))
+        try:
+            self._describe(observation_mode)
+            if not allow_custom and has_custom(self.single_observation_space):
+                raise UsageError(
+                    f"{self.single_observation_space} is a custom space: pass shared_memory=False"
+                ) from CustomSpaceError("custom spaces have no place in shared memory")
+        except BaseException:
+            self.runner.close()
+            raise
+
+    def _describe(self, observation_mode: ObservationMode) -> None:
+        runner = self.runner
+        self.num_envs = runner.num_envs
+        self.metadata = runner.metadata
+        self.autoreset_mode = runner.metadata["autoreset_mode"]
+        self.render_mode = runner.render_mode
+        self.single_action_space = runner.single_action_space
+        self.action_space = runner.action_space
+        self.single_observation_space = found = runner.single_observation_space
+        self.observation_space = runner.observation_space
+        if observation_mode == "different":
+            each = runner.get_attr("observation_space")
+            self.observation_space = batch_differing_spaces(each)
+        elif isinstance(observation_mode, tuple):
+            batch, single = observation_mode
+            if not is_space_dtype_shape_equiv(single, found):
+                raise SpaceMismatchError(
+                    f"the observation spaces {single}, given as observation_mode, and {found}, of"
+                    " the environments, do not share a common shape and dtype"
+                )
+            self.observation_space, self.single_observation_space = batch, single
+
+    # ---------------------------------------------------------------- reset and step
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: Infos | None = None
+    ) -> tuple[Any, Infos]:
+        """Reset all environments, or those that ``options["reset_mask"]`` names.
+
+        Returns:
+            The latest observations of all, and infos as a dict of arrays with masks.
+        """
+        self.reset_async(seed, options)
+        return self._in_one_go(self.reset_wait)
+
+    def reset_async(
+        self, seed: int | Sequence[int | None] | None = None, options: Infos | None = None
+    ) -> None:
+        """Begin a reset for :meth:`reset_wait`.
+
+        Raises:
+            ClosedEnvironmentError: The environments are closed.
+            AlreadyPendingCallError: Another call was begun and not waited for.
+            TypeError: The mask is no boolean array.
+            ValueError: The seeds or the mask are not one per environment.
+        """
+        self._be_idle("reset_async")
+        self._pending.append(self.runner._begin(self._engine.reset, seed, options))
+
+    def reset_wait(self, timeout: float | None = None) -> tuple[Any, Infos]:
+        """Wait for the reset that was begun.
+
+        Raises:
+            ClosedEnvironmentError: The environments are closed.
+            NoAsyncCallError: None was begun.
+            multiprocessing.TimeoutError: So many seconds have passed; its result is dropped.
+        """
+        result: ResetResult[Any] = self._wait("reset", timeout)
+        return result.observations, self._batch_infos(result.infos)
+
+    def step(self, actions: Any) -> Steps:
+        """Step all environments.
+
+        Args:
+            actions: A batch, element of ``action_space``.
+
+        Returns:
+            Observations, rewards ``float64[n]``, terminations and truncations ``bool[n]``, infos.
+        """
+        self._be_idle("step_async")
+        try:
+            result = self.runner._step(actions)
+        except EnvError as error:
+            _raise_own(error)
+        return (*result[:4], self._batch_infos(result.infos))
+
+    def step_async(self, actions: Any) -> None:
+        """Begin a step for :meth:`step_wait`.
+
+        Raises:
+            ClosedEnvironmentError: The environments are closed.
+            AlreadyPendingCallError: Another call was begun and not waited for.
+            ValueError: Wrong number, shape or dtype of actions; nothing was sent.
+        """
+        self._be_idle("step_async")
+        self._pending.append(self.runner._begin(self._engine.step, actions))
+
+    def step_wait(self, timeout: float | None = None) -> Steps:
+        """Wait for the step that was begun; see :meth:`step` and :meth:`reset_wait`.
+
+        What is dropped after a timeout includes the end of an episode, if there was one.
+        """
+        result: StepResult[Any] = self._wait("step", timeout)
+        return (*result[:4], self._batch_infos(result.infos))
+
+    # ---------------------------------------------------------------- calls
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """Call a method of every environment, or read an attribute; an answer each."""
+        self.call_async(name, *args, **kwargs)
+        return self._in_one_go(self.call_wait)
+
+    def call_async(self, name: str, /, *args: Any, **kwargs: Any) -> None:
+        """Begin a call for :meth:`call_wait`; see :meth:`reset_async` for what it raises."""
+        self._be_idle("call_async")
+        if name in ("reset", "step", "close"):
+            raise UsageError(f"call({name!r}) would go past the runner: use {name}()")
+        self._pending.append(self.runner._begin(self._engine.ask, "call", (name, args, kwargs)))
+
+    def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
+        """Wait for the call that was begun; see :meth:`reset_wait`."""
+        return tuple(self._wait("call", timeout))
+
+    def render(self) -> tuple[Any, ...]:
+        """Render every environment: a frame each."""
+        self._be_idle("call_async")
+        self._pending.append(self.runner._begin(self._engine.ask, "render"))
+        return tuple(self._in_one_go(partial(self._wait, "render", None)))
+
+    def get_attr(self, name: str) -> tuple[Any, ...]:
+        """Read an attribute of every environment; a method is called, as in Gymnasium."""
+        return self.call(name)
+
+    def set_attr(self, name: str, values: Any) -> None:
+        """Set an attribute: a list or tuple has a value for each environment."""
+        self._be_idle("set_attr")
+        try:
+            self.runner.set_attr(name, values)
+        except EnvError as error:
+            _raise_own(error)
+
+    if not TYPE_CHECKING:  # for which there is none
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Tell how to read an attribute of the environments.
+
+            It is not looked up there, since libraries find out by attributes what a vector
+            environment is: to TorchRL, one with ``get_wrapper_attr`` is a single environment.
+            """
+            remedy = "" if is_own(self, name) else f": envs.get_attr({name!r}) reads it in each env"
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{remedy}")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute of every environment if they have it, or else of this object.
+
+        What a subclass sets is its own.
+        """
+        open_and_plain = type(self) is AgymVectorEnv and "runner" in vars(self)
+        if not open_and_plain or is_own(self, name) or not self._set_theirs(name, value):
+            super().__setattr__(name, value)
+
+    def _set_theirs(self, name: str, value: Any) -> bool:
+        """Set an attribute that environments have; gives whether any has it."""
+        self._be_idle("set_attr")
+        try:
+            return self.runner._assign(name, value, optional=True)
+        except EnvError as error:
+            _raise_own(error)
+
+    @property
+    def backend(self) -> str:
+        """What the backend is called; for ``"auto"``, the one that it took."""
+        return self.runner.backend
+
+    @property
+    def workers(self) -> int:
+        """Number of workers; see :attr:`agym.Envs.workers`."""
+        return self.runner.workers
+
+    def __repr__(self) -> str:
+        """As Gymnasium's, and whether they are closed."""
+        return super().__repr__().removesuffix(")") + (", closed)" if self.closed else ")")
+
+    @property  # type: ignore[misc]
+    def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]
+        """Copies of the environments' random number generators."""
+        return self.get_attr("np_random")
+
+    @property
+    def np_random_seed(self) -> tuple[int, ...]:  # type: ignore[override]
+        """The seeds of these."""
+        return self.get_attr("np_random_seed")
+
+    def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
+        """Close the environments.
+
+        Args:
+            timeout: How long a pending call may take, in seconds; ``None`` for as long as workers
+                are given to close.
+            terminate: Do not wait for what the environments do.
+        """
+        if self._pending:
+            (ticket,) = self._pending
+            logger.warn(
+                f"Calling `close` while waiting for a pending call to `{ticket.kind}` to complete."
+            )
+            if timeout is not None and not terminate:  # else the workers have their time to close
+                self.runner._wait(ticket, timeout)
+                terminate = not ticket.done
+        self._engine.hurry = terminate
+        self.closed = True  # whatever the environments raise now
+        self.runner.close()
+
+    # ---------------------------------------------------------------- inside
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise ClosedEnvironmentError(
+                f"Trying to operate on `{type(self).__name__}`, after a call to `close()`."
+            )
+
+    def _be_idle(self, method: str) -> None:
+        """Refuse a call while another is pending, and wait for one that was given up."""
+        self._check_open()
+        if self._pending:
+            kind = self._pending[0].kind
+            raise AlreadyPendingCallError(
+                f"Calling `{method}` while waiting for a pending call to `{kind}` to complete.",
+                kind,
+            )
+        self.runner._wait_for_late()
+
+    def _in_one_go(self, wait: Callable[[], T]) -> T:
+        try:
+            return wait()
+        finally:
+            self._pending.clear()  # also after Ctrl-C: nobody will wait for it
+
+    def _wait(self, kind: str, timeout: float | None) -> Any:
+        self._check_open()
+        ticket = self._pending[0] if self._pending else None
+        if ticket is None or ticket.kind != kind:
+            raise NoAsyncCallError(
+                f"Calling `{kind}_wait` without any prior call to `{kind}_async`.", kind
+            )
+        self.runner._wait(ticket, timeout)
+        self._pending.clear()
+        if not ticket.done:
+            raise multiprocessing.TimeoutError(
+                f"The call to `{kind}_wait` has timed out after {timeout} second(s)."
+            )
+        try:
+            return ticket.result()
+        except EnvError as error:
+            _raise_own(error)
+
+    def _batch_infos(self, infos: list[Infos]) -> Infos:
+        batch: Infos = {}
+        for i, info in enumerate(infos):
+            if info:
+                batch = self._add_info(batch, info, i)
+        return batch
+
+
+def _raise_own(error: EnvError) -> NoReturn:
+    """Raise what the environment raised, with Gymnasium's warnings (in its words) before it.
+
+    The environment is not shut down: it can be used again after a reset.
+    """
+    group = error.exceptions if isinstance(error, EnvErrorGroup) else [error]
+    raised = [one for one in group if isinstance(one, EnvError)]
+    for one in raised:
+        logger.error(f"Received the following error from Worker-{one.env_id} - Shutting it down")
+        logger.error("%s", _traceback(one))
+    logger.error("Raising the last exception back to the main process.")
+    own = raised[-1].exception
+    raise (own if isinstance(own, Exception) else raised[-1]) from error
+
+
+def _traceback(error: EnvError) -> str:
+    cause = error.__cause__
+    if cause is None or isinstance(cause, RemoteTraceback):
+        return str(cause).lstrip()
+    return "".join(traceback.format_exception(cause))

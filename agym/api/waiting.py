@@ -1,0 +1,413 @@
+"""The two waiters: how a caller waits for a ticket, with an event loop and without one.
+
+Both first watch for a bounded time (see ``backends/process/doorbell.py``), and then sleep on the
+executor's descriptors. Nothing else in agym waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import threading
+import time
+import types
+import weakref
+from collections.abc import Generator, Mapping
+from contextlib import suppress
+from selectors import EVENT_READ, EVENT_WRITE
+from threading import get_ident
+from typing import Any
+
+from agym._system.defer_signals import Interruptible
+from agym._system.fork_safety import disown_in_forks
+from agym.backends.base import Executor
+from agym.backends.process.doorbell import (
+    HOLD_SECONDS,
+    RECHECK_SECONDS,
+    SPIN_SECONDS,
+    Patience,
+    give_way,
+)
+from agym.engine.engine import Engine
+from agym.engine.hooks.throttle import HELD_KINDS, Brake
+from agym.engine.hooks.trace_registry import WAITING, note
+from agym.engine.ticket import Ticket
+
+# A caller whose results are always there in time still lets the loop turn this often.
+TURN_SECONDS = 1e-3
+
+
+class Alarm:
+    """Wakes a thread that sleeps on descriptors."""
+
+    def __init__(self) -> None:
+        """Open a pipe, which is closed with this object."""
+        self.descriptor, self._bell = os.pipe()
+        for end in (self.descriptor, self._bell):
+            os.set_blocking(end, False)
+            weakref.finalize(self, os.close, end).atexit = False
+
+    def ring(self) -> None:
+        """Make the descriptor readable."""
+        with suppress(BlockingIOError):  # it has long been
+            os.write(self._bell, b"!")
+
+    def clear(self) -> None:
+        """Make it unreadable."""
+        with suppress(BlockingIOError):
+            os.read(self.descriptor, 1000)
+
+
+class SyncWaiter:
+    """Waits without an event loop, so also inside a running one, and in any number of threads.
+
+    Whoever uses the engine holds the lock. Threads sleep without it: one of them, the leader, on
+    the executor's descriptors, for all, and each of the others until its own ticket is done or it
+    is the next leader::
+
+        leader    -- lock -- poll engine -- [sleep on descriptors] -- lock -- poll engine -- ...
+                                   |                  ^ alarm
+                                   v ticket done      | ticket done, other descriptors
+        follower  -- lock -- [sleep on a condition] --'
+
+    Attributes:
+        lock: Held while the engine is used. It is reentrant, for signal handlers and finalizers.
+        brake: Holds results of steps back, if there is one.
+        late: The latest operation that a caller gave up: at a timeout, or by Ctrl-C.
+    """
+
+    brake: Brake | None = None
+    late: Ticket | None = None
+
+    def __init__(self, engine: Engine, executor: Executor) -> None:
+        """Wait for an engine's tickets."""
+        self._engine = engine
+        self._executor = executor
+        self._patience = Patience()
+        self.lock: Any = threading.RLock()  # with the methods that conditions need of it
+        # The thread that sleeps for all, and what it sleeps on.
+        self._leader: int | None = None
+        self._asleep: Mapping[int, int] | None = None
+        self._alarm: Alarm | None = None
+        self._followers: list[threading.Condition] = []
+        disown_in_forks(self)
+
+    def disown(self) -> None:
+        """In a forked child, where no other thread is that could give the lock back."""
+        self.lock = threading.RLock()
+        self._leader = self._asleep = None
+        self._followers = []
+
+    def wait(self, ticket: Ticket, seconds: float | None = None) -> None:
+        """Wait until a ticket is done, or for so many seconds."""
+        brake, begun = self.brake, 0.0 if seconds is None else time.monotonic()
+        try:
+            self._await(ticket, seconds)
+        finally:
+            if not ticket.done:
+                self.late = ticket
+        if brake is not None and is_held(ticket):
+            end = until(ticket, None if seconds is None else begun + seconds)
+            with self._engine.holding(brake), Interruptible():
+                brake.hold(end)
+
+    def _await(self, ticket: Ticket, seconds: float | None) -> None:
+        news = self._executor.news
+        if ticket.done or (news() and self._ready(ticket)):
+            return
+        begun = time.perf_counter()
+        # Where another thread sleeps, it would have to share this one's core.
+        alone = self._leader is None
+        slept = not (
+            alone and self._patience.watch(lambda: ticket.done or (news() and self._ready(ticket)))
+        )
+        if slept:
+            self._sleep(ticket, None if seconds is None else time.monotonic() + seconds)
+        now = time.perf_counter()
+        if alone:
+            self._patience.learn(now - begun, slept=slept)
+        note(WAITING, ticket.kind, begun, now, in_task=False)
+
+    def _ready(self, ticket: Ticket) -> bool:
+        with self.lock:
+            self._engine.poll()
+        return ticket.done
+
+    def _sleep(self, ticket: Ticket, end: float | None) -> None:
+        """Sleep until a ticket is done, or until a time of ``monotonic``."""
+        with self.lock:
+            try:
+                while not ticket.done and (end is None or time.monotonic() < end):
+                    if self._leader is None or self._leader == get_ident():  # in a signal handler
+                        self._lead(ticket, end)
+                    else:
+                        self._follow(ticket, end)
+            finally:
+                if self._leader is None and self._followers:
+                    self._followers[0].notify()
+
+    def _lead(self, ticket: Ticket, end: float | None) -> None:
+        """Sleep on the executor's descriptors."""
+        executor, engine = self._executor, self._engine
+        alarm = self._alarm = self._alarm or Alarm()
+        before, self._leader = self._leader, get_ident()
+        ticket.on_done(self._wake)
+        try:
+            while True:
+                executor.park()
+                engine.poll()
+                deadline = engine.expire()
+                if ticket.done or (end is not None and time.monotonic() >= end):
+                    return
+                limits = [RECHECK_SECONDS]
+                limits += [] if deadline is None else [deadline]
+                limits += [] if end is None else [end - time.monotonic()]
+                self._asleep = executor.waitables()
+                poller = select.poll()
+                poller.register(alarm.descriptor, select.POLLIN)
+                for descriptor, events in self._asleep.items():
+                    poller.register(descriptor, _poll_mask(events))
+                held = self.lock._release_save()
+                try:
+                    with Interruptible():
+                        poller.poll(max(0.0, min(limits)) * 1000)
+                finally:
+                    self.lock._acquire_restore(held)
+                    self._asleep = None
+                    alarm.clear()
+                if self._alarm is not alarm:
+                    return  # a signal handler has closed everything
+                executor.unpark()
+                engine.poll()
+        finally:
+            if self._alarm is alarm:
+                executor.unpark()
+                engine.poll()
+            self._leader = before
+            ticket.remove_callback(self._wake)
+
+    def _follow(self, ticket: Ticket, end: float | None) -> None:
+        """Sleep while another thread sleeps on the descriptors."""
+        turn = threading.Condition(self.lock)
+        ticket.on_done(turn.notify)
+        self._followers.append(turn)
+        if self._executor.waitables() != self._asleep:
+            self._wake()
+        try:
+            while not ticket.done and self._leader is not None:
+                deadline = self._engine.expire()
+                if ticket.done or (end is not None and time.monotonic() >= end):
+                    return
+                limits = [] if deadline is None else [deadline]
+                limits += [] if end is None else [end - time.monotonic()]
+                with Interruptible():
+                    turn.wait(max(0.0, min(limits)) if limits else None)
+        finally:
+            self._followers.remove(turn)
+            ticket.remove_callback(turn.notify)
+
+    def _wake(self) -> None:
+        """Have the leader look, unless it is awake."""
+        if self._asleep is not None and self._alarm is not None:
+            self._alarm.ring()
+
+    def leave_alone(self) -> None:
+        """Wait until no other thread sleeps on descriptors, which are about to close.
+
+        Every ticket is done.
+        """
+        with self.lock:
+            turn = threading.Condition(self.lock)
+            self._followers.append(turn)
+            while self._leader is not None and self._leader != get_ident():
+                self._wake()
+                turn.wait()
+            self._followers.remove(turn)
+            self._alarm = None
+
+
+def leave(engine: Engine, executor: Executor) -> None:
+    """Close environments when Python ends, without waiting long; nobody else uses them any more."""
+    if engine.closed:
+        return
+    engine.hurry = True
+    engine.forget_calls()
+    waiter = SyncWaiter(engine, executor)
+    try:
+        for ticket, seconds in engine.closing():
+            waiter.wait(ticket, seconds)
+    finally:
+        executor.release()
+        engine.release()
+
+
+def is_held(ticket: Ticket) -> bool:
+    """Whether a brake may hold its result back: that of steps, unless it is an error."""
+    return ticket.done and ticket.kind in HELD_KINDS and ticket.error is None
+
+
+def until(ticket: Ticket, end: float | None = None) -> float | None:
+    """When the caller wants to hear in any case: ``recv`` has a time of its own."""
+    return ticket.deadline if ticket.kind == "recv" else end
+
+
+def _poll_mask(events: int) -> int:
+    read = select.POLLIN if events & EVENT_READ else 0
+    return read | (select.POLLOUT if events & EVENT_WRITE else 0)
+
+
+class AsyncWaiter:
+    """Waits on the running event loop, which turns meanwhile.
+
+    Attributes:
+        brake: Holds results of steps back, if there is one.
+    """
+
+    brake: Brake | None = None
+
+    def __init__(self, engine: Engine, executor: Executor) -> None:
+        """Wait for an engine's tickets."""
+        self._engine = engine
+        self._executor = executor
+        self._patience = Patience()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._watched: dict[int, int] = {}
+        self._sleepers = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._last_turn = 0.0
+
+    async def wait_at_most(self, ticket: Ticket, seconds: float) -> None:
+        """Wait until a ticket is done, or for so many seconds."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self.waiting(ticket)
+        except TimeoutError:
+            return
+
+    @types.coroutine
+    def waiting(self, ticket: Ticket) -> Generator[Any, None, None]:
+        """:meth:`wait` as a coroutine."""
+        yield from self.wait(ticket)
+
+    def wait(self, ticket: Ticket) -> Generator[Any, None, None]:
+        """Wait until a ticket is done."""
+        begun = now = time.perf_counter()
+        slept = False
+        if not self.ready(ticket):
+            slept = not (yield from self._watch_for(ticket, begun + SPIN_SECONDS))
+            if slept:
+                yield from self._sleep(ticket)
+            now = time.perf_counter()
+            self._patience.learn(now - begun, slept=slept)
+            note(WAITING, ticket.kind, begun, now, in_task=True)
+        if slept:
+            self._last_turn = now
+        elif now - self._last_turn > TURN_SECONDS:
+            self._last_turn = now
+            yield
+        brake = self.brake
+        if brake is not None and is_held(ticket):
+            with self._engine.holding(brake):
+                yield from brake.holding(until(ticket))
+
+    def _watch_for(self, ticket: Ticket, end: float) -> Generator[Any, None, bool]:
+        """Watch for a while, soon with a turn of the loop between two looks."""
+        if not self._executor.watchable:
+            return False
+        news = self._executor.news
+        if self._patience.watch(lambda: news() and self.ready(ticket), HOLD_SECONDS):
+            return True
+        while self._patience.worthwhile and time.perf_counter() < end:
+            yield
+            give_way()
+            if self.ready(ticket):
+                return True
+        return False
+
+    def ready(self, ticket: Ticket) -> bool:
+        """Take in what has come, and tell whether a ticket is done."""
+        self._engine.poll()
+        return ticket.done
+
+    def _sleep(self, ticket: Ticket) -> Generator[Any, None, None]:
+        loop = asyncio.get_running_loop()
+        woken = loop.create_future()
+
+        def wake() -> None:
+            self._sleepers -= 1
+            self._rest()
+            if not woken.done():
+                woken.set_result(None)
+
+        # A cancelled await stays counted until its ticket is done: a bell too many does no harm.
+        ticket.on_done(wake)
+        self._sleepers += 1
+        try:
+            self._park(loop)
+            yield from woken
+        finally:
+            self._rest()
+
+    def _rest(self) -> None:
+        """When nobody sleeps, nobody has to be woken."""
+        if not self._sleepers:
+            self._executor.unpark()
+            self._cancel_timer()
+
+    def _park(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Have the loop wake us; what came just before is taken in at once."""
+        self._executor.park()
+        self._engine.poll()
+        self._watch(loop)
+        deadline = self._engine.expire()
+        self._cancel_timer()
+        delay = RECHECK_SECONDS if deadline is None else min(RECHECK_SECONDS, deadline)
+        self._timer = loop.call_later(delay, self._wake)
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _wake(self) -> None:
+        """Something came, or it is time to look."""
+        self._executor.unpark()
+        self._engine.poll()
+        self._engine.expire()
+        assert self._loop is not None
+        if self._sleepers:
+            self._park(self._loop)
+        else:
+            self._watch(self._loop)
+
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Bring the loop's readers and writers in line with the executor's waitables."""
+        if loop is not self._loop:
+            self._watched = {}  # the loop they were registered with is gone
+            self._loop = loop
+        wanted = self._executor.waitables()
+        if wanted == self._watched:
+            return
+        for descriptor, events in self._watched.items():
+            gone = events & ~wanted.get(descriptor, 0)
+            if gone & EVENT_READ:
+                loop.remove_reader(descriptor)
+            if gone & EVENT_WRITE:
+                loop.remove_writer(descriptor)
+        for descriptor, events in wanted.items():
+            new = events & ~self._watched.get(descriptor, 0)
+            if new & EVENT_READ:
+                loop.add_reader(descriptor, self._wake)
+            if new & EVENT_WRITE:
+                loop.add_writer(descriptor, self._wake)
+        self._watched = dict(wanted)
+
+    def forget(self) -> None:
+        """Take all readers and writers off the loop; its descriptors are about to close."""
+        self._cancel_timer()
+        if self._loop is not None and not self._loop.is_closed():
+            for descriptor in self._watched:
+                self._loop.remove_reader(descriptor)
+                self._loop.remove_writer(descriptor)
+        self._watched = {}

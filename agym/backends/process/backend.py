@@ -1,0 +1,428 @@
+"""Process: environments in worker processes, many in each, in contiguous ranges.
+
+One slot table in shared memory, a mailbox per worker. This is the caller's side of it; what a
+worker does is in ``backends/process/worker.py``.
+
+A worker that is recycled has a *spare* beside it for a while, which has made the same environments
+and takes them over one by one. The two count as one worker: if either dies, both are replaced.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from multiprocessing.util import Finalize
+from selectors import EVENT_READ, EVENT_WRITE
+
+from agym._system.cpus import available_cores
+from agym.backends.base import Executor, Placement
+from agym.backends.process.mailbox import Mailbox
+from agym.backends.process.serialization import pack_by_value
+from agym.backends.process.supervisor import WorkerProcess, check_daemon, check_platform
+from agym.backends.process.worker_handle import Link, pack_make, start_link
+from agym.backends.registry import Entries, collect, refuse_import
+from agym.protocol.arguments import runs
+from agym.protocol.memory import Arena
+from agym.protocol.messages import (
+    CLOSE,
+    FAULT,
+    OPEN,
+    SENT_PLANE,
+    Death,
+    Extras,
+    Failure,
+    Operation,
+    Outcome,
+    describe_exit,
+)
+from agym.protocol.table import Extension, SlotTable
+
+# Between the end of a dead worker's channel and its exit code there is next to nothing.
+LAST_BREATH_SECONDS = 0.05
+
+
+class ProcessExecutor(Executor):
+    """Deals environments to worker processes, and operations to their mailboxes."""
+
+    shared = True
+    replaceable = True
+    recyclable = True
+    pinnable = True
+
+    def __init__(self, placement: Placement) -> None:
+        """Remember what to make."""
+        check_platform()
+        check_daemon()
+        refuse_import()
+        super().__init__(placement)
+        self.ranges = placement.ranges(placement.workers or available_cores())
+        # Of each worker, by its index; one that died stays until it is replaced.
+        self._links: list[Link] = []
+        self._spares: dict[int, Link] = {}
+        # The environments of a worker that its spare has taken over.
+        self._moved: dict[int, set[int]] = {}
+        # Where steps go while nobody moves; and all.
+        self._leading: list[Mailbox] = []
+        self._mailboxes: list[Mailbox] = []
+        # Replaced, and closed when nobody sleeps on them any more.
+        self._old: list[Link] = []
+        self._dead: dict[int, Death] = {}
+        # Why a worker was ended by force.
+        self._reasons: dict[int, str] = {}
+        self._arenas: list[Arena] = []
+        self._ends = select.poll()
+        self._outcomes: list[Outcome] = []
+        self._table: SlotTable | None = None
+        self._parked = False
+        self._closing = False
+        # Runs when the executor is released, or forgotten, or at exit; whichever comes first.
+        held = (self._links, self._spares, self._old, self._arenas)
+        self._end = Finalize(self, _end, held, exitpriority=10)
+
+    # ---------------------------------------------------------------- life
+
+    def start(self) -> None:
+        """Start the workers; they all start at the same time."""
+        # What cannot be packed is refused before anything has started.
+        registry = self._registry()
+        makes = [pack_make(self.placement, ids, OPEN, registry) for ids in self.ranges]
+        for worker, (make, message) in enumerate(makes):
+            link = start_link(make, message, worker, self.placement)
+            self._links.append(link)
+            self._ends.register(link.process.ended, select.POLLIN)
+        self._survey()
+
+    def _registry(self) -> Entries | None:
+        """What is registered now, unless workers have a copy of this process."""
+        return None if self.placement.start_method == "fork" else collect()
+
+    def attach(self, table: SlotTable) -> None:
+        """Send the table's descriptor; the workers lay it out from their own spaces."""
+        self._table = table
+        self._arenas += [table.arena, *(added.arena for added in table.extensions.values())]
+        for link in self._links:
+            link.attach(table)
+
+    @property
+    def extensible(self) -> bool:
+        """Workers map what is added."""
+        return True
+
+    def extend(self, extension: Extension) -> None:
+        """Send the descriptor of planes that were added."""
+        self._arenas.append(extension.arena)
+        for link in self._all_links():
+            link.extend(extension)
+
+    def shrink(self, extension: Extension) -> None:
+        """Have planes let go of."""
+        self._arenas.remove(extension.arena)
+        for link in self._all_links():
+            link.shrink(extension.planes.start)
+
+    def _all_links(self) -> Iterator[Link]:
+        yield from (link for worker, link in enumerate(self._links) if worker not in self._dead)
+        yield from self._spares.values()
+
+    def replace_worker(self, worker: int, number: int) -> None:
+        """Start another process; it maps the same table."""
+        link = self._another(worker, number)
+        self._old.append(self._links[worker])
+        self._links[worker] = link
+        self._dead.pop(worker, None)
+        self._survey()
+
+    def _another(self, worker: int, number: int) -> Link:
+        make, message = pack_make(self.placement, self.ranges[worker], number, self._registry())
+        link = start_link(make, message, worker, self.placement)
+        self._ends.register(link.process.ended, select.POLLIN)
+        if self._table is not None:
+            link.attach(self._table)
+        if self._parked:
+            link.mailbox.bell.park()
+        return link
+
+    def _survey(self) -> None:
+        """List the mailboxes anew."""
+        self._leading = [link.mailbox for link in self._links]
+        self._mailboxes = [*self._leading, *(spare.mailbox for spare in self._spares.values())]
+
+    def end_worker(self, worker: int, reason: str) -> None:
+        """Kill a worker, which next to always takes no time at all."""
+        self._reasons[worker] = reason
+        process = self._links[worker].process
+        process.kill()
+        if worker not in self._dead and process.reap(LAST_BREATH_SECONDS) is not None:
+            self._bury(worker)  # else that is noticed as any other death
+
+    def running(self, worker: int) -> int | None:
+        """The environment of a worker that runs at this moment."""
+        return self._links[worker].mailbox.running
+
+    @property
+    def pids(self) -> Sequence[int | None]:
+        """The worker processes."""
+        return [
+            None if worker in self._dead else link.process.pid
+            for worker, link in enumerate(self._links)
+        ]
+
+    # ---------------------------------------------------------------- recycling
+
+    def prepare(self, worker: int, number: int) -> None:
+        """Start a spare for a worker; the outcome has the number given."""
+        self._spares[worker] = self._another(worker, number)
+        self._survey()
+
+    def discard(self, worker: int) -> None:
+        """End a spare that took nothing over."""
+        self._discard_spare(worker)
+
+    def move(self, worker: int, slot: int, *, back: bool = False) -> None:
+        """What is submitted for an environment from now on goes to the spare."""
+        moved = self._moved.setdefault(worker, set())
+        if back:
+            moved.discard(slot)
+        else:
+            moved.add(slot)
+
+    def finish(self, worker: int) -> None:
+        """All environments of a worker have moved: its spare is the worker now."""
+        del self._moved[worker]
+        old, self._links[worker] = self._links[worker], self._spares.pop(worker)
+        self._ends.unregister(old.process.ended)
+        self._old.append(old)
+        self._survey()
+
+    def _discard_spare(self, worker: int) -> list[Mailbox]:
+        """End a spare; gives the mailboxes that are to be settled with its worker's."""
+        spare = self._spares.pop(worker, None)
+        self._moved.pop(worker, None)
+        if spare is None:
+            return []
+        spare.process.kill()
+        self._ends.unregister(spare.process.ended)
+        self._old.append(spare)
+        self._survey()
+        return [spare.mailbox]
+
+    # ---------------------------------------------------------------- operations
+
+    def submit(self, operation: Operation) -> None:
+        """Post to the mailboxes concerned: a plain step in the ring, the rest as messages."""
+        number, kind, start, stop, plane, each, _ = operation
+        if kind == "step" and each is None and not self._dead and not self._moved:
+            for mailbox in self._leading:
+                low, high = mailbox.start, mailbox.stop
+                if start < high and low < stop:
+                    if low < start or stop < high:
+                        low, high = max(low, start), min(high, stop)
+                    size = 1 if plane == SENT_PLANE else high - low
+                    mailbox.post_step(number, low, high, plane, size)
+        else:
+            self._submit_messages(operation)
+
+    def _submit_messages(self, operation: Operation) -> None:
+        """Pack all parts before one is sent: what cannot be packed leaves nothing half done."""
+        messages = [
+            (worker, mailbox, part, pack_by_value(mailbox.complete(part), part.given()))
+            for worker, mailbox, ids in self._routes()
+            for part in operation.pieces(ids)
+        ]
+        for worker, mailbox, part, message in messages:
+            if worker in self._dead:
+                extras = Extras(problems=[self._dead[worker]])
+                self._outcomes.append(Outcome(*part.span, extras))
+            else:
+                mailbox.post(part, message)
+
+    def _routes(self) -> Iterator[tuple[int, Mailbox, range]]:
+        """Which mailbox leads to which environments."""
+        for worker, link in enumerate(self._links):
+            moved = self._moved.get(worker)
+            if moved is None:
+                yield worker, link.mailbox, self.ranges[worker]
+                continue
+            for run in runs(tuple(sorted(moved))):
+                yield worker, self._spares[worker].mailbox, run
+            for run in runs(tuple(i for i in self.ranges[worker] if i not in moved)):
+                yield worker, link.mailbox, run
+
+    def poll(self) -> Sequence[Outcome]:
+        """Collect from all mailboxes."""
+        outcomes, self._outcomes = self._outcomes, []
+        for mailbox in self._mailboxes:
+            outcomes += mailbox.collect()
+        return outcomes
+
+    def news(self) -> bool:
+        """Look at the counts of all mailboxes."""
+        for mailbox in self._mailboxes:
+            if mailbox.news():
+                return True
+        return bool(self._outcomes)
+
+    # ---------------------------------------------------------------- waiting
+
+    def waitables(self) -> Mapping[int, int]:
+        """The channels, and what tells the end of each process."""
+        for old in self._old:
+            old.watched = False
+        waitables = {}
+        for link in self._living():
+            channel = link.mailbox.channel
+            waitables[channel.fileno()] = EVENT_READ | (EVENT_WRITE if channel.backlog else 0)
+            waitables[link.process.ended] = EVENT_READ
+        if self._closing:
+            waitables.update((link.process.ended, EVENT_READ) for link in self._links)
+        return waitables
+
+    def _living(self) -> list[Link]:
+        living = [link for worker, link in enumerate(self._links) if worker not in self._dead]
+        return [*living, *self._spares.values()]
+
+    def park(self) -> None:
+        """From now on workers send a bell."""
+        self._parked = True
+        for mailbox in self._mailboxes:
+            mailbox.bell.park()
+
+    def unpark(self) -> None:
+        """Read what woke the caller, and see who is gone."""
+        self._parked = False
+        if self._old:
+            self._let_go()
+        for mailbox in self._mailboxes:
+            mailbox.bell.unpark()
+        self.look()
+
+    def _let_go(self) -> None:
+        """Close what belonged to workers that were replaced, once nobody sleeps on it."""
+        for old in [*self._old]:
+            if not old.watched and old.close():
+                self._old.remove(old)
+
+    def look(self) -> None:
+        """Read what has come, and see who is gone."""
+        gone = {descriptor for descriptor, _ in self._ends.poll(0)}
+        for worker, link in enumerate(self._links):
+            if worker not in self._dead and _has_ended(link, gone):
+                self._bury(worker)
+        for worker, spare in [*self._spares.items()]:
+            if _has_ended(spare, gone):
+                if worker in self._moved:
+                    self._links[worker].process.kill()
+                    self._bury(worker)
+                else:
+                    self._lose_spare(worker, spare)
+
+    def _lose_spare(self, worker: int, spare: Link) -> None:
+        """A spare has ended before it took anything over: it could not be made."""
+        reason = describe_exit(spare.process.reap(LAST_BREATH_SECONDS))
+        self._outcomes += spare.mailbox.collect()
+        self._discard_spare(worker)
+        ids = self.ranges[worker]
+        death = Death(worker, spare.process.pid, None, ids, reason)
+        for number, start, stop, _ in spare.mailbox.abandon(death):
+            failure = Failure(start, "make", f"its new worker died, {reason}", "")
+            self._outcomes.append(Outcome(number, start, stop, Extras(problems=[failure])))
+
+    def _bury(self, worker: int) -> None:
+        """A worker has ended: that is told, and all that it owes comes back as its death."""
+        link = self._links[worker]
+        process, mailbox = link.process, link.mailbox
+        exitcode = process.reap(timeout=0.0 if self._closing else LAST_BREATH_SECONDS)
+        if exitcode is None and not self._closing:
+            process.kill()  # it has cut its own channel, and nobody can reach it any more
+            exitcode = process.reap(timeout=1.0)
+        self._ends.unregister(process.ended)
+        mailboxes = [mailbox, *self._discard_spare(worker)]
+        for each in mailboxes:
+            self._outcomes += each.collect()
+        forced = self._reasons.pop(worker, None)
+        death = Death(
+            worker,
+            process.pid,
+            exitcode,
+            mailbox.ids,
+            forced or mailbox.channel.corrupt or describe_exit(exitcode),
+            mailbox.operations(),
+            mailbox.running,
+            late=forced is not None,
+        )
+        self._dead[worker] = death
+        told = Extras(problems=[death])
+        if not self._closing:
+            self._outcomes.append(Outcome(FAULT, mailbox.ids.start, mailbox.ids.stop, told))
+        for each in mailboxes:
+            self._outcomes += each.abandon(death)
+
+    # ---------------------------------------------------------------- leaving
+
+    def close(self) -> None:
+        """Ask the workers to end once they have done what was posted."""
+        self._closing = True
+        for worker in [*self._spares]:
+            self._discard_spare(worker)
+        for worker, link in enumerate(self._links):
+            if worker not in self._dead:
+                ids = self.ranges[worker]
+                close = Operation(CLOSE, "close", ids.start, ids.stop)
+                link.mailbox.post(close, pack_by_value(close))
+
+    def terminate(self) -> None:
+        """Send SIGTERM to the workers that are left."""
+        for link in self._links:
+            link.process.terminate()
+
+    def kill(self) -> None:
+        """Send SIGKILL to the workers that are left."""
+        for link in self._links:
+            link.process.kill()
+
+    @property
+    def forgotten(self) -> bool:
+        """Whether the finalizer has run."""
+        return not self._end.still_active()
+
+    @property
+    def ended(self) -> bool:
+        """Whether every worker process has ended."""
+        return not any(link.process.is_alive() for link in self._links)
+
+    def disown(self) -> bool:
+        """Forget the workers, in a forked child; channels and processes let go by themselves."""
+        self._links, self._spares, self._old, self._dead = [], {}, [], {}
+        self._survey()
+        return True
+
+    def release(self) -> None:
+        """End what has not ended, and close channels and processes."""
+        self._end()
+        self._links, self._spares, self._arenas, self._table = [], {}, [], None
+        self._survey()
+
+
+def _has_ended(link: Link, gone: set[int]) -> bool:
+    link.mailbox.receive()
+    return link.mailbox.channel.ended or link.process.ended in gone
+
+
+def _end(links: list[Link], spares: dict[int, Link], old: list[Link], arenas: list[Arena]) -> None:
+    """End workers: by the end of their channels, else by force."""
+    for arena in arenas:
+        arena.close()
+    every = [*links, *spares.values(), *old]
+    for link in every:
+        link.mailbox.close()
+    left = [link.process for link in every]
+    for force in (None, WorkerProcess.terminate, WorkerProcess.kill):
+        if force is not None:
+            for process in left:
+                force(process)
+        end = time.monotonic() + 1.0
+        left = [p for p in left if p.reap(max(0.0, end - time.monotonic())) is None]
+    for link in every:
+        if link.process not in left:
+            link.process.close()

@@ -1,0 +1,248 @@
+"""Channel: framed messages and file descriptors over a socket pair, never blocking.
+
+A frame is a header of eight bytes, and a payload. A frame without a payload is a bell. A payload
+that is too large for the socket's buffer, such as a batch of rendered frames, lies in an
+anonymous file instead, and only that file's descriptor travels.
+
+What the socket does not take at once is kept and sent later, so neither side ever blocks while
+the other is busy. The end of the stream is how each side learns that the other is gone. A side
+that sends what is no frame is taken for gone too.
+"""
+
+from __future__ import annotations
+
+import array
+import fcntl
+import mmap
+import os
+import select
+import socket
+import struct
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+
+from agym._system.fork_safety import disown_in_forks
+from agym.backends.process.serialization import Buffer
+from agym.protocol.memory import anonymous_file
+
+# Payload length, and what goes along: nothing, a descriptor for the reader, or the payload.
+_HEADER = struct.Struct("<QQ")
+_PLAIN, _DESCRIPTOR, _FILE = 0, 1, 2
+
+# Larger payloads go in a file: a socket's buffer would take several turns of both sides.
+LARGE_BYTES = 64 * 1024
+
+# What a side that has sent nonsense is said to have done.
+UNREADABLE = "sent what cannot be read"
+
+_READ = 64 * 1024
+_CLOSE_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)  # macOS cannot say it
+_ANCILLARY = socket.CMSG_LEN(8 * array.array("i").itemsize)
+
+
+class Channel:
+    """One end of the pair.
+
+    Attributes:
+        ended: The other side is gone.
+        corrupt: Why it is taken for gone, if what it sent cannot be read.
+    """
+
+    def __init__(self, end: socket.socket) -> None:
+        """Take over one end of a socket pair."""
+        end.setblocking(False)
+        self._socket = end
+        # Frames to send, each with the descriptor to send along, and whether to close it then.
+        self._outgoing: deque[tuple[memoryview, int | None, bool]] = deque()
+        self._incoming = bytearray()
+        self._arrived: deque[int] = deque()
+        self._payloads: list[Buffer] = []
+        self._descriptors: deque[int] = deque()
+        self.ended = False
+        self.corrupt: str | None = None
+        disown_in_forks(self)
+
+    def fileno(self) -> int:
+        """Descriptor to sleep on."""
+        return self._socket.fileno()
+
+    @property
+    def backlog(self) -> bool:
+        """Whether something waits to be sent."""
+        return bool(self._outgoing)
+
+    def ring(self) -> None:
+        """Send a bell."""
+        self._queue(_HEADER.pack(0, _PLAIN))
+
+    def send(self, parts: Sequence[Buffer], descriptor: int | None = None) -> None:
+        """Send a payload, now or when the socket takes it.
+
+        Args:
+            parts: The payload, in parts.
+            descriptor: A file descriptor to send along; it stays open here.
+        """
+        size = sum(len(part) for part in parts)
+        if size > LARGE_BYTES:
+            if descriptor is not None:
+                self._queue(_HEADER.pack(0, _DESCRIPTOR), descriptor)
+            file = anonymous_file(size)
+            with open(file, "wb", closefd=False) as stream:
+                stream.writelines(parts)
+            self._queue(_HEADER.pack(size, _FILE), file, close=True)
+        else:
+            kind = _PLAIN if descriptor is None else _DESCRIPTOR
+            self._queue(b"".join([_HEADER.pack(size, kind), *parts]), descriptor)
+
+    def _queue(self, frame: bytes, descriptor: int | None = None, *, close: bool = False) -> None:
+        self._outgoing.append((memoryview(frame), descriptor, close))
+        self.flush()
+
+    def flush(self) -> None:
+        """Send what the socket takes."""
+        while self._outgoing and not self.ended:
+            frame, descriptor, close = self._outgoing[0]
+            try:
+                if descriptor is None:
+                    sent = self._socket.send(frame)
+                else:
+                    sent = socket.send_fds(self._socket, [frame], [descriptor])
+            except BlockingIOError:
+                return
+            except OSError:  # the other side is gone; reading will say so, after what it left
+                self._discard()
+                return
+            if close and descriptor is not None:
+                os.close(descriptor)
+            if sent == len(frame):
+                self._outgoing.popleft()
+            else:
+                self._outgoing[0] = (frame[sent:], None, False)
+
+    def flush_all(self) -> None:
+        """Send all that waits, and sleep as long as that takes."""
+        poller = select.poll()
+        poller.register(self._socket, select.POLLOUT)
+        while self.backlog and not self.ended:
+            poller.poll()
+            self.flush()
+
+    def drain(self) -> list[Buffer]:
+        """Read all that has arrived: the payloads of whole frames, bells left out."""
+        self._read()
+        payloads, self._payloads = self._payloads, []
+        return payloads
+
+    def next_descriptor(self) -> int:
+        """Wait for a descriptor that was sent along with a payload; the reader owns it.
+
+        Raises:
+            EOFError: The other side is gone.
+        """
+        while not self._descriptors:
+            if self.ended:
+                raise EOFError("the other side is gone")
+            self.wait()
+            self._read()
+        return self._descriptors.popleft()
+
+    def _read(self) -> None:
+        while not self.ended:
+            try:
+                data, ancillary, _, _ = self._socket.recvmsg(_READ, _ANCILLARY, _CLOSE_ON_EXEC)
+            except BlockingIOError:
+                break
+            except OSError:
+                data, ancillary = b"", []
+            for _, _, received in ancillary:
+                self._arrived.extend(array.array("i", received))
+            self._incoming += data
+            self.ended = not data
+            if len(data) < _READ and not ancillary:
+                break
+        try:
+            self._parse()
+        except ValueError as error:
+            self.give_up(str(error))
+
+    def _parse(self) -> None:
+        incoming, at = self._incoming, 0
+        while len(incoming) - at >= _HEADER.size:
+            size, kind = _HEADER.unpack_from(incoming, at)
+            if kind not in (_PLAIN, _DESCRIPTOR, _FILE):
+                raise ValueError(f"a frame of the unknown kind {kind}")
+            if size > LARGE_BYTES and kind != _FILE:
+                raise ValueError(f"a frame that claims {size} bytes")
+            end = at + _HEADER.size + (0 if kind == _FILE else size)
+            if len(incoming) < end:
+                break
+            # A descriptor comes with the first byte of its frame.
+            if kind != _PLAIN and not self._arrived:
+                raise ValueError("a frame without the descriptor that belongs to it")
+            if kind == _FILE:
+                self._payloads.append(_map_file(self._arrived.popleft(), size))
+            elif size:
+                self._payloads.append(bytes(incoming[at + _HEADER.size : end]))
+            if kind == _DESCRIPTOR:
+                self._descriptors.append(self._arrived.popleft())
+            at = end
+        del incoming[:at]
+        if self._arrived and not incoming:
+            raise ValueError("a descriptor that belongs to no frame")
+
+    def give_up(self, what: str) -> None:
+        """Take the other side for gone, since it sent something that cannot be read."""
+        self.corrupt = self.corrupt or f"{UNREADABLE}: {what}"
+        self.ended = True
+        self._incoming.clear()
+        self._discard()
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # wakes whoever sleeps on it
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Sleep until something can be read, or what waits can be sent on."""
+        poller = select.poll()
+        poller.register(self._socket, select.POLLIN | (select.POLLOUT if self.backlog else 0))
+        poller.poll(None if timeout is None else timeout * 1000)
+        self.flush()
+
+    def _discard(self) -> None:
+        for _, descriptor, close in self._outgoing:
+            if close and descriptor is not None:
+                os.close(descriptor)
+        self._outgoing.clear()
+
+    def close(self) -> None:
+        """Close this end, and what was not sent or not read."""
+        self._discard()
+        for descriptor in [*self._arrived, *self._descriptors]:
+            os.close(descriptor)
+        self._arrived.clear()
+        self._descriptors.clear()
+        self._socket.close()
+
+    def disown(self) -> None:
+        """Let go of this end, which is another process's."""
+        self._socket.close()
+
+
+def _map_file(descriptor: int, size: int) -> Buffer:
+    """Take a payload out of a file; what could not be mapped safely is an error.
+
+    To look at a mapping whose file is shorter, or becomes so, would end this process.
+    """
+    try:
+        if not hasattr(fcntl, "F_ADD_SEALS"):  # macOS
+            payload = os.pread(descriptor, size, 0)
+            if len(payload) < size:
+                raise ValueError(f"a file without the {size} bytes that it should have")
+            return payload
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+        if os.fstat(descriptor).st_size != size:
+            raise ValueError(f"a file without the {size} bytes that it should have")
+        return memoryview(mmap.mmap(descriptor, size, access=mmap.ACCESS_READ))
+    except OSError as error:
+        raise ValueError(f"a file that cannot be mapped: {error}") from error
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,216 @@
+"""The worker's end of a mailbox: it runs a host on what the caller's end posts.
+
+Steps come through the ring, everything else as messages; see ``backends/process/mailbox.py``.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from agym.backends.process.channel import Channel
+from agym.backends.process.doorbell import RECHECK_SECONDS, Doorbell, Patience
+from agym.backends.process.mailbox import (
+    ANSWERED,
+    CALLER_ASLEEP,
+    COMPLETED,
+    DOWN,
+    ENTRY,
+    RING,
+    SENT,
+    TAIL,
+    UP,
+    WORKER_ASLEEP,
+    Span,
+)
+from agym.backends.process.serialization import Buffer, find_unsendable, pack, unpack
+from agym.hosts.base import Host
+from agym.hosts.gym import EnvHost
+from agym.protocol.copying import is_plain
+from agym.protocol.frames import Shelved
+from agym.protocol.messages import Description, Extras, Failure, Operation, Outcome
+
+# After this long the scheduler may have moved a worker onto another one's core.
+SETTLE_SECONDS = 10e-3
+
+
+class MailboxWorker:
+    """The worker's end: runs a host on what comes in, until it is told to close."""
+
+    def __init__(
+        self, words: memoryview, channel: Channel, settle: Callable[[], None] | None = None
+    ) -> None:
+        """Use shared words and a channel that a :class:`Mailbox` has the other end of.
+
+        Args:
+            words: The shared words.
+            channel: The other end of the mailbox's.
+            settle: Called now and then, when there was nothing to do.
+        """
+        self._words = words
+        self._channel = channel
+        self._settle = settle
+        self._bell = Doorbell(words, WORKER_ASLEEP, CALLER_ASLEEP, channel)
+        self._patience = Patience()
+        self._settled = 0.0
+        self._inbox: deque[Buffer] = deque()
+        self._head = 0
+        self._received = 0
+        self._completed = 0
+        self._answered = 0
+
+    def serve(self, host: EnvHost) -> None:
+        """Run operations in the order in which they were posted, until ``close`` or EOF."""
+        words = self._words
+        while not self._channel.ended:
+            tail = self._bell.look(TAIL)
+            if words[SENT] > self._received:
+                self._receive_all(words[SENT])
+            if self._inbox and self.message_is_next():
+                operation = self.next_message()
+                if operation is None:
+                    continue
+                if operation.kind == "close":
+                    break
+                if not self.prepare(operation, host):
+                    self.answer(host.run(operation))
+            elif self._head < tail:
+                self._run_entry(host)
+            else:
+                self._wait()
+
+    def message_is_next(self) -> bool:
+        """Whether a message has come that was sent before the next step was posted."""
+        return bool(self._inbox) and DOWN.unpack_from(self._inbox[0])[0] <= self._head
+
+    def next_entry(self, ring: int) -> tuple[int, int, int, int]:
+        """Take the next step off the ring, which has so many entries."""
+        words = self._words
+        entry = RING + ENTRY * (self._head % ring)
+        number, packed, plane = words[entry], words[entry + 1], words[entry + 2]
+        self._head += 1
+        return number, packed >> 32, packed & 0xFFFFFFFF, plane
+
+    def _run_entry(self, host: EnvHost) -> None:
+        number, start, stop, plane = self.next_entry(host.stop - host.first)
+        extras = host.step(start, stop, plane)
+        if extras is not None:
+            self.answer(Outcome(number, start, stop, extras))
+        else:
+            self._completed += 1
+            self._bell.publish(COMPLETED, self._completed)
+
+    def answer(self, outcome: Outcome) -> None:
+        """Send the outcome of a whole operation; its bytes wake the caller."""
+        span = (outcome.start, outcome.start, outcome.stop)
+        self.send(outcome.number, [span], outcome.extras)
+        self._channel.flush_all()
+
+    def send(self, number: int, spans: Sequence[Span], extras: Extras | None) -> None:
+        """Send what has ended of the operations with a number."""
+        flat = [bound for span in spans for bound in span]
+        head = UP.pack(number, len(spans)) + struct.pack(f"<{len(flat)}q", *flat)
+        self._channel.send([head, *(() if extras is None else pack_extras(extras))])
+        self._answered += 1
+        self._words[ANSWERED] = self._answered
+
+    def next_message(self, doing: str = "reading its arguments") -> Operation | None:
+        """Wait for a message; one that cannot be read is answered with a failure, and ``None``.
+
+        Args:
+            doing: What is done with it, for the failure.
+
+        Raises:
+            EOFError: The caller is gone.
+        """
+        self._receive_all(self._received + (not self._inbox))
+        if not self._inbox:
+            raise EOFError("the caller is gone")
+        payload = self._inbox.popleft()
+        try:
+            operation: Operation = unpack(memoryview(payload)[DOWN.size :])
+        except Exception as error:
+            _, number, start, stop = DOWN.unpack_from(payload)
+            problem = Failure.of(error, start, doing)
+            self.answer(Outcome(number, start, stop, Extras(problems=[problem])))
+            return None
+        return operation
+
+    def prepare(self, operation: Operation, host: Host) -> bool:
+        """Do what an operation says of the host's memory.
+
+        Returns:
+            Whether that is all: planes were added to its table or taken off. Nobody is told.
+        """
+        if operation.kind == "extend":
+            planes = range(operation.start, operation.stop)
+            host.table.extend(planes, self._channel.next_descriptor()).arena.close()
+        elif operation.kind == "shrink":
+            host.table.shrink(operation.start)
+        else:
+            if operation.kind == "render":
+                host.frames.take_back(operation.shared)
+            return False
+        return True
+
+    def _receive_all(self, sent: int) -> None:
+        """Read until so many messages have come; their bytes are on the way."""
+        while self._received < sent and not self._channel.ended:
+            self._receive()
+            if self._received < sent:
+                self._channel.wait(RECHECK_SECONDS)
+
+    def _receive(self) -> None:
+        messages = self._channel.drain()
+        self._received += len(messages)
+        self._inbox.extend(messages)
+
+    def _news(self) -> bool:
+        words = self._words
+        return words[TAIL] != self._head or words[SENT] != self._received or bool(self._inbox)
+
+    def _wait(self) -> None:
+        begun = time.perf_counter()
+        slept = not self._patience.watch(self._news)
+        if slept:
+            self._bell.park()
+            while not self._news() and not self._channel.ended:
+                # Sleep first: reading might take the very bell that came since the last look.
+                self._channel.wait(RECHECK_SECONDS)
+                self._receive()
+            self._bell.unpark()
+        now = time.perf_counter()
+        self._patience.learn(now - begun, slept=slept)
+        if now - self._settled > SETTLE_SECONDS and self._settle is not None:
+            self._settled = now
+            self._settle()
+
+
+def pack_extras(extras: Extras) -> list[Buffer]:
+    """Pack extras; an answer that would not survive the way becomes a failure of its env."""
+    problems = [p.portable() if isinstance(p, Failure) else p for p in extras.problems]
+    extras.problems = problems
+    answers: dict[str, dict[int, Any]] = {
+        "info": extras.infos,
+        "final_info": extras.final_infos,
+        "observation": extras.objects,
+        "final observation": extras.final_objects,
+        "what it gave": extras.values,
+    }
+    for name, by_id in answers.items():
+        for env_id, answer in [*by_id.items()]:
+            if is_plain(answer) or isinstance(answer, Description | Shelved):
+                continue
+            if unsendable := find_unsendable(answer, name):
+                where, why = unsendable
+                error = TypeError(
+                    f"{where} cannot be sent to another process ({type(why).__name__}: {why}):"
+                    " leave it out, or take backend='thread' or 'serial'"
+                )
+                error.__cause__ = why
+                del by_id[env_id]
+                problems.append(Failure.of(error, env_id, "sending its answer").portable())
+    return pack(extras)

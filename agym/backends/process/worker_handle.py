@@ -1,0 +1,119 @@
+"""Link: one worker process, and the mailbox that reaches it."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass
+
+from agym._system.cpus import core_of
+from agym.backends.base import Placement
+from agym.backends.process.channel import Channel
+from agym.backends.process.mailbox import Mailbox, mailbox_fields
+from agym.backends.process.serialization import Buffer, pack_by_value
+from agym.backends.process.supervisor import WorkerProcess
+from agym.backends.process.worker import Worker
+from agym.backends.registry import Entries, with_registry
+from agym.protocol.memory import Arena
+from agym.protocol.messages import OPEN, Operation
+from agym.protocol.table import Extension, SlotTable
+
+
+@dataclass(eq=False)
+class Link:
+    """A worker process, and the mailbox to it.
+
+    Attributes:
+        mailbox: The caller's end.
+        process: The process.
+        watched: Somebody may sleep on its descriptors.
+    """
+
+    mailbox: Mailbox
+    process: WorkerProcess
+    watched: bool = True
+
+    def attach(self, table: SlotTable) -> None:
+        """Send the table's descriptor; the worker lays it out from its own spaces."""
+        form = table.final, bool(table.leasable)
+        attach = Operation(OPEN, "attach", 0, table.num_envs, shared=form)
+        self.mailbox.send(attach, pack_by_value(attach), table.arena.descriptor)
+        self.mailbox.channel.send((), self.mailbox.frames.descriptor)
+        for extension in table.extensions.values():
+            self.extend(extension)
+
+    def extend(self, extension: Extension) -> None:
+        """Send the descriptor of planes that were added."""
+        planes = extension.planes
+        extend = Operation(OPEN, "extend", planes.start, planes.stop)
+        self.mailbox.send(extend, pack_by_value(extend), extension.arena.descriptor)
+
+    def shrink(self, first: int) -> None:
+        """Have planes let go of, by the number of the first."""
+        shrink = Operation(OPEN, "shrink", first, first + 1)
+        self.mailbox.send(shrink, pack_by_value(shrink))
+
+    def close(self) -> bool:
+        """Close the channel, by which a worker that still lives learns that it may end.
+
+        Returns:
+            Whether it has ended, so that nothing is left of it.
+        """
+        self.mailbox.close()
+        ended = self.process.reap(timeout=0.0) is not None
+        if ended:
+            self.process.close()
+        return ended
+
+
+def pack_make(
+    placement: Placement, ids: range, number: int, registry: Entries | None
+) -> tuple[Operation, list[Buffer]]:
+    """Say what a worker is to make, and pack it.
+
+    Args:
+        placement: What there is to make in all.
+        ids: The worker's environments.
+        number: The operation's number.
+        registry: What the worker's registry lacks; ``None`` if it lacks nothing.
+
+    Raises:
+        UsageError: A factory cannot be packed.
+    """
+    factories = placement.some(ids)
+    shared = (
+        factories if registry is None else with_registry(factories, registry),
+        placement.autoreset,
+        placement.max_concurrency,
+        placement.watched,
+        placement.logged,
+        placement.infos,
+    )
+    make = Operation(number, "make", ids.start, ids.stop, shared=shared)
+    return make, pack_by_value(make, placement.named(ids))
+
+
+def start_link(make: Operation, message: list[Buffer], worker: int, placement: Placement) -> Link:
+    """Start a worker, and have it make its environments."""
+    ids = range(make.start, make.stop)
+    ours, theirs = socket.socketpair()
+    channel = Channel(ours)  # before the process starts, since a fork must let go of it
+    try:
+        core = core_of(worker) if placement.pin else None
+        process = WorkerProcess(
+            Worker(theirs, len(ids), os.getpid() + worker, core),
+            name=f"agym-{worker}",
+            start_method=placement.start_method,
+        )
+        process.start()
+    except BaseException:
+        channel.close()
+        raise
+    finally:
+        theirs.close()
+    fields = mailbox_fields(len(ids))
+    arena = Arena(Arena.size_of(fields), shared=True)
+    mailbox = Mailbox(arena.carve(fields)["words"].data, channel, ids)
+    mailbox.post(make, message, arena.descriptor)
+    arena.close()
+    return Link(mailbox, process)

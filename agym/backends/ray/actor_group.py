@@ -1,0 +1,105 @@
+"""Stage: the room that actors have in a cluster, and how they are started and ended there."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from typing import Any
+
+from agym._system.extras import require
+from agym.backends.cluster_options import KNOWN, ClusterOptions
+from agym.backends.ray.worker_handle import THREADS
+
+# What Ray says of an actor that we know.
+HEADINGS = ("class_name", "actor_id", "pid", "name", "namespace", "ip")
+
+# How Ray calls it that an actor cannot be reached, and how it says that one was never started, on a
+# node that it did not yet know to be lost.
+CUT_OFF, NEVER_RAN, NODE_DIED = "ActorUnavailableError", "The actor never ran", "node has died"
+
+# Of what Ray says of a death, so much goes into a message.
+MOST_CHARACTERS = 300
+
+
+class Stage:
+    """Actors of one batch of environments.
+
+    What they need is reserved as one placement group, which Ray spreads or packs, and moves to
+    other nodes, or to those that come, when nodes are lost.
+    """
+
+    def __init__(self, ray: Any, options: ClusterOptions) -> None:
+        """Reserve nothing yet."""
+        self._ray = ray
+        self._options = options
+        self._group: Any = None
+        self._strategies = require("ray.util.scheduling_strategies", "ray")
+        self._groups = require("ray.util.placement_group", "ray")
+
+    @property
+    def connected(self) -> bool:
+        """Whether this process still is in a cluster."""
+        return bool(self._ray.is_initialized())
+
+    def open(self, workers: int) -> None:
+        """Reserve room for so many actors; that need not be there yet."""
+        if self._options.bundle:
+            bundles = [self._options.bundle for _ in range(workers)]
+            strategy = self._options.strategy.upper()
+            self._group = self._groups.placement_group(bundles, strategy=strategy)
+
+    def start(self, actor_class: type, worker: int) -> Any:
+        """Start an actor as soon as there is room for it; gives Ray's handle."""
+        bundle = dict(self._options.bundle)
+        options: dict[str, Any] = {
+            name: bundle.pop(theirs, 0) for name, theirs in KNOWN.items()
+            if theirs in bundle or name == "num_cpus"
+        }  # fmt: skip
+        strategy: Any = "SPREAD" if self._options.strategy == "spread" else "DEFAULT"
+        if self._group is not None:
+            strategy = self._strategies.PlacementGroupSchedulingStrategy(
+                self._group, placement_group_bundle_index=worker,
+                placement_group_capture_child_tasks=False,
+            )  # fmt: skip
+        remote = self._ray.remote(concurrency_groups=THREADS)(actor_class)
+        return remote.options(
+            **options,
+            resources=bundle,
+            scheduling_strategy=strategy,
+            runtime_env=self._options.runtime_env and dict(self._options.runtime_env),
+            max_restarts=0,
+            max_task_retries=0,
+        ).remote()
+
+    def kill(self, actor: Any) -> None:
+        """End an actor at once."""
+        if self._ray.is_initialized():
+            with suppress(Exception):  # it is gone already
+                self._ray.kill(actor)
+
+    def close(self) -> None:
+        """Give the room back."""
+        group, self._group = self._group, None
+        if group is not None and self._ray.is_initialized():
+            with suppress(Exception):
+                self._groups.remove_placement_group(group)
+
+    def never_ran(self, error: BaseException) -> bool:
+        """Whether an actor that has not answered can never have: its node was lost before."""
+        text = str(error)
+        return type(error).__name__ == CUT_OFF or (NEVER_RAN in text and NODE_DIED in text)
+
+    def describe(self, error: BaseException) -> str:
+        """Why an actor is gone, in a line."""
+        cause = getattr(error, "cause", None)  # what was raised in the actor itself
+        if isinstance(cause, Exception):
+            return f"{type(cause).__name__}: {cause}"
+        if type(error).__name__ == CUT_OFF:
+            return "cut off: its node cannot be reached"
+        # Between a heading and advice for the reader of Ray's logs stands what happened.
+        text = " ".join(str(error).split()).partition("Worker exit detail: ")
+        told = (text[2] or text[0]).partition(" Some common causes")[0]
+        for word in HEADINGS:
+            told = re.sub(rf"{word}: \S+ ?", "", told)
+        short = told if len(told) <= MOST_CHARACTERS else f"{told[:MOST_CHARACTERS]}..."
+        return f"as Ray says: {short.rstrip('. ')}"

@@ -1,0 +1,268 @@
+"""Ray: environments in actors on the machines of a cluster, in contiguous ranges.
+
+Ray places the actors, carries the messages and notices what dies. An actor has a table of its own;
+its rows come as whole columns, one message per actor and batch each way::
+
+    driver                                                    a node of the cluster
+    RayExecutor -- RayLink -- operation, actions ---------->  RayActor -- host
+        |  table  <---------- rows, outcomes, gauges -------     | its own table
+
+The driver never asks Ray to wait: each answer is put into an outbox, by a thread of Ray's, whose
+bell wakes whoever sleeps. What an actor does is in ``backends/ray/actor.py``.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from agym.backends.base import Placement
+from agym.backends.outbox import Outbox, OutboxExecutor
+from agym.backends.process.serialization import Sealed, seal
+from agym.backends.ray.actor import RayActor
+from agym.backends.ray.actor_group import Stage
+from agym.backends.ray.cluster import MEMBERS, count_workers, warn_of_waiting
+from agym.backends.ray.worker_handle import Link, Said
+from agym.backends.registry import Entries, collect, refuse_import, with_registry
+from agym.protocol.messages import CLOSE, FAULT, OPEN, Death, Extras, Operation, Outcome
+from agym.protocol.table import Extension, SlotTable
+from agym.protocol.transfer import ENV_GAUGES
+
+
+class RayExecutor(OutboxExecutor[Said]):
+    """Deals environments to actors."""
+
+    replaceable = True
+
+    def __init__(self, placement: Placement) -> None:
+        """Join the cluster, or start one; nothing is made yet.
+
+        Raises:
+            MissingExtraError: Ray is not installed.
+            UsageError: There is no such cluster.
+        """
+        refuse_import()
+        options = placement.cluster
+        ray, joined = MEMBERS.join(options, placement.workers)
+        self._links: list[Link] = []
+        try:
+            super().__init__(placement)
+            self._stage = Stage(ray, options)
+        except BaseException:
+            if joined:
+                MEMBERS.leave()
+            raise
+        self._end = weakref.finalize(
+            self, _end, self._links, self._stage, self._outbox, joined=joined
+        )
+        self.ranges = placement.ranges(placement.workers or count_workers(ray, options))
+        warn_of_waiting(ray, options, len(self.ranges))
+        self._table: SlotTable | None = None
+        self._outcomes: list[Outcome] = []
+        self._closing = False
+        # Environments are coroutine environments.
+        self._posting = False
+
+    # ---------------------------------------------------------------- life
+
+    def start(self) -> None:
+        """Have the actors made; they all make their environments at the same time."""
+        # What cannot be packed is refused before anything has started.
+        registry = collect()
+        makes = [self._pack(ids, registry) for ids in self.ranges]
+        self._stage.open(len(self.ranges))
+        for worker, make in enumerate(makes):
+            self._links.append(self._start(worker, make, OPEN))
+
+    def _pack(self, ids: range, registry: Entries) -> Any:
+        """Say what an actor is to make, packed, since the actor alone is to unpack it."""
+        factories = with_registry(self.placement.some(ids), registry)
+        own = replace(self.placement, factories=factories, first=ids.start)
+        return seal(own, by_value=True, parts=self.placement.named(ids))
+
+    def _start(self, worker: int, make: Any, number: int) -> Link:
+        ids = self.ranges[worker]
+        launch = partial(self._stage.start, RayActor, worker)
+        link = Link(worker, ids, launch, self._outbox)
+        making = Operation(number, "make", ids.start, ids.stop)
+        link.post(making, seal((making, make)))
+        # A pool has its own thread; that of coroutine environments is known once one is made.
+        link.posting = self._posting or self.placement.cluster.workers_per_node is not None
+        return link
+
+    def attach(self, table: SlotTable) -> None:
+        """Remember the table, and have the actors make their own."""
+        self._table = table
+        self._posting = self._links[0].posting
+        for link in self._links:
+            self._attach(link, table)
+
+    def _attach(self, link: Link, table: SlotTable) -> None:
+        ids, arrays = link.ids, table.gauges.arrays
+        table.gauges.settle([ids])  # what was before counts on
+        gauges = {name: arrays[name][ids.start : ids.stop] for name in ENV_GAUGES}
+        attach = Operation(OPEN, "attach", 0, table.num_envs)
+        link.send(seal((attach, (table.final, gauges))))
+
+    def extend(self, extension: Extension) -> None:
+        """Actors need not know: rows go where the driver wants them."""
+
+    @property
+    def pids(self) -> Sequence[int | None]:
+        """The actors' processes, as far as they are on this machine."""
+        return [None if link.death else link.local_pid for link in self._links]
+
+    def replace_worker(self, worker: int, number: int) -> None:
+        """Have another actor made, on whichever node has room or comes to have it."""
+        make = self._pack(self.ranges[worker], collect())
+        self._links[worker] = link = self._start(worker, make, number)
+        if self._table is not None:
+            self._attach(link, self._table)
+
+    def end_worker(self, worker: int, reason: str) -> None:
+        """Have an actor killed; nothing that it still says is heard."""
+        link = self._links[worker]
+        said = self.poll()  # first: it takes the list away
+        self._outcomes += said
+        if link.death is None:
+            self._bury(link, reason, late=True)
+
+    def _bury(
+        self, link: Link, reason: str, because: Death | None = None, *, late: bool = False
+    ) -> None:
+        self._stage.kill(link.actor)
+        self._outcomes += link.bury(reason, because, late=late, told=not self._closing)
+
+    # ---------------------------------------------------------------- operations
+
+    def submit(self, operation: Operation) -> None:
+        """Post the parts of an operation, each with its actions.
+
+        All are packed before one is posted: what cannot be packed leaves nothing half done.
+        """
+        self._check_connection()
+        by_value = operation.kind != "step" or operation.each is not None
+        messages = [
+            (link, part, seal((part, self._actions(part)), by_value=by_value, parts=part.given()))
+            for link in self._links
+            for part in operation.shares(link.ids)
+        ]
+        for link, part, message in messages:
+            if link.death is None:
+                self._post(link, part, message)
+            else:
+                extras = Extras(problems=[link.death])
+                self._outcomes.append(Outcome(*part.span, extras))
+
+    def _actions(self, part: Operation) -> Sequence[Any]:
+        if self._table is None or part.kind != "step":
+            return ()
+        return [block[part.start : part.stop] for block in self._table.actions]
+
+    def _post(self, link: Link, operation: Operation, message: Sealed) -> None:
+        """Hand an operation to an actor; one that takes nothing is as good as dead."""
+        try:
+            link.post(operation, message)
+        except Exception as error:
+            self._bury(link, self._stage.describe(error))
+
+    def poll(self) -> Sequence[Outcome]:
+        """Take in what actors have answered."""
+        self._check_connection()
+        for said in self._outbox.take():
+            link = said.link
+            if link.death is not None or said.actor is not link.actor:
+                continue
+            made = link.made
+            try:
+                for outcome in link.take(said, self._table):
+                    if outcome.number == FAULT:
+                        self._bury_whole(link, outcome)
+                        break
+                    if outcome.number == CLOSE:
+                        link.closed = True
+                        self._stage.kill(link.actor)
+                    self._outcomes.append(outcome)
+                if self._closing and link.made > made and link.death is None:
+                    self._close(link)  # only now it is known how
+            except Exception as error:
+                if link.unborn and self._stage.never_ran(error):
+                    self._stage.kill(link.actor)  # if it should come after all, it takes the room
+                    link.launch()
+                else:
+                    self._bury(link, self._stage.describe(error))
+        outcomes, self._outcomes = self._outcomes, []
+        return outcomes
+
+    def _check_connection(self) -> None:
+        """Without one there are no actors; and to call one would have Ray make another."""
+        if not self._stage.connected:
+            for link in self._links:
+                if link.death is None and not link.closed:
+                    self._bury(link, "this process left the cluster: ray.shutdown() was called")
+
+    def _bury_whole(self, link: Link, outcome: Outcome) -> None:
+        """A worker process of an actor died: the actor goes with it."""
+        assert outcome.extras is not None
+        (death,) = (p for p in outcome.extras.problems if isinstance(p, Death))
+        who = f"its worker process {death.pid} did: {death.reason}"
+        self._bury(link, who, death)
+
+    def news(self) -> bool:
+        """Look whether an answer is there."""
+        return bool(self._outcomes) or self._outbox.filled
+
+    # ---------------------------------------------------------------- leaving
+
+    def close(self) -> None:
+        """Ask the actors to close their environments once they have done what was posted."""
+        self._closing = True
+        self._check_connection()
+        for link in self._links:
+            if link.death is None and link.made:
+                self._close(link)
+
+    def _close(self, link: Link) -> None:
+        closing = Operation(CLOSE, "close", link.ids.start, link.ids.stop)
+        self._post(link, closing, seal((closing, ())))
+
+    def terminate(self) -> None:
+        """Kill the actors that are left: Ray ends them at once."""
+        for link in self._links:
+            if link.death is None and not link.closed:
+                self._bury(link, "it did not close its environments in time")
+
+    @property
+    def ended(self) -> bool:
+        """Whether every actor has closed its environments, or is gone."""
+        return all(link.closed or link.death is not None for link in self._links)
+
+    def disown(self) -> bool:
+        """Forget the actors, in a forked child, where Ray does not work: not even to let go."""
+        _INHERITED.append(self._links)
+        _INHERITED.append(self._stage)
+        return super().disown()
+
+    def release(self) -> None:
+        """Kill what is left, and leave the cluster if it was joined."""
+        self._end()
+        self._table = None
+
+
+# What belongs to a parent process; Ray's handles must not be counted down here.
+_INHERITED: list[Any] = []
+
+
+def _end(links: list[Link], stage: Stage, outbox: Outbox[Said], *, joined: bool) -> None:
+    for link in links:
+        with suppress(Exception):
+            stage.kill(link.actor)
+    links.clear()
+    stage.close()
+    outbox.close()
+    if joined:
+        MEMBERS.leave()

@@ -1,0 +1,149 @@
+"""The cluster that this process is in: joined when it is needed, left when it is not any more.
+
+Ray has one connection for each process. Who had none before, and wants environments in a cluster,
+joins one, or starts one on this machine; the last of these who is done leaves it, and ends what was
+started. A connection of the caller's own (``ray.init``, or a Ray task or actor) is never ended.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import warnings
+from typing import Any
+
+from agym._system.cpus import available_cores
+from agym._system.extras import require
+from agym.backends.cluster_options import ClusterOptions
+from agym.errors import UsageError
+
+_USAGE = "RAY_USAGE_STATS_ENABLED"
+
+
+class Members:
+    """Those of this process who joined a cluster."""
+
+    def __init__(self) -> None:
+        """Nobody has."""
+        self._lock = threading.RLock()
+        self._count = 0
+        self._job: str | None = None  # by which our connection is known from a later one
+
+    def join(self, options: ClusterOptions, workers: int | None) -> Any:
+        """Be in a cluster.
+
+        Args:
+            options: The caller's.
+            workers: How many actors it wants, if that is known.
+
+        Returns:
+            Ray, connected, and whether :meth:`leave` is to be called.
+
+        Raises:
+            MissingExtraError: Ray is not installed.
+            UsageError: There is no such cluster, or this process is in another one.
+        """
+        ray = require("ray", "ray")
+        with self._lock:
+            if ray.is_initialized():
+                _check_address(ray, options.address)
+                if not self._count or self._job != _job(ray):
+                    return ray, False
+            else:
+                _connect(ray, options, workers)
+                self._count, self._job = 0, _job(ray)
+            self._count += 1
+        return ray, True
+
+    def leave(self) -> None:
+        """Be in it no more."""
+        with self._lock:
+            ray = require("ray", "ray")
+            if not ray.is_initialized() or self._job != _job(ray):
+                return  # the caller has ended it, and may have made another connection
+            self._count -= 1
+            if not self._count:
+                ray.shutdown()
+
+
+MEMBERS = Members()
+
+
+def _job(ray: Any) -> str:
+    return str(ray.get_runtime_context().get_job_id())
+
+
+def _check_address(ray: Any, address: str | None) -> None:
+    ours = ray.get_runtime_context().gcs_address
+    if address not in (None, "auto", "local", ours):
+        raise UsageError(
+            f"address={address!r}: this process is in the cluster at {ours} already; leave address="
+            " out, or call ray.shutdown() first"
+        )
+
+
+def _connect(ray: Any, options: ClusterOptions, workers: int | None) -> None:
+    quiet: dict[str, Any] = {"logging_level": logging.ERROR}
+    address = options.address or os.environ.get("RAY_ADDRESS") or "auto"
+    if address != "local":
+        try:
+            ray.init(address=address, **quiet)
+            return
+        except (ConnectionError, ValueError) as error:
+            if options.address or "RAY_ADDRESS" in os.environ:
+                raise UsageError(f"address={address!r}: no cluster answers: {error}") from error
+    # What is started here is as large as what is asked for, and tells nobody about it.
+    wanted = max(available_cores(), int((workers or 1) * options.bundle.get("CPU", 0) + 0.999))
+    before = os.environ.get(_USAGE)
+    os.environ.setdefault(_USAGE, "0")
+    try:
+        ray.init(address="local", num_cpus=wanted, include_dashboard=False, **quiet)
+    finally:
+        if before is None:
+            del os.environ[_USAGE]
+
+
+def count_workers(ray: Any, options: ClusterOptions) -> int:
+    """How many actors a cluster has room for now: one per node, or as many as its CPUs allow."""
+    bundle, free = options.bundle, ray.available_resources()
+    room = fitting(bundle, free)
+    # A bundle lies on one node; what is left of several is not one.
+    on_nodes = [fitting(bundle, resources) for resources in nodes(ray)]
+    if options.workers_per_node is not None:
+        on_nodes = [min(1, count) for count in on_nodes]
+    return max(1, min(room, sum(on_nodes)))
+
+
+def nodes(ray: Any) -> list[dict[str, float]]:
+    """What each machine of the cluster has in all."""
+    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
+
+
+def fitting(bundle: dict[str, float], resources: dict[str, float]) -> int:
+    """How many bundles so much makes."""
+    counts = (int(resources.get(name, 0.0) / amount + 1e-6) for name, amount in bundle.items())
+    return min(counts, default=1)
+
+
+def warn_of_waiting(ray: Any, options: ClusterOptions, workers: int) -> None:
+    """Warn of actors that have to wait until the cluster grows."""
+    bundle = options.bundle
+    if not any(fitting(bundle, resources) for resources in nodes(ray)):
+        warnings.warn(
+            f"no node of the cluster has {bundle} for one actor: they wait until such a node joins;"
+            " take resources= for less",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return
+    total = ray.cluster_resources()
+    for name, amount in options.bundle.items():
+        if workers * amount > total.get(name, 0.0) + 1e-6:
+            warnings.warn(
+                f"{workers} actors want {workers * amount:g} {name}, and the cluster has"
+                f" {total.get(name, 0.0):g}: they wait until it grows; take fewer workers, or"
+                " resources= for less",
+                RuntimeWarning,
+                stacklevel=2,
+            )

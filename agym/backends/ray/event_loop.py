@@ -1,0 +1,64 @@
+"""Coroutine environments of an actor, on an event loop in the thread that made them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from agym.backends.base import Placement, closed, open_host
+from agym.backends.ray.reply_buffer import Told
+from agym.hosts.base import Factory
+from agym.hosts.coroutine import CoroutineHost
+from agym.protocol.messages import CLOSE, Extras, Operation, Outcome
+from agym.protocol.table import Array, SlotTable
+from agym.protocol.transfer import own_plane
+
+
+class LoopServer:
+    """Runs operations on the running loop; what ends within one turn of it is told together."""
+
+    def __init__(self, factories: Sequence[Factory], placement: Placement, told: Told) -> None:
+        """Make nothing yet, and be on the loop where all is to live."""
+        self._told = told
+        self._host = CoroutineHost(
+            factories, placement.first, placement.autoreset, self._tell,
+            placement.max_concurrency, log=placement.logged, infos=placement.infos,
+        )  # fmt: skip
+        self._loop = asyncio.get_running_loop()
+        self._over: asyncio.Future[None] = self._loop.create_future()
+        self._ended: list[Outcome] = []
+
+    async def serve(self, number: int) -> None:
+        """Make the environments, and be there for them until they are to be closed."""
+        self._send([open_host(self._host, number)])
+        await self._over
+        self._send([closed(self._host, await self._host.close())])
+
+    def attach(self, table: SlotTable) -> None:
+        """Give the host its table, from any thread."""
+        self._loop.call_soon_threadsafe(self._host.attach, table)
+
+    def give(self, operation: Operation, actions: Sequence[Array]) -> None:
+        """Have an operation done, from any thread."""
+        self._loop.call_soon_threadsafe(self._begin, operation, actions)
+
+    def _begin(self, operation: Operation, actions: Sequence[Array]) -> None:
+        if operation.number == CLOSE:
+            if not self._over.done():
+                self._over.set_result(None)
+            return
+        self._told.expect(operation, actions)
+        self._host.begin(operation._replace(plane=own_plane(operation.plane)))
+
+    def _tell(self, operation: Operation, slot: int, extras: Extras | None) -> None:
+        if not self._ended:
+            self._loop.call_soon(self._send_ended)
+        self._ended.append(Outcome(operation.number, slot, slot + 1, extras))
+
+    def _send_ended(self) -> None:
+        ended, self._ended = self._ended, []
+        self._send(ended)
+
+    def _send(self, outcomes: Sequence[Outcome]) -> None:
+        self._told.add(outcomes)
+        self._told.ring()

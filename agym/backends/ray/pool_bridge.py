@@ -1,0 +1,105 @@
+"""Pump: a thread of an actor that runs a pool of worker processes, for who is far away.
+
+The thread alone uses the pool, and sleeps on the pool's descriptors and the bell of its own inbox.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from agym.backends.base import Executor
+from agym.backends.outbox import Outbox
+from agym.backends.process.doorbell import RECHECK_SECONDS
+from agym.backends.ray.reply_buffer import Told
+from agym.protocol.messages import CLOSE, OPEN, Extras, Failure, Operation, Outcome
+from agym.protocol.table import Array, SlotTable
+from agym.protocol.transfer import own_plane
+
+
+class Pump:
+    """Runs operations on an executor, and tells what has ended."""
+
+    def __init__(self, executor: Executor, told: Told, make: Operation) -> None:
+        """Begin to make the environments.
+
+        Args:
+            executor: Not started yet.
+            told: Whom to tell.
+            make: The operation that this belongs to.
+        """
+        self._executor = executor
+        self._told = told
+        self._make = make
+        self._inbox: Outbox[Callable[[], None]] = Outbox()
+        self._closing = False
+        threading.Thread(target=self._run, name="agym-pump", daemon=True).start()
+
+    def attach(self, table: SlotTable) -> None:
+        """Give the executor its table."""
+        self._inbox.put(partial(self._executor.attach, table))
+
+    def give(self, operation: Operation, actions: Sequence[Array]) -> None:
+        """Have an operation done."""
+        self._inbox.put(partial(self._submit, operation, actions))
+
+    def _run(self) -> None:
+        """Be the thread; should it fail, the actor ends, which is what the driver is told of."""
+        try:
+            self._work()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+
+    def _work(self) -> None:
+        executor, inbox = self._executor, self._inbox
+        try:
+            executor.start()
+        except Exception as error:
+            self._fail(self._make, error)
+        while True:
+            inbox.park()
+            executor.park()
+            for do in inbox.take():
+                do()
+            ended = self._closing and executor.ended
+            outcomes = executor.poll()
+            if outcomes:
+                self._told.add([self._renumbered(outcome) for outcome in outcomes])
+                self._told.ring()
+            if ended:
+                break
+            if not outcomes:
+                self._sleep()
+            inbox.unpark()
+            executor.unpark()
+        executor.release()
+
+    def _sleep(self) -> None:
+        poller = select.poll()
+        for descriptor in (*self._inbox.waitables(), *self._executor.waitables()):
+            poller.register(descriptor, select.POLLIN)
+        poller.poll(RECHECK_SECONDS * 1000)
+
+    def _submit(self, operation: Operation, actions: Sequence[Array]) -> None:
+        if operation.number == CLOSE:
+            self._closing = True
+            self._executor.close()
+            return
+        self._told.expect(operation, actions)
+        try:
+            self._executor.submit(operation._replace(plane=own_plane(operation.plane)))
+        except Exception as error:
+            self._fail(operation, error)
+
+    def _renumbered(self, outcome: Outcome) -> Outcome:
+        return outcome._replace(number=self._make.number) if outcome.number == OPEN else outcome
+
+    def _fail(self, operation: Operation, error: Exception) -> None:
+        failure = Failure.of(error, operation.start, operation.kind)
+        self._told.add([Outcome(*operation.span, Extras(problems=[failure]))])
+        self._told.ring()

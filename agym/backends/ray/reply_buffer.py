@@ -1,0 +1,199 @@
+"""Told: what an actor has to tell its driver, gathered until it is taken as one reply."""
+
+from __future__ import annotations
+
+import os
+import platform
+import threading
+import time
+from collections.abc import Sequence
+from pickle import PickleBuffer
+from typing import Any, NamedTuple
+
+from agym.backends.process.mailbox_worker import pack_extras
+from agym.backends.process.serialization import Sealed, seal
+from agym.protocol.messages import ROW_KINDS, SENT_PLANE, Description, Operation, Outcome
+from agym.protocol.metrics.gauges import clock
+from agym.protocol.table import Array, SlotTable
+from agym.protocol.transfer import ENV_GAUGES, HOST_GAUGES, Parcel, take_rows
+
+# The counts of single environments are sent this often.
+GAUGE_SECONDS = 1.0
+
+
+class Reply(NamedTuple):
+    """What an actor tells.
+
+    Attributes:
+        number: Replies of an actor are numbered from 0 on.
+        outcomes: Number, start and stop of each, and its extras, packed by themselves, if any.
+        parcels: The rows that they wrote.
+        pid: The actor's process.
+        host: The machine that this is on.
+        clock: Its clock, by which ``began`` and ``ended`` among the gauges go.
+        gauges: Those of its (first) host.
+        env_gauges: Those of its environments, now and then.
+    """
+
+    number: int
+    outcomes: list[tuple[int, int, int, list[PickleBuffer] | None]]
+    parcels: list[Parcel]
+    pid: int
+    host: str
+    clock: int
+    gauges: list[int]
+    env_gauges: dict[str, Array] | None
+
+
+class Told:
+    """Gathers outcomes; any thread adds, one waits.
+
+    Attributes:
+        ids: The actor's environments.
+        firsts: The first environment of each of its hosts.
+        table: Their rows, once there are any.
+        description: What they are like, once they are made.
+        opened: The environments are made, or could not be.
+        watched: Somebody may want to know of each environment as soon as it has ended.
+    """
+
+    watched = False
+
+    ids: range = range(0)
+    firsts: Sequence[int] = (0,)
+    table: SlotTable
+    description: Description | None = None
+
+    def __init__(self) -> None:
+        """Begin with nothing to tell."""
+        self._news = threading.Condition()
+        self._rung = False
+        self.opened = threading.Event()
+        self._outcomes: list[Outcome] = []
+        # The plane of each operation that writes rows, and how many environments are to.
+        self._planes: dict[int, tuple[int, int]] = {}
+        # What is told with the last of its operation, and how many environments are left; a message
+        # takes longer than many a step.
+        self._held: dict[int, list[Outcome]] = {}
+        self._left: dict[int, int] = {}
+        self._number = 0
+        self._info_bytes = 0
+        self._gauged = 0.0
+
+    def expect(self, operation: Operation, actions: Sequence[Array]) -> None:
+        """An operation is about to begin; these are its actions, if it has any."""
+        number, kind, start, stop, plane, *_ = operation
+        if kind == "step":
+            for block, rows in zip(self.table.actions, actions, strict=True):
+                block[start:stop] = rows
+        with self._news:
+            if kind in ROW_KINDS:
+                left = self._planes.get(number, (plane, 0))[1]
+                self._planes[number] = plane, left + stop - start
+            if not self.watched and plane != SENT_PLANE:
+                self._left[number] = self._left.get(number, 0) + stop - start
+
+    def add(self, outcomes: Sequence[Outcome]) -> None:
+        """Something has ended."""
+        with self._news:
+            for outcome in outcomes:
+                if outcome.extras is not None:
+                    self._learn(outcome)
+                number, start, stop, _ = outcome
+                if number not in self._left:
+                    self._outcomes.append(outcome)
+                    continue
+                self._held.setdefault(number, []).append(outcome)
+                self._left[number] -= stop - start
+                if not self._left[number]:
+                    del self._left[number]
+                    self._outcomes += self._held.pop(number)
+        self.opened.set()  # that comes first
+
+    def _learn(self, outcome: Outcome) -> None:
+        assert outcome.extras is not None
+        for schema in outcome.extras.schemas.values():
+            self._info_bytes = max(self._info_bytes, schema.size)
+        if self.description is None:
+            found = outcome.extras.values.get(outcome.start)
+            self.description = found if isinstance(found, Description) else None
+
+    def ring(self) -> None:
+        """Have whoever waits take what there is."""
+        with self._news:
+            if self._outcomes:
+                self._rung = True
+                self._news.notify()
+
+    def wait(self) -> Sealed:
+        """Wait until it rings, and take what there is."""
+        with self._news:
+            self._news.wait_for(lambda: self._rung)
+        return self.take()
+
+    def take(self) -> Sealed:
+        """Take everything, as one message."""
+        with self._news:
+            self._rung = False
+            outcomes, self._outcomes = self._outcomes, []
+            number, self._number = self._number, self._number + 1
+            parcels = self._pack_rows(outcomes)
+        packed = [
+            (n, start, stop, None if extras is None else [*map(PickleBuffer, pack_extras(extras))])
+            for n, start, stop, extras in _joined(outcomes)
+        ]
+        gauges, env_gauges = self._read_gauges()
+        who = os.getpid(), platform.node()
+        return seal(Reply(number, packed, parcels, *who, clock(), gauges, env_gauges))
+
+    def _pack_rows(self, outcomes: Sequence[Outcome]) -> list[Parcel]:
+        """The rows of all that ended; of each plane once."""
+        if len(outcomes) == 1:
+            number, start, stop, _ = outcomes[0]
+            if self._planes.get(number, (0, 0))[1] == stop - start:
+                plane, _ = self._planes.pop(number)
+                return [take_rows(self.table, plane, range(start, stop), self._info_bytes)]
+        rows: dict[int, list[int]] = {}
+        for number, start, stop, _ in outcomes:
+            if number in self._planes:
+                plane, left = self._planes.pop(number)
+                rows.setdefault(plane, []).extend(range(start, stop))
+                if left > stop - start:
+                    self._planes[number] = plane, left - (stop - start)
+        return [
+            take_rows(self.table, plane, sorted(ids), self._info_bytes)
+            for plane, ids in rows.items()
+        ]
+
+    def _read_gauges(self) -> tuple[list[int], dict[str, Array] | None]:
+        if not hasattr(self, "table"):
+            return [], None
+        arrays, ids = self.table.gauges.arrays, self.ids
+        now, every = time.monotonic(), None
+        gauges = [int(arrays[name][ids.start]) for name in HOST_GAUGES]
+        if now - self._gauged > GAUGE_SECONDS:
+            self._gauged = now
+            every = {name: arrays[name][ids.start : ids.stop].copy() for name in ENV_GAUGES}
+            bounds = [*self.firsts, ids.stop]
+            for first, stop in zip(self.firsts, bounds[1:], strict=True):
+                # The driver adds the rounds of the actor's first host to all.
+                every["steps"][first - ids.start : stop - ids.start] += (
+                    arrays["rounds"][first] - gauges[0]
+                )
+        return gauges, every
+
+
+def _joined(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """Join neighbours of one operation that have nothing to tell but their rows."""
+    joined: list[Outcome] = []
+    for outcome in outcomes:
+        last: Any = joined[-1] if joined else None
+        if (
+            last is not None
+            and outcome.extras is last.extras is None
+            and (last.number, last.stop) == (outcome.number, outcome.start)
+        ):
+            joined[-1] = Outcome(last.number, last.start, outcome.stop)
+        else:
+            joined.append(outcome)
+    return joined

@@ -1,1 +1,0 @@
-"""Measurements: ratios taken side by side in one run, by a command in ``agym bench``."""

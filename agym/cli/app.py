@@ -1,0 +1,78 @@
+"""Command line: one small file per command; here they are hung into one app.
+
+What agym raises on purpose is shown as one sentence, without a traceback::
+
+    exit code 0     done
+              1     an environment, a worker or an extra failed, or a soak missed a requirement
+              2     the command was given something that cannot work
+              3     agym replay: not reproduced
+              130   Ctrl-C
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+from typing import Annotated
+
+import typer
+
+from agym.cli.commands import Commands
+from agym.cli.console import console
+from agym.cli.demo import EXAMPLES as DEMO_EXAMPLES
+from agym.cli.demo import demo
+from agym.cli.plan import EXAMPLES as PLAN_EXAMPLES
+from agym.cli.plan import plan_command
+from agym.cli.play import EXAMPLES as PLAY_EXAMPLES
+from agym.cli.play import play_command
+from agym.cli.record import EXAMPLES as RECORD_EXAMPLES
+from agym.cli.record import record_command
+from agym.cli.replay import EXAMPLES as REPLAY_EXAMPLES
+from agym.cli.replay import replay
+from agym.cli.trace import EXAMPLES as TRACE_EXAMPLES
+from agym.cli.trace import trace_command
+from agym.cli.watch import EXAMPLES as WATCH_EXAMPLES
+from agym.cli.watch import watch_command
+
+EXAMPLES = """Examples:
+
+agym demo
+
+agym demo CartPole-v1 -n 1024 --workers 4
+
+agym plan ALE/Pong-v5 16
+
+agym watch CartPole-v1 -n 64
+"""
+
+
+app = typer.Typer(
+    name="agym",
+    cls=Commands,
+    epilog=EXAMPLES,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command(epilog=DEMO_EXAMPLES)(demo)
+app.command("plan", epilog=PLAN_EXAMPLES)(plan_command)
+app.command("play", epilog=PLAY_EXAMPLES)(play_command)
+app.command("record", epilog=RECORD_EXAMPLES)(record_command)
+app.command(epilog=REPLAY_EXAMPLES)(replay)
+app.command("trace", epilog=TRACE_EXAMPLES)(trace_command)
+app.command("watch", epilog=WATCH_EXAMPLES)(watch_command)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        console().print(f"agym {importlib.metadata.version('agym-envs')}", highlight=False)
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Tell and end."),
+    ] = False,
+) -> None:
+    """Run many Gymnasium environments concurrently."""

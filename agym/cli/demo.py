@@ -1,0 +1,148 @@
+"""``agym demo``: the main job on real environments, serially and in workers."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
+from rich.table import Table
+
+from agym._system.cpus import available_cores
+from agym.api.make import make
+from agym.cli.console import console, text_column
+from agym.errors import UsageError
+from agym.hosts.factories import find_spec
+
+# One step of it is dear enough (some 25 µs) that processes help on any machine with two cores.
+DEFAULT_ENV = "Acrobot-v1"
+
+# The bars are drawn between two steps, outside of what is timed.
+DRAW_SECONDS = 0.1
+
+# Random actions are sampled beforehand, and used over and over.
+ACTION_BATCHES = 64
+
+# Backends with workers, which run any environment.
+COMPARED = ("process", "thread", "ray")
+
+EXAMPLES = """Examples:
+
+agym demo
+
+agym demo CartPole-v1 -n 1024 --steps 500
+
+agym demo ALE/Pong-v5 -n 8 --workers 4
+
+agym demo HumanoidStandup-v5 -n 32 --backend ray
+"""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one backend did.
+
+    Attributes:
+        backend: Where the environments live.
+        workers: Workers; ``None`` where the caller's own process steps.
+        startup: Seconds until the environments were ready to step.
+        rate: Steps of environments per second.
+    """
+
+    backend: str
+    workers: int | None
+    startup: float
+    rate: float
+
+
+def demo(
+    env: Annotated[str, typer.Argument(help="Id of the environment.")] = DEFAULT_ENV,
+    num_envs: Annotated[int, typer.Option("-n", "--num-envs", min=1, help="How many of it.")] = 64,
+    steps: Annotated[int, typer.Option(min=1, help="Steps of every environment.")] = 3000,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Worker processes.", show_default="one per core")
+    ] = None,
+    backend: Annotated[
+        str, typer.Option(help="What to compare with one after the other: process, thread or ray.")
+    ] = "process",
+) -> None:
+    """Step environments with random actions, serially and in workers, and compare."""
+    find_spec(env)
+    if backend not in COMPARED:
+        raise UsageError(f"--backend {backend}: take one of {', '.join(COMPARED)}")
+    if backend != "ray" or workers is not None:  # a cluster has cores of its own
+        workers = min(available_cores() if workers is None else workers, num_envs)
+    columns = text_column("{task.description:8}"), BarColumn(), MofNCompleteColumn()
+    with Progress(
+        *columns, text_column("steps"), TimeElapsedColumn(),
+        console=console(stderr=True), auto_refresh=False,
+    ) as progress:  # fmt: skip
+        results = [
+            run("serial", env, num_envs, steps, None, progress),
+            run(backend, env, num_envs, steps, workers, progress),
+        ]
+    output = console()
+    output.print(table(env, num_envs, steps, results))
+    output.print(verdict(env, num_envs, results), soft_wrap=True, highlight=False)
+
+
+def run(
+    backend: str, env: str, num_envs: int, steps: int, workers: int | None, progress: Progress
+) -> Result:
+    """Make the environments, step them, close them.
+
+    Args:
+        backend: Where they live.
+        env: Their id.
+        num_envs: How many.
+        steps: How often to step each.
+        workers: Worker processes, ``None`` for a backend without.
+        progress: Where to draw a bar.
+    """
+    bar = progress.add_task(backend, total=steps * num_envs)
+    begun = time.perf_counter()
+    with make(
+        env, num_envs, backend=backend, workers=workers, autoreset="next_step", output="array"
+    ) as envs:
+        envs.reset(seed=0)
+        startup = time.perf_counter() - begun
+        envs.action_space.seed(0)
+        actions = [envs.action_space.sample() for _ in range(ACTION_BATCHES)]
+        seconds, done = 0.0, 0
+        while done < steps:
+            begun = now = time.perf_counter()
+            while done < steps and now - begun < DRAW_SECONDS:
+                envs.step(actions[done % ACTION_BATCHES])
+                done += 1
+                now = time.perf_counter()
+            seconds += now - begun
+            progress.update(bar, completed=done * num_envs, refresh=True)
+    return Result(backend, workers, startup, steps * num_envs / seconds)
+
+
+def table(env: str, num_envs: int, steps: int, results: list[Result]) -> Table:
+    """The results, a row each; speeds are relative to the first."""
+    shown = Table(title=f"{env} ×{num_envs}, {steps} random steps each")
+    shown.add_column("backend")
+    for name in ("workers", "steps per second", "speed", "start-up"):
+        shown.add_column(name, justify="right")
+    for result in results:
+        shown.add_row(
+            result.backend,
+            "–" if result.workers is None else str(result.workers),
+            f"{result.rate:,.0f}",
+            f"{result.rate / results[0].rate:.2f} ×",
+            f"{result.startup:.2f} s",
+        )
+    return shown
+
+
+def verdict(env: str, num_envs: int, results: list[Result]) -> str:
+    """One sentence: which backend won, and how to use it."""
+    slower, faster = sorted(results, key=lambda result: result.rate)
+    return (
+        f"{faster.backend} won, {faster.rate / slower.rate:.2f} times as fast as {slower.backend}:"
+        f' use it with agym.make("{env}", {num_envs}, backend="{faster.backend}").'
+    )

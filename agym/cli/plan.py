@@ -1,0 +1,84 @@
+"""``agym plan``: where environments should live, and why."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.progress import Progress, TimeElapsedColumn
+from rich.table import Table
+
+from agym.api.auto.plan import plan
+from agym.cli.console import console, text_column
+from agym.errors import MissingExtraError, UsageError
+from agym.planning.model import Candidate
+from agym.planning.plans import Plan, describe
+
+EXAMPLES = """Examples:
+
+agym plan CartPole-v1 64
+
+agym plan ALE/Pong-v5 16 --verify
+
+agym plan Acrobot-v1 32 --async
+
+agym plan HumanoidStandup-v5 1024 --cluster
+"""
+
+
+def plan_command(
+    env: Annotated[str, typer.Argument(help="Id of the environment.")],
+    num_envs: Annotated[int, typer.Argument(min=1, help="How many of it.")] = 1,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Also measure every place, with all environments.")
+    ] = False,
+    loop: Annotated[
+        bool, typer.Option("--async", help="For the async face: nothing may block its loop.")
+    ] = False,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="So many workers.", show_default="any number")
+    ] = None,
+    cluster: Annotated[
+        bool, typer.Option("--cluster", help="Also consider a Ray cluster, and say if it pays.")
+    ] = False,
+    address: Annotated[
+        str | None, typer.Option(help="Of the cluster.", show_default="the one that Ray finds")
+    ] = None,
+) -> None:
+    """Measure one environment, predict what a batch takes in every place, and choose one."""
+    with Progress(
+        text_column("{task.description}"), TimeElapsedColumn(),
+        console=console(stderr=True), auto_refresh=False, transient=True,
+    ) as progress:  # fmt: skip
+        task = progress.add_task("measuring one environment and this machine")
+        progress.refresh()
+
+        def tell(candidate: Candidate) -> None:
+            progress.update(task, description=f"trying {candidate.name}", refresh=True)
+
+        try:
+            found = plan(
+                env, num_envs, blocking=not loop, workers=workers, verify=verify,
+                cluster=cluster, address=address, tell=tell,
+            )  # fmt: skip
+        except (UsageError, MissingExtraError):
+            raise
+        except Exception as error:
+            raise UsageError(f"{env} cannot be measured: {error}") from error
+    output = console()
+    output.print(table(found))
+    if found.profile is not None:
+        output.print(describe(found.profile), soft_wrap=True, highlight=False)
+    output.print(found.why, soft_wrap=True, highlight=False)
+
+
+def table(found: Plan) -> Table:
+    """The candidates, a row each."""
+    names, rows = found.rows()
+    shown = Table(title=f"{found.name} ×{found.num_envs}, time per batch")
+    for name in names:
+        right = name in ("workers", "predicted", "measured")
+        shown.add_column(name, justify="right" if right else "left")
+    for row in rows:
+        shown.add_row(*row, style="bold" if row[0] else None)
+    return shown

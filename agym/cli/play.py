@@ -1,0 +1,80 @@
+"""``agym play``: play an environment with the keyboard, on a page in the browser."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from agym.api.make import make_async
+from agym.cli.watch import USUAL_SPEED, welcome
+from agym.hosts.factories import find_spec
+from agym.tools.live.keyboard import Keyboard
+from agym.tools.live.page import watch
+from agym.tools.run import run
+
+EXAMPLES = """Examples:
+
+agym play agym/Pong-v0
+
+agym play CartPole-v1 --keys "ArrowLeft=0 ArrowRight=1" --wait
+
+agym play Pendulum-v1 --keys "a=[-2.0] d=[2.0]" --open
+"""
+
+
+def play_command(
+    env: Annotated[str, typer.Argument(help="Id of the environment.")],
+    keys: Annotated[
+        str | None,
+        typer.Option(
+            help="Keys and their actions: 'a=0 d=1'; several at once: 'a+w=2'.",
+            show_default="the environment's own, or its actions' numbers",
+        ),
+    ] = None,
+    noop: Annotated[
+        str | None, typer.Option(help="The action of no key.", show_default="0")
+    ] = None,
+    waits: Annotated[bool, typer.Option("--wait", help="Step only while a key is down.")] = False,
+    fps: Annotated[
+        float | None, typer.Option(min=0.1, help="Steps a second.", show_default="its own")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed.", show_default="at random")] = None,
+    port: Annotated[int, typer.Option(help="Port; 0 for any that is free.")] = 0,
+    opens: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+) -> None:
+    """Play an environment with the keyboard, on a page in the browser.
+
+    The page tells the keys. It begins when it is opened, and goes on until Ctrl-C.
+    """
+    find_spec(env)
+
+    async def play() -> None:
+        async with make_async(env, 1, backend="serial", render_mode="rgb_array") as envs:
+            space = envs.single_action_space
+            keyboard = Keyboard.of(
+                space,
+                keys,
+                noop,
+                await _ask(envs, "keys_to_action"),
+                await _ask(envs, "action_meanings"),
+            )
+            await envs.reset(seed=seed)
+            async with watch(envs, port, fps=30, share=1.0, legend=keyboard.legend) as page:
+                page.limit_speed(fps or envs.metadata.get("render_fps") or USUAL_SPEED)
+                await welcome(page, opens=opens)
+                while True:
+                    if waits:
+                        await page.wait_for_key()
+                    await envs.step([keyboard.action(page.keys)])
+
+    run(play())
+
+
+async def _ask(envs: Any, what: str) -> Any:
+    """What the environment's ``get_...`` gives; ``None`` if there is no such method."""
+    try:
+        (answer,) = await envs.call(f"unwrapped.get_{what}")
+    except Exception:
+        return None
+    return answer

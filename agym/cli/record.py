@@ -1,0 +1,80 @@
+"""``agym record``: a video of environments that act at random."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
+
+from agym.api.make import make
+from agym.cli.console import console, text_column
+from agym.hosts.factories import find_spec
+from agym.tools.video.recording import record
+
+EXAMPLES = """Examples:
+
+agym record CartPole-v1 -n 16 -o cartpole.mp4
+
+agym record ALE/Pong-v5 -n 16 --steps 500 --labels -o pong.mp4
+
+agym record LunarLander-v3 --steps 200 --scale 0.5 -o lander.gif
+"""
+
+
+def record_command(
+    env: Annotated[str, typer.Argument(help="Id of the environment.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The video, .mp4 or .gif.")],
+    num_envs: Annotated[int, typer.Option("-n", "--num-envs", min=1, help="How many of it.")] = 1,
+    steps: Annotated[int, typer.Option(min=1, help="Steps of every environment.")] = 300,
+    every: Annotated[int, typer.Option(min=1, help="Steps between two pictures.")] = 1,
+    fps: Annotated[
+        float | None, typer.Option(help="Pictures a second.", show_default="their own")
+    ] = None,
+    scale: Annotated[
+        float | None, typer.Option(help="Factor for sizes.", show_default="fits 1920 × 1080")
+    ] = None,
+    columns: Annotated[
+        int | None,
+        typer.Option(min=1, help="Environments in a row.", show_default="as a square"),
+    ] = None,
+    labels: Annotated[bool, typer.Option("--labels", help="Number the environments.")] = False,
+    single: Annotated[bool, typer.Option("--single", help="A file for each environment.")] = False,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Worker processes.", show_default="one per core")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of environments and actions.")] = 0,
+) -> None:
+    """Step environments with random actions, and record all of them in one video."""
+    find_spec(env)
+    # Drawing takes longer than most steps, and threads take turns at most of it.
+    backend = "process" if workers or num_envs > 1 else "serial"
+    with (
+        Progress(
+            text_column("{task.description}"), BarColumn(), MofNCompleteColumn(),
+            text_column("steps"), TimeElapsedColumn(),
+            console=console(stderr=True), transient=True,
+        ) as progress,
+        make(
+            env, num_envs, workers=workers, backend=backend,
+            autoreset="next_step", render_mode="rgb_array",
+        ) as envs,
+    ):  # fmt: skip
+        bar = progress.add_task(f"recording {env}", total=steps)
+        envs.action_space.seed(seed)
+        envs.reset(seed=seed)
+        with record(
+            envs, output, fps=fps, every=every, mosaic=not single, columns=columns,
+            labels=labels, scale=scale, drop=False,
+        ) as recording:  # fmt: skip
+            for _ in range(steps):
+                envs.step(envs.action_space.sample())
+                progress.advance(bar)
+            progress.update(bar, description="finishing the file")
+    where = output.with_stem(f"{output.stem}-0") if single else output
+    more = f" (and {num_envs - 1} more)" if single and num_envs > 1 else ""
+    console().print(
+        f"{where}{more}: {recording.frames} pictures of {num_envs} {env}",
+        soft_wrap=True, highlight=False,
+    )  # fmt: skip

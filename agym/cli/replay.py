@@ -1,0 +1,240 @@
+"""``agym replay``: a failure once more, from its capsule, where it can be looked at.
+
+Exit codes of its own::
+
+    exit code 0     reproduced
+              1     it hangs in C code that lets no Python run: its stack is shown
+              2     the file cannot be replayed
+              3     not reproduced
+    a signal's      reproduced: the process died as the worker did
+"""
+
+from __future__ import annotations
+
+import bdb
+import faulthandler
+import pdb
+import platform
+import sys
+import time
+import traceback
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Annotated, Any
+
+import gymnasium
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress
+from rich.table import Table
+from rich.text import Text
+
+from agym._system.watchdog import STDERR, Hang
+from agym.cli.console import console, text_column
+from agym.engine.faults.capsule import Capsule, agym_version_here, shown, words
+from agym.engine.faults.capsule_file import read_capsule
+from agym.errors import UsageError
+from agym.tools.replay.replica import Replica
+from agym.tools.replay.rerun import Ending, Watch, rerun
+
+# A bar is drawn only for what takes longer, and so often.
+QUICK_SECONDS = 2.0
+DRAW_SECONDS = 0.1
+
+NOT_REPRODUCED = 3
+
+# Their frames are left out at the beginning of a traceback.
+_OURS = (rerun.__module__, Replica.__module__)
+
+EXAMPLES = """Examples:
+
+agym replay faults/env3-step-20260102T101112-1a2b3c4d.agym
+
+agym replay env3-step-20260102T101112-1a2b3c4d.agym --pdb
+
+agym replay env3-step-20260102T101112-1a2b3c4d.agym --timeout 60
+"""
+
+
+def replay(
+    file: Annotated[Path, typer.Argument(help="The capsule. Only open capsules you trust.")],
+    debug: Annotated[bool, typer.Option("--pdb", help="Stop in the debugger there.")] = False,
+    timeout: Annotated[
+        float, typer.Option(min=0.001, help="Seconds after which a hang is one.")
+    ] = 10.0,
+) -> None:
+    """Make one environment fail once more, in this process, from the capsule of its failure.
+
+    Opening a capsule runs code from it: only open capsules you trust.
+
+    Exit code 0: reproduced; 3: not reproduced; 2: the file cannot be replayed.
+
+    A failure that killed the worker kills this process by the same signal.
+
+    A hang in C code that lets no Python run ends with 1, its stack shown.
+    """
+    capsule = read_capsule(file)
+    console().print(table(capsule))
+    if capsule.factory is None:
+        raise UsageError(f"{file} cannot be replayed: {'; '.join(capsule.missing)}")
+    for lack in lacks(capsule):
+        _warn(lack)
+    stage = _Stage(capsule, debug, timeout)
+    watch = Watch(stage.stepped, stage.last, stage.ended, stage.stuck, timeout)
+    if capsule.kind == "died":
+        faulthandler.enable(STDERR)
+    try:
+        ending = rerun(capsule, watch)
+    finally:
+        stage.stop_bar()
+        if capsule.kind == "died":
+            faulthandler.disable()
+    if not is_reproduced(capsule, ending):
+        raise typer.Exit(NOT_REPRODUCED)
+
+
+class _Stage:
+    """What is shown on the way."""
+
+    def __init__(self, capsule: Capsule, debug: bool, timeout: float) -> None:
+        self._capsule = capsule
+        self._debug = debug
+        self._timeout = timeout
+        self._begun = self._drawn = time.monotonic()
+        self._shown = False
+        columns = text_column("actions"), BarColumn(), MofNCompleteColumn()
+        self._bar = Progress(
+            *columns, console=console(stderr=True), auto_refresh=False, transient=True
+        )
+        self._task = self._bar.add_task("", total=len(capsule.actions))
+
+    def stepped(self, steps: int) -> None:
+        """After each action."""
+        now = time.monotonic()
+        if now - self._begun > QUICK_SECONDS and now - self._drawn > DRAW_SECONDS:
+            self._drawn = now
+            self._shown = True
+            self._bar.start()
+            self._bar.update(self._task, completed=steps, refresh=True)
+
+    def stop_bar(self) -> None:
+        """Take the bar away; where there was none, nothing is printed."""
+        if self._shown:
+            self._shown = False
+            self._bar.stop()
+
+    def last(self) -> None:
+        """Before the operation that failed: the caller's next line is that one."""
+        self.stop_bar()
+        kind, operation = self._capsule.kind, self._capsule.operation
+        if kind == "timeout":
+            _warn(f"now comes the {operation} that hung: waiting {self._timeout:g} s for it")
+        elif kind == "died" and self._debug:
+            _warn(f"the next line is the {operation} that died: s steps into it, c lets it happen")
+            frame = sys._getframe().f_back
+            pdb.Pdb().set_trace(frame)
+        elif kind == "died":
+            _warn("this process is about to die as the worker did")
+        sys.stdout.flush()
+
+    def ended(self, ending: Ending) -> None:
+        """Say what came out of it, and let the user look."""
+        self.stop_bar()
+        error = ending.error
+        where = None if error is None else _beyond_ours(error.__traceback__)
+        if error is not None and not isinstance(error, bdb.BdbQuit):
+            lines = traceback.format_exception(type(error), error, where)
+            _warn("".join(traceback.format_tb(where) if isinstance(error, Hang) else lines), "")
+        if not is_reproduced(self._capsule, ending) and self._capsule.traceback:
+            _warn(f"What it was then:\n\n{self._capsule.traceback}", "")
+        _say(verdict(self._capsule, ending, self._timeout))
+        if self._debug and where is not None and not isinstance(error, bdb.BdbQuit):
+            pdb.post_mortem(where)
+
+    def stuck(self, operation: str, frame: FrameType) -> None:
+        """It cannot be interrupted, so that there is no debugger for it either."""
+        _warn("".join(traceback.format_stack(frame)), "")
+        _say(verdict(self._capsule, Ending(Hang(), operation, 0, True), self._timeout))
+        sys.stdout.flush()
+
+
+def is_reproduced(capsule: Capsule, ending: Ending) -> bool:
+    """Whether it failed as it did then: by the same exception, or by a hang, at the same place."""
+    error = ending.error
+    if error is None or not ending.last:
+        return False
+    if capsule.kind == "timeout":
+        return isinstance(error, Hang)
+    return capsule.kind == "raised" and capsule.error.split(":")[0] == type(error).__name__
+
+
+def verdict(capsule: Capsule, ending: Ending, timeout: float) -> str:
+    """One sentence: whether it was reproduced, and what happened."""
+    who, error = f"environment {capsule.env_id}", ending.error
+    if isinstance(error, bdb.BdbQuit):
+        return f"NOT reproduced: the debugger was left before the {capsule.operation} that failed"
+    if error is None:
+        return f"NOT reproduced: {who} did all of it without failing; it was {capsule.error}"
+    if isinstance(error, Hang):
+        what = f"hangs in {ending.operation}, for more than {timeout:g} s"
+    else:
+        what = f"raised {words(error)} in {ending.operation}"
+    if is_reproduced(capsule, ending):
+        return f"reproduced: {who} {what}"
+    place = "" if ending.last else f", after {ending.steps} of {len(capsule.actions)} actions"
+    return f"NOT reproduced: {who} {what}{place}; it was {capsule.error} in {capsule.operation}"
+
+
+def lacks(capsule: Capsule) -> list[str]:
+    """Why this may not come out as it did, a sentence each."""
+    sentences = [f"the capsule lacks {lack}" for lack in capsule.missing]
+    if not capsule.complete and not sentences:
+        sentences.append(
+            "the capsule lacks how the episode began (it had more actions than replay_limit, or its"
+            " reset was not recorded)"
+        )
+    if sentences:
+        sentences.append("so the failure cannot be reproduced exactly")
+    here = platform.python_version(), gymnasium.__version__, agym_version_here()
+    then = capsule.python_version, capsule.gymnasium_version, capsule.agym_version
+    for name, old, new in zip(("Python", "gymnasium", "agym"), then, here, strict=True):
+        if old != new:
+            sentences.append(f"it was written with {name} {old}, and this is {new}")
+    return sentences
+
+
+def table(capsule: Capsule) -> Table:
+    """What the capsule holds."""
+    reset = f"seed {capsule.seed}" if capsule.rng is None else "state of its random numbers"
+    rows: dict[str, Any] = {
+        "environment": f"{capsule.env_id}: {capsule.factory_text}",
+        "failed in": f"{capsule.operation} (episode {capsule.episode}, step {capsule.step})",
+        "error": f"{capsule.error} ({capsule.kind})",
+        "reset": reset if not capsule.options else f"{reset}, options {shown(capsule.options)}",
+        "actions": f"{len(capsule.actions)} since the reset (autoreset {capsule.autoreset})",
+        "last action": shown(capsule.action),
+    }
+    shape = Table(show_header=False)
+    for name, value in rows.items():
+        shape.add_row(name, Text(value))
+    return shape
+
+
+def _beyond_ours(where: TracebackType | None) -> TracebackType | None:
+    """The part of a traceback that is in the environment's code, if there is one."""
+    inner = outer = where
+    while outer is not None:
+        after = outer.tb_next
+        if after is not None and after.tb_frame.f_globals.get("__name__") == Hang.__module__:
+            outer.tb_next = after = None
+        outer = after
+    while inner is not None and inner.tb_frame.f_globals.get("__name__") in _OURS:
+        inner = inner.tb_next
+    return inner or where
+
+
+def _say(sentence: str) -> None:
+    console().print(Text(sentence), soft_wrap=True)
+
+
+def _warn(text: str, style: str = "yellow") -> None:
+    console(stderr=True).print(Text(text.rstrip("\n"), style=style), soft_wrap=True)

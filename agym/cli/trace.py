@@ -1,0 +1,39 @@
+"""``agym trace``: what overlapped in a recorded timeline, in a sentence and as a picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from agym.cli.console import console
+from agym.errors import UsageError
+from agym.tools.trace.report import draw, measure, read_spans
+
+EXAMPLES = """Examples:
+
+agym trace run.json
+
+agym trace run.json -o run.png
+"""
+
+
+def trace_command(
+    file: Annotated[Path, typer.Argument(help="What agym.trace wrote.")],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Draw it into this PNG file.")
+    ] = None,
+) -> None:
+    """Tell what overlapped in a timeline; the file itself opens in https://ui.perfetto.dev."""
+    if output is not None and (output.suffix.lower() != ".png" or not output.parent.is_dir()):
+        raise UsageError(f"-o {output} must be a .png in a folder that exists")
+    with console(stderr=True).status(Text(f"reading {file}")):
+        spans = read_spans(file)
+        if output is not None:
+            draw(spans, output)
+    said = console()
+    said.print(str(measure(spans)), soft_wrap=True, highlight=False)
+    if output is not None:
+        said.print(f"drawn into {output}", soft_wrap=True, highlight=False)

@@ -1,1 +1,0 @@
-"""The colour-free core: it decides and mutates state, and never awaits and never blocks."""

@@ -1,0 +1,1 @@
+"""From rows of the slot table to what the caller gets."""

@@ -1,0 +1,275 @@
+"""Collecting: from the rows of the slot table to what the caller gets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from agym.engine.batches.debugging import Views
+from agym.engine.batches.out_target import Out
+from agym.engine.batches.planes import Planes
+from agym.engine.batches.results import Batch, ResetResult, StepResult
+from agym.engine.ticket import Ticket
+from agym.protocol.arguments import Ids
+from agym.protocol.infos.schema import Schema
+from agym.protocol.infos.table import InfoReader, merge_infos
+from agym.protocol.messages import FINAL_OBSERVATION, PLANES, SENT_PLANE, Extras
+from agym.protocol.table import Array, Plane, SlotTable
+
+# Terminated, truncated.
+Flags = tuple[bool, bool]
+
+
+class Collector:
+    """Builds results, and remembers where the latest observation of each environment lies.
+
+    Attributes:
+        planes: Where whole batches are written.
+    """
+
+    def __init__(self, table: SlotTable, *, copy: bool, debug: bool = False) -> None:
+        """Collect from a table.
+
+        Args:
+            table: The slot table.
+            copy: Give batches away; else whole batches are views of their plane.
+            debug: Show which views have expired.
+        """
+        self._table = table
+        self._copy = copy
+        self._views = Views() if debug and not copy else None
+        self.planes = Planes(table)
+        self._latest = 0
+        self._step_columns = {p: _columns(plane) for p, plane in table.planes.items()}
+        # Batches of observations are the one array that there is.
+        self._plain = table.observation.single and not table.observation.objects
+        # Environments whose latest row is not in the plane of the latest whole batch.
+        self._strays: dict[int, int] = {}
+        # Their rows, where these may be overwritten by what is under way.
+        self._kept: dict[int, tuple[list[Array], Flags]] = {}
+        self._reader = InfoReader()
+
+    def learn(self, schemas: dict[int, Schema]) -> None:
+        """Take in by what infos are written from now on."""
+        self._reader.schemas.update(schemas)
+
+    def reset(self, ticket: Ticket) -> ResetResult:
+        """Latest observations, also of environments that were not reset, as in Gymnasium."""
+        self.note(ticket)
+        infos = self._reset_infos(ticket)
+        out = ticket.out
+        if out is not None and out.plane == ticket.plane:
+            return ResetResult(out.observations, infos)
+        whole = len(ticket.ids) == self._table.num_envs
+        latest = self._latest_observations(ticket.about, whole=whole)
+        if out is not None:
+            out.fill(self._table.observation.flatten(latest))
+            for column in out.rest:
+                column.fill(0)  # a reset earns nothing and ends nothing
+            latest = out.observations
+        return ResetResult(latest, infos)
+
+    def step(self, ticket: Ticket) -> StepResult:
+        """The rows of the ticket's environments, in ascending order of their ids."""
+        ids, extras = ticket.ids, ticket.extras
+        self.note(ticket)
+        columns = self._columns_of(ticket)
+        infos = self._infos(ids, ticket.plane, extras)
+        if self._plain:
+            observations, rewards, terminated, truncated = columns
+        else:
+            *arrays, rewards, terminated, truncated = columns
+            observations = self._observations(ticket, arrays)
+        if self._table.final:
+            self._add_final(ids, ticket.plane, extras, infos, terminated | truncated)
+        return StepResult(observations, rewards, terminated, truncated, infos)
+
+    def _columns_of(self, ticket: Ticket) -> list[Array]:
+        """The rows of a ticket as columns, in memory that is the caller's or is lent to it."""
+        ids, out = ticket.ids, ticket.out
+        if out is not None and out.plane == ticket.plane:
+            return [*out.leaves, *out.rest]
+        columns = self._step_columns[ticket.plane]
+        whole = len(ids) == self._table.num_envs
+        if not whole:
+            index = list(ids)
+            columns = [column[index] for column in columns]
+        if out is not None:
+            if self._views is not None and whole:
+                self._views.of_batch(())  # it takes the turn of a view
+            return out.fill(columns)
+        if not whole:
+            return columns
+        if self._views is not None:
+            return self._views.of_batch(columns)
+        if not self._copy:
+            # Hosts write flags only where these change, so nobody else may write into them.
+            return [*columns[:-2], columns[-2].copy(), columns[-1].copy()]
+        leased = None if ticket.plane < PLANES else self.planes.lease(ticket.plane)
+        if leased is None:
+            return [*map(np.ndarray.copy, columns)]
+        return [*leased, *(column.copy() for column in columns[len(leased) :])]
+
+    def batch(self, ids: list[int], extras: Extras) -> Batch:
+        """The rows of environments whose step was sent, in any order.
+
+        One gather; a whole contiguous range is a view where views are wanted.
+        """
+        index: Any = ids
+        if ids and ids == [*range(ids[0], ids[0] + len(ids))]:
+            index = slice(ids[0], ids[0] + len(ids))
+        columns = [column[index] for column in self._step_columns[SENT_PLANE]]
+        if self._views is not None:
+            columns = self._views.of_rows(ids, columns)
+        elif isinstance(index, slice):
+            kept = 0 if self._copy else len(columns) - 2
+            columns[kept:] = [column.copy() for column in columns[kept:]]
+        *arrays, rewards, terminated, truncated = columns
+        infos = self._infos(tuple(ids), SENT_PLANE, extras)
+        if self._table.final:
+            self._add_final(tuple(ids), SENT_PLANE, extras, infos, terminated | truncated)
+        observations = self._table.nest(arrays, [extras.objects[i] for i in ids if extras.objects])
+        env_ids = np.array(ids, np.int64)
+        return Batch(env_ids, observations, rewards, terminated, truncated, infos)
+
+    def _observations(self, ticket: Ticket, arrays: list[Array]) -> Any:
+        objects = self._table.objects
+        return self._table.nest(arrays, [objects[i] for i in ticket.ids] if objects else [])
+
+    def note(self, ticket: Ticket) -> None:
+        """Remember where the latest rows are, and keep the latest object leaves."""
+        if len(ticket.ids) == self._table.num_envs:
+            self._latest = ticket.plane
+            if self._strays:
+                self._strays.clear()
+                self._kept.clear()
+            if ticket.extras is not None:
+                self._keep_objects(ticket.extras, ticket.ids)
+        else:
+            self.note_some(ticket, ticket.ids, ticket.extras)
+
+    def note_some(self, ticket: Ticket, ids: Ids, extras: Extras | None) -> None:
+        """Remember the latest rows of some environments."""
+        self._strays.update(dict.fromkeys(ids, ticket.plane))
+        if self._kept:
+            for slot in ids:
+                self._kept.pop(slot, None)
+        if extras is not None:
+            self._keep_objects(extras, ids)
+
+    def _keep_objects(self, extras: Extras, ids: Ids) -> None:
+        if extras.objects:
+            for slot in extras.objects.keys() & set(ids):
+                self._table.objects[slot] = extras.objects[slot]
+
+    def place(self, out: Out | None) -> int:
+        """Choose the plane for a whole batch, which may be the caller's own memory."""
+        if out is not None and out.plane is not None:
+            return out.plane
+        if out is None and self._copy and self._table.leasable:
+            return self.planes.take(self.in_use)
+        if self._views is not None:
+            self._views.next_batch()
+        return self.planes.pair()
+
+    def place_sent(self, ids: Ids) -> int:
+        """Choose the plane for steps that are sent."""
+        if self._views is not None:
+            self._views.next_rows(ids)
+        return SENT_PLANE
+
+    @property
+    def in_use(self) -> set[int]:
+        """The planes with somebody's latest row."""
+        return {self._latest, *self._strays.values()}
+
+    def keep(self, ids: Ids, at: int) -> None:
+        """Rows of a plane are about to be overwritten: keep the latest observations in it."""
+        for slot in ids:
+            if self._strays.get(slot) == at and slot not in self._kept:
+                rows = self._table.planes[at].observations
+                copies = [array[slot : slot + 1].copy() for array in rows]
+                self._kept[slot] = copies, self._flags(slot, at)
+
+    def last(self, slot: int) -> tuple[Any, Flags]:
+        """The latest observation of one environment, in the form in which it gave it, and flags."""
+        table = self._table
+        if slot not in self._kept:
+            return self.row(slot, self._strays.get(slot, self._latest))
+        rows, flags = self._kept[slot]
+        return self._one(rows, table.objects[slot] if table.objects else []), flags
+
+    def row(self, slot: int, at: int, objects: list[Any] | None = None) -> tuple[Any, Flags]:
+        """The same in a plane; object leaves are the latest, or given."""
+        table = self._table
+        rows = [array[slot : slot + 1] for array in table.planes[at].observations]
+        objects = objects or (table.objects[slot] if table.objects else [])
+        return self._one(rows, objects), self._flags(slot, at)
+
+    def _flags(self, slot: int, at: int) -> Flags:
+        plane = self._table.planes[at]
+        return bool(plane.terminated[slot]), bool(plane.truncated[slot])
+
+    def _one(self, rows: list[Array], objects: list[Any]) -> Any:
+        layout = self._table.observation
+        pairs = zip(layout.fixed, rows, strict=True)
+        return layout.join([layout.leaves[i].split(row.copy())[0] for i, row in pairs], objects)
+
+    def _latest_observations(self, ids: Ids, *, whole: bool) -> Any:
+        table = self._table
+        arrays = table.planes[self._latest].observations
+        if len(ids) < table.num_envs:
+            arrays = [array[list(ids)] for array in arrays]
+        elif self._views is not None and whole:
+            arrays = self._views.of_batch(arrays)
+        elif self._copy or self._strays or self._views is not None:
+            arrays = [array.copy() for array in arrays]
+        if self._strays:
+            for k, slot in enumerate(ids):
+                if slot in self._strays:
+                    plane = table.planes[self._strays[slot]]
+                    for target, source in zip(arrays, plane.observations, strict=True):
+                        target[k] = source[slot]
+        return table.nest(arrays, [table.objects[i] for i in ids] if table.objects else [])
+
+    def _add_final(
+        self, ids: Ids, at: int, extras: Extras | None, infos: list[dict[str, Any]], done: Array
+    ) -> None:
+        """Same-step autoreset: what the finished episode ended with goes into the info."""
+        table = self._table
+        extras = extras or Extras()
+        plane = table.planes[at]
+        for k in np.flatnonzero(done).tolist():
+            slot = ids[k]
+            info = extras.final_infos.get(slot) or self._reader.one(plane.final_infos, slot)
+            if FINAL_OBSERVATION in info:
+                observation = info.pop(FINAL_OBSERVATION)
+            else:
+                rows = [block[slot : slot + 1] for block in plane.final]
+                observation = self._one(rows, extras.final_objects.get(slot, []))
+            infos[k]["final_obs"], infos[k]["final_info"] = observation, info
+
+    def _infos(self, ids: Ids, at: int, extras: Extras | None) -> list[dict[str, Any]]:
+        """One dict per environment, each its own: from its row, or from a message, or from both."""
+        infos: list[dict[str, Any]]
+        if self._reader.schemas:
+            infos = self._reader.read(self._table.planes[at].infos, ids)
+        else:
+            infos = [{} for _ in ids]
+        if extras is not None and extras.infos:
+            merge_infos(infos, ids, extras.infos)
+        return infos
+
+    def _reset_infos(self, ticket: Ticket) -> list[dict[str, Any]]:
+        """The same of a reset; environments that were not reset have nothing to tell."""
+        infos = self._infos(ticket.ids, ticket.plane, ticket.extras)
+        if ticket.about == ticket.ids:
+            return infos
+        by_id = dict(zip(ticket.ids, infos, strict=True))
+        return [by_id.get(slot, {}) for slot in ticket.about]
+
+
+def _columns(plane: Plane) -> list[Array]:
+    """What a step gives of a plane."""
+    return [*plane.observations, plane.rewards, plane.terminated, plane.truncated]

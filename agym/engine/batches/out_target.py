@@ -1,0 +1,229 @@
+"""Out: arrays of the caller's own that take a batch, and rollout buffers, made for that.
+
+A rollout buffer is one more piece of the memory that hosts write into, with a plane for each step:
+a batch that is meant for it is written there by the environments' workers, and copied nowhere.
+Any other array is filled from the batch's plane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+from weakref import ref
+
+import numpy as np
+
+from agym.errors import UsageError
+from agym.protocol.messages import FIRST_BUFFER
+from agym.protocol.space_layout import Layout
+from agym.protocol.table import Array, Extension, Plane, SlotTable
+
+
+class Out:
+    """Where a batch is to be put.
+
+    Attributes:
+        observations: Nested arrays ``[n, ...]``, which the caller gets back.
+        leaves: The same, flat.
+        rest: Arrays ``[n]`` for rewards and flags, empty if only observations are wanted.
+        plane: The plane that this is, if hosts can write here.
+    """
+
+    def __init__(self, layout: Layout, observations: Any, rest: Sequence[Array] = ()) -> None:
+        """Take arrays; nothing is checked yet."""
+        self.observations = observations
+        self.leaves = layout.flatten(observations)
+        self.rest = rest
+        self.plane: int | None = None
+
+    def fill(self, columns: Sequence[Array]) -> list[Array]:
+        """Copy a batch's columns here; gives those to return."""
+        targets = [*self.leaves, *self.rest]
+        for target, column in zip(targets, columns, strict=False):
+            np.copyto(target, column, casting="same_kind")
+        return [*targets, *(column.copy() for column in columns[len(targets) :])]
+
+
+class RolloutSlice(Out):
+    """One step of a rollout buffer: what ``out=`` of ``step`` and ``reset`` takes.
+
+    Attributes:
+        buffer: Of which buffer.
+        observations: Nested NumPy arrays ``(N, *shape)``.
+        rewards: ``float64[N]``.
+        terminated: ``bool[N]``.
+        truncated: ``bool[N]``.
+    """
+
+    def __init__(self, buffer: RolloutBuffer, index: int) -> None:
+        """Name a step of a buffer."""
+        self.buffer = buffer  # as long as something is written here, it is no garbage
+        plane = buffer.stacked.at(index)
+        self.rewards, self.terminated, self.truncated = (
+            plane.rewards, plane.terminated, plane.truncated
+        )  # fmt: skip
+        layout = buffer.layout
+        rest = [plane.rewards, plane.terminated, plane.truncated]
+        super().__init__(layout, layout.unflatten(plane.observations), rest)
+        if buffer.planes is not None:
+            self.plane = buffer.planes[index]
+
+
+class RolloutBuffer:
+    """Memory for ``T`` steps of ``N`` environments; made by ``envs.rollout_buffer(T)``.
+
+    ``buffer[t]`` is what ``out=`` takes: a step puts there what it gave, so that the reward of an
+    action stands beside the observation that came of it; a reset puts its observations there, with
+    reward 0 and no flags. (``buffer.observations[t]`` would be an array like any other, and get a
+    copy of the observations alone.) It is the caller's, also when the environments are closed.
+    Arrays are NumPy's whatever ``output`` is.
+
+    Attributes:
+        observations: ``(T, N, *shape)`` in the space's dtype, nested as the space is nested.
+        rewards: ``float64[T, N]``.
+        terminated: ``bool[T, N]``.
+        truncated: ``bool[T, N]``.
+    """
+
+    def __init__(
+        self, owner: Buffers, layout: Layout, stacked: Plane, planes: range | None = None
+    ) -> None:
+        """Take memory, which hosts can write into if it is planes; :class:`Buffers` makes it."""
+        self._owner = ref(owner)
+        self.layout = layout
+        self.stacked = stacked
+        self.planes = planes
+        self.observations = layout.unflatten(stacked.observations)
+        self.rewards, self.terminated = stacked.rewards, stacked.terminated
+        self.truncated = stacked.truncated
+
+    def belongs_to(self, buffers: Buffers) -> bool:
+        """Whether it was made for these environments."""
+        return self._owner() is buffers
+
+    def __len__(self) -> int:
+        """Number of steps."""
+        return len(self.rewards)
+
+    def __getitem__(self, index: int) -> RolloutSlice:
+        """One step; negative indices count from the end.
+
+        Raises:
+            IndexError: There is no such step.
+            UsageError: It is no integer.
+        """
+        if not isinstance(index, int | np.integer):
+            raise UsageError(f"a rollout buffer gives one step at a time, buffer[t], not {index!r}")
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"step {index} of a rollout buffer of {len(self)}")
+        return RolloutSlice(self, int(index) % len(self))
+
+    def __iter__(self) -> Iterator[RolloutSlice]:
+        """All steps, in order."""
+        return (self[t] for t in range(len(self)))
+
+
+class Extends(Protocol):
+    """What buffers need of an executor; see :class:`agym.backends.base.Executor`."""
+
+    @property
+    def extensible(self) -> bool: ...
+    def extend(self, extension: Extension) -> None: ...
+    def shrink(self, extension: Extension) -> None: ...
+
+
+class Buffers:
+    """The rollout buffers of some environments."""
+
+    def __init__(self, table: SlotTable, executor: Extends, *, direct: bool) -> None:
+        """Make none yet.
+
+        Args:
+            table: The slot table.
+            executor: Whose hosts are to write.
+            direct: Hosts may write into the caller's memory, since nobody else reads it again.
+        """
+        self._table = table
+        self._executor = executor
+        self._direct = direct
+        self._next = FIRST_BUFFER
+        self._live: dict[int, ref[RolloutBuffer]] = {}
+
+    def make(self, steps: int, in_use: set[int]) -> RolloutBuffer:
+        """Make a buffer, and take those apart that are garbage and not in use.
+
+        Raises:
+            UsageError: Observations have no fixed size.
+        """
+        table = self._table
+        _check_fixed(table.observation)
+        for first, buffer in [*self._live.items()]:
+            extension = table.extensions[first]
+            if buffer() is None and in_use.isdisjoint(extension.planes):
+                del self._live[first]
+                table.shrink(first)
+                self._executor.shrink(extension)
+        if not (self._direct and self._executor.extensible):
+            return RolloutBuffer(self, table.observation, table.stack(steps)[0])
+        planes = range(self._next, self._next + steps)
+        self._next = planes.stop
+        extension = table.extend(planes)
+        self._executor.extend(extension)
+        made = RolloutBuffer(self, table.observation, extension.stacked, planes)
+        self._live[planes.start] = ref(made)
+        return made
+
+    def check(self, out: Any, rows: int) -> Out:
+        """Check what is to take a batch of so many environments.
+
+        Raises:
+            UsageError: It cannot.
+        """
+        layout = self._table.observation
+        if isinstance(out, RolloutSlice):
+            if not out.buffer.belongs_to(self):
+                raise UsageError(
+                    "out= is a step of a rollout buffer of other environments: take"
+                    " envs.rollout_buffer(steps)[t] of these"
+                )
+            if rows != self._table.num_envs:
+                raise UsageError(
+                    f"out= is a step of a rollout buffer, which is for all environments, and this"
+                    f" is about {rows}: leave out env_ids, or take an array"
+                )
+            return out
+        if isinstance(out, RolloutBuffer):
+            raise UsageError("out= is a whole rollout buffer: take one step of it, out=buffer[t]")
+        _check_fixed(layout)
+        try:
+            given = Out(layout, out)
+        except (KeyError, ValueError, TypeError, IndexError) as error:
+            paths = ", ".join(f"out{leaf.path}" for leaf in layout.leaves)
+            raise UsageError(
+                f"out= is not nested as observations are: give arrays for {paths}"
+            ) from error
+        for array, leaf in zip(given.leaves, layout.leaves, strict=True):
+            wanted = (rows, *leaf.shape)
+            what = f"out{leaf.path}"
+            if not isinstance(array, np.ndarray):
+                raise UsageError(
+                    f"{what} must be a NumPy array, not {type(array).__name__}: of a tensor take"
+                    " tensor.numpy()"
+                )
+            if array.shape != wanted:
+                raise UsageError(f"{what} must have the shape {wanted}, not {array.shape}")
+            if not array.flags.writeable:
+                raise UsageError(f"{what} is read-only: pass an array that can be written to")
+            assert leaf.dtype is not None
+            floats = leaf.dtype.kind == array.dtype.kind == "f"
+            if not np.can_cast(leaf.dtype, array.dtype, "same_kind" if floats else "safe"):
+                raise UsageError(
+                    f"{what} of dtype {array.dtype} cannot hold {leaf.dtype}: pass such an array"
+                )
+        return given
+
+
+def _check_fixed(layout: Layout) -> None:
+    for i in layout.objects:
+        name = layout.leaves[i].path or "they are objects"
+        raise UsageError(f"observations have no fixed size ({name}), so no array can take them")

@@ -1,0 +1,486 @@
+"""Engine: the colour-free state machine between a face and an executor.
+
+Here are the calls: what each checks before anything is sent, and what it sends. What becomes of
+it is the runner's (``engine/runner.py``). Nothing here awaits or blocks.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from agym._system.defer_signals import Interruptible
+from agym._system.fork_safety import disown_in_forks
+from agym.engine.actions import Cut, write_actions
+from agym.engine.batches.out_target import Out, RolloutBuffer
+from agym.engine.batches.ready import Ready
+from agym.engine.batches.results import Batch
+from agym.engine.deadlines import Mending
+from agym.engine.hooks.throttle import Brake
+from agym.engine.receive import Receiver
+from agym.engine.stats import Stats
+from agym.engine.ticket import Ticket
+from agym.errors import BusyError, ClosedError, UsageError
+from agym.protocol.arguments import Ids, parse_env_ids, parse_seeds, runs, take_mask
+from agym.protocol.messages import CLOSE, OPEN, Once, Operation, Options
+
+CLOSED = "the environments are closed: make new ones"
+NOT_OPEN = "the environments are not open yet: use `async with` or `await` first"
+FORKED = (
+    "these environments belong to the process that this one was forked from, and are usable"
+    " there alone: make new ones here"
+)
+
+STEPPING = (
+    "environment {} is still stepping: wait for that step (await it, or let its thread finish)"
+    " before the next"
+)
+
+# How long a worker may take to close its environments, then to end, before the next resort; and
+# the same where the whole program is about to end.
+GRACE_SECONDS = (5.0, 1.0, 1.0)
+HURRIED_SECONDS = (1.0, 0.3, 0.3)
+
+
+class Engine(Mending):
+    """Runs ``num_envs`` environments on one executor, for a face.
+
+    Attributes:
+        hurry: Do not wait long for environments when closing.
+    """
+
+    hurry = False
+
+    _forked = False
+
+    # How to cut batches of actions that are handed on as they are; ``None`` to check them.
+    _cut: Cut | None = None
+
+    # How it went until the environments were closed.
+    _last_stats: Stats | None = None
+
+    # ---------------------------------------------------------------- life
+
+    def open(self) -> Ticket:
+        """Begin to make the environments."""
+        ticket = self._tickets[OPEN] = Ticket(OPEN, "make", self._all)
+        disown_in_forks(self)
+        self._executor.start()
+        self.poll()
+        return ticket
+
+    def closing(self) -> Iterator[tuple[Ticket, float]]:
+        """Ask the workers to end, then terminate, then kill them.
+
+        Yields:
+            What to wait for and for how long at most, before the next resort.
+        """
+        if self._closing is not None:
+            return
+        if self._executor.forgotten:
+            self.abandon()
+            return
+        if self.opened:
+            self._last_stats = self.stats_reader()()
+        self._health.fine = False
+        for ticket in self._all_tickets():
+            ticket.finish(error=ClosedError("the environments were closed meanwhile"))
+        self._closing = self._tickets[CLOSE] = Ticket(CLOSE, "close", self._all)
+        resorts = (self._executor.close, self._executor.terminate, self._executor.kill)
+        seconds = HURRIED_SECONDS if self.hurry else GRACE_SECONDS
+        for resort, grace in zip(resorts, seconds, strict=True):
+            resort()
+            self.poll()
+            yield self._closing, grace
+            if self._closing.done:
+                return
+
+    def release(self) -> None:
+        """Let go of the slot table. Views of it that the caller has keep its memory alive."""
+        self._tickets.clear()  # what still comes has nowhere to go
+        for name in ("table", "_buffers", "_collector", "_rows"):
+            vars(self).pop(name, None)
+
+    def forget_calls(self) -> None:
+        """Never end what is under way: Python ends, and nobody is to be told of it."""
+        self._tickets.clear()
+        self._sent.receivers.clear()
+
+    def abandon(self) -> None:
+        """Be closed, without doing anything about it: Python ends."""
+        self.forget_calls()
+        self._health.fine = False
+        self._closing = Ticket(CLOSE, "close", ())
+        self._closing.done = True
+
+    def disown(self) -> None:
+        """In a forked child, where the workers are not: closed, without a word to anybody."""
+        if not self._executor.disown():
+            return
+        self._forked = True
+        self._health.fine = False
+        self._closing = Ticket(CLOSE, "close", ())
+        for ticket in (*self._all_tickets(), self._closing):
+            ticket.done = True  # who waits for it does so in the parent: nobody is called back
+            ticket.error = None if ticket is self._closing else ClosedError(FORKED)
+        self._tickets.clear()
+
+    @property
+    def closed(self) -> bool:
+        """Whether closing has begun."""
+        return self._closing is not None
+
+    def is_closed(self, env_id: int) -> bool:
+        """Whether an environment is closed, by itself or with all others."""
+        return self.closed or env_id in self._health.retired
+
+    # ---------------------------------------------------------------- calls
+
+    def step(self, actions: Any, env_ids: Sequence[int] | None = None, out: Any = None) -> Ticket:
+        """Step every environment, or some of them, each with its action.
+
+        Raises:
+            UsageError: Wrong number, shape or dtype of actions, a part of one program, or an
+                ``out`` that cannot take the result.
+            BusyError: An environment has a step in flight, or one that was sent and not received.
+            ResetNeededError: An environment must be reset first.
+        """
+        if self._at_once and env_ids is None and out is None:
+            with Interruptible():
+                ticket = self.step_at_once(actions)
+            if ticket is not None:
+                return ticket
+        place = None if out is None else self._check_out(out, env_ids)
+        ids, each = self._write(actions, env_ids)
+        if env_ids is not None and [*ids] != [*env_ids]:
+            raise UsageError(f"env_ids of a step must ascend, as its results do: {env_ids!r}")
+        if not ids:
+            return self._ask_nobody("step", out=place)
+        return self._dispatch("step", ids, each, out=place)
+
+    def step_at_once(self, actions: Any) -> Ticket | None:
+        """Step every environment, if that is done before anything else can begin.
+
+        It is what a dispatch comes to then, without the way through queues. Ctrl-C may break it off
+        anywhere, and the environments have to be reset then.
+
+        Returns:
+            ``None`` if it cannot be done so; nothing has happened then.
+
+        Raises:
+            UsageError: Wrong number, shape or dtype of actions.
+        """
+        usual = self._at_once and self._health.fine and self._order.idle
+        if not usual or self.listeners or self._sent.queues:
+            return None
+        table = self.table
+        each = write_actions(table.action, table.actions, actions, self._all, self._cut)
+        return self._run_at_once(each)
+
+    def _write(self, actions: Any, env_ids: Sequence[int] | None) -> tuple[Ids, list[Any] | None]:
+        """Check that environments can step, and write their actions, given in any order."""
+        ids: Ids = self._all if env_ids is None else parse_env_ids(env_ids, self.num_envs)
+        if self._closing or self._sent.queues or not (self._health.fine and self._order.idle):
+            self._check(ids)
+            self._check_steppable(ids)
+        if len(ids) < self.num_envs:
+            self._check_together("step", ids)
+        given = ids if env_ids is None else tuple(int(i) for i in env_ids)
+        table = self.table
+        each = write_actions(table.action, table.actions, actions, given, self._cut)
+        if each is not None and given != ids:
+            by_id = dict(zip(given, each, strict=True))
+            each = [by_id[i] for i in ids]
+        return ids, each
+
+    def hand_on_actions(self, cut: Cut) -> None:
+        """Give environments their actions as they are, as Gymnasium's vector environments do.
+
+        Args:
+            cut: Gives the action of each environment in a batch.
+        """
+        self._cut = cut
+
+    def excuse_resets(self) -> None:
+        """Let environments step that were never reset, as Gymnasium's vector environments do."""
+        self._health.mark_ready(self._all)
+
+    def send(self, actions: Any, env_ids: Sequence[int] | None, ready: Ready) -> None:
+        """Step environments, in any order; each goes to ``ready`` when it has ended.
+
+        Raises:
+            UsageError: Wrong number, shape or dtype of actions.
+            BusyError: An environment has a step in flight, or one that was sent and not received.
+            ResetNeededError: An environment must be reset first.
+        """
+        if env_ids is not None and not len(env_ids):
+            return  # a loop that has nobody to send on
+        self._check(())
+        self.poll()
+        ids, each = self._write(actions, env_ids)
+        self._sent.add(ids, ready)
+        try:
+            self._dispatch("step", ids, each, ready=ready)
+        except BaseException:
+            self._sent.drop(ids, ready)
+            raise
+
+    def expect(self, ready: Ready, count: int, timeout: float | None) -> Receiver:
+        """Begin to wait for a batch: its ticket is done when there is one, or time is up.
+
+        Raises:
+            NothingSentError: Nothing was sent that has not been received.
+        """
+        self._check(())
+        self.poll()
+        ticket = Ticket(next(self._numbers), "recv", ())
+        if timeout is not None:
+            ticket.deadline = time.monotonic() + timeout
+        return self._sent.wait(ready, count, ticket)
+
+    def receive(self, receiver: Receiver, most: int | None) -> Batch | None:
+        """Take a batch; ``None`` if another call was quicker, and it is worth waiting again.
+
+        Raises:
+            EnvError: An environment raised; what the others did is there for the next call.
+        """
+        receiver.ticket.result()
+        self._check(())
+        taken = self._sent.take(receiver, most)
+        if taken is None:
+            return None
+        batch = self._collector.batch(*taken)
+        if self.listeners:
+            self.listeners.stepped(None, tuple(taken[0]), batch)
+        return batch
+
+    def leave(self, receiver: Receiver) -> None:
+        """A call that waited has what it wanted, or gave up."""
+        self._sent.leave(receiver)
+
+    def reset(
+        self,
+        seed: int | Sequence[int | None] | None = None,
+        options: Options = None,
+        env_ids: Sequence[int] | None = None,
+        *,
+        about: Ids | None = None,
+        out: Any = None,
+    ) -> Ticket:
+        """Reset every environment, or some of them.
+
+        Args:
+            seed: See :func:`~agym.protocol.arguments.parse_seeds`.
+            options: For every environment; a ``reset_mask`` among them names environments. Or for
+                single ones and this reset alone.
+            env_ids: Which environments, ``None`` for all.
+            about: Whose latest observations to give, ``None`` for all.
+            out: Arrays for these.
+
+        Raises:
+            UsageError: A seed, an id, the mask or ``out`` is not what it should be.
+        """
+        place = None if out is None else self._check_out(out, about)
+        masked = None
+        if not isinstance(options, Once):
+            options, masked, seed = take_mask(options, self.num_envs, seed)
+        given = masked if env_ids is None else env_ids
+        ids = parse_env_ids(given, self.num_envs)
+        seeds = parse_seeds(seed, ids, given)
+        self._check(ids)
+        about = about or self._all
+        if not ids:
+            return self._ask_nobody("reset", about, place)
+        self._check_together("reset", ids, seeds)
+        self._recovery.incidents.note_reset(ids, seeds, options)
+        ticket = self._dispatch("reset", ids, seeds, options, out=place)
+        ticket.about = about
+        self._health.mark_ready(ids)  # a step may be sent right behind
+        return ticket
+
+    def rollout_buffer(self, steps: int) -> RolloutBuffer:
+        """Make memory for some steps, which hosts write into.
+
+        Raises:
+            UsageError: Observations have no fixed size.
+        """
+        self._check(())
+        flying = {ticket.plane for ticket in self._tickets.values()}
+        return self._buffers.make(steps, self._collector.in_use | flying)
+
+    def ask(
+        self,
+        kind: str,
+        shared: Any = None,
+        each: list[Any] | None = None,
+        env_ids: Sequence[int] | None = None,
+    ) -> Ticket:
+        """Render, call, get_attr or set_attr: answered with a list of values."""
+        ids = parse_env_ids(env_ids, self.num_envs)
+        self._check(ids)
+        if not ids:
+            return self._ask_nobody(kind)
+        self._check_together(kind, ids)
+        return self._dispatch(kind, ids, each, shared)
+
+    def look(self, ids: Ids) -> Ticket:
+        """Render for somebody beside the caller, whose own deadlines do not run meanwhile."""
+        ticket = self.ask("render", env_ids=ids)
+        if ticket.deadline is not None and not ticket.done:
+            ticket.deadline = time.monotonic() + self._patience
+            self._looks += 1
+            ticket.on_done(self._looked)
+        return ticket
+
+    def _looked(self) -> None:
+        self._looks -= 1
+        if not self._looks:
+            self.rearm()
+
+    @property
+    def ranges(self) -> Sequence[range]:
+        """The environments of each worker."""
+        return self._executor.ranges
+
+    def holding(self, brake: Brake) -> AbstractContextManager[None]:
+        """A result may be held back, which is neither the caller's time nor the environments'."""
+        return self._traffic.holding(brake)
+
+    def usable(self, ids: Ids) -> Ids:
+        """Those of some environments that are there, and were reset."""
+        return () if self._closing is not None else self._health.usable(ids)
+
+    def retire(self, env_id: int) -> Ticket:
+        """Close one environment, behind what it has to do; it takes nothing any more.
+
+        Idempotent.
+        """
+        if env_id in self._health.retired:
+            self._check(())
+            return self._ask_nobody("retire")
+        self._check((env_id,))
+        self._check_together("retire", (env_id,))
+        ticket = self._dispatch("retire", (env_id,), None)
+        self._health.retire(env_id)
+        return ticket
+
+    def restart(self, env_ids: Sequence[int] | None = None) -> Ticket:
+        """Put others in the place of environments, those that are gone if none are named.
+
+        Raises:
+            BusyError: One has something to do.
+        """
+        self._check(())
+        self.poll()
+        if env_ids is None:
+            env_ids = sorted(self._health.lost)
+        ids = self._recovery.whole(parse_env_ids(env_ids, self.num_envs))
+        self._check_together("restart", ids)
+        ticket = Ticket(next(self._numbers), "remake", ids)
+        if not ids:
+            ticket.finish([])
+            return ticket
+        for other in self._tickets.values():
+            busy = set(ids).intersection(other.ids).difference(self._health.lost)
+            if busy and not other.done:
+                raise BusyError(
+                    f"environment {min(busy)} is busy with {other.kind}: await that first",
+                    "restart",
+                )
+        self._tickets[ticket.number] = ticket
+        self._be_patient(ticket)
+        revivals = dict(zip(ids, self._recovery.restart(ids), strict=True))
+        for run in runs(ids):
+            each = [revivals[i] for i in run]
+            self._executor.submit(
+                Operation(ticket.number, "remake", run.start, run.stop, each=each)
+            )
+        return ticket
+
+    def stats(self) -> Stats:
+        """Read the statistics; nobody is asked, so this neither waits nor disturbs.
+
+        Raises:
+            ClosedError: The environments were never open, or belong to another process.
+        """
+        if self._last_stats is not None:
+            return self._last_stats
+        self._check(())
+        self.poll()
+        return self.stats_reader()()
+
+    def stats_reader(self) -> Callable[[], Stats]:
+        """What reads the statistics at any time, in any thread."""
+        gauges, executor, recovery = self.table.gauges, self._executor, self._recovery
+        return lambda: self._traffic.read(
+            gauges, executor.ranges, executor.pids, recovery.counts, recovery.restarts
+        )
+
+    @property
+    def notices(self) -> list[str]:
+        """What the caller should be warned of; whoever does so clears it."""
+        return self._recovery.incidents.notices
+
+    # ---------------------------------------------------------------- checks
+
+    def _check_out(self, out: Any, env_ids: Sequence[int] | None) -> Out:
+        self._check(())
+        place = self._buffers.check(out, len(parse_env_ids(env_ids, self.num_envs)))
+        if place.plane is not None:
+            self.poll()
+            if any(ticket.plane == place.plane for ticket in self._tickets.values()):
+                raise BusyError(
+                    "this step of the rollout buffer is still being written: await that first, or"
+                    " take another"
+                )
+        return place
+
+    def check_open(self) -> None:
+        """Check that there are environments to use.
+
+        Raises:
+            ClosedError: They are closed, or not open yet.
+        """
+        if self._closing is not None:
+            raise ClosedError(FORKED if self._forked else CLOSED)
+        if not hasattr(self, "table"):
+            raise ClosedError(NOT_OPEN)
+
+    def _check(self, ids: Ids) -> None:
+        self.check_open()
+        self._health.check(ids)
+
+    def _check_together(
+        self, kind: str, ids: Ids, seeds: Sequence[int | None] | None = None
+    ) -> None:
+        """Refuse what some environments of one program cannot do without the others."""
+        objection = self._executor.objection(kind, ids, seeds)
+        if objection is not None:
+            raise UsageError(objection)
+
+    def refuse_in_place(self, env_ids: Sequence[int] | None) -> None:
+        """Refuse to step what another thread is stepping in place, without waiting for its end.
+
+        Raises:
+            BusyError: An environment is being stepped.
+        """
+        running = self.in_place
+        if running is not None:
+            for i in parse_env_ids(env_ids, self.num_envs):
+                if i in running:
+                    raise BusyError(STEPPING.format(i))
+
+    def _check_steppable(self, ids: Ids) -> None:
+        self._sent.check(ids)
+        if not self._order.idle:
+            self.poll()
+            busy = self._order.stepping(ids)
+            if busy is not None:
+                self._executor.look()
+                self.poll()
+                busy = self._order.stepping(ids)
+            if busy is not None:
+                raise BusyError(STEPPING.format(busy))
+        self._health.check_ready(ids)

@@ -1,0 +1,1 @@
+"""What crashes, hangs and exceptions do to the environments."""

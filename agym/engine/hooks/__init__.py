@@ -1,0 +1,1 @@
+"""What is called while steps are under way."""

@@ -1,0 +1,190 @@
+"""Order: which operations may go to the executor now, and which wait for a row.
+
+Executors keep the order of what they are given. Held back here is only what would overwrite a
+row of the slot table before it is collected (a reset behind a step still in flight), and,
+behind that, whatever else the same environment is asked to do. Environments that are one program
+have their rows all together (who takes one takes all) and wait in one queue.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+
+from agym.engine.ticket import Ticket
+from agym.protocol.arguments import Ids, runs
+from agym.protocol.messages import ROW_KINDS, Operation
+
+
+class Order:
+    """The owner of each row, and the operations that wait for it."""
+
+    def __init__(self, num_envs: int, programs: Sequence[range] = ()) -> None:
+        """Begin with no row owned.
+
+        Args:
+            num_envs: Number of environments.
+            programs: Environments that are one program each.
+        """
+        self._program = {i: ids for ids in programs for i in ids}
+        self._nobody: list[Ticket | None] = [None] * num_envs
+        self._owners = self._nobody
+        self._owned = 0
+        # Who has every row, as long as none of them was freed.
+        self._whole: Ticket | None = None
+        self._held: dict[int, deque[Operation]] = {}
+        self._seized: set[int] = set()
+        # No row is owned and nothing waits.
+        self.idle = True
+
+    def stepping(self, ids: Ids) -> int | None:
+        """Find an environment that has a step in flight or waiting: the slowest, if it is known."""
+        found = None
+        for i in ids:
+            owner = self._owners[i]
+            if owner is not None and owner.kind == "step":
+                found = i
+                if not owner.has_ended(i):
+                    return i
+            elif any(operation.kind == "step" for operation in self._queue(i)):
+                return i
+        return found
+
+    def owner(self, slot: int) -> Ticket | None:
+        """The ticket that has an environment's row: its step or reset, or its move."""
+        return self._owners[slot]
+
+    def held(self, ticket: Ticket) -> set[int]:
+        """The environments whose part of a ticket still waits for a row."""
+        return {
+            i
+            for i in ticket.ids
+            if any((part.number, part.start) == (ticket.number, i) for part in self._queue(i))
+        }
+
+    def is_free(self, slot: int) -> bool:
+        """Whether no step or reset of an environment is under way or waits."""
+        return self._owners[slot] is None and not self._queue(slot)
+
+    def seize(self, slot: int, ticket: Ticket) -> None:
+        """Hold back all that a free environment is asked to do, until this is released."""
+        self._own(slot, ticket)
+        self._seized.add(slot)
+        self.idle = False
+
+    def take_all(self, ticket: Ticket) -> bool:
+        """Take every row for a ticket for all environments, if none is owned and nothing waits."""
+        if not self.idle or len(ticket.ids) < len(self._owners):
+            return False
+        if ticket.kind in ROW_KINDS:
+            self._owned = count = len(self._nobody)
+            self._owners = [ticket] * count
+            self._whole = ticket
+            self.idle = False
+        return True
+
+    def free_all(self, ticket: Ticket) -> bool:
+        """Undo :meth:`take_all`, if nothing waits for a row and none was freed before."""
+        if self._whole is not ticket or self._held:
+            return False
+        self._whole = None
+        self._owners = self._nobody
+        self._owned = 0
+        self.idle = True
+        return True
+
+    def admit(self, ticket: Ticket, operation: Operation) -> Iterator[Operation]:
+        """Take the rows that are free and yield what may be submitted; hold back the rest.
+
+        Args:
+            ticket: The ticket that takes the rows.
+            operation: Its operation, over the range from its first to its last environment;
+                for scattered ids, ``each`` is in their order.
+        """
+        ids = ticket.ids
+        row = operation.kind in ROW_KINDS
+        waiting = {
+            i
+            for i in ids
+            if self._queue(i) or i in self._seized or (row and self._owners[i] is not None)
+        }
+        position = {slot: k for k, slot in enumerate(ids)}
+
+        def part(run: range) -> Operation:
+            each = operation.each and [operation.each[position[i]] for i in run]
+            return operation._replace(start=run.start, stop=run.stop, each=each)
+
+        for i in ids:
+            if i in waiting:
+                self._held.setdefault(self._key(i), deque()).append(part(range(i, i + 1)))
+            elif row:
+                self._own(i, ticket)
+        self.idle = not self._owned and not self._held
+        free = tuple(i for i in ids if i not in waiting)
+        if free:
+            yield from map(part, runs(free))
+
+    def _key(self, slot: int) -> int:
+        """Under which an environment's queue is kept."""
+        return self._program[slot].start if self._program else slot
+
+    def _queue(self, slot: int) -> Sequence[Operation]:
+        return self._held.get(self._key(slot), ())
+
+    def _own(self, slot: int, ticket: Ticket) -> None:
+        if self._owners is self._nobody:
+            self._owners = list(self._nobody)
+        for i in self._program.get(slot, (slot,)):
+            if self._owners[i] is None:
+                self._owners[i] = ticket
+                self._owned += 1
+
+    def forget(self, ticket: Ticket) -> None:
+        """What still waits of a ticket will not be done."""
+        for slot in ticket.ids:
+            key, queue = self._key(slot), self._queue(slot)
+            left = deque(operation for operation in queue if operation.number != ticket.number)
+            if left:
+                self._held[key] = left
+            else:
+                self._held.pop(key, None)
+
+    def release(self, ticket: Ticket, ids: Ids, tickets: dict[int, Ticket]) -> list[Operation]:
+        """Free some rows of a ticket; gives what may be submitted now."""
+        freed = []
+        self._whole = None
+        ids = tuple(dict.fromkeys(j for i in ids for j in self._program.get(i, (i,))))
+        for i in ids:
+            if self._owners[i] is ticket:
+                self._owners[i] = None
+                self._owned -= 1
+                self._seized.discard(i)
+        for i in dict.fromkeys(map(self._key, ids)):
+            if i in self._seized:
+                continue
+            queue = self._held.get(i)
+            while queue:
+                part = queue[0]
+                if part.kind in ROW_KINDS:
+                    waiting = tickets[part.number]
+                    if self._owners[part.start] not in (None, waiting):
+                        break
+                    self._own(part.start, waiting)
+                freed.append(queue.popleft())
+            if queue is not None and not queue:
+                del self._held[i]
+        self.idle = not self._owned and not self._held
+        return [*_joined(freed)] if len(freed) > 1 else freed
+
+
+def _joined(parts: list[Operation]) -> Iterator[Operation]:
+    """Join parts for neighbours again, the oldest first as each environment was asked."""
+    parts.sort(key=lambda part: (part.number, part.start))
+    whole = parts[0]
+    for part in parts[1:]:
+        if part.number == whole.number and part.start == whole.stop:
+            whole = whole.join(part)
+        else:
+            yield whole
+            whole = part
+    yield whole

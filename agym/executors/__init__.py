@@ -1,1 +1,0 @@
-"""Places where environments live, one file each."""

@@ -1,1 +1,0 @@
-"""Faces: what users hold; thin, since the engine decides everything."""

@@ -1,0 +1,286 @@
+"""Making: what both hosts share, the environments of a range from construction on."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, ClassVar
+
+from gymnasium.vector import AutoresetMode
+
+from agym.errors import UsageError
+from agym.hosts.async_env import AnySpace
+from agym.hosts.episode import at_end
+from agym.hosts.rows import Rows
+from agym.protocol.arguments import check_made
+from agym.protocol.frames import Frames, OwnFrames
+from agym.protocol.infos.policy import InfoFilter, InfoPolicy
+from agym.protocol.infos.table import InfoWriter
+from agym.protocol.messages import Description, Failure, Revival
+from agym.protocol.metrics.gauges import Meter
+from agym.protocol.space_layout import Layout
+from agym.protocol.table import SlotTable
+
+# Makes a ``gymnasium.Env`` or an ``agym.AsyncEnv``.
+Factory = Callable[[], Any]
+
+TELL_ALL = InfoPolicy()
+
+# How asyncio, sniffio and anyio say that no event loop runs.
+NO_LOOP = (
+    "no running event loop",
+    "not in async context",
+    "Not currently running on any asynchronous event loop",
+)
+
+
+class Host:
+    """The environments ``first:stop``, made and described; subclasses run them.
+
+    Attributes:
+        frames: Who takes what environments render.
+    """
+
+    frames: Frames = OwnFrames()
+
+    # Whether the environments are to be coroutine environments; else they must not be.
+    coroutines: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        factories: Sequence[Factory],
+        first: int,
+        autoreset: AutoresetMode,
+        catch: type[BaseException] = Exception,
+        *,
+        log: bool = False,
+        infos: InfoPolicy = TELL_ALL,
+    ) -> None:
+        """Remember what to make; :meth:`make` makes it.
+
+        Args:
+            factories: One per environment.
+            first: Id of the first environment.
+            autoreset: What follows an episode's end.
+            catch: What an environment may raise without ending the host: ``Exception`` where
+                the caller's own Ctrl-C can arrive inside a step, else ``BaseException``.
+            log: Tell how each episode begins.
+            infos: What to tell of infos.
+        """
+        self.first = first
+        self.stop = first + len(factories)
+        self._factories = factories
+        self._exact = not getattr(factories[0], "differing", False)
+        self._at_end = at_end(autoreset)
+        self._catch = catch
+        self._log = log
+        self._envs: list[Any] = []
+        n = len(factories)
+        self._filter = InfoFilter(infos, n)
+        self._seeds: list[int | None] = [None] * n
+        self._options: list[dict[str, Any] | None] = [None] * n
+        self._episodes = [0] * n
+        # Seeds for the next reset of environments that were put in the place of others.
+        self._reseeds: dict[int, int] = {}
+
+    def make(self) -> tuple[dict[int, Description], list[Failure]]:
+        """Construct the environments, one after the other.
+
+        Returns:
+            What they are like, by the first one and each that reads otherwise than the one before
+            it; and the failure, if there is one: a constructor that raised, an environment of the
+            wrong kind, or one whose spaces differ from the first's.
+        """
+        described: dict[int, Description] = {}
+        latest = None
+        for env_id, factory in enumerate(self._factories, self.first):
+            try:
+                env = factory()
+                check_made(env)
+                self._envs.append(env)
+                found = self._look_at(env)
+                mismatch = described[self.first].mismatch(found) if described else None
+                if mismatch is not None:
+                    raise mismatch
+                if latest is None or not latest.reads_as(found):
+                    described[env_id] = latest = found
+            except self._catch as exception:
+                # The others would only fail alike, and are not needed any more.
+                return described, [Failure.of(exception, env_id, "make")]
+        return described, []
+
+    def _look_at(self, env: Any) -> Description:
+        """Say what a new environment is like, if it is of the right kind."""
+        if is_coroutine_env(env) is not self.coroutines:
+            raise UsageError(_wrong_kind(env))
+        return replace(_describe(env), exact=self._exact)
+
+    def _make_again(self, i: int) -> Any:
+        """Make an environment that is to take another's place."""
+        env = self._factories[i]()
+        check_made(env)
+        mismatch = self._description.mismatch(self._look_at(env))
+        if mismatch is not None:
+            raise mismatch
+        return env
+
+    def _take_over(self, i: int, revival: Revival) -> None:
+        """Go on with the count of episodes, seeds and options of the environment before."""
+        self._seeds[i] = revival.seed
+        self._options[i] = revival.options
+        self._episodes[i] = revival.episode
+        if revival.reseed is not None:
+            self._reseeds[i] = revival.reseed
+
+    def _seeded(self, i: int, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Give the first reset of an environment that took another's place a seed of its own."""
+        if self._reseeds:
+            seed = self._reseeds.pop(i, None)
+            if arguments.get("seed") is None and seed is not None:
+                return {**arguments, "seed": seed}
+        return arguments
+
+    def layouts(self) -> tuple[Layout, Layout]:
+        """Lay out observations and actions, as the engine does from the description."""
+        description = _describe(self._envs[0])
+        return Layout(description.observation_space), Layout(description.action_space)
+
+    def attach(self, table: SlotTable) -> None:
+        """Take the table whose rows this host fills."""
+        self.table = table
+        self._description = replace(_describe(self._envs[0]), exact=self._exact)
+        self._layout = table.observation
+        self._meter = Meter(table.gauges, self.first)
+        self._rows = Rows(table, self.first, self.stop)
+        self._writer = InfoWriter()
+
+    def _failure(
+        self, error: BaseException, slot: int, operation: str, step: int, action: Any
+    ) -> Failure:
+        """Record that an environment raised."""
+        i = slot - self.first
+        return Failure.of(
+            error,
+            slot,
+            operation,
+            seed=self._seeds[i],
+            episode=self._episodes[i],
+            step=step,
+            action=action,
+        )
+
+
+def is_coroutine_env(env: Any) -> bool:
+    """Whether an environment, or a class of such, has an ``async def step``."""
+    return inspect.iscoroutinefunction(getattr(env, "step", None))
+
+
+def innermost(factory: Any) -> Any:
+    """What a ``partial`` calls in the end."""
+    while isinstance(factory, partial):
+        factory = factory.func
+    return factory
+
+
+def look_at_first(factories: Sequence[Factory]) -> tuple[bool, list[Factory]]:
+    """Make the first environment to see of which kind all are, while no event loop runs.
+
+    A constructor that insists on a running loop is that of a coroutine environment, and is called
+    on the loop by whoever makes the others.
+
+    Returns:
+        Whether they are coroutine environments, and the factories, of which the first now gives
+        the environment that was made, or raises what its constructor raised.
+    """
+    first, *others = factories
+    if is_coroutine_env(innermost(first)):
+        return True, [*factories]
+    with warnings.catch_warnings():
+        # What a constructor was about to run on the loop that it did not find.
+        warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+        try:
+            env = first()
+        except BaseException as error:
+            if misses_loop(error):
+                on_loop = partial(_make_on_loop, first, error.with_traceback(None))
+                return True, [Premade(on_loop, first), *others]
+            return False, [partial(reraise, error), *others]
+    return is_coroutine_env(env), [Premade(lambda: env, first), *others]
+
+
+def misses_loop(error: BaseException) -> bool:
+    """Whether something was raised because no event loop runs."""
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in NO_LOOP)
+
+
+def _make_on_loop(factory: Factory, error: BaseException) -> Any:
+    """Make a coroutine environment, which without a running loop raised an error."""
+    env = factory()
+    if not is_coroutine_env(env):
+        raise error
+    return env
+
+
+class Differing:
+    """A factory whose environments may differ from the others in the bounds of observations."""
+
+    differing = True
+
+    def __init__(self, factory: Factory) -> None:
+        """Make what another factory makes."""
+        self._factory = factory
+
+    def __call__(self) -> Any:
+        """Make it."""
+        return self._factory()
+
+
+class Premade:
+    """A factory whose first environment is there already; from then on it makes others."""
+
+    def __init__(self, first: Factory, factory: Factory) -> None:
+        """Give what ``first`` gives, or raise what it raises; then make with ``factory``."""
+        self._first = [first]
+        self._factory = factory
+        self.differing = getattr(factory, "differing", False)
+
+    def __call__(self) -> Any:
+        """Give or make one."""
+        return self._first.pop()() if self._first else self._factory()
+
+
+def reraise(error: BaseException) -> Any:
+    """Raise what a constructor raised."""
+    raise error
+
+
+def _wrong_kind(env: Any) -> str:
+    name = type(env).__name__
+    if is_coroutine_env(env):
+        return (
+            f"{name} is a coroutine environment (`async def step`): take backend='asyncio',"
+            " or backend='process' for event loops in worker processes"
+        )
+    return (
+        f"{name} has no `async def step`, so it would block the event loop: take"
+        " backend='thread' if it waits, backend='process' if it computes"
+    )
+
+
+def _describe(env: Any) -> Description:
+    return Description(
+        _space(env, "observation_space"),
+        _space(env, "action_space"),
+        dict(getattr(env, "metadata", None) or {}),
+        getattr(env, "spec", None),
+        getattr(env, "render_mode", None),
+        is_coroutine_env(env),
+    )
+
+
+def _space(env: Any, name: str) -> Any:
+    """A space; a coroutine environment need not have one."""
+    return getattr(env, name, AnySpace()) if is_coroutine_env(env) else getattr(env, name)

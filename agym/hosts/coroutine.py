@@ -1,0 +1,454 @@
+"""CoroutineHost: the only code that touches a coroutine environment.
+
+All environments of its range run at the same time, on the event loop that calls it. Each has a
+queue and a task, the same one until it is closed (cancel scopes and sessions need that), so that
+it runs its operations in order and ends each of them by itself::
+
+    begin(operation) --> queue of env i --> task of env i --> tell(operation, slot, extras)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import inspect
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from gymnasium.vector import AutoresetMode
+
+from agym.hosts.base import TELL_ALL, Factory, Host
+from agym.hosts.episode import AtEnd
+from agym.hosts.fault_injection import Affliction
+from agym.hosts.running_env import Marker, marked
+from agym.hosts.snapshot import note_start, restore_start, same_observation
+from agym.protocol.attributes import assign, look_up, peek
+from agym.protocol.copying import own, own_info
+from agym.protocol.infos.policy import InfoPolicy
+from agym.protocol.messages import (
+    NAMES,
+    Extras,
+    Failure,
+    Operation,
+    Revival,
+    Start,
+    as_keywords,
+    lasting,
+)
+from agym.protocol.metrics.gauges import clock
+
+Tell = Callable[[Operation, int, Extras | None], None]
+
+
+class CoroutineHost(Host):
+    """Runs coroutine environments, all at the same time."""
+
+    coroutines = True
+
+    def __init__(
+        self,
+        factories: Sequence[Factory],
+        first: int,
+        autoreset: AutoresetMode,
+        tell: Tell,
+        max_concurrency: int | None = None,
+        fatal: tuple[type[BaseException], ...] = (),
+        *,
+        log: bool = False,
+        marker: Marker | None = None,
+        infos: InfoPolicy = TELL_ALL,
+    ) -> None:
+        """Remember what to make.
+
+        Args:
+            factories: One per environment.
+            first: Id of the first environment.
+            autoreset: What follows an episode's end.
+            tell: Called when an environment has ended an operation.
+            max_concurrency: How many may be busy at once.
+            fatal: What ends the loop if an environment raises it; by default all is its failure.
+            log: Tell how each episode begins.
+            marker: Its first entry is kept at the id of the environment that runs, plus one.
+            infos: What to tell of infos.
+        """
+        self._marker = marker
+        super().__init__(factories, first, autoreset, catch=BaseException, log=log, infos=infos)
+        self._tell = tell
+        self._concurrency = max_concurrency
+        self._limit: asyncio.Semaphore | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._fatal: tuple[type[BaseException], ...] = (GeneratorExit, *fatal)
+        n = len(factories)
+        self._queues: list[deque[tuple[Operation, Any]]] = [deque() for _ in range(n)]
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        # What the task of an environment with nothing to do waits for.
+        self._idle: list[asyncio.Future[None] | None] = [None] * n
+        self._steps = [0] * n
+        # What stands in for the next step: the finished one, held still, or a reset.
+        self._held: list[tuple[Any, ...] | None] = [None] * n
+        # How the latest episode began, until that is told.
+        self._starts: dict[int, Start] = {}
+        # What the next step of an environment gives that is not where it was.
+        self._cut: dict[int, tuple[Any, ...]] = {}
+        self._afflictions: dict[int, Affliction] = {}
+        self._turns: dict[int, _Turn] = {}
+        # Tasks of environments that were given up, and of their closing.
+        self._leftovers: set[asyncio.Task[None]] = set()
+        self._over = [False] * n
+        self._resetting = [False] * n
+        self._closing = False
+        self._retired: set[int] = set()
+
+    # ---------------------------------------------------------------- operations
+
+    def begin(self, operation: Operation) -> None:
+        """Start an operation on each environment that it names, behind what it has to do."""
+        start, stop, each = operation.start, operation.stop, operation.each
+        if operation.kind == "step":
+            arguments = self._rows.actions(start, stop, each)
+        else:
+            arguments = each or [None] * (stop - start)
+        for slot, argument in zip(range(start, stop), arguments, strict=True):
+            i = slot - self.first
+            if operation.kind == "remake" and argument.anew:
+                # One that waits for its turn was late only because of others: it is as it was.
+                waits = i in self._turns and self._turns[i].waiting
+                self._give_up(i)
+                self._queues[i].appendleft((operation, None if waits else argument))
+            else:
+                self._queues[i].append((operation, argument))
+            idle = self._idle[i]
+            if idle is not None and not idle.done():
+                self._idle[i] = None
+                idle.set_result(None)
+            elif i not in self._tasks or self._tasks[i].done():
+                self._tasks[i] = task = self._running_loop().create_task(self._live(i))
+                # One that idles ends unasked when all is forgotten, or its loop is.
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+
+    def _give_up(self, i: int) -> None:
+        """Cancel what an environment does; nothing that its task still does counts."""
+        task = self._tasks.pop(i, None)
+        self._idle[i] = None
+        if i in self._turns:
+            self._turns.pop(i).end()  # it may take no notice
+        if task is not None:
+            task.cancel()
+            self._leave(task)
+
+    def _leave(self, task: asyncio.Task[None]) -> None:
+        self._leftovers.add(task)
+        task.add_done_callback(self._leftovers.discard)
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        """The loop; a semaphore belongs to one, and tasks have ended with the one before."""
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self._loop = loop
+            if self._concurrency is not None:
+                self._limit = asyncio.Semaphore(self._concurrency)
+        return loop
+
+    async def _live(self, i: int) -> None:
+        """Be the task of an environment, from its first operation to its end."""
+        queue, task = self._queues[i], asyncio.current_task()
+        assert task is not None
+        with suppress(asyncio.CancelledError):
+            while not task.cancelling():  # also if the environment took no notice of that
+                if queue:
+                    operation, argument = queue.popleft()
+                    self._turns[i] = turn = _Turn(self._limit)
+                    async with turn:
+                        with self._meter.running(self.first + i, operation.kind):
+                            running = self._run(i, operation, argument)
+                            if self._marker is not None:
+                                running = marked(running, self._marker, self.first + i)
+                            extras = await running
+                    if task is not self._tasks.get(i):
+                        return  # it was given up
+                    if self._writer.new:
+                        extras = extras or Extras()
+                        extras.schemas = self._writer.take_new()
+                    self._tell(operation, self.first + i, extras)
+                else:
+                    self._idle[i] = idle = task.get_loop().create_future()
+                    await idle
+        if self._closing and task is self._tasks.get(i):
+            await self._close(i)
+
+    async def _close(self, i: int) -> None:
+        if i not in self._retired:
+            self._retired.add(i)
+            await _close(self._envs[i])
+
+    async def _run(self, i: int, operation: Operation, argument: Any) -> Extras | None:
+        """Do an operation; what it raises becomes its outcome."""
+        slot, kind = self.first + i, operation.kind
+        try:
+            if kind == "step":
+                return await self._step(i, operation.plane, argument)
+            if kind == "reset":
+                if argument is not None:
+                    self._seeds[i] = argument
+                self._options[i] = lasting(operation.shared)
+                options = copy.deepcopy(as_keywords(operation.shared, slot))
+                observation, info = await self._begin_episode(i, seed=argument, **options)
+                return self._store(i, operation.plane, (observation, 0.0, False, False, info))
+            return Extras(values={slot: await self._ask(i, operation, argument)})
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            problem: BaseException = error  # the environment's own doing
+        except self._fatal:
+            raise
+        except BaseException as error:
+            problem = error
+        action = argument if kind == "step" else None
+        kind = NAMES.get(kind, kind)
+        if self._resetting[i]:
+            kind, self._resetting[i] = "reset", False
+        step = self._steps[i] + (kind == "step")  # the one that failed was not counted
+        return Extras(problems=[self._failure(problem, slot, kind, step, action)])
+
+    async def _step(self, i: int, plane: int, action: Any) -> Extras | None:
+        if i in self._afflictions:
+            await self._afflictions.pop(i).strike_later()
+        held = self._held[i]
+        if held is not None:
+            return self._store(i, plane, held)
+        if self._over[i]:
+            observation, info = await self._begin_again(i)
+            return self._store(i, plane, (observation, 0.0, False, False, info))
+        cut = self._cut.pop(i, None)
+        if cut is not None and cut[0] is None:
+            raise RuntimeError("it was replaced: reset it first")
+        begun = clock()
+        idle = self._meter.idle_until(begun)
+        result = cut or await self._envs[i].step(action)
+        self._meter.timed(self.first + i, clock() - begun, idle)
+        self._steps[i] += 1
+        if self._filter.active:
+            result = self._select(i, result)
+        if not (result[2] or result[3]):
+            return self._store(i, plane, result)
+        if self._at_end is AtEnd.RESET_NOW:
+            return await self._finish_and_reset(i, plane, result)
+        extras = self._store(i, plane, result)
+        self._arrange(i, result)
+        return extras
+
+    def _select(self, i: int, result: Any) -> Any:
+        """Choose what is told of the info of a step."""
+        observation, reward, terminated, truncated, info = result
+        if terminated or truncated:
+            info = self._filter.ended(i, info or {}, reward, self._steps[i])
+        else:
+            (info,) = self._filter.running([info])
+        self._filter.add(i, [reward])
+        return observation, reward, terminated, truncated, info
+
+    async def _finish_and_reset(self, i: int, plane: int, result: Any) -> Extras | None:
+        """Same-step autoreset: keep apart what the episode ended with."""
+        slot = self.first + i
+        final_observation = own(result[0])
+        final_info = self._rows.with_final(own_info(result[4]), final_observation)
+        observation, info = await self._begin_again(i)
+        extras = self._store(i, plane, (observation, *result[1:4], info))
+        row = self._rows.plane(plane, slot, slot + 1)
+        final_objects = self._rows.write(row.final, [final_observation], slot)
+        told = self._writer.put(row.final_infos, slot, final_info)
+        if told and not final_objects:
+            return extras
+        extras = extras or Extras()
+        extras.final_objects.update(final_objects or {})
+        if not told:
+            extras.final_infos[slot] = final_info
+        return extras
+
+    def _store(self, i: int, plane: int, result: Any) -> Extras | None:
+        """Write a row; what does not fit into it is returned."""
+        if asyncio.current_task() is not self._tasks.get(i):
+            raise asyncio.CancelledError  # it was given up, and took no notice
+        slot = self.first + i
+        *row, info = result
+        objects = self._rows.store(plane, slot, *row)
+        start = self._starts.pop(i, None)
+        area = self._rows.plane(plane, self.first, self.stop).infos
+        told = self._writer.put(area, slot, info)
+        if told and objects is None and start is None:
+            return None
+        infos = {} if told else {slot: own_info(info)}
+        starts = {} if start is None else {slot: start}
+        return Extras(infos=infos, objects=objects or {}, starts=starts)
+
+    async def _begin_episode(self, i: int, **arguments: Any) -> tuple[Any, dict[str, Any]]:
+        env = self._envs[i]
+        arguments = self._seeded(i, arguments)
+        self._held[i] = None
+        self._over[i] = False
+        self._cut.pop(i, None)
+        self._episodes[i] += 1
+        self._meter.begin_episode(self.first + i)
+        self._steps[i] = 0
+        self._resetting[i] = True
+        if self._log:
+            self._starts[i] = note_start(env, arguments)
+        observation, info = await env.reset(**arguments)
+        self._resetting[i] = False
+        if self._filter.active:
+            self._filter.begin(i)
+            (info,) = self._filter.running([info])
+        return observation, info
+
+    async def _begin_again(self, i: int) -> tuple[Any, dict[str, Any]]:
+        """Reset by itself: no seed, so that its random stream goes on, but the same options."""
+        options = self._options[i]
+        arguments = {} if options is None else {"options": copy.deepcopy(options)}
+        return await self._begin_episode(i, **arguments)
+
+    async def _ask(self, i: int, operation: Operation, argument: Any) -> Any:
+        """Render, call, or look up; methods may be coroutines."""
+        env, kind, shared = self._envs[i], operation.kind, operation.shared
+        if kind == "retire":
+            return await self._close(i)
+        if kind == "get_attr":
+            return peek(env, shared)
+        if kind == "set_attr":
+            name, create = shared
+            return assign(env, name, argument, create=create)
+        if kind == "afflict":
+            self._afflictions[i] = argument
+            return None
+        if kind == "remake":
+            return "" if argument is None else await self._remake(i, argument)
+        name, arguments, keywords = ("render", (), {}) if kind == "render" else shared
+        value = look_up(env, name)
+        if callable(value):
+            value = value(*arguments, **keywords)
+        value = await value if inspect.isawaitable(value) else value
+        return self.frames.keep(value) if kind == "render" else value
+
+    # ---------------------------------------------------------------- after a fault
+
+    async def _remake(self, i: int, revival: Revival) -> str | None:
+        """Put an environment in the place of another; see :meth:`EnvHost._remake`."""
+        if revival.anew:
+            self._leave(self._running_loop().create_task(self._close_quietly(self._envs[i])))
+            self._envs[i] = self._make_again(i)
+        self._take_over(i, revival)
+        self._held[i], self._over[i], self._resetting[i] = None, False, False
+        self._steps[i] = 0
+        self._cut.pop(i, None)
+        self._afflictions.pop(i, None)
+        reason = None
+        if revival.over is not None:
+            self._arrange(i, (revival.observation, 0.0, *revival.over, {}))
+            return ""
+        if revival.start is not None:
+            reason = await self._replay(i, revival, revival.start)
+            if not reason:
+                return reason
+        self._cut[i] = (revival.observation, 0.0, False, True, {})
+        self._filter.cut(i)
+        return reason
+
+    async def _close_quietly(self, env: Any) -> None:
+        """Close an environment that was given up: what it raises is of no interest any more."""
+        try:
+            await _close(env)
+        except asyncio.CancelledError:
+            raise
+        except self._fatal:
+            raise
+        except BaseException:
+            return
+
+    async def _replay(self, i: int, revival: Revival, start: Start) -> str:
+        """Play an episode again; see :meth:`EnvHost._replay`."""
+        env = self._envs[i]
+        reseed = self._reseeds.pop(i, None)
+        try:
+            observation, _ = await env.reset(**copy.deepcopy(restore_start(env, start)))
+            self._filter.begin(i)
+            for action in revival.actions:
+                result = await env.step(action)
+                self._steps[i] += 1
+                self._filter.add(i, result[1:2])
+                observation = result[0]
+                if result[2] or result[3]:
+                    self._arrange(i, result)
+                    break
+            if same_observation(self._layout, observation, revival.observation):
+                return ""
+            reason = "its replay came to another observation"
+        except self._fatal:
+            raise
+        except Exception as error:
+            reason = f"its replay raised {type(error).__name__}"
+        self._held[i], self._over[i] = None, False
+        if reseed is not None:
+            self._reseeds[i] = reseed
+        return reason
+
+    def _arrange(self, i: int, result: Any) -> None:
+        """The next step of an environment whose episode ended is none."""
+        if self._at_end is AtEnd.RESET_NEXT:
+            self._over[i] = True
+        else:
+            self._held[i] = (own(result[0]), 0.0, result[2], result[3], {})
+
+    # ---------------------------------------------------------------- close
+
+    async def close(self) -> list[Failure]:
+        """Cancel what is under way, and close every environment, whatever the others do."""
+        self._closing = True
+        for task in self._tasks.values():
+            task.cancel()
+        for task in self._leftovers:
+            task.cancel()
+        await asyncio.gather(*self._leftovers, return_exceptions=True)
+        results = await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        errors = dict(zip(self._tasks, results, strict=True))
+        # Those without a task, or with one that was cancelled before it began.
+        left = [i for i in range(len(self._envs)) if i not in self._retired]
+        results = await asyncio.gather(*map(self._close, left), return_exceptions=True)
+        errors.update(zip(left, results, strict=True))
+        self._envs = []
+        return [
+            Failure.of(error, self.first + i, "close")
+            for i, error in sorted(errors.items())
+            if error is not None
+        ]
+
+
+class _Turn:
+    """One of those that may be busy at once; its end can be brought about by others."""
+
+    def __init__(self, limit: asyncio.Semaphore | None) -> None:
+        self._limit = limit
+        self._held = False
+        self.waiting = limit is not None
+
+    async def __aenter__(self) -> None:
+        if self._limit is not None:
+            await self._limit.acquire()
+            self._held, self.waiting = True, False
+
+    async def __aexit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        if self._limit is not None and self._held:
+            self._held = False
+            self._limit.release()
+
+
+async def _close(env: Any) -> None:
+    close = getattr(env, "close", None)
+    if close is not None:
+        done = close()
+        if inspect.isawaitable(done):
+            await done

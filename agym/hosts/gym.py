@@ -1,0 +1,562 @@
+"""EnvHost: the only code that touches an environment of Gymnasium's.
+
+A host makes, steps, resets, renders and closes the environments of one contiguous range, all
+from the thread that calls it. Serial calls it directly; a worker runs it behind a mailbox.
+Coroutine environments have a host of their own (``hosts/coroutine.py``).
+
+The hot loop does nothing per environment but ``append(step(action))``, and everything else
+works on whole columns. What follows an episode's end is not a test in the loop: another function
+takes the environment's place in the list of step functions (``_reset_step``, ``_hold_step``).
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
+from functools import partial
+from itertools import count, pairwise
+from threading import RLock
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+from agym.hosts.base import TELL_ALL, Factory, Host
+from agym.hosts.episode import AtEnd
+from agym.hosts.fault_injection import Affliction
+from agym.hosts.running_env import Marker
+from agym.hosts.snapshot import Luggage, note_start, pack_env, restore_start, same_observation
+from agym.protocol.attributes import assign, look_up, peek
+from agym.protocol.copying import own_info
+from agym.protocol.infos.policy import InfoPolicy
+from agym.protocol.messages import (
+    FIRST_BUFFER,
+    NAMES,
+    Description,
+    Extras,
+    Failure,
+    Operation,
+    Outcome,
+    Revival,
+    Start,
+    as_keywords,
+    lasting,
+)
+from agym.protocol.metrics.gauges import clock
+from agym.protocol.table import Plane, write_column
+
+Info = dict[str, Any]
+Step = tuple[Any, Any, Any, Any, Info]
+
+
+class EnvHost(Host):
+    """Runs Gymnasium's environments, one after the other."""
+
+    def __init__(
+        self,
+        factories: Sequence[Factory],
+        first: int,
+        autoreset: AutoresetMode,
+        catch: type[BaseException] = Exception,
+        *,
+        log: bool = False,
+        marker: Marker | None = None,
+        guard: AbstractContextManager[None] | None = None,
+        infos: InfoPolicy = TELL_ALL,
+    ) -> None:
+        """Remember what to make; see :class:`~agym.hosts.base.Host` for the rest.
+
+        Args:
+            factories: One per environment.
+            first: Id of the first environment.
+            autoreset: What follows an episode's end.
+            catch: What an environment may raise without ending the host.
+            log: Tell how each episode begins.
+            marker: Its first entry is kept at the id of the environment that runs, plus one.
+            guard: Held while rows of the table are written.
+            infos: What to tell of infos.
+        """
+        super().__init__(factories, first, autoreset, catch, log=log, infos=infos)
+        self._marker = marker
+        self._timing = False
+        self._guard = guard or RLock()  # quicker than a null context, and as little in the way
+        self._steps: list[Callable[[Any], Step]] = []
+        # Steps of the whole range so far, and the count at which each episode began.
+        self._rounds = 0
+        self._begun = [0] * len(factories)
+        # Rows that bear these marks have no flag set, or no info; a host before us may have left
+        # some in all others. When one is set anywhere, the mark is another from then on.
+        self._unflagged = self._blank = 1
+        self._extras: Extras | None = None
+        self._retired: set[int] = set()
+        # How the latest episodes began, where these are logged.
+        self._starts: dict[int, Start] = {}
+        # The environment that is resetting, which no step needs to tell.
+        self._resetting: int | None = None
+
+    # ---------------------------------------------------------------- life
+
+    def make(self) -> tuple[dict[int, Description], list[Failure]]:
+        """Construct the environments."""
+        described, failures = super().make()
+        self._steps = [] if failures else [env.step for env in self._envs]
+        return described, failures
+
+    def close(self) -> list[Failure]:
+        """Close every environment, whatever the others do. Closing twice does nothing."""
+        failures = []
+        for env_id, env in enumerate(self._envs, self.first):
+            if env_id in self._retired:
+                continue
+            try:
+                closing = env.close()
+                if inspect.iscoroutine(closing):  # it was refused: it belongs on a loop
+                    closing.close()
+            except self._catch as exception:
+                failures.append(Failure.of(exception, env_id, "close"))
+        self._envs = []
+        self._steps = []
+        return failures
+
+    # ---------------------------------------------------------------- operations
+
+    def run(self, operation: Operation) -> Outcome:
+        """Do one operation on the environments that it names; nothing they raise gets out."""
+        number, kind, start, stop, plane, each, _ = operation
+        # Ctrl-C may have left something of an operation that it broke off.
+        self._extras = self._resetting = None
+        if kind == "step":
+            return Outcome(number, start, stop, self.step(start, stop, plane, each))
+        begun = clock()
+        for slot in range(start, stop):
+            self._mark(slot)
+            argument = None if each is None else each[slot - start]
+            try:
+                self._do(operation, slot, argument)
+            except self._catch as error:
+                self._fail(error, slot, NAMES.get(kind, kind))
+        self._mark(None)
+        self._meter.did(kind, stop - start, begun)
+        return Outcome(number, start, stop, self._take_extras())
+
+    def _mark(self, slot: int | None) -> None:
+        """Say which environment runs, for who finds out that it did not come back."""
+        if self._marker is not None:
+            self._marker[0] = 0 if slot is None else slot + 1
+
+    def step(
+        self, start: int, stop: int, plane: int, each: list[list[Any]] | None = None
+    ) -> Extras | None:
+        """Step the environments ``start:stop``; what does not fit into their rows is returned."""
+        width = stop - start
+        whole = width == len(self._envs)
+        if whole:
+            self._rounds += 1
+        else:
+            for i in range(start - self.first, stop - self.first):
+                self._begun[i] -= 1
+        self._timing = self._meter.begin(start, stop, whole=whole)
+        chunk = self._rows.chunk
+        if width <= chunk:
+            self._step_chunk(start, stop, plane, each)
+        else:
+            for low in range(start, stop, chunk):
+                high = min(low + chunk, stop)
+                part = each and each[low - start : high - start]
+                self._step_chunk(low, high, plane, part)
+        self._meter.end(width, timed=self._timing)
+        return self._take_extras() if self._extras or self._writer.new else None
+
+    def _step_chunk(self, start: int, stop: int, plane: int, each: list[list[Any]] | None) -> None:
+        steps = self._steps
+        if stop - start < len(steps):
+            steps = steps[start - self.first : stop - self.first]
+        actions = self._rows.actions(start, stop, each)
+        results: list[Step] = []
+        try:
+            if self._timing:
+                self._step_timed(steps, actions, start, results)
+            elif self._marker is None:
+                for step, action in zip(steps, actions):  # noqa: B905
+                    results.append(step(action))
+            else:
+                marker = self._marker
+                for mark, step, action in zip(count(start + 1), steps, actions):
+                    marker[0] = mark
+                    results.append(step(action))
+                marker[0] = 0
+            self._store(results, start, stop, plane)
+        except self._catch as error:
+            self._rescue(error, results, actions, start, stop, plane)
+
+    def _step_timed(
+        self,
+        steps: Sequence[Callable[[Any], Step]],
+        actions: Sequence[Any],
+        start: int,
+        results: list[Step],
+    ) -> None:
+        """Step environments, and time each that does not hold still."""
+        meter = self._meter
+        ticks = [clock()]
+        for slot, step, action in zip(count(start), steps, actions):
+            self._mark(slot)
+            results.append(step(action))
+            ticks.append(clock())
+        self._mark(None)
+        idle = meter.idle_until(ticks[0])
+        meter.end_timing()
+        for slot, step, (begun, ended) in zip(count(start), steps, pairwise(ticks)):
+            if getattr(step, "func", None) is not _hold_step:
+                meter.timed(slot, ended - begun, idle)
+            idle = 0
+
+    def _store(self, results: Sequence[Step], start: int, stop: int, plane: int) -> None:
+        """Store results as whole columns, then see to the episodes that ended."""
+        rows = self._rows.plane(plane, start, stop)
+        infos: Sequence[Info]
+        observations, rewards, terminated, truncated, infos = zip(*results, strict=True)
+        done = any(terminated) or any(truncated)
+        if self._filter.active:
+            infos = self._select(results, infos, start, done=done)
+        # The marks change first, whatever breaks off the rest.
+        if done:
+            self._unflagged += 1
+        if informs := any(infos):
+            self._blank += 1
+        with self._guard:
+            objects = self._rows.write(rows.observations, observations, start)
+            try:  # what write_column does first, without a call more in every step
+                rows.rewards[...] = rewards
+            except Exception:
+                write_column(rows.rewards, rewards)
+            if rows.unflagged != self._unflagged:
+                write_column(rows.terminated, terminated)
+                write_column(rows.truncated, truncated)
+                if not done and plane < FIRST_BUFFER:  # into a buffer others write too
+                    rows.unflagged = self._unflagged
+            if rows.blank != self._blank:
+                for slot, info in enumerate(infos, start):
+                    if not self._writer.put(rows.infos, slot, info):
+                        self._extra.infos[slot] = own_info(info)
+                if not informs:
+                    rows.blank = self._blank
+        if objects is not None:
+            self._extra.objects.update(objects)
+        if self._filter.active:
+            self._filter.add(start - self.first, rewards)
+        if done:
+            for k in np.flatnonzero(rows.terminated | rows.truncated).tolist():
+                self._finish(start + k, results[k], infos[k], plane)
+
+    def _select(
+        self, results: Sequence[Step], infos: Sequence[Info], start: int, *, done: bool
+    ) -> Sequence[Info]:
+        """Choose what is told of the infos of a step."""
+        running = self._filter.running(infos)
+        if not done:
+            return running
+        selected = [*running]
+        for k, (_, reward, terminated, truncated, info) in enumerate(results):
+            i = start - self.first + k
+            if (terminated or truncated) and type(self._steps[i]) is not partial:
+                length = self._rounds - self._begun[i]
+                selected[k] = self._filter.ended(i, info or {}, reward, length)
+        return selected
+
+    def _rescue(
+        self,
+        error: BaseException,
+        results: list[Step],
+        actions: Sequence[Any],
+        start: int,
+        stop: int,
+        plane: int,
+    ) -> None:
+        """Something raised: go on one environment at a time, so that one spoils no other."""
+        self._unflagged += 1  # what becomes of the row of one that raised is not decided here
+        self._blank += 1
+        rescued: list[Step | None] = [*results]
+        if len(results) < stop - start:
+            self._fail(error, start + len(results), "step", actions[len(results)])
+            rescued.append(None)
+        for slot in range(start + len(rescued), stop):
+            self._mark(slot)
+            try:
+                rescued.append(self._steps[slot - self.first](actions[slot - start]))
+            except self._catch as another:
+                if another.__context__ is error:  # it came after, not of it
+                    another.__context__ = None
+                self._fail(another, slot, "step", actions[slot - start])
+                rescued.append(None)
+        self._mark(None)
+        for slot, result in enumerate(rescued, start):
+            if result is not None:
+                try:
+                    self._store([result], slot, slot + 1, plane)
+                except self._catch as misfit:  # not what the space holds
+                    self._fail(misfit, slot, "step", actions[slot - start])
+
+    def _finish(self, slot: int, result: Step, info: Info, plane: int) -> None:
+        """An episode ended with ``result``: do now, or arrange for, what follows."""
+        i = slot - self.first
+        if type(self._steps[i]) is partial:
+            return  # it holds still already
+        try:
+            if self._at_end is not AtEnd.RESET_NOW:
+                self._arrange(i, result)
+            else:
+                row = self._rows.plane(plane, slot, slot + 1)
+                with self._guard:
+                    objects = self._rows.write(row.final, [result[0]], slot)
+                    info = self._rows.with_final(info, result[0])
+                    told = self._writer.put(row.final_infos, slot, info)
+                if objects:
+                    self._extra.final_objects.update(objects)
+                # Without anything to tell no message is sent, which takes longer than the step.
+                if not told:
+                    self._extra.infos.pop(slot, None)
+                    self._extra.final_infos[slot] = own_info(info)
+                self._mark(slot)
+                beginning = self._begin_again(i)
+                self._mark(None)
+                self._reset_row(slot, plane, row, *beginning)
+        except self._catch as error:
+            self._fail(error, slot, "reset")
+
+    def _arrange(self, i: int, result: Step) -> None:
+        """The next step of an environment whose episode ended is none."""
+        if self._at_end is AtEnd.RESET_NEXT:
+            self._steps[i] = partial(self._reset_step, i)
+        else:
+            # A copy, since the environment may reuse its arrays.
+            held: Step = (copy.deepcopy(result[0]), 0.0, result[2], result[3], {})
+            self._steps[i] = partial(_hold_step, held)
+
+    def _reset_step(self, i: int, _action: Any) -> Step:
+        """Stand in for the step after a finished episode: reset, and ignore the action."""
+        observation, info = self._begin_again(i)
+        return observation, 0.0, False, False, info
+
+    def _cut_off(self, i: int, observation: Any, _action: Any) -> Step:
+        """Stand in for the step of an environment that is not where it was: its episode is over."""
+        if observation is None:
+            raise RuntimeError("it was replaced: reset it first")
+        self._steps[i] = self._envs[i].step
+        return observation, 0.0, False, True, {}
+
+    def _reset(self, operation: Operation, slot: int, seed: int | None) -> None:
+        i = slot - self.first
+        if seed is not None:
+            self._seeds[i] = seed
+        self._options[i] = lasting(operation.shared)
+        options = copy.deepcopy(as_keywords(operation.shared, slot))
+        beginning = self._begin(i, seed=seed, **options)
+        row = self._rows.plane(operation.plane, slot, slot + 1)
+        self._reset_row(slot, operation.plane, row, *beginning)
+        with self._guard:
+            row.rewards[:] = 0.0
+            row.terminated[:] = False
+            row.truncated[:] = False
+
+    def _reset_row(
+        self, slot: int, plane: int, row: Plane, observation: Any, info: dict[str, Any]
+    ) -> None:
+        with self._guard:
+            objects = self._rows.write(row.observations, [observation], slot)
+            if info:
+                self._blank += 1
+            if not self._writer.put(row.infos, slot, info):
+                self._extra.infos[slot] = own_info(info)
+        if objects is not None:
+            self._extra.objects.update(objects)
+
+    def _begin(self, i: int, **arguments: Any) -> tuple[Any, dict[str, Any]]:
+        env = self._envs[i]
+        arguments = self._seeded(i, arguments)
+        self._steps[i] = env.step
+        self._episodes[i] += 1
+        self._meter.begin_episode(self.first + i)
+        self._begun[i] = self._rounds
+        self._resetting = i
+        if self._log:
+            self._starts[i] = self._extra.starts[self.first + i] = note_start(env, arguments)
+        observation, info = env.reset(**arguments)
+        self._resetting = None
+        if self._filter.active:
+            self._filter.begin(i)
+            (info,) = self._filter.running([info])
+        return observation, info
+
+    def _begin_again(self, i: int) -> tuple[Any, dict[str, Any]]:
+        """Reset by itself: no seed, so that its random stream goes on, but the same options."""
+        options = self._options[i]
+        return self._begin(i) if options is None else self._begin(i, options=copy.deepcopy(options))
+
+    def _do(self, operation: Operation, slot: int, argument: Any) -> None:
+        """Do what is no step. Most kinds answer with a value for each environment."""
+        i, kind = slot - self.first, operation.kind
+        env = self._envs[i]
+        value: Any = None
+        if kind == "reset":
+            self._reset(operation, slot, argument)
+            return
+        if kind == "render":
+            value = self.frames.keep(env.render())
+        elif kind == "retire":
+            self._retired.add(slot)
+            value = env.close()
+        elif kind == "call":
+            name, arguments, keywords = operation.shared
+            value = look_up(env, name)
+            value = value(*arguments, **keywords) if callable(value) else value
+        elif kind == "get_attr":
+            value = peek(env, operation.shared)
+        elif kind == "set_attr":
+            name, create = operation.shared
+            value = assign(env, name, argument, create=create)
+        elif kind == "afflict":
+            self._steps[i] = partial(self._afflicted, i, argument, self._steps[i])
+        elif kind == "depart":
+            value = self._depart(i)
+        elif kind == "pack":
+            value = self._pack(i)
+        elif kind == "unpack":
+            self._unpack(i, argument)
+        else:
+            value = self._remake(i, argument)
+        self._extra.values[slot] = value
+
+    # ---------------------------------------------------------------- after a fault
+
+    def _afflicted(
+        self, i: int, affliction: Affliction, step: Callable[[Any], Step], action: Any
+    ) -> Step:
+        """Stand in for a step that is to go wrong."""
+        self._steps[i] = step
+        affliction.strike()
+        return step(action)
+
+    def _remake(self, i: int, revival: Revival) -> str | None:
+        """Put an environment in the place of one that is broken or gone.
+
+        Returns:
+            ``""`` if it was brought back to where the other was, why not if that was tried and
+            failed, ``None`` if it was not tried.
+        """
+        if revival.anew:
+            with suppress(self._catch):
+                self._envs[i].close()
+            self._envs[i] = self._make_again(i)
+        self._take_over(i, revival)
+        self._steps[i] = self._envs[i].step
+        reason = None
+        if revival.start is not None and revival.over is not None:
+            restore_start(self._envs[i], revival.start)
+            self._arrange(i, (revival.observation, 0.0, *revival.over, {}))
+            return ""
+        if revival.start is not None:
+            reason = self._replay(i, revival, revival.start)
+            if not reason:
+                return reason
+        self._steps[i] = partial(self._cut_off, i, revival.observation)
+        self._filter.cut(i)
+        return reason
+
+    def _depart(self, i: int) -> Start:
+        """Say where another environment is to go on, and end this one, if its episode is over."""
+        if self._at_end is AtEnd.RESET_NOW:
+            return self._starts[i]
+        env = self._envs[i]
+        start = note_start(env, {"options": self._options[i]})
+        self._retired.add(self.first + i)
+        with suppress(self._catch):
+            env.close()
+        return start
+
+    def _replay(self, i: int, revival: Revival, start: Start) -> str:
+        """Play an episode again; gives why it did not come to the same place, if it did not."""
+        env = self._envs[i]
+        self._episodes[i] -= 1  # it is no episode more
+        reseed = self._reseeds.pop(i, None)
+        try:
+            observation, _ = self._begin(i, **copy.deepcopy(restore_start(env, start)))
+            for action in revival.actions:
+                self._begun[i] -= 1
+                result = env.step(action)
+                self._filter.add(i, result[1:2])
+                observation = result[0]
+                if result[2] or result[3]:
+                    self._arrange(i, result)
+                    break
+            if same_observation(self._layout, observation, revival.observation):
+                return ""
+            reason = "its replay came to another observation"
+        except self._catch as error:
+            self._resetting = None
+            reason = f"its replay raised {type(error).__name__}"
+        self._episodes[i] = revival.episode
+        if reseed is not None:
+            self._reseeds[i] = reseed
+        return reason
+
+    # ---------------------------------------------------------------- to another host
+
+    def _pack(self, i: int) -> Luggage | str:
+        """Give an environment away with all of its state; or say why that cannot be done."""
+        step, held = self._steps[i], None
+        over = type(step) is partial
+        if isinstance(step, partial):
+            if step.func is _hold_step:
+                (held,) = step.args
+            elif step.func != self._reset_step:
+                return "it is being replaced"
+        try:
+            env = pack_env(self._envs[i])
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+        return Luggage(
+            env, self._seeds[i], self._options[i], self._reseeds.get(i), self._episodes[i],
+            self._rounds - self._begun[i], over, held, self._filter.tally(i),
+        )  # fmt: skip
+
+    def _unpack(self, i: int, luggage: Luggage) -> None:
+        """An environment that came from another host goes on."""
+        _, seed, options, reseed, episode, age, over, held, tally = luggage
+        self._seeds[i], self._options[i], self._episodes[i] = seed, options, episode
+        if reseed is not None:
+            self._reseeds[i] = reseed
+        self._begun[i] = self._rounds - age
+        self._filter.resume(i, tally)
+        if over:
+            self._arrange(i, held)
+
+    # ---------------------------------------------------------------- what goes with an outcome
+
+    @property
+    def _extra(self) -> Extras:
+        """The extras of the operation under way; most have none, so they are made when needed."""
+        if self._extras is None:
+            self._extras = Extras()
+        return self._extras
+
+    def _take_extras(self) -> Extras | None:
+        if self._writer.new:
+            self._extra.schemas = self._writer.take_new()
+        extras, self._extras = self._extras, None
+        return extras
+
+    def _fail(self, error: BaseException, slot: int, operation: str, action: Any = None) -> None:
+        """Note down that an environment raised."""
+        i = slot - self.first
+        if self._resetting == i:  # within a step, at the end of an episode
+            operation, self._resetting = "reset", None
+        step = self._rounds - self._begun[i]
+        self._extra.problems.append(self._failure(error, slot, operation, step, action))
+
+
+def _hold_step(held: Step, _action: Any) -> Step:
+    """Stand in for every step of a finished environment that waits for its reset."""
+    return held

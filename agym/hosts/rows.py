@@ -1,0 +1,124 @@
+"""A host's own rows of the slot table: actions out of it, observations into it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from agym.protocol.copying import own
+from agym.protocol.messages import FINAL_OBSERVATION, FIRST_BUFFER, GivenAction
+from agym.protocol.table import Array, Plane, SlotTable, write_column, write_rows
+
+# Observations are copied while they are still in the cache: after so many bytes of them, or so
+# many environments, since what else a step returns takes memory too.
+CHUNK_BYTES = 64 * 1024
+CHUNK_ENVS = 128
+
+# Of how many spans of environments views are kept, in any plane.
+MOST_VIEWS = 1024
+
+
+class Rows:
+    """The rows ``first:stop``.
+
+    Attributes:
+        chunk: How many environments to step before their observations are copied.
+    """
+
+    def __init__(self, table: SlotTable, first: int, stop: int) -> None:
+        """Views are made when they are first needed."""
+        self._table = table
+        self._first = first
+        self._stop = stop
+        self._views: dict[tuple[int, int, int], Plane] = {}
+        self._whole_actions = [block[first:stop] for block in table.actions]
+        # One array is all there is: what it is iterated into is what environments take.
+        self._plain = table.observation.single and not table.observation.objects
+        leaf = table.action.leaves[0] if table.action.single else None
+        self._plain_actions = leaf is not None and leaf.dtype is not None and not leaf.zero_dim
+        row_bytes = sum(block[0].nbytes for block in table.planes[0].observations)
+        self.chunk = min(CHUNK_ENVS, max(1, CHUNK_BYTES // max(1, row_bytes)))
+
+    def plane(self, plane: int, start: int, stop: int) -> Plane:
+        """The results of the environments ``start:stop`` in one plane."""
+        rows = self._views.get((plane, start, stop))
+        if rows is None:
+            rows = self._table.planes[plane].rows(start, stop)
+            if plane < FIRST_BUFFER and len(self._views) < MOST_VIEWS:  # buffers come and go
+                self._views[plane, start, stop] = rows
+        return rows
+
+    def actions(self, start: int, stop: int, each: list[Any] | None) -> Any:
+        """One action per environment: an array or a list, and a copy, since it may be kept."""
+        if each and type(each[0]) is GivenAction:
+            return [given.action for given in each]
+        blocks = self._whole_actions
+        if start != self._first or stop != self._stop:
+            blocks = [block[start:stop] for block in self._table.actions]
+        if self._plain_actions:
+            return blocks[0].copy()
+        columns = [block.copy() for block in blocks]
+        return self._table.action.cut(columns, each or (), stop - start)
+
+    def store(
+        self,
+        plane: int,
+        slot: int,
+        observation: Any,
+        reward: Any,
+        terminated: Any,
+        truncated: Any,
+    ) -> dict[int, list[Any]] | None:
+        """Write the results of one environment; see :meth:`write`."""
+        whole = self._table.planes[plane]
+        blocks = [block[slot : slot + 1] for block in whole.observations]
+        objects = self.write(blocks, [observation], slot)
+        row = slice(slot, slot + 1)
+        write_column(whole.rewards[row], [reward])
+        write_column(whole.terminated[row], [terminated])
+        write_column(whole.truncated[row], [truncated])
+        return objects
+
+    def with_final(self, info: dict[str, Any], observation: Any) -> dict[str, Any]:
+        """Add a final observation to the info that goes with it, if the table would change it."""
+        if self._table.observation.preserves(observation):
+            return info
+        return {**(info or {}), FINAL_OBSERVATION: observation}
+
+    def write(
+        self, blocks: list[Array], observations: Sequence[Any], start: int
+    ) -> dict[int, list[Any]] | None:
+        """Write observations of consecutive environments.
+
+        Args:
+            blocks: An array for each fixed leaf, a row per observation.
+            observations: What the environments returned.
+            start: The first environment.
+
+        Returns:
+            Copies of the object leaves by environment, ``None`` if the space has none.
+
+        Raises:
+            ValueError: An observation does not fit the space; it says which part of it.
+        """
+        layout = self._table.observation
+        try:
+            if self._plain:
+                write_rows(blocks[0], observations)
+                return None
+            flat = [layout.flatten(observation) for observation in observations]
+            for block, leaf in zip(blocks, layout.fixed, strict=True):
+                write_rows(block, [values[leaf] for values in flat])
+        except Exception as error:
+            why = next(filter(None, map(layout.misfit, observations)), None)
+            if why is None:
+                raise
+            raise ValueError(
+                f"observation{why}: what reset and step give must fit observation_space"
+            ) from error
+        if not layout.objects:
+            return None
+        return {
+            slot: [own(values[leaf]) for leaf in layout.objects]
+            for slot, values in enumerate(flat, start)
+        }

@@ -1,0 +1,1 @@
+"""One program with many environments: a vector environment or a pool."""

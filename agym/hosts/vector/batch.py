@@ -1,0 +1,132 @@
+"""What a vector environment returns: batches, checked, and its infos cut up by environment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from agym.protocol.copying import own, own_info
+from agym.protocol.space_layout import Layout
+from agym.protocol.table import Array
+
+STEP = ("observations", "rewards", "terminated", "truncated", "info")
+RESET = ("observations", "info")
+
+
+class Columns:
+    """A batch of observations as a column per leaf, a row per environment.
+
+    Attributes:
+        count: Number of rows.
+        fixed: An array ``[count, *shape]`` for each leaf with a fixed size.
+    """
+
+    def __init__(self, layout: Layout, batch: Any, counts: Sequence[int], what: str) -> None:
+        """Take a batch apart.
+
+        Args:
+            layout: Layout of one observation.
+            batch: Arrays, nested as the space is; leaves without a fixed size as sequences.
+            counts: How many rows there may be.
+            what: Where the batch comes from, for a message.
+
+        Raises:
+            ValueError: The batch does not fit: nesting, shape or number of rows.
+            TypeError: Likewise: dtype.
+        """
+        try:
+            columns = layout.flatten(batch)
+            self.count = len(columns[0]) if columns else counts[0]
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            raise ValueError(f"{what} gave observations that do not fit: {error!r}") from error
+        if self.count not in counts:
+            raise ValueError(
+                f"{what} gave observations of {self.count} environments where"
+                f" {' or '.join(map(str, dict.fromkeys(counts)))} are expected"
+            )
+        self.fixed: list[Array] = []
+        for i in layout.fixed:
+            leaf, array = layout.leaves[i], np.asarray(columns[i])
+            assert leaf.dtype is not None
+            if array.shape != (self.count, *leaf.shape):
+                raise ValueError(
+                    f"{what} gave observations{leaf.path} of shape {array.shape} where its space"
+                    f" wants {(self.count, *leaf.shape)}"
+                )
+            if not np.can_cast(array.dtype, leaf.dtype, "same_kind"):
+                raise TypeError(
+                    f"{what} gave observations{leaf.path} of dtype {array.dtype} where its space"
+                    f" wants {leaf.dtype}"
+                )
+            self.fixed.append(array)
+        self._objects = [columns[i] for i in layout.objects]
+        if any(len(column) != self.count for column in self._objects):
+            raise ValueError(f"{what} gave observations of unequal numbers of environments")
+
+    def objects(self, row: int) -> list[Any]:
+        """Copies of the leaves without a fixed size of one row."""
+        return [own(column[row]) for column in self._objects]
+
+
+def check_result(result: Any, form: Sequence[str], what: str) -> None:
+    """Check what a call returned.
+
+    Raises:
+        TypeError: It has not the form of Gymnasium's, with an info that is a dict.
+    """
+    if not isinstance(result, tuple) or len(result) != len(form):
+        raise TypeError(f"{what} must give ({', '.join(form)})")
+    if not isinstance(result[-1], dict):
+        raise TypeError(f"{what} gave an info that is no dict but {type(result[-1]).__name__}")
+
+
+def check_column(values: Any, count: int, what: str) -> Array:
+    """Check rewards or flags.
+
+    Raises:
+        ValueError: There is not one for each environment.
+    """
+    array = np.asarray(values)
+    if array.shape != (count,):
+        raise ValueError(f"{what} of shape {array.shape} where ({count},) is expected")
+    return array
+
+
+def split_info(info: dict[str, Any], count: int) -> list[dict[str, Any]]:
+    """Cut the info of a batch up into one per environment, as Gymnasium's vector ones are built.
+
+    A dict of arrays with a row per environment. A boolean array under ``"_key"`` says whose rows
+    of ``"key"`` mean something; dicts nest; what has no row per environment is for all of them.
+    There are none of an empty info.
+    """
+    if not info:
+        return []
+    rows: list[dict[str, Any]] = [{} for _ in range(count)]
+    for key, value in info.items():
+        if isinstance(key, str) and key.startswith("_") and key[1:] in info:
+            continue
+        values = _values(value, count)
+        mask = info.get(f"_{key}")
+        if mask is None:
+            for row, one in zip(rows, values, strict=True):
+                row[key] = one
+        else:
+            for i in np.flatnonzero(mask).tolist():
+                rows[i][key] = values[i]
+    return rows
+
+
+def _values(value: Any, count: int) -> Sequence[Any]:
+    if isinstance(value, dict):
+        return split_info(value, count) or [{} for _ in range(count)]
+    if not hasattr(value, "__array__") or not np.ndim(value) or len(value) != count:
+        return [own_info({"": value})[""] for _ in range(count)]
+    array = np.asarray(value)
+    if array.dtype == np.bool_ and array.ndim == 1:
+        values: list[Any] = array.tolist()
+        return values
+    if array.dtype.hasobject:
+        return [own_info({"": one})[""] for one in array]
+    return list(array if array.ndim == 1 else array.copy())

@@ -1,0 +1,136 @@
+"""What is asked of a vector environment beside steps and resets: a value per environment.
+
+A vector environment with ``call``, ``get_attr`` and ``set_attr``, as Gymnasium's own have, answers
+for each of its environments. Any other is one program, so its attributes are those of all its
+environments alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from agym.errors import UsageError
+from agym.protocol.attributes import Marker, MissingAttribute
+from agym.protocol.messages import Once, Operation, name_range
+
+
+def options_of_all(operation: Operation) -> dict[str, Any] | None:
+    """The options of a reset, which a program takes for all its environments alike.
+
+    Raises:
+        UsageError: They differ.
+    """
+    options = operation.shared
+    if not isinstance(options, Once):
+        return options  # type: ignore[no-any-return]
+    each = [options.get(slot) for slot in range(operation.start, operation.stop)]
+    if any(other != each[0] for other in each):
+        raise UsageError(
+            f"{name_range(range(operation.start, operation.stop))} are one program, which takes"
+            " the same options for all of them: give all the same"
+        )
+    return each[0]
+
+
+def render(env: Any, count: int, *, ids: bool) -> Sequence[Any]:
+    """Render all environments.
+
+    Args:
+        env: The vector environment.
+        count: Number of its environments.
+        ids: It must be told which ones, or it renders one.
+
+    Raises:
+        ValueError: There is not one frame for each.
+    """
+    frames = env.render(env_ids=np.arange(count)) if ids else env.render()
+    if frames is None:  # no render mode, or a window
+        return [None] * count
+    if len(frames) != count:
+        raise ValueError(f"render gave {len(frames)} frames for {count} environments")
+    return list(frames)
+
+
+def call(
+    env: Any,
+    count: int,
+    name: str | Callable[..., Any],
+    arguments: tuple[Any, ...],
+    keywords: dict[str, Any],
+) -> Sequence[Any]:
+    """Call a method, or read an attribute. A function stands for a method that it lacks."""
+    if callable(name):
+        return [name(env, *arguments, **keywords)] * count
+    if hasattr(env, "call"):
+        return _each(env.call(name, *arguments, **keywords), count, name)
+    value = _look_up(env, name)
+    return [value(*arguments, **keywords) if callable(value) else value] * count
+
+
+def peek(env: Any, count: int, name: str) -> Sequence[Any]:
+    """Look an attribute up to send it to the caller: a marker if it is missing or a method."""
+    try:
+        if hasattr(env, "get_attr"):
+            return _each(env.get_attr(name), count, name)
+        value = _look_up(env, name)
+    except AttributeError:
+        return [Marker.MISSING] * count
+    return [Marker.METHOD if callable(value) else value] * count
+
+
+def assign(env: Any, name: str, values: list[Any], *, create: bool) -> Sequence[Marker | None]:
+    """Set an attribute.
+
+    Args:
+        env: The vector environment.
+        name: The attribute, dots allowed.
+        values: A value per environment.
+        create: Add the attribute where there is none.
+
+    Returns:
+        A marker per environment if there is none, and none was added.
+
+    Raises:
+        UsageError: There are several values for the one attribute.
+    """
+    if not create and any(value is Marker.MISSING for value in peek(env, len(values), name)):
+        return [Marker.MISSING] * len(values)
+    if hasattr(env, "set_attr"):
+        env.set_attr(name, values)
+        return [None] * len(values)
+    value = values[0]
+    if not all(other is value or np.array_equal(other, value) for other in values):
+        raise UsageError(
+            f"{name!r} is one attribute of {type(env).__name__}, which is one program for"
+            f" {len(values)} environments: set one value for all of them"
+        )
+    path, _, last = name.rpartition(".")
+    setattr(_look_up(env, path) if path else _layer(env, last), last, value)
+    return [None] * len(values)
+
+
+def _look_up(env: Any, name: str) -> Any:
+    first, *rest = name.split(".")
+    try:
+        value = getattr(_layer(env, first), first)
+        for part in rest:
+            value = getattr(value, part)
+    except AttributeError as error:
+        raise MissingAttribute(str(error)) from error
+    return value
+
+
+def _layer(env: Any, name: str) -> Any:
+    """The outermost wrapper that has an attribute, else the program itself."""
+    while not hasattr(env, name) and env is not env.unwrapped:
+        env = env.env
+    return env
+
+
+def _each(values: Any, count: int, name: str) -> Sequence[Any]:
+    if not isinstance(values, list | tuple) or len(values) != count:
+        raise ValueError(f"{name!r} gave no value for each of {count} environments")
+    return values

@@ -1,0 +1,281 @@
+"""PoolHost: a program whose environments come as they are done, ``batch_size`` at a time (EnvPool).
+
+Steps and resets are only sent here; a second thread receives. So what is sent never waits for
+what is under way, and a whole step is a step of each that was sent::
+
+    worker's thread --- send, reset ---> program --- recv ---> receiver's thread --> outcomes
+          '---- a token for each batch that is under way --------------^
+
+That is safe, since the two ends of the program are two queues of its own, each with one thread at
+it: nothing but ``recv`` is called by the receiver, nothing else while it is under way but sends,
+and ``recv`` only for a batch that is sent already, so that it always ends. What both threads know
+of the environments is behind one lock, which is never held while the program is called.
+
+An environment that was put in another's place is reset when its next step is asked for: that
+gives the batch its number, and the row says that the episode was cut off. Its step after that is
+a reset again, whose observation is shown.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from agym.errors import UsageError
+from agym.hosts.vector.batch import STEP, Columns, check_column, check_result, split_info
+from agym.hosts.vector.calls import options_of_all
+from agym.hosts.vector.host import NativeHost
+from agym.hosts.vector.making import pool_objection
+from agym.protocol.messages import ROW_KINDS, Description, Extras, Failure, Operation, Outcome
+from agym.protocol.metrics.gauges import clock
+from agym.protocol.table import Array
+
+# What an environment is doing.
+IDLE, STEPS, RESETS, CUT = range(4)
+
+Tell = Callable[[Sequence[Outcome]], None]
+
+
+class PoolHost(NativeHost):
+    """Runs one vector environment, which may give results of a part of its environments."""
+
+    _receiver: threading.Thread | None = None
+
+    def __init__(self, *args: Any, **keywords: Any) -> None:
+        """Remember what to make; see :class:`NativeHost`."""
+        # Of all that follows here. Reentrant, since what it guards calls what it guards.
+        self._lock = threading.Condition(threading.RLock())
+        super().__init__(*args, **keywords)
+
+    def _forget(self) -> None:
+        super()._forget()
+        self._tokens: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        # How many batches are to be received, and what is under way beyond these.
+        self._batches = self._rest = 0
+        self._doing = np.zeros(self._count, np.int8)
+        # For which operation, into which plane, and since when.
+        self._number, self._plane, self._since = np.zeros((3, self._count), np.int64)
+        # Why it is of no use any more, as the next operation is told.
+        self._broken: Failure | None = None
+
+    def _make(self) -> Description:
+        description = super()._make()
+        if self.traits.batch_size:
+            objection = pool_objection(self._env, self._autoreset, self.traits)
+            if objection is not None:
+                raise UsageError(objection)
+        return description
+
+    def close(self) -> list[Failure]:
+        """Receive what is under way, and close the program."""
+        self._stop()
+        return super().close()
+
+    def _remake(self, revivals: Any) -> None:
+        self._stop()
+        super()._remake(revivals)
+
+    # ---------------------------------------------------------------- the worker's thread
+
+    def serve(self, operation: Operation, tell: Tell) -> None:
+        """Do one operation, or have it begin; ``tell`` is given the outcomes, by any thread."""
+        if self._env is None or not self.traits.batch_size:
+            tell([self.run(operation)])
+        elif operation.kind in ROW_KINDS:
+            try:
+                self._check(operation)
+            except self._catch as error:  # nothing else is the worse for it
+                failure = self._failed(error, operation.kind, self.first, self.stop)
+                tell([Outcome(*operation.span, Extras(problems=[failure]))])
+                return
+            try:
+                self._send(operation, tell)
+            except self._catch as error:
+                self._break(error, tell)
+        else:
+            with self._lock:  # a program is asked nothing else while it steps
+                self._lock.wait_for(lambda: not self._batches)
+            tell([self.run(operation)])
+
+    def _send(self, operation: Operation, tell: Tell) -> None:
+        ids = np.arange(operation.start, operation.stop) - self.first
+        with self._lock:
+            self._note(operation, ids)
+            doing = self._doing[ids]
+        if self._broken is not None:
+            self._break(None, tell)
+            return
+        while self._afflictions and operation.kind == "step":
+            self._afflictions.pop().strike()
+        begun, stepped = ids[doing != STEPS], ids[doing == STEPS]
+        if len(begun) == self._count:
+            self._env.async_reset()
+        elif len(begun):
+            self._env._reset(begun.astype(np.int32))
+        if len(stepped):
+            chosen = slice(operation.start - self.first, operation.stop - self.first)
+            actions = self._batch(operation.each, chosen, stepped - ids[0])
+            self._env.send(actions, stepped.astype(np.int32))
+        with self._lock:
+            batches, self._rest = divmod(self._rest + len(ids), self.traits.batch_size)
+            self._batches += batches
+        if self._receiver is None:
+            self._receiver = threading.Thread(
+                target=self._receive, args=(self._env, self._tokens, tell),
+                name=f"agym-{self.first}-receiver", daemon=True,
+            )  # fmt: skip
+            self._receiver.start()
+        for _ in range(batches):
+            self._tokens.put(True)
+
+    def _note(self, operation: Operation, ids: Array) -> None:
+        """Environments are about to do something."""
+        if self._doing.any():
+            self._meter.end(0, timed=False)
+        steps = operation.kind == "step"
+        start, stop = (operation.start, operation.stop) if steps else (self.first, self.first)
+        self._meter.begin(start, stop, whole=False)
+        self._doing[ids] = np.where(self._due[ids], RESETS, STEPS) if steps else RESETS
+        self._due[ids] = False
+        for i in [i for i in self._cut if ids[0] <= i <= ids[-1]]:
+            if steps:
+                self._doing[i] = CUT
+            else:
+                del self._cut[i]
+        self._number[ids], self._plane[ids] = operation.number, operation.plane
+        self._since[ids] = clock()
+
+    def _check(self, operation: Operation) -> None:
+        """Refuse a reset of which the program cannot be told all; mend a broken one before."""
+        if operation.kind == "reset":
+            if self._broken is not None:  # nobody knows what is still under way in it
+                self._stop()
+                with suppress(self._catch):
+                    self._env.close()
+                self._make()
+                self._forget()
+            self._reseeds.clear()
+            name = type(self._env).__name__
+            if options_of_all(operation):
+                raise ValueError(f"{name} takes no options in async_reset")
+            if any(seed is not None for seed in operation.each or ()):
+                warnings.warn(
+                    f"{name} takes no seeds in async_reset, so they are ignored: pass seed= to"
+                    " agym.make, which gives it to the constructor",
+                    stacklevel=2,
+                )
+
+    def _stop(self) -> None:
+        """Let the receiver end, which takes all that is under way before."""
+        if self._receiver is not None:
+            self._tokens.put(False)
+            self._receiver.join()
+            self._receiver = None
+
+    # ---------------------------------------------------------------- the receiver's thread
+
+    def _receive(self, env: Any, tokens: queue.SimpleQueue[bool], tell: Tell) -> None:
+        """Be the thread."""
+        while tokens.get():
+            try:
+                result = env.recv()
+                with self._lock:
+                    outcomes = [] if self._broken is not None else self._take(result)
+                tell(outcomes)  # together, so that whoever receives so many gets a batch
+            except self._catch as error:
+                self._break(error, tell)
+            with self._lock:
+                self._batches -= 1
+                self._lock.notify_all()
+
+    def _take(self, result: Any) -> list[Outcome]:
+        """Write the rows of a batch."""
+        check_result(result, STEP, "recv")
+        ids, size = np.asarray(result[4].get("env_id")), self.traits.batch_size
+        known = ids.shape == (size,) and np.isin(ids, np.flatnonzero(self._doing)).all()
+        if not known or len(np.unique(ids)) < size:
+            raise ValueError(
+                f"recv gave info['env_id']={ids}, where {size} environments are expected that"
+                " were sent"
+            )
+        columns = Columns(self._layout, result[0], (size,), "recv")
+        scalars = [check_column(column, size, "recv") for column in result[1:4]]
+        infos = split_info(result[4], size)
+        order = np.argsort(ids)
+        ids = ids[order]
+        began = self._doing[ids] != STEPS
+        cut = {int(i): self._cut.pop(i) for i in ids[self._doing[ids] == CUT].tolist()}
+        extras = Extras()
+        with self._guard:
+            for plane in np.unique(self._plane[ids]).tolist():
+                rows = self._rows.plane(plane, self.first, self.stop)
+                here = self._plane[ids] == plane
+                to, given, zero = ids[here], order[here], ids[here & began]
+                for block, column in zip(rows.observations, columns.fixed, strict=True):
+                    block[to] = column[given]
+                targets = (rows.rewards, rows.terminated, rows.truncated)
+                for target, scalar in zip(targets, scalars, strict=True):
+                    target[to] = scalar[given]
+                    target[zero] = 0
+                for i in set(cut).intersection(to.tolist()):
+                    self._put_one(rows.observations, i, cut[i], extras.objects)
+                    rows.truncated[i] = True
+        for i, k in zip(ids.tolist(), order.tolist(), strict=True):
+            if self._layout.objects:
+                extras.objects.setdefault(self.first + i, columns.objects(k))
+            if i not in cut and infos and not self._filter.active:
+                extras.infos[self.first + i] = self._with_our_id(infos[k])
+        self._end(ids, began, (scalars[1] | scalars[2])[order], [*cut])
+        return [
+            Outcome(number, start, stop, extras.take(range(start, stop)))
+            for number, start, stop in self._runs(ids)
+        ]
+
+    def _end(self, ids: Array, began: Array, over: Array, cut: list[int]) -> None:
+        """Environments have ended what they did."""
+        new = np.zeros(self._count, bool)
+        new[ids] = began | self._over[ids]
+        new[cut] = False
+        self._count_episodes(new)
+        self._over[ids] = over & ~began
+        self._due[cut] = True
+        now = clock()
+        for i in ids[self._doing[ids] == STEPS].tolist():
+            self._meter.timed(self.first + i, now - int(self._since[i]))
+        self._doing[ids] = IDLE
+        self._meter.end(len(ids), timed=False)
+        if self._doing.any():  # what it does from now on counts from now on
+            self._meter.begin(self.first, self.first, whole=False)
+
+    def _runs(self, ids: Array) -> Iterator[tuple[int, int, int]]:
+        """Neighbours that did the same operation, as spans of outcomes."""
+        numbers = self._number[ids]
+        cuts = np.flatnonzero((np.diff(ids) != 1) | (np.diff(numbers) != 0)) + 1
+        for some in np.split(ids, cuts):
+            start = self.first + int(some[0])
+            yield int(self._number[some[0]]), start, start + len(some)
+
+    # ---------------------------------------------------------------- either thread
+
+    def _break(self, error: BaseException | None, tell: Tell) -> None:
+        """The program raised: whatever is under way in it has failed. It is told once why."""
+        with self._lock:
+            under_way = np.flatnonzero(self._doing)
+            if self._broken is None and error is not None:
+                steps = (self._doing[under_way] == STEPS).any()
+                name = "step" if steps else "reset"
+                self._broken = self._failed(error, name, self.first, self.stop)
+            outcomes = []
+            for span in self._runs(under_way) if len(under_way) else ():
+                assert self._broken is not None
+                outcomes.append(Outcome(*span, Extras(problems=[self._broken])))
+                self._broken = replace(self._broken, echo=True)
+            self._doing[:] = IDLE
+        tell(outcomes)

@@ -1,0 +1,465 @@
+"""NativeHost: the environments of one worker as one program, a ``gymnasium.vector.VectorEnv``.
+
+It steps, resets, renders and closes them together, and moves whole batches between the program
+and the slot table, one copy per leaf. Some rows are not what the program returned::
+
+    actions --> VectorEnv.step --> batch --> rows <-- cut off: replaced after a fault
+                                                  <-- due:     reset by the host, not stepped
+                                                  <-- held:    finished, under autoreset="disabled"
+
+Held environments are the same whatever the program's own mode is: it goes on with them, unseen. In
+Gymnasium's mode ``DISABLED`` they are reset before its next step, since they must not be stepped.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+from agym.errors import UsageError
+from agym.hosts.base import TELL_ALL, Factory, Host
+from agym.hosts.episode import AtEnd
+from agym.hosts.fault_injection import Affliction
+from agym.hosts.rows import Rows
+from agym.hosts.vector.batch import RESET, STEP, Columns, check_column, check_result, split_info
+from agym.hosts.vector.calls import assign, call, options_of_all, peek, render
+from agym.hosts.vector.holds import Holds
+from agym.hosts.vector.making import Traits, check_vector, describe_vector
+from agym.protocol.copying import own
+from agym.protocol.infos.policy import InfoPolicy
+from agym.protocol.messages import (
+    NAMES,
+    ROW_KINDS,
+    Description,
+    Extras,
+    Failure,
+    GivenAction,
+    Operation,
+    Outcome,
+    Revival,
+    lasting,
+)
+from agym.protocol.metrics.gauges import Meter, clock
+from agym.protocol.table import Array, Plane, SlotTable
+
+Infos = list[dict[str, Any]]
+
+
+class NativeHost(Host):
+    """Runs one vector environment.
+
+    Attributes:
+        traits: What it can do, once it is made.
+    """
+
+    traits: Traits
+    _env: Any = None
+
+    def __init__(
+        self,
+        factories: Sequence[Factory],
+        first: int,
+        autoreset: AutoresetMode,
+        catch: type[BaseException] = Exception,
+        *,
+        guard: AbstractContextManager[None] | None = None,
+        infos: InfoPolicy = TELL_ALL,
+    ) -> None:
+        """Remember what to make; see :class:`~agym.hosts.base.Host` for the rest.
+
+        Args:
+            factories: As many as there are environments; the first one makes them all.
+            first: Id of the first environment.
+            autoreset: What follows an episode's end.
+            catch: What the program may raise without ending the host.
+            guard: Held while rows of the table are written.
+            infos: What to tell of infos: all or nothing.
+        """
+        super().__init__(factories, first, autoreset, catch, infos=infos)
+        self._autoreset = autoreset
+        self._guard = guard or nullcontext()
+        self._count = len(factories)
+        self._extras = Extras()
+        self._resetting = False
+        self._afflictions: list[Affliction] = []
+        self._forget()
+
+    def _forget(self) -> None:
+        """Nothing is known of the episodes: there is another program, or none yet."""
+        self._began = False
+        self._holds = Holds(self._count)
+        # Whose episode ended with the program's last step.
+        self._over = np.zeros(self._count, bool)
+        # Whose next step is a reset by the host.
+        self._due = np.zeros(self._count, bool)
+        # Who was cut off, with the last known observation.
+        self._cut: dict[int, Any] = {}
+
+    # ---------------------------------------------------------------- life
+
+    def make(self) -> tuple[dict[int, Description], list[Failure]]:
+        """Construct the program."""
+        try:
+            return {self.first: self._make()}, []
+        except self._catch as exception:
+            return {}, [self._failed(exception, "make", self.first, self.stop)]
+
+    def _make(self) -> Description:
+        factory: Any = self._factories[0]
+        self._env = factory(num_envs=self._count, first=self.first, mode=self._autoreset)
+        check_vector(self._env, self._count)
+        self.traits = Traits.of(self._env)
+        objection = self.traits.mode_objection(self._autoreset, type(self._env).__name__)
+        if objection is not None:
+            raise UsageError(objection)
+        return describe_vector(self._env)
+
+    def attach(self, table: SlotTable) -> None:
+        """Take the table whose rows this host fills."""
+        self._description = describe_vector(self._env)
+        self._layout = table.observation
+        self._action_layout = table.action
+        self._actions = [block[self.first : self.stop] for block in table.actions]
+        self._meter = Meter(table.gauges, self.first)
+        self._rows = Rows(table, self.first, self.stop)
+
+    def close(self) -> list[Failure]:
+        """Close the program. Closing twice does nothing."""
+        env, self._env = self._env, None
+        try:
+            if env is not None:
+                env.close()
+        except self._catch as exception:
+            return [self._failed(exception, "close", self.first, self.stop)]
+        return []
+
+    # ---------------------------------------------------------------- operations
+
+    def run(self, operation: Operation) -> Outcome:
+        """Do one operation; nothing that the program raises gets out."""
+        kind, start, stop = operation.kind, operation.start, operation.stop
+        self._extras, self._resetting = Extras(), False
+        begun = clock()
+        try:
+            if kind == "step":
+                self._step(operation)
+            else:
+                self._do(operation)
+                self._meter.did(kind, stop - start, begun)
+        except self._catch as error:
+            action = self._batch(operation.each) if kind == "step" else None
+            name = "reset" if self._resetting else NAMES.get(kind, kind)
+            if kind in ROW_KINDS:  # of one program nobody can tell whose fault it is
+                start, stop = self.first, self.stop
+            failure = self._failed(error, name, start, stop, action)
+            self._extras = Extras(problems=[failure])
+        return Outcome(*operation.span, self._extras)
+
+    def _failed(
+        self, error: BaseException, name: str, start: int, stop: int, action: Any = None
+    ) -> Failure:
+        i = start - self.first
+        return Failure.of(
+            error, start, name, count=stop - start,
+            seed=self._seeds[i], episode=self._episodes[i], action=action,
+        )  # fmt: skip
+
+    def _do(self, operation: Operation) -> None:
+        """Do what is no step. Most kinds answer with a value for each environment."""
+        kind, each = operation.kind, operation.each or []
+        values: Sequence[Any] = [None] * self._count
+        if kind == "reset":
+            self._reset(operation)
+            return
+        if kind == "render":
+            values = render(self._env, self._count, ids=self.traits.renders_ids)
+        elif kind == "call":
+            name, arguments, keywords = operation.shared
+            values = call(self._env, self._count, name, arguments, keywords)
+        elif kind == "get_attr":
+            values = peek(self._env, self._count, operation.shared)
+        elif kind == "set_attr":
+            name, create = operation.shared
+            values = assign(self._env, name, each, create=create)
+        elif kind == "afflict":
+            self._afflictions += each
+        else:
+            self._remake(each)
+        for slot in range(operation.start, operation.stop):
+            value = values[slot - self.first]
+            self._extras.values[slot] = own(value) if kind == "render" else value
+
+    # ---------------------------------------------------------------- step
+
+    def _step(self, operation: Operation) -> None:
+        timed = self._meter.begin(self.first, self.stop, whole=True)
+        begun = clock()
+        rows = self._rows.plane(operation.plane, self.first, self.stop)
+        infos: Infos = []
+        cut, due = self._cut, self._due
+        ours = due.copy()
+        ours[[*cut]] = True
+        finals: dict[int, tuple[Any, dict[str, Any]]] = {}
+        if not ours.all():
+            infos, finals = self._step_env(operation, rows)
+        if finals or ours.any() or self._at_end is AtEnd.RESET_NOW:
+            infos = infos or [{} for _ in range(self._count)]
+        if ours.any():
+            self._cut, self._due = {}, np.zeros_like(due)
+            self._put_cut(rows, infos, cut)
+            self._begin(due, rows, infos)
+            with self._guard:
+                rows.rewards[due], rows.terminated[due], rows.truncated[due] = 0.0, False, False
+        if finals or cut or self._over.any() or self._holds.mask.any():
+            self._end_episodes(rows, infos, finals, [*cut])
+        self._tell(infos)
+        if timed:
+            for slot in range(self.first, self.stop):
+                self._meter.timed(slot, (clock() - begun) // self._count)
+        self._meter.end(self._count, timed=timed)
+
+    def _batch(
+        self, each: list[Any] | None, chosen: slice = slice(None), given: Any = slice(None)
+    ) -> Any:
+        """The actions as the program takes them, and a copy, since it may keep them.
+
+        Args:
+            each: The parts without a fixed size, of the environments chosen.
+            chosen: Whose actions.
+            given: Which of these.
+        """
+        if each and not isinstance(given, slice):
+            each = [each[k] for k in given]
+        if each and type(each[0]) is GivenAction:
+            given = [action for (action,) in each]
+            return self._action_layout.batch(given, cast=self.traits.compiled)
+        blocks = [block[chosen][given].copy() for block in self._actions]
+        return self._action_layout.join(blocks, list(zip(*each or (), strict=True)))
+
+    def _step_env(
+        self, operation: Operation, rows: Plane
+    ) -> tuple[Infos, dict[int, tuple[Any, dict[str, Any]]]]:
+        """Step the program, and write what it gives.
+
+        Returns:
+            The infos, none if there is nothing to tell; and the observation and info with which
+            each episode ended that the program has followed by another already.
+        """
+        while self._afflictions:
+            self._afflictions.pop().strike()
+        mode, over = self.traits.mode, self._over
+        if over.any():
+            if mode is AutoresetMode.DISABLED:
+                self._begin(over)
+            self._count_episodes(over & ~self._holds.mask)
+        result = self._env.step(self._batch(operation.each))
+        check_result(result, STEP, "step")
+        columns = Columns(self._layout, result[0], (self._count,), "step")
+        scalars = [check_column(column, self._count, "step") for column in result[1:4]]
+        info = {**result[4]}
+        with self._guard:
+            self._put(rows, columns, slice(None))
+            rows.rewards[:], rows.terminated[:], rows.truncated[:] = scalars
+        self._over = rows.terminated | rows.truncated
+        finals = {}
+        if mode is AutoresetMode.SAME_STEP and self._over.any():
+            finals = self._take_finals(info)
+            self._count_episodes(self._over & ~self._holds.mask)
+            self._over = np.zeros_like(over)
+        return split_info(info, self._count), finals
+
+    def _take_finals(self, info: dict[str, Any]) -> dict[int, tuple[Any, dict[str, Any]]]:
+        """Take what the finished episodes ended with out of an info."""
+        observations = info.pop("final_obs", None)
+        if observations is None:
+            raise ValueError("step gave no info['final_obs'], as AutoresetMode.SAME_STEP wants")
+        infos = split_info(info.pop("final_info", {}), self._count)
+        infos = infos or [{} for _ in range(self._count)]
+        info.pop("_final_obs", None)
+        info.pop("_final_info", None)
+        if not (isinstance(observations, np.ndarray) and observations.dtype.hasobject):
+            observations = self._layout.rows(observations, self._count)
+        return {i: (observations[i], infos[i]) for i in np.flatnonzero(self._over).tolist()}
+
+    def _put_cut(self, rows: Plane, infos: Infos, cut: dict[int, Any]) -> None:
+        """Write the rows of environments that are not where they were: their episode is over."""
+        for i, observation in cut.items():
+            infos[i] = {}
+            with self._guard:
+                self._put_one(rows.observations, i, observation, self._extras.objects)
+                rows.rewards[i], rows.terminated[i], rows.truncated[i] = 0.0, False, True
+
+    def _end_episodes(
+        self,
+        rows: Plane,
+        infos: Infos,
+        finals: dict[int, tuple[Any, dict[str, Any]]],
+        cut: list[int],
+    ) -> None:
+        """Do what follows an episode's end, where the program does not do so, or not so."""
+        if self._at_end is AtEnd.RESET_NEXT:
+            self._due[cut] = True
+        elif self._at_end is AtEnd.HOLD:
+            with self._guard:
+                for i, (observation, info) in finals.items():
+                    self._put_one(rows.observations, i, observation, self._extras.objects)
+                    infos[i] = info
+                self._holds.apply(rows, infos, self._extras.objects, self.first)
+        else:
+            ours = self._over.copy()
+            ours[cut] = True
+            with self._guard:
+                for i, (observation, info) in finals.items():
+                    self._put_one(rows.final, i, observation, self._extras.final_objects)
+                    told = self._rows.with_final(info, observation)
+                    self._extras.final_infos[self.first + i] = told
+                for block, final in zip(rows.observations, rows.final, strict=True):
+                    final[ours] = block[ours]
+            for i in np.flatnonzero(ours).tolist():
+                slot = self.first + i
+                self._extras.final_infos[slot], infos[i] = infos[i], {}
+                if slot in self._extras.objects:
+                    self._extras.final_objects[slot] = self._extras.objects[slot]
+            self._begin(ours, rows, infos)
+
+    # ---------------------------------------------------------------- reset
+
+    def _reset(self, operation: Operation) -> None:
+        """Reset all environments, or some if the program can do that."""
+        chosen = slice(operation.start - self.first, operation.stop - self.first)
+        mask = np.zeros(self._count, bool)
+        mask[chosen] = True
+        seeds = operation.each
+        for i, seed in zip(range(self._count)[chosen], seeds or (), strict=False):
+            self._seeds[i] = self._seeds[i] if seed is None else seed
+        options = options_of_all(operation)
+        for i in range(self._count)[chosen]:
+            self._options[i] = lasting(operation.shared)
+            self._cut.pop(i, None)
+        self._due[mask] = False
+        self._holds.release(mask)
+        rows = self._rows.plane(operation.plane, self.first, self.stop)
+        infos: Infos = [{} for _ in range(self._count)]
+        self._begin(mask, rows, infos, seeds, options)
+        with self._guard:
+            rows.rewards[mask], rows.terminated[mask], rows.truncated[mask] = 0.0, False, False
+        self._tell(infos)
+
+    def _begin(
+        self,
+        mask: Array,
+        rows: Plane | None = None,
+        infos: Infos | None = None,
+        seeds: list[int | None] | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> None:
+        """Begin episodes.
+
+        Args:
+            mask: Whose, ``bool[count]``.
+            rows: Takes their observations, unless nobody is to see them.
+            infos: Takes their infos.
+            seeds: A seed for each.
+            options: Instead of those of the last reset that was asked for.
+        """
+        chosen = np.flatnonzero(mask)
+        if not len(chosen):
+            return
+        # What has never been reset is reset as a whole, though nobody sees the rest of it.
+        whole = len(chosen) == self._count or not self._began
+        options = copy.deepcopy(options or self._options[chosen[0]])
+        if not whole:
+            options = {**(options or {}), "reset_mask": mask.copy()}
+        seeds = self._seeds_of(chosen.tolist(), seeds)
+        if seeds is not None and whole and len(chosen) < self._count:
+            by_env = dict(zip(chosen.tolist(), seeds, strict=True))
+            seeds = [by_env.get(i) for i in range(self._count)]
+        seed = self.traits.seed_argument(seeds, np.ones_like(mask) if whole else mask)
+        self._resetting = True
+        result = self._env.reset(seed=seed, options=options)
+        check_result(result, RESET, "reset")
+        # Of some environments a program may give all rows, as Gymnasium's, or theirs alone.
+        columns = Columns(self._layout, result[0], (self._count, len(chosen)), "reset")
+        told = split_info(result[1], columns.count)
+        self._resetting, self._began = False, True
+        self._over &= ~mask & (not whole)
+        if rows is None or infos is None:
+            return
+        given = chosen if columns.count == self._count else np.arange(len(chosen))
+        with self._guard:
+            self._put(rows, columns, chosen, given)
+        for i, k in zip(chosen.tolist(), given.tolist(), strict=True) if told else ():
+            infos[i] = told[k]
+        self._count_episodes(mask)
+
+    def _seeds_of(
+        self, chosen: list[int], seeds: list[int | None] | None
+    ) -> list[int | None] | None:
+        """The seeds of a reset; of the first one in another's place, seeds of its own."""
+        reseeds = [self._reseeds.pop(i, None) for i in chosen]
+        if seeds is not None and any(seed is not None for seed in seeds):
+            return seeds
+        first = reseeds[0]
+        if first is None or (len(chosen) < self._count and self.traits.seeds == "none"):
+            return None
+        return [first + k for k in range(len(chosen))]
+
+    # ---------------------------------------------------------------- after a fault
+
+    def _remake(self, revivals: list[Revival]) -> None:
+        """Put another program in the place of one that is broken or gone."""
+        if any(revival.anew for revival in revivals):
+            with suppress(self._catch):
+                self._env.close()
+            mismatch = self._description.mismatch(self._make())
+            if mismatch is not None:
+                raise UsageError(mismatch)
+        self._forget()
+        self._afflictions.clear()
+        for i, revival in enumerate(revivals):
+            self._take_over(i, revival)
+            if revival.observation is not None:
+                self._cut[i] = revival.observation
+
+    # ---------------------------------------------------------------- rows
+
+    def _put(self, rows: Plane, columns: Columns, chosen: Any, given: Any = slice(None)) -> None:
+        """Write rows of a batch of observations."""
+        for block, column in zip(rows.observations, columns.fixed, strict=True):
+            block[chosen] = column[given]
+        if self._layout.objects:
+            slots = range(self.first, self.stop)
+            chosen, given = np.arange(self._count)[chosen], np.arange(columns.count)[given]
+            for i, k in zip(chosen.tolist(), given.tolist(), strict=True):
+                self._extras.objects[slots[i]] = columns.objects(k)
+
+    def _put_one(
+        self, blocks: list[Array], i: int, observation: Any, objects: dict[int, list[Any]]
+    ) -> None:
+        """Write the observation of one environment."""
+        slot = self.first + i
+        rows = [block[i : i + 1] for block in blocks]
+        objects.update(self._rows.write(rows, [observation], slot) or {})
+
+    def _tell(self, infos: Infos) -> None:
+        if self._filter.active:
+            self._extras.final_infos.clear()
+        for slot, info in enumerate(self._filter.running(infos), self.first):
+            if info:
+                self._extras.infos[slot] = self._with_our_id(info)
+
+    def _with_our_id(self, info: dict[str, Any]) -> dict[str, Any]:
+        """Count environments as the caller does; a program counts its own from 0."""
+        if self.first and "env_id" in info:
+            info["env_id"] += self.first
+        return info
+
+    def _count_episodes(self, mask: Array) -> None:
+        for i in np.flatnonzero(mask).tolist():
+            self._episodes[i] += 1
+            self._meter.begin_episode(self.first + i)

@@ -1,5 +1,0 @@
-"""Where a run is written down for others to look at: TensorBoard."""
-
-from agym.log.tensorboard import TensorBoard
-
-__all__ = ["TensorBoard"]

@@ -1,0 +1,241 @@
+"""Arguments that many calls take, checked: environments, seeds, tensors, what factories make."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from agym.errors import UsageError, UsageTypeError
+
+Ids = range | tuple[int, ...]
+Seeds = int | Sequence[int | None] | None
+
+
+def parse_env_ids(env_ids: Sequence[int] | None, num_envs: int, *, least: int = 0) -> Ids:
+    """Sort out which environments are meant: all of them for ``None``.
+
+    Args:
+        env_ids: As the caller gave them.
+        num_envs: Number of environments.
+        least: How many must be named: a loop may have none to step, but a video needs one.
+
+    Raises:
+        UsageError: Not integers, out of range, doubled, or too few.
+    """
+    if env_ids is None:
+        return range(num_envs)
+    try:
+        ids = tuple(sorted(int(i) for i in env_ids))
+        exact = all(
+            i == j and not isinstance(j, bool | np.bool_)
+            for i, j in zip(ids, sorted(env_ids), strict=True)
+        )
+    except (TypeError, ValueError, OverflowError):
+        exact = False
+    if not exact:
+        raise UsageError(f"env_ids must be a sequence of integers, not {env_ids!r}")
+    out_of_range = len(ids) > 0 and (ids[0] < 0 or ids[-1] >= num_envs)
+    if out_of_range or len(ids) < least or len(set(ids)) < len(ids):
+        raise UsageError(
+            f"env_ids={list(env_ids)} must name some of the environments 0 to {num_envs - 1},"
+            " each at most once"
+        )
+    return range(num_envs) if len(ids) == num_envs else ids
+
+
+def take_mask(
+    options: dict[str, Any] | None, num_envs: int, seed: Seeds = None
+) -> tuple[dict[str, Any] | None, list[int] | None, Seeds]:
+    """Split Gymnasium's ``options={"reset_mask": ...}`` into the other options and env ids.
+
+    Args:
+        options: Of a reset.
+        num_envs: Number of environments.
+        seed: Of the reset; of one per environment, those that the mask names are left.
+
+    Raises:
+        UsageError: The mask is not a boolean array, or tensor, of shape ``(num_envs,)`` with a true
+            entry; a :class:`~agym.errors.UsageTypeError` if it is none of that kind.
+    """
+    if options is None or "reset_mask" not in options:
+        return options, None, seed
+    mask = as_array(options["reset_mask"])
+    what = "`options['reset_mask']`"  # the words are Gymnasium's
+    if not isinstance(mask, np.ndarray):
+        raise UsageTypeError(f"{what} must be a numpy array, got {type(mask)}")
+    if mask.shape != (num_envs,):
+        raise UsageError(f"{what} must have shape `({num_envs},)`, got {mask.shape}")
+    if mask.dtype != np.bool_:
+        raise UsageTypeError(f"{what} must have `dtype=np.bool_`, got {mask.dtype}")
+    if not mask.any():
+        raise UsageError(
+            f"{what} must contain a boolean array with at least one True value, got"
+            f" reset_mask={mask}"
+        )
+    rest = {key: value for key, value in options.items() if key != "reset_mask"}
+    masked = [int(i) for i in np.flatnonzero(mask)]
+    if isinstance(seed, Sequence | np.ndarray) and len(seed) == num_envs:
+        seed = [seed[i] for i in masked]
+    return rest, masked, seed
+
+
+def parse_seeds(
+    seed: int | Sequence[int | None] | None, ids: Ids, given: Sequence[int] | None
+) -> list[int | None] | None:
+    """One seed for each environment in ``ids``.
+
+    Args:
+        seed: ``None``; an integer, then environment ``i`` gets ``seed + i`` as in Gymnasium; or
+            a sequence with one seed per environment.
+        ids: The environments, in ascending order.
+        given: The same in the order in which the caller gave them, ``None`` for all.
+
+    Raises:
+        UsageError: Wrong type, wrong number, or negative.
+    """
+    if seed is None:
+        return None
+    if isinstance(seed, int | np.integer) and not isinstance(seed, bool):
+        seeds: list[int | None] = [int(seed) + i for i in ids]
+    elif isinstance(seed, Sequence | np.ndarray) and not isinstance(seed, str):
+        if len(seed) != len(ids):
+            raise UsageError(f"seed has {len(seed)} entries for {len(ids)} environments")
+        by_id = dict(zip(ids if given is None else (int(i) for i in given), seed, strict=True))
+        seeds = [by_id[i] for i in ids]
+    else:
+        raise UsageError(f"seed must be None, an integer or a sequence of them, not {seed!r}")
+    for i, one in zip(ids, seeds, strict=True):
+        integer = isinstance(one, int | np.integer) and not isinstance(one, bool)
+        if one is not None and not (integer and one >= 0):
+            raise UsageError(
+                f"the seed of environment {i} is {one!r}: it must be an integer that is not"
+                " negative, or None"
+            )
+    return [None if one is None else int(one) for one in seeds]
+
+
+def runs(ids: Ids) -> Iterator[range]:
+    """Cut ascending ids into contiguous ranges."""
+    if isinstance(ids, range):
+        yield ids
+        return
+    if not ids:
+        return
+    start = previous = ids[0]
+    for i in ids[1:]:
+        if i != previous + 1:
+            yield range(start, previous + 1)
+            start = i
+        previous = i
+    yield range(start, previous + 1)
+
+
+def check_batch_size(least: Any, most: Any, timeout: Any) -> None:
+    """Check the arguments of ``recv``.
+
+    Raises:
+        UsageError: Not positive integers, the most below the least, or a negative time.
+    """
+    for name, value in (("min_envs", least), ("max_envs", most)):
+        if value is not None and (not isinstance(value, int | np.integer) or value < 1):
+            raise UsageError(f"{name}={value!r} must be a positive integer")
+    if most is not None and most < least:
+        raise UsageError(f"max_envs={most} is less than min_envs={least}")
+    if timeout is not None and not (isinstance(timeout, int | float) and timeout >= 0):
+        raise UsageError(f"timeout={timeout!r} must be a number of seconds, or None")
+
+
+def check_seconds(name: str, value: Any) -> None:
+    """Check a length of time.
+
+    Raises:
+        UsageError: It is no positive, finite number.
+    """
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not 0 < value < float("inf"):
+        raise UsageError(f"{name}={value!r} must be a positive number of seconds")
+
+
+def check_count(name: str, value: Any, least: int = 1) -> int:
+    """Check a number of things.
+
+    Raises:
+        UsageError: It is no integer, or smaller than the least.
+    """
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
+        what = "a positive integer" if least else "an integer that is not negative"
+        raise UsageError(f"{name}={value!r} must be {what}")
+    return int(value)
+
+
+def check_flag(name: str, value: Any) -> None:
+    """Check what is on or off.
+
+    Raises:
+        UsageError: It is no bool.
+    """
+    if not isinstance(value, bool | np.bool_):
+        raise UsageError(f"{name}={value!r} must be True or False")
+
+
+def check_made(env: Any) -> None:
+    """Refuse what factories give by mistake.
+
+    Raises:
+        UsageError: It is no environment.
+    """
+    if env is None:
+        raise UsageError(
+            "its factory returned None, and not the environment: is its `return` missing?"
+        )
+    if inspect.iscoroutine(env):
+        env.close()
+        raise UsageError(
+            "its factory is `async def`: pass a plain function, which makes the environment at"
+            " once; what must be awaited, a coroutine environment can await in its first reset"
+        )
+    if isinstance(env, type):
+        name = env.__name__
+        raise UsageError(f"its factory returned the class {name}: let it return {name}()")
+    if not callable(getattr(env, "reset", None)):
+        raise UsageError(
+            f"its factory returned a {type(env).__name__}, which is no gymnasium.Env: it must"
+            " return something with reset and step"
+        )
+
+
+def refuse_windows(render_mode: Any, num_envs: int) -> None:
+    """Refuse to open a window for each of several environments.
+
+    Raises:
+        UsageError: The mode is ``"human"``, and there are several.
+    """
+    if num_envs > 1 and render_mode == "human":
+        raise UsageError(
+            f"render_mode='human' would open a window for each of {num_envs} environments: take"
+            " render_mode='rgb_array', and agym.watch(envs) to see all of them in a browser (or"
+            " `agym watch` on the command line); or make a single environment"
+        )
+
+
+def as_array(value: Any) -> Any:
+    """Make an array of a tensor of any library; what is none comes back as it is.
+
+    Torch gives no array of a tensor that is on a GPU or has a gradient. Here only its values
+    count, so they are fetched.
+    """
+    if type(value) is np.ndarray or not hasattr(value, "__dlpack__"):
+        return value
+    return value.numpy(force=True) if hasattr(value, "detach") else np.asarray(value)
+
+
+def arrays_in(value: Any) -> Any:
+    """The same for all tensors in dicts, lists and tuples."""
+    if isinstance(value, dict):
+        return {key: arrays_in(part) for key, part in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(map(arrays_in, value))
+    return as_array(value)

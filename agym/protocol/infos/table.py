@@ -1,0 +1,203 @@
+r"""Infos in the slot table: numbers that an environment tells in each step need no message.
+
+A row has room for one info in each plane, and a word that says by which schema it was written, 0
+for none. A host learns a schema when it first meets it, writes by it from then on, and announces
+it once, with the outcome in which it is used first::
+
+    host   InfoWriter.put --> area.words[slot] = schema.id, the row = its numbers
+                          \-> Extras.schemas, once       (what fits none: Extras.infos, as ever)
+    engine InfoReader.schemas <-- Extras.schemas
+           InfoReader.read    <-- area
+
+Who is told and when needs no protocol: an id is a hash of the schema and tells all about a row,
+whoever wrote it. So workers that are replaced or recycled, each of which learns for itself, may
+write rows next to one another. Room is set aside up front for the same reason. It costs nothing
+before it is used, since the kernel gives no memory to pages that nobody has written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from agym.errors import AgymError
+from agym.protocol.infos.schema import Array, Info, Schema, signature_of
+from agym.protocol.memory import ALIGNMENT, Field
+
+# Schemas that one host learns; what comes after these goes as messages.
+MOST_SCHEMAS = 16
+
+# After so many infos with the same keys that fitted none, no more such are tried.
+MOST_REFUSED = 64
+
+# Bytes of an info at most: all rows of a plane share the first, within the others.
+ROOM, LEAST_ROOM, MOST_ROOM = 2 << 20, 2 << 10, 16 << 10
+
+
+def info_fields(name: str, count: int) -> dict[str, Field]:
+    """The arrays of an area of ``count`` rows."""
+    room = min(max(ROOM // count, LEAST_ROOM), MOST_ROOM)
+    # A power of two would put the beginnings of all rows into the same few lines of a cache.
+    stride = room // ALIGNMENT * ALIGNMENT + ALIGNMENT
+    return {
+        f"{name}.words": (np.dtype(np.int64), (count,)),
+        f"{name}.memory": (np.dtype(np.uint8), (count, stride)),
+    }
+
+
+class InfoRows(NamedTuple):
+    """Rows on their way to another area: by which schema each was written, and its bytes."""
+
+    words: Array
+    rows: Array
+
+
+class InfoArea:
+    """Room for an info in each row of one plane.
+
+    Attributes:
+        words: By which schema each row was written, 0 for none.
+        bytes: All rows, end to end.
+        stride: Bytes of a row.
+    """
+
+    def __init__(self, words: Array, memory: Array) -> None:
+        """Use two arrays, laid out as :func:`info_fields` says."""
+        self.words = words.data
+        self.bytes = memory.reshape(-1).data
+        self.stride = memory.shape[1]
+        self._words = words
+        self._memory = memory
+        self._columns: dict[int, list[Array]] = {}
+
+    def read(self, schema: Schema, index: Any, count: int) -> list[Info]:
+        """Build the infos of some rows that were written by a schema."""
+        columns = self._columns.get(schema.id)
+        if columns is None:
+            columns = self._columns[schema.id] = schema.columns(self._memory)
+        return schema.read(columns, index, count)
+
+    def take(self, index: Any, size: int) -> InfoRows | None:
+        """Copy the first bytes of some rows, if anything is in any."""
+        words = self._words[index]
+        if not words.any():
+            return None
+        return InfoRows(words, np.ascontiguousarray(self._memory[index, :size]))
+
+    def put(self, index: Any, infos: InfoRows | None) -> None:
+        """Write what was taken from the same rows of another area."""
+        if infos is None:
+            self._words[index] = 0
+        else:
+            self._words[index] = infos.words
+            self._memory[index, : infos.rows.shape[1]] = infos.rows
+
+
+class InfoWriter:
+    """A host's end.
+
+    Attributes:
+        new: What is yet to be announced, by id.
+    """
+
+    def __init__(self) -> None:
+        """Know nothing yet."""
+        self._known: dict[tuple[Any, ...], list[Schema]] = {}
+        self._ids: set[int] = set()
+        self.new: dict[int, Schema] = {}
+        # By their keys: infos that fitted no schema, nor made one.
+        self._refused: dict[tuple[Any, ...], int] = {}
+
+    def put(self, area: InfoArea, slot: int, info: Any) -> bool:
+        """Write an info, or nothing, into a row; tell whether it fits."""
+        if info and type(info) is dict:
+            keys = (*info,)
+            refused = self._refused.get(keys, 0)
+            if refused < MOST_REFUSED:
+                for schema in self._known.get(keys, ()):
+                    if schema.write(area.bytes, slot * area.stride, info):
+                        area.words[slot] = schema.id
+                        return True
+                if len(self._ids) < MOST_SCHEMAS and self._learn(area, slot, info):
+                    return True
+                self._refused[keys] = refused + 1
+        area.words[slot] = 0
+        return not info
+
+    def _learn(self, area: InfoArea, slot: int, info: Info) -> bool:
+        signature = signature_of(info)
+        schema = None if signature is None else Schema(signature)
+        if schema is None or schema.id in self._ids or schema.size > area.stride:
+            return False
+        if not schema.write(area.bytes, slot * area.stride, info):
+            return False
+        self._known.setdefault(schema.keys, []).append(schema)
+        self._ids.add(schema.id)
+        self.new[schema.id] = schema
+        area.words[slot] = schema.id
+        return True
+
+    def take_new(self) -> dict[int, Schema]:
+        """Take what is to be announced."""
+        new, self.new = self.new, {}
+        return new
+
+
+class InfoReader:
+    """The engine's end.
+
+    Attributes:
+        schemas: What hosts have announced, by id. Without any, no row needs to be looked at.
+    """
+
+    def __init__(self) -> None:
+        """Know nothing yet."""
+        self.schemas: dict[int, Schema] = {}
+
+    def read(self, area: InfoArea, ids: Sequence[int]) -> list[Info]:
+        """Build the infos of some environments, in their order, each its own; most are empty."""
+        count = len(ids)
+        index: Any = ids
+        if isinstance(ids, range):
+            index = slice(ids.start, ids.stop)
+            words = area.words[index].tolist()
+        else:
+            index, words = [*ids], [area.words[i] for i in ids]
+        first = words[0] if words else 0
+        if words.count(first) == count:
+            if not first:
+                return [{} for _ in ids]
+            return area.read(self._schema(first), index, count)
+        infos: list[Info] = [{} for _ in ids]
+        for word in {*words} - {0}:
+            places = [k for k, other in enumerate(words) if other == word]
+            some = area.read(self._schema(word), [ids[k] for k in places], len(places))
+            for k, info in zip(places, some, strict=True):
+                infos[k] = info
+        return infos
+
+    def _schema(self, word: int) -> Schema:
+        try:
+            return self.schemas[word]
+        except KeyError:
+            # Its announcement was lost, in a message that could not be read or with its worker.
+            raise AgymError(
+                "an info was written in a way that its worker has not announced: restart() the"
+                " environments"
+            ) from None
+
+    def one(self, area: InfoArea, slot: int) -> Info:
+        """Build the info of one environment."""
+        word = area.words[slot]
+        if not word:
+            return {}
+        return area.read(self._schema(word), slice(slot, slot + 1), 1)[0]
+
+
+def merge_infos(infos: list[Info], ids: Iterable[int], told: dict[int, Info]) -> None:
+    """Add what came as messages: whole infos, or what was added to one on its way (a fault)."""
+    for k, slot in enumerate(ids):
+        if slot in told:
+            infos[k] = {**infos[k], **told[slot]} if infos[k] else told[slot]

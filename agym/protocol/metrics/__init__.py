@@ -1,0 +1,1 @@
+"""What hosts count and time, in the slot table."""

@@ -1,0 +1,329 @@
+"""The slot table: rows of actions, observations, rewards and flags of n environments.
+
+Struct of arrays: one array per leaf, a row per environment. What a step gives back exists
+once per *plane*. Full batches alternate between the first two, so that the arrays of one batch
+stay as they are until the next but one; what is about some environments goes to the third, and
+steps that were sent wait in the fourth until they are received::
+
+    actions          [leaf][n, ...]                     engine writes, host reads
+    planes[0]   observations [leaf][n, ...]   rewards [n]   terminated [n]   truncated [n]
+    planes[1]   (final       [leaf][n, ...]  only with same-step autoreset)   host writes
+    planes[2]
+    planes[3]
+    planes[4:8]     large whole batches, each for as long as the caller has it
+    planes[8:]      rollout buffers, a plane for each step
+
+Which plane the caller may keep is said in ``engine/batches/planes.py``. A rollout buffer is memory
+of its own that is added while environments run (``engine/batches/out_target.py``). Infos that are
+numbers have room in each of the first four (``protocol/infos/table.py``); since they are read when
+a batch is given, the others use that of the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from agym.protocol.infos.table import InfoArea, info_fields
+from agym.protocol.memory import Arena, Field
+from agym.protocol.messages import LEASABLE, PLANES
+from agym.protocol.metrics.gauges import Gauges, gauge_fields
+from agym.protocol.space_layout import Layout
+
+Array = np.ndarray[Any, Any]
+
+# For smaller batches a lease takes longer than a copy.
+LEASE_BYTES = 64 * 1024
+
+
+class Plane:
+    """One set of results; each attribute is an array or a list of arrays, a row per slot.
+
+    Infos have an area, and those of finished episodes another one; rows of either are found by
+    slot, also in what :meth:`rows` gives.
+
+    Attributes:
+        unflagged: A mark of whoever has found no flag set in these rows.
+        blank: Likewise, no info.
+    """
+
+    __slots__ = (
+        "blank",
+        "final",
+        "final_infos",
+        "infos",
+        "observations",
+        "rewards",
+        "terminated",
+        "truncated",
+        "unflagged",
+    )
+
+    def __init__(
+        self,
+        observations: list[Array],
+        final: list[Array],
+        rewards: Array,
+        terminated: Array,
+        truncated: Array,
+        infos: InfoArea,
+        final_infos: InfoArea,
+    ) -> None:
+        self.observations = observations
+        self.final = final
+        self.rewards = rewards
+        self.terminated = terminated
+        self.truncated = truncated
+        self.infos = infos
+        self.final_infos = final_infos
+        self.unflagged = self.blank = 0
+
+    def rows(self, start: int, stop: int) -> Plane:
+        """Views of the rows ``start:stop``."""
+        return Plane(
+            [array[start:stop] for array in self.observations],
+            [array[start:stop] for array in self.final],
+            self.rewards[start:stop],
+            self.terminated[start:stop],
+            self.truncated[start:stop],
+            self.infos,
+            self.final_infos,
+        )
+
+    def at(self, index: int) -> Plane:
+        """One of the planes that are stacked in this one."""
+        return Plane(
+            [array[index] for array in self.observations],
+            [array[index] for array in self.final],
+            self.rewards[index],
+            self.terminated[index],
+            self.truncated[index],
+            self.infos,
+            self.final_infos,
+        )
+
+
+@dataclass(frozen=True)
+class Extension:
+    """Planes that were added.
+
+    Attributes:
+        planes: Their numbers.
+        stacked: The same as one plane, whose arrays have a row per plane: ``[plane][n, ...]``.
+        arena: Their memory.
+    """
+
+    planes: range
+    stacked: Plane
+    arena: Arena
+
+
+class SlotTable:
+    """The memory that engine and hosts share; see the module's drawing.
+
+    Attributes:
+        num_envs: Number of rows.
+        observation: Layout of one observation.
+        action: Layout of one action.
+        actions: One array per fixed action leaf.
+        planes: The sets of results by number: first the :data:`PLANES` that there always are.
+        leasable: The numbers of those that the caller may keep.
+        extensions: Planes that were added, by the number of the first.
+        shared: Other processes have the memory too.
+        gauges: What the hosts count.
+        objects: Latest observation's object leaves by slot; these live in the
+            engine's process; empty if there are none.
+    """
+
+    def __init__(
+        self,
+        observation: Layout,
+        action: Layout,
+        num_envs: int,
+        *,
+        final: bool,
+        leases: bool = False,
+        shared: bool = False,
+        descriptor: int | None = None,
+    ) -> None:
+        """Lay the table out; both sides of a shared one do so from the same arguments.
+
+        Args:
+            observation: Layout of one observation.
+            action: Layout of one action.
+            num_envs: Number of rows.
+            final: Keep final observations apart (same-step autoreset).
+            leases: Have planes that the caller may keep, if batches are large.
+            shared: Take memory that other processes can map.
+            descriptor: Map the memory that the other side took.
+        """
+        self.num_envs = num_envs
+        self.observation = observation
+        self.action = action
+        self.final = final
+        self.shared = shared or descriptor is not None
+        sizes = [num_envs * observation.leaves[i].nbytes for i in observation.fixed]
+        large = max(sizes, default=0) >= LEASE_BYTES
+        self.leasable = range(PLANES, PLANES + (LEASABLE if leases and large else 0))
+        self.extensions: dict[int, Extension] = {}
+        self.objects: list[list[Any]] = []
+        if observation.objects:
+            self.objects = [[None] * len(observation.objects) for _ in range(num_envs)]
+        n = num_envs
+        fields = {f"action{i}": _field(action, i, n) for i in action.fixed}
+        for p in range(self.leasable.stop):
+            fields.update({f"{p}.{name}": field for name, field in self._plane_fields(n).items()})
+        fields.update(gauge_fields(n))
+        for p in range(PLANES):  # last, since most of it is never touched
+            fields.update(info_fields(f"{p}.infos", n))
+            fields.update(info_fields(f"{p}.final_infos", n if final else 1))
+        self.arena = Arena(Arena.size_of(fields), shared=shared, descriptor=descriptor)
+        arrays = self.arena.carve(fields)
+        self.actions = [arrays[f"action{i}"] for i in action.fixed]
+        areas = [self._areas(arrays, p) for p in range(PLANES)]
+        self.planes = {
+            p: self._plane(arrays, areas[p if p < PLANES else 0], f"{p}.")
+            for p in range(self.leasable.stop)
+        }
+        self.gauges = Gauges({name: arrays[name] for name in gauge_fields(n)})
+
+    def _areas(self, arrays: Mapping[str, Array], p: int) -> tuple[InfoArea, InfoArea]:
+        words, memory = arrays[f"{p}.infos.words"], arrays[f"{p}.infos.memory"]
+        final = arrays[f"{p}.final_infos.words"], arrays[f"{p}.final_infos.memory"]
+        return InfoArea(words, memory), InfoArea(*final)
+
+    def _plane_fields(self, *rows: int) -> dict[str, Field]:
+        """What a plane consists of."""
+        fields: dict[str, Field] = {"rewards": (np.dtype(np.float64), rows)}
+        fields["terminated"] = fields["truncated"] = np.dtype(np.bool_), rows
+        for i in self.observation.fixed:
+            fields[f"observation{i}"] = _field(self.observation, i, *rows)
+            if self.final:
+                fields[f"final{i}"] = fields[f"observation{i}"]
+        return fields
+
+    def _plane(
+        self, arrays: Mapping[str, Array], areas: tuple[InfoArea, InfoArea], prefix: str = ""
+    ) -> Plane:
+        leaves = self.observation.fixed
+        return Plane(
+            [arrays[f"{prefix}observation{i}"] for i in leaves],
+            [arrays[f"{prefix}final{i}"] for i in leaves] if self.final else [],
+            arrays[f"{prefix}rewards"],
+            arrays[f"{prefix}terminated"],
+            arrays[f"{prefix}truncated"],
+            *areas,
+        )
+
+    def stack(
+        self, count: int, *, shared: bool = False, descriptor: int | None = None
+    ) -> tuple[Plane, Arena]:
+        """Make planes that are no part of the table yet: one plane with a row for each, and memory.
+
+        Args:
+            count: How many.
+            shared: Take memory that other processes can map.
+            descriptor: Map the memory that the other side took.
+        """
+        fields = self._plane_fields(count, self.num_envs)
+        arena = Arena(Arena.size_of(fields), shared=shared, descriptor=descriptor)
+        areas = self.planes[0].infos, self.planes[0].final_infos
+        return self._plane(arena.carve(fields), areas), arena
+
+    def extend(self, planes: range, descriptor: int | None = None) -> Extension:
+        """Add planes in memory of their own.
+
+        Args:
+            planes: Their numbers, which are new.
+            descriptor: Map the memory that the other side took.
+        """
+        shared = self.shared and descriptor is None
+        stacked, arena = self.stack(len(planes), shared=shared, descriptor=descriptor)
+        self.planes.update((p, stacked.at(k)) for k, p in enumerate(planes))
+        self.extensions[planes.start] = extension = Extension(planes, stacked, arena)
+        return extension
+
+    def shrink(self, first: int) -> None:
+        """Let go of planes that were added, by the number of the first."""
+        extension = self.extensions.pop(first)
+        for plane in extension.planes:
+            del self.planes[plane]
+        extension.arena.close()
+
+    def nest(self, arrays: list[Array], objects: Sequence[list[Any]]) -> Any:
+        """Nest a batch of observations.
+
+        Args:
+            arrays: A batch of each fixed leaf.
+            objects: The object leaves of each environment; they become tuples.
+        """
+        columns: list[Any] = list(zip(*objects, strict=True))
+        if not objects:
+            columns = [() for _ in self.observation.objects]
+        return self.observation.join(arrays, columns)
+
+
+def _field(layout: Layout, leaf: int, *rows: int) -> Field:
+    dtype, shape = layout.leaves[leaf].dtype, layout.leaves[leaf].shape
+    assert dtype is not None
+    return dtype, (*rows, *shape)
+
+
+def write_rows(block: Array, rows: Sequence[Any]) -> None:
+    """Copy one value per row into ``block``, exactly: no broadcasting, no unsafe cast.
+
+    Args:
+        block: A contiguous array of shape ``(len(rows), *shape)``.
+        rows: A value of the leaf's shape for each row.
+
+    Raises:
+        ValueError: A row has another shape.
+        TypeError: A row cannot be cast to the block's dtype within its kind.
+    """
+    shape = block.shape[1:]
+    first = rows[0]
+    if type(first) is np.ndarray and first.shape == shape:
+        dtype = block.dtype
+        if len(rows) == 1 and dtype == first.dtype:
+            block[0] = first
+            return
+        if shape and dtype == first.dtype and dtype.kind == "f":
+            # NumPy sees to it that all rows have one shape; any real number may become a float,
+            # and so would None.
+            block[...] = rows
+            return
+        if {np.shape(row) for row in rows} == {shape} and shape:
+            # One call for all rows: end to end along their first axis they fill the block.
+            np.concatenate(rows, out=block.reshape(len(rows) * shape[0], *shape[1:]))
+            return
+    if not shape:
+        column = np.asarray(rows)
+        if column.shape == block.shape and np.can_cast(column.dtype, block.dtype, "same_kind"):
+            block[:] = column
+            return
+    for k, row in enumerate(rows):
+        array = np.asarray(row)
+        if array.shape != shape:
+            raise ValueError(f"a value of shape {array.shape} where the space has {shape}")
+        if not np.can_cast(array.dtype, block.dtype, "same_kind"):
+            raise TypeError(f"a value of dtype {array.dtype} where the space has {block.dtype}")
+        block[k] = array
+
+
+def write_column(block: Array, values: Sequence[Any]) -> None:
+    """Write one number or flag per row; arrays and tensors of one element count as that element.
+
+    Args:
+        block: An array of shape ``(len(values),)``.
+        values: A value for each row.
+
+    Raises:
+        ValueError: An array has several elements, or none.
+    """
+    try:
+        block[...] = values
+    except Exception:  # arrays with a dimension; tensors with a gradient, or of a dtype NumPy lacks
+        block[...] = [v.item() if hasattr(v, "item") else v for v in values]

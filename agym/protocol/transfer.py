@@ -1,0 +1,97 @@
+"""Parcels: rows of one slot table on their way to another, where no memory is shared.
+
+A parcel has the rows of some environments as whole columns, a slice where these are neighbours, so
+that a batch is a few arrays however many environments it is of. Final observations go along for
+those whose episode ended, infos that are numbers as the bytes in which they were written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from agym.protocol.infos.table import InfoRows
+from agym.protocol.messages import PLANES
+from agym.protocol.table import Array, SlotTable
+
+# The plane of a table without leases or rollout buffers for what goes into one of those.
+STAND_IN = 0
+
+# Gauges of a host, which are in its first environment's row; and of each environment.
+HOST_GAUGES = ("rounds", "busy", "rendering", "began", "ended")
+ENV_GAUGES = ("steps", "episodes", "times")
+
+
+class Parcel(NamedTuple):
+    """Rows of one plane.
+
+    Attributes:
+        plane: Into which plane they go.
+        ids: First environment and one past the last, or all of them.
+        columns: Observations, a leaf each, rewards and the two flags, a row per environment.
+        infos: What was written of infos, if anything.
+        ended: Whose final observations are here.
+        final: These, a leaf each.
+        final_infos: What was written of the infos they came with.
+    """
+
+    plane: int
+    ids: tuple[int, int] | Array
+    columns: list[Array]
+    infos: InfoRows | None
+    ended: Array | None
+    final: list[Array]
+    final_infos: InfoRows | None
+
+
+def take_rows(table: SlotTable, plane: int, ids: Sequence[int], info_bytes: int) -> Parcel:
+    """Pack rows; those of neighbours are views, which must not change before they are sent.
+
+    Args:
+        table: Where they are.
+        plane: In which plane, or its stand-in.
+        ids: The environments, ascending.
+        info_bytes: Of how many bytes the largest info is that hosts write.
+    """
+    rows = table.planes[own_plane(plane)]
+    whole = ids[-1] - ids[0] + 1 == len(ids)
+    named = (ids[0], ids[-1] + 1) if whole else np.array(ids, np.int64)
+    index = _index(named)
+    blocks = (*rows.observations, rows.rewards, rows.terminated, rows.truncated)
+    columns = [block[index] for block in blocks]
+    infos = rows.infos.take(index, info_bytes) if info_bytes else None
+    parcel = Parcel(plane, named, columns, infos, None, [], None)
+    if not table.final:
+        return parcel
+    done = np.flatnonzero(columns[-2] | columns[-1])
+    if not len(done):
+        return parcel
+    ended = done + ids[0] if isinstance(index, slice) else index[done]
+    final_infos = rows.final_infos.take(ended, info_bytes) if info_bytes else None
+    final = [block[ended] for block in rows.final]
+    return parcel._replace(ended=ended, final=final, final_infos=final_infos)
+
+
+def own_plane(plane: int) -> int:
+    """The plane of a table that has none but those that there always are."""
+    return plane if plane < PLANES else STAND_IN
+
+
+def put_rows(table: SlotTable, parcel: Parcel) -> None:
+    """Unpack rows into their plane."""
+    rows = table.planes[parcel.plane]
+    index = _index(parcel.ids)
+    blocks = (*rows.observations, rows.rewards, rows.terminated, rows.truncated)
+    for block, column in zip(blocks, parcel.columns, strict=True):
+        block[index] = column
+    rows.infos.put(index, parcel.infos)
+    if parcel.ended is not None:
+        for block, column in zip(rows.final, parcel.final, strict=True):
+            block[parcel.ended] = column
+        rows.final_infos.put(parcel.ended, parcel.final_infos)
+
+
+def _index(ids: tuple[int, int] | Array) -> Any:
+    return slice(*ids) if isinstance(ids, tuple) else ids

@@ -1,0 +1,1 @@
+"""Built on the public API alone."""

@@ -1,0 +1,253 @@
+"""Chaos: environments made to crash, hang, raise and dawdle at random, to test what runs them.
+
+It draws for every step before that is sent off, and has the hosts of those that are struck told;
+what goes wrong then goes wrong for good, in the place where the environment lives::
+
+    step(ids) --> draw a number for each --> "afflict" env i --> the step itself
+
+A strike that takes a worker with it is never drawn while another is on its way in that worker,
+so that everything that was injected also happens.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import Counter
+from collections.abc import Sequence
+from itertools import cycle
+from types import TracebackType
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from agym.api.base import Face
+from agym.engine.hooks.hooks import Listener
+from agym.errors import UsageError
+from agym.hosts.fault_injection import Affliction
+from agym.protocol.arguments import Ids
+
+KINDS = ("kill", "hang", "error", "delay")
+
+# How a worker can be killed: by SIGKILL, by SIGSEGV, or by an exit of its own.
+WAYS = ("kill", "segfault", "exit")
+
+
+class Strike(NamedTuple):
+    """One step that was made to go wrong.
+
+    Attributes:
+        env_id: The environment; in a group of ``split``, its id in the whole.
+        kind: ``"kill"``, ``"hang"``, ``"error"`` or ``"delay"``.
+    """
+
+    env_id: int
+    kind: str
+
+
+def chaos(
+    envs: Face,
+    *,
+    kill: float = 0.0,
+    hang: float = 0.0,
+    error: float = 0.0,
+    delay: float = 0.0,
+    seed: int | None = 0,
+    hang_seconds: float = 3600.0,
+    delay_seconds: float = 0.1,
+    ways: Sequence[str] = WAYS,
+) -> Chaos:
+    """Make steps go wrong at random, to test a trainer, or the ``on_fault`` option.
+
+    Each of the four numbers is a probability per step of one environment. With the same seed and
+    the same steps the same environments are struck. In a worker where a death or a hang is on its
+    way nobody else is struck until it is over, and an environment that is just being replaced is
+    spared.
+
+    Args:
+        envs: Environments made by :func:`agym.make`, or opened ones of :func:`agym.make_async`;
+            of a group of ``split`` only these are struck.
+        kill: The worker process is killed. Only with ``backend="process"``.
+        hang: The step does not come back. It takes a ``timeout=``, and a backend that can end it.
+        error: The step raises.
+        delay: The step takes ``delay_seconds`` longer.
+        seed: Of the draws; ``None`` for another one each time.
+        hang_seconds: How long a hang takes if nobody ends it. A thread cannot be ended: it is
+            left behind for so long.
+        delay_seconds: How much longer a delayed step takes.
+        ways: How workers are killed, in turn: ``"kill"`` (SIGKILL), ``"segfault"``, ``"exit"``.
+
+    Returns:
+        What has struck so far, and the means to stop it; it is at work at once.
+
+    Raises:
+        UsageError: An argument cannot work.
+        ClosedError: The environments are not open.
+
+    Example:
+        >>> import agym
+        >>> with agym.make("CartPole-v1", 4, on_fault="restart", output="array") as envs:
+        ...     observations, infos = envs.reset(seed=0)
+        ...     with agym.chaos(envs, error=0.5) as chaos:
+        ...         results = [envs.step([0, 1, 0, 1]) for _ in range(5)]
+        ...     faults = sum("fault" in info for result in results for info in result.infos)
+        ...     faults == chaos.injected["error"] > 0
+        True
+    """
+    rates = {"kill": kill, "hang": hang, "error": error, "delay": delay}
+    seconds = {"hang": hang_seconds, "delay": delay_seconds}
+    _check_rates(rates)
+    _check_seconds(seconds)
+    if not ways or not set(ways) <= set(WAYS):
+        raise UsageError(f"ways={ways!r} must hold at least one of {', '.join(WAYS)}")
+    if not isinstance(envs, Face):
+        raise UsageError(
+            f"chaos takes what agym.make or agym.make_async gives, not {type(envs).__name__}"
+        )
+    engine = envs._engine
+    engine.check_open()
+    _check_place(envs, rates)
+    if any(isinstance(listener, Chaos) for listener in engine.listeners):
+        raise UsageError("there is chaos in these environments already: stop() it first")
+    return Chaos(envs, rates, seconds, ways, seed)
+
+
+def _check_rates(rates: dict[str, float]) -> None:
+    for name, value in rates.items():
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not 0 <= value <= 1:
+            raise UsageError(f"{name}={value!r} must be a probability per step, from 0 to 1")
+    if sum(rates.values()) > 1 + 1e-9:
+        raise UsageError(
+            f"{', '.join(rates)} add up to {sum(rates.values()):g}: one step can go wrong in one"
+            " way only, so take probabilities with a sum of at most 1"
+        )
+
+
+def _check_seconds(seconds: dict[str, float]) -> None:
+    for name, value in seconds.items():
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not 0 <= value < math.inf:
+            raise UsageError(f"{name}_seconds={value!r} must be a number of seconds")
+
+
+def _check_place(envs: Face, rates: dict[str, float]) -> None:
+    """Refuse what cannot happen, or cannot end, where the environments live."""
+    place = envs._executor.name
+    if rates["kill"] and os.getpid() in envs._executor.pids:
+        raise UsageError(
+            f"kill={rates['kill']:g} needs worker processes, and with backend={place!r} it would"
+            " end this very program: take backend='process'"
+        )
+    if rates["hang"]:
+        if not (envs._executor.replaceable or envs._engine.coroutines):
+            raise UsageError(
+                f"hang={rates['hang']:g} cannot work with backend={place!r}, where nothing can end"
+                " a step that hangs: take backend='process' or 'thread', or delay="
+            )
+        if envs._engine._timeout is None:
+            raise UsageError(
+                f"hang={rates['hang']:g} needs a deadline, or the first hang is the end: give"
+                " timeout= where the environments are made"
+            )
+
+
+class Chaos(Listener):
+    """Strikes environments at random until it is stopped; made by :func:`agym.chaos`.
+
+    As a context manager it stops at the end of the block.
+
+    Attributes:
+        strikes: All strikes so far, in order.
+    """
+
+    def __init__(
+        self,
+        envs: Face,
+        rates: dict[str, float],
+        seconds: dict[str, float],
+        ways: Sequence[str],
+        seed: int | None,
+    ) -> None:
+        """Begin; :func:`agym.chaos` has checked the arguments."""
+        self.strikes: list[Strike] = []
+        self._engine = envs._engine
+        self._members = None if envs._ids is None else frozenset(envs._ids)
+        self._rng = np.random.default_rng(seed)
+        # A number below the first bound kills, below the second hangs, and so on.
+        self._bounds = np.cumsum([rates[kind] for kind in KINDS])
+        self._seconds = seconds
+        self._ways = cycle(ways)
+        ranges = envs._executor.ranges
+        self._worker_of = {i: worker for worker, ids in enumerate(ranges) for i in ids}
+        # What takes all environments of its worker along, and must be over before the next.
+        self._grave = {"kill"}
+        if not self._engine.coroutines and self._engine._timeout is not None:
+            self._grave |= {"hang", "delay"}
+        # The environments of each worker that were struck and may still be at it, and those of
+        # them whose step is only about to be sent off.
+        self._struck: dict[int, list[Strike]] = {}
+        self._fresh: set[int] = set()
+        # Before a recording dispatches a render: nobody is struck who has something in flight.
+        self._engine.listeners.add(self, first=True)
+
+    @property
+    def injected(self) -> dict[str, int]:
+        """How many steps were struck so far, by kind."""
+        counts = Counter(strike.kind for strike in self.strikes)
+        return {kind: counts[kind] for kind in KINDS}
+
+    def stop(self) -> None:
+        """Strike nobody any more. Idempotent."""
+        self._engine.listeners.remove(self)
+
+    def __enter__(self) -> Self:
+        """Stop at the end of the block."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        """Stop."""
+        self.stop()
+
+    def before_step(self, ids: Ids) -> None:
+        """Draw for each environment of a step that is about to be sent off."""
+        if self._members is not None:
+            ids = tuple(i for i in ids if i in self._members)
+        draws = self._rng.random(len(ids))
+        struck = np.flatnonzero(draws < self._bounds[-1])
+        if not len(struck):
+            return
+        self._fresh.clear()
+        for k in struck:
+            kind = KINDS[int(np.searchsorted(self._bounds, draws[k], side="right"))]
+            self._strike(Strike(ids[k], kind))
+
+    def _strike(self, strike: Strike) -> None:
+        """Strike an environment, unless that might be lost, or lose another strike."""
+        slot, kind = strike
+        # With something in flight, such as a reset, it is not sure what the affliction meets.
+        if slot in self._engine._recovery.recovering or self._engine.in_flight(slot) is not None:
+            return
+        worker = self._worker_of[slot]
+        others = [other for other in self._struck.get(worker, ()) if self._is_under_way(other)]
+        if others and (kind in self._grave or any(other.kind in self._grave for other in others)):
+            return
+        self._struck[worker] = [*others, strike]
+        self._fresh.add(slot)
+        name = next(self._ways) if kind == "kill" else kind
+        affliction = Affliction(name, self._seconds.get(kind, 0.0))
+        self._engine.order("afflict", (slot,), [affliction])
+        self.strikes.append(strike)
+
+    def _is_under_way(self, strike: Strike) -> bool:
+        slot = strike.env_id
+        return (
+            slot in self._fresh
+            or slot in self._engine._recovery.recovering
+            or self._engine.in_flight(slot) is not None
+        )

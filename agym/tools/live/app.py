@@ -1,0 +1,211 @@
+"""The web application: a page, and a socket for whoever has it open. Starlette does the rest.
+
+Without the token of the page's address everything is refused, so that no other page in a browser,
+and nobody else on the machine, can look or pause.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from agym._system.extras import require
+from agym.errors import UsageError
+from agym.protocol.arguments import check_count
+from agym.tools.live.hub import Hub
+from agym.tools.live.view import View, pages
+
+PAGE = Path(__file__).with_name("page.html")
+REFUSED = "This page needs its token: open the whole address that was shown, ?token=... included.\n"
+
+# Who says nothing for so long, and is told something twice a second, has vanished.
+SILENT_SECONDS = 15.0
+
+# Pictures a second that a browser can ask for.
+MOST_FPS = 30
+
+# Bytes of a message that a browser may send, and how many keys may be held down.
+MOST_BYTES = 4096
+MOST_KEYS = 32
+
+# What a message that makes no sense raises.
+NONSENSE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline';"
+        " connect-src 'self'; img-src blob: data:; frame-ancestors 'none'"
+    ),
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+def make_app(hub: Hub, token: str, num_envs: int) -> Any:
+    """Make the application.
+
+    Args:
+        hub: Whom viewers sit down at.
+        token: What must be in the address.
+        num_envs: How many environments there are.
+
+    Raises:
+        MissingExtraError: Starlette is not installed.
+    """
+    responses = require("starlette.responses", "watch")
+    routing = require("starlette.routing", "watch")
+    applications = require("starlette.applications", "watch")
+
+    def has_token(connection: Any) -> bool:
+        given = connection.query_params.get("token", "")
+        return secrets.compare_digest(given.encode(), token.encode())
+
+    async def page(request: Any) -> Any:
+        if not has_token(request):
+            return responses.PlainTextResponse(REFUSED, 403, HEADERS)
+        return responses.HTMLResponse(PAGE.read_text("utf-8"), headers=HEADERS)
+
+    async def live(socket: Any) -> None:
+        if not has_token(socket):
+            await socket.close(1008)  # before it is accepted: 403
+            return
+        await socket.accept()
+        await Viewer(hub, socket, num_envs).serve()
+
+    return applications.Starlette(
+        routes=[routing.Route("/", page), routing.WebSocketRoute("/live", live)]
+    )
+
+
+class Viewer:
+    """One browser's socket; see :class:`~agym.live.hub.Seat`."""
+
+    def __init__(self, hub: Hub, socket: Any, num_envs: int) -> None:
+        """Look at the first page."""
+        self.view = View()
+        self.due = False
+        self.keys: frozenset[str] = frozenset()
+        self._hub = hub
+        self._socket = socket
+        self._num_envs = num_envs
+        self._picture: bytes | None = None
+        self._messages: dict[str, str] = {}  # the latest of each kind
+        self._news = asyncio.Event()
+
+    def show(self, picture: bytes) -> None:
+        """Send a picture."""
+        self._picture = picture
+        self._news.set()
+
+    def tell(self, kind: str, message: str) -> None:
+        """Send a message."""
+        self._messages[kind] = message
+        self._news.set()
+
+    async def serve(self) -> None:
+        """Stay until the browser is gone."""
+        if not self._hub.add(self):
+            await self.hang_up(1001)
+            return
+        both = [asyncio.create_task(self._send()), asyncio.create_task(self._receive())]
+        try:
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._hub.remove(self)
+            for task in both:
+                task.cancel()
+            ended = await asyncio.gather(*both, return_exceptions=True)
+        for code in ended:
+            if isinstance(code, int):
+                await self.hang_up(code)
+
+    async def _send(self) -> None:
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            messages, self._messages = self._messages, {}
+            for message in messages.values():
+                await self._socket.send_text(message)
+            picture, self._picture = self._picture, None
+            if picture is not None:
+                await self._socket.send_bytes(picture)
+
+    async def _receive(self) -> int | None:
+        """Do what it says, until it is gone; or gives the code to hang up with."""
+        while True:
+            try:
+                async with asyncio.timeout(SILENT_SECONDS):
+                    message = await self._socket.receive()
+            except TimeoutError:
+                return 1011
+            if message["type"] == "websocket.disconnect":
+                return None
+            try:
+                self._act(json.loads(message.get("text") or ""))
+            except NONSENSE:
+                return 1003
+
+    async def hang_up(self, code: int) -> None:
+        """Close the socket; one that reads nothing is given up after a second."""
+        with suppress(Exception):  # it may be gone already, in as many ways
+            async with asyncio.timeout(1):
+                await self._socket.close(code)
+
+    def _act(self, message: Any) -> None:
+        """Do what the browser says.
+
+        Raises:
+            ValueError: It makes no sense; or another of the errors that nonsense leads to.
+        """
+        hub, kind = self._hub, message["type"]
+        if kind == "shown":
+            hub.shown(self)
+        elif kind == "view":
+            hub.look(self, self._view(message))
+        elif kind == "keys":
+            keys = message["down"]
+            if len(keys) > MOST_KEYS or not all(isinstance(key, str) for key in keys):
+                raise ValueError("keys")
+            self.keys = frozenset(keys)
+            hub.pressing()
+        elif kind != "here":
+            self._control(kind, message)
+
+    def _view(self, message: dict[str, Any]) -> View:
+        env, page = message["env"], message["page"]
+        if env is not None:
+            check_count("env", env, 0)
+        check_count("page", page, 0)
+        if (env or 0) >= self._num_envs or page >= pages(self._num_envs):
+            raise UsageError("there is no such environment")
+        return View(env, page)
+
+    def _control(self, kind: str, message: dict[str, Any]) -> None:
+        hub = self._hub
+        if kind in ("pause", "resume"):
+            hub.set_pause(kind == "pause", there=True)
+        elif kind == "step":
+            hub.brake.step_once()
+        elif kind == "speed":
+            speed = message["value"]
+            hub.set_speed(None if speed is None else positive(speed, 1e6))
+        elif kind == "fps":
+            hub.camera.fps = positive(message["value"], MOST_FPS)
+        else:
+            raise ValueError(kind)
+
+
+def positive(value: Any, most: float) -> float:
+    """Check a number.
+
+    Raises:
+        ValueError: It is none, or too small or large.
+    """
+    if isinstance(value, bool) or not 1e-3 <= value <= most:
+        raise ValueError(value)
+    return float(value)

@@ -1,0 +1,342 @@
+"""Pages: what ``agym.watch()`` gives, for code with asyncio and for code without."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Any, Protocol, Self, overload
+
+from agym._system.defer_signals import Uninterrupted
+from agym._system.extras import require
+from agym._system.fork_safety import disown_in_forks
+from agym.api.aio import AsyncEnvs
+from agym.api.base import Face
+from agym.api.sync import Envs
+from agym.api.vector.env import AgymVectorEnv
+from agym.engine.engine import Engine
+from agym.engine.hooks.throttle import Brake
+from agym.engine.ticket import Ticket
+from agym.errors import ClosedError, UsageError
+from agym.protocol.arguments import check_count, check_seconds
+from agym.tools.live.app import MOST_FPS, make_app, positive
+from agym.tools.live.hub import Hub
+from agym.tools.live.server import Server, Thread, bind
+
+
+class Waiter(Protocol):
+    """Who waits for the caller's steps."""
+
+    brake: Brake | None
+
+
+class Page:
+    """A page on which environments can be watched; :func:`agym.watch` makes it.
+
+    It is there until :meth:`close`, the end of its ``with`` block, or the end of the environments.
+
+    Attributes:
+        url: Its address, with the token without which nobody gets in.
+    """
+
+    _thread: Thread | None = None
+    _closed = False
+
+    def __init__(
+        self,
+        engine: Engine,
+        waiter: Waiter,
+        *,
+        title: str,
+        pictures: bool,
+        port: int,
+        host: str,
+        fps: float,
+        share: float,
+        legend: str = "",
+    ) -> None:
+        """Serve it."""
+        if engine.closed:
+            raise ClosedError("the environments are closed: make new ones")
+        if not engine.opened:
+            raise ClosedError("the environments are not open yet: `await` them first")
+        if waiter.brake is not None:
+            raise UsageError("these environments have a page already: close() that one first")
+        if not isinstance(host, str):
+            raise UsageError(f"host={host!r} must be an address, such as '127.0.0.1'")
+        if check_count("port", port, 0) > 65535:
+            raise UsageError(f"port={port} must be at most 65535")
+        fps, share = _number("fps", fps, MOST_FPS), _number("share", share, 1.0)
+        if pictures:
+            require("PIL.Image", "watch")
+        self._waiter = waiter
+        self._engine = engine
+        self._token = secrets.token_urlsafe(16)
+        self._listening = bind(host, port)
+        where, number, *_ = self._listening.getsockname()
+        where = f"[{where}]" if ":" in where else where
+        self.url = f"http://{where}:{number}/?token={self._token}"
+        disown_in_forks(self)
+        try:
+            self._begin(lambda: self._serve(title, fps, share, pictures, legend))
+        except BaseException:
+            self._listening.close()
+            raise
+        waiter.brake = self._hub.brake
+
+    def _begin(self, serve: Callable[[], None]) -> None:
+        """Serve on an event loop."""
+        self._thread = Thread()
+        try:
+            self._do(serve)
+        except BaseException:
+            self._thread.close()
+            raise
+
+    def _do(self, function: Callable[[], None]) -> None:
+        """Call a function on that loop."""
+        assert self._thread is not None
+        self._thread.do(function)
+
+    def _serve(self, title: str, fps: float, share: float, pictures: bool, legend: str) -> None:
+        self._hub = Hub(self._engine, title, fps=fps, share=share, pictures=pictures, legend=legend)
+        app = make_app(self._hub, self._token, self._engine.num_envs)
+        self._server = Server(app, self._listening)
+
+    @property
+    def viewers(self) -> int:
+        """How many have it open."""
+        return self._hub.seats
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """The keys that are held down in it, by the names of ``KeyboardEvent.key``."""
+        return self._hub.keys
+
+    def _control(self, function: Callable[[], None]) -> None:
+        """Do something to the caller's steps.
+
+        Raises:
+            ClosedError: The page was closed.
+        """
+        if self._closed:
+            raise ClosedError("this page is closed: agym.watch(envs) makes another")
+        self._do(function)
+
+    def pause(self) -> None:
+        """Hold the results of further steps back, as the page's button does."""
+        self._control(lambda: self._hub.set_pause(True))
+
+    def resume(self) -> None:
+        """Go on."""
+        self._control(lambda: self._hub.set_pause(False))
+
+    def limit_speed(self, steps: float | None) -> None:
+        """Have each environment step at most so often a second; ``None`` for no limit."""
+        if steps is not None:
+            check_seconds("steps", steps)
+        self._control(lambda: self._hub.set_speed(steps, usual=True))
+
+    async def _end(self) -> None:
+        await self._hub.close()
+        await self._server.aclose()
+        self._waiter.brake = None
+
+    def close(self) -> None:
+        """End it; the environments go on. Idempotent."""
+        if self._closed or self._thread is None:
+            return
+        with Uninterrupted():
+            self._thread.do(self._end)
+            self._thread.close()
+            self._closed = True
+
+    def disown(self) -> None:
+        """Let go of the port, in a forked child, where nobody serves."""
+        self._listening.close()
+        self._closed = True
+        self._waiter.brake = None
+
+    def __enter__(self) -> Self:
+        """Close it at the end of the block."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        """Close it."""
+        self.close()
+
+    def __repr__(self) -> str:
+        """Where it is."""
+        return f"{type(self).__name__}({self.url!r})"
+
+    def _repr_html_(self) -> str:
+        """A link, in notebooks."""
+        return f'<a href="{self.url}" target="_blank">{self.url}</a>'
+
+
+def _number(name: str, value: Any, most: float) -> float:
+    try:
+        return positive(value, most)
+    except (ValueError, TypeError) as error:
+        raise UsageError(f"{name}={value!r} must be a number, at most {most:g}") from error
+
+
+class AsyncPage(Page):
+    """The same on the caller's event loop; :func:`agym.watch` makes it."""
+
+    def __init__(
+        self, *args: Any, wait: Callable[[Ticket], Awaitable[None]], **options: Any
+    ) -> None:
+        """Serve it; ``wait`` waits for a ticket."""
+        self._wait = wait
+        self._looking: asyncio.Task[None] | None = None
+        super().__init__(*args, **options)
+        self._hub.take_idle = self._take_idle
+
+    def _begin(self, serve: Callable[[], None]) -> None:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            raise UsageError("call watch() inside of a coroutine: it serves on its loop") from None
+        serve()
+
+    def _do(self, function: Callable[[], None]) -> None:
+        function()
+
+    def _take_idle(self) -> None:
+        if self._looking is None:
+            self._looking = asyncio.create_task(self._look())
+
+    async def _look(self) -> None:
+        try:
+            for ticket in self._hub.camera.take():
+                await self._wait(ticket)
+        finally:
+            self._looking = None
+
+    async def wait_for_viewer(self) -> None:
+        """Wait until somebody has it open."""
+        await self._hub.arrival.wait()
+
+    async def wait_for_key(self) -> None:
+        """Wait until a key is held down."""
+        await self._hub.pressed.wait()
+
+    def close(self) -> None:
+        """Not for async code.
+
+        Raises:
+            UsageError: Always.
+        """
+        raise UsageError("this page is on an event loop: use `async with`, or await aclose()")
+
+    async def aclose(self) -> None:
+        """End it; the environments go on. Idempotent."""
+        if self._closed:
+            return
+        await self._end()
+        if self._looking is not None:
+            await asyncio.wait([self._looking])
+        self._closed = True
+
+    def __enter__(self) -> Self:
+        """Not for async code."""
+        raise UsageError("this page is on an event loop: use `async with agym.watch(envs)`")
+
+    async def __aenter__(self) -> Self:
+        """Close it at the end of the block."""
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        """Close it."""
+        await self.aclose()
+
+
+@overload
+def watch(
+    envs: AsyncEnvs[Any, Any],
+    port: int = ...,
+    *,
+    host: str = ...,
+    fps: float = ...,
+    share: float = ...,
+    legend: str = ...,
+) -> AsyncPage: ...
+@overload
+def watch(
+    envs: Envs[Any, Any] | AgymVectorEnv,
+    port: int = ...,
+    *,
+    host: str = ...,
+    fps: float = ...,
+    share: float = ...,
+    legend: str = ...,
+) -> Page: ...
+def watch(
+    envs: Any,
+    port: int = 0,
+    *,
+    host: str = "127.0.0.1",
+    fps: float = 10,
+    share: float = 0.05,
+    legend: str = "",
+) -> Page:
+    """Serve a page to watch environments in a browser.
+
+    >>> import agym
+    >>> with agym.make("CartPole-v1", 4, render_mode="rgb_array") as envs:
+    ...     observations, infos = envs.reset(seed=0)
+    ...     with agym.watch(envs) as page:
+    ...         print(page.url)
+    http://127.0.0.1:...
+
+    The page shows what the environments render, numbers, and who is slow or was replaced; there one
+    can pause them, go step by step, or slow them down. It is served from a thread of its own, and
+    that of :func:`agym.make_async` on the running event loop (``async with``). Only what somebody
+    looks at is rendered, before a step of the caller's; with nobody to look the environments know
+    nothing of it. Whoever leaves, or is too slow, holds nobody up. Frames of ``rgb_array_list``
+    that it shows are taken from the environment. As long as it is open, the environments are not
+    given up by themselves when nobody has them any more.
+
+    Args:
+        envs: Environments of :func:`agym.make`, :func:`agym.make_vec`, or opened ones of
+            :func:`agym.make_async`.
+        port: Where; 0 for any that is free.
+        host: The address to serve at; others than loopback show it to the network.
+        fps: Pictures a second, 30 at most; it can be changed in the page.
+        share: Which share of the time of this process's cores pictures may take, at most.
+        legend: Shown on the page, whose keys are the caller's then: see :attr:`Page.keys`.
+
+    Raises:
+        UsageError: The port is taken, there is a page already, or an argument cannot work.
+        MissingExtraError: Starlette, uvicorn or Pillow is not installed.
+    """
+    envs = getattr(envs, "runner", envs)
+    if not isinstance(envs, Face):
+        raise UsageError(
+            f"agym.watch takes environments of agym.make, make_async or make_vec, not {envs!r}"
+        )
+    spec = getattr(envs, "spec", None)
+    options: dict[str, Any] = {
+        "title": "environments" if spec is None else spec.id,
+        "pictures": getattr(envs, "render_mode", None) not in (None, "human"),
+        "port": port, "host": host, "fps": fps, "share": share, "legend": legend,
+    }  # fmt: skip
+    waiter = envs._waiter
+    if isinstance(envs, AsyncEnvs):
+        page: Page = AsyncPage(envs._engine, waiter, wait=waiter.waiting, **options)
+    else:
+        page = Page(envs._engine, waiter, **options)
+    envs._pages[:] = [page]
+    return page

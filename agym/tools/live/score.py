@@ -1,0 +1,126 @@
+"""The score: what a page tells of environments in numbers, beside the pictures.
+
+Most of it is read off :meth:`agym.Envs.stats`; returns of episodes are added up here, as long as
+somebody looks.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from typing import Any
+
+from agym.engine.engine import Engine
+from agym.engine.hooks.held_episodes import Episodes
+from agym.engine.hooks.hooks import Listener, Result
+from agym.protocol.arguments import Ids
+from agym.protocol.metrics.gauges import clock
+
+# How many of the latest episodes are drawn, and averaged.
+EPISODES = 200
+
+# A worker that has been at the same step for so long is shown to be.
+LONG_SECONDS = 1.0
+
+
+class Score(Listener):
+    """Numbers of one engine's environments."""
+
+    def __init__(self, engine: Engine) -> None:
+        """Begin to count."""
+        self._engine = engine
+        self._gauges = engine.table.gauges
+        self._read = engine.stats_reader()
+        self.forget()
+        # Returns of the latest episodes; how many there were.
+        self._returns: deque[float] = deque(maxlen=EPISODES)
+        self._ended = 0
+
+    def forget(self) -> None:
+        """Begin anew: nobody has looked for a while, and episodes were not followed whole."""
+        self._episodes = Episodes(self._engine.num_envs, self._engine.autoreset)
+        # Steps, and time of work of each worker, when they were told last, and when.
+        self._before: tuple[float, int, list[float]] | None = None
+
+    def sent_reset(self, number: int, ids: Ids) -> None:
+        self._episodes.reset(number, ids)
+
+    def stepped(self, number: int | None, ids: Ids, result: Result) -> None:
+        try:
+            self._episodes.add(number, ids, result)
+        except (RuntimeWarning, FloatingPointError):
+            return  # infinite rewards, where that is an error to the caller
+        if self._episodes.returns:
+            returns, _ = self._episodes.take()
+            self._ended += len(returns)
+            self._returns.extend(returns)
+
+    def read(self) -> dict[str, Any]:
+        """Tell everything, in what JSON can hold; in any thread.
+
+        Returns:
+            ``envs`` has ``[steps, episodes, return so far, last return, p50, p99, faults]`` each,
+            with times in seconds and ``None`` for what is not known.
+        """
+        stats = self._read()
+        now = time.monotonic()
+        steps = sum(env.steps for env in stats.envs)
+        busy = [worker.busy * stats.seconds for worker in stats.workers]
+        before, self._before = self._before, (now, steps, busy)
+        if before is not None and len(before[2]) != len(busy):
+            before = None  # they have moved to other workers
+        seconds = None if before is None else max(1e-9, now - before[0])
+        returns = [*self._returns]  # at once: the caller may add to it
+        running, last = self._episodes.totals.tolist(), self._episodes.last.tolist()
+        return {
+            "seconds": stats.seconds,
+            "steps": steps,
+            "rate": None if seconds is None or before is None else (steps - before[1]) / seconds,
+            "limit": stats.limit,
+            "ended": self._ended,
+            "mean": finite(sum(returns) / len(returns)) if returns else None,
+            "returns": [finite(value) for value in returns],
+            "stragglers": list(stats.stragglers),
+            "envs": [
+                [
+                    env.steps,
+                    env.episodes,
+                    finite(so_far),
+                    finite(latest),
+                    env.p50,
+                    env.p99,
+                    env.faults,
+                ]
+                for env, so_far, latest in zip(stats.envs, running, last, strict=True)
+            ],
+            "workers": [
+                {
+                    "ids": [worker.env_ids.start, worker.env_ids.stop],
+                    "pid": worker.pid,
+                    "busy": None
+                    if seconds is None or before is None
+                    else share((busy[k] - before[2][k]) / seconds),
+                    "restarts": worker.restarts,
+                    "rss": worker.rss,
+                    "stuck": self._stuck(worker.env_ids.start),
+                }
+                for k, worker in enumerate(stats.workers)
+            ],
+        }
+
+    def _stuck(self, first: int) -> float | None:
+        """For how long a worker has been at the same step, in seconds, if that is long."""
+        began, ended = self._gauges.began[first], self._gauges.ended[first]
+        seconds = (clock() - began) / 1e9
+        return seconds if began > ended and seconds > LONG_SECONDS else None
+
+
+def finite(value: float) -> float | None:
+    """What JSON can hold."""
+    return value if math.isfinite(value) else None
+
+
+def share(value: float) -> float:
+    """Between nothing and all: a worker that ended a long step has done it before."""
+    return min(1.0, max(0.0, value))

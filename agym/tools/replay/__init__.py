@@ -1,0 +1,1 @@
+"""A failure once more, from its capsule."""

@@ -1,0 +1,162 @@
+"""Replica: one environment of a capsule, treated as its host treated it.
+
+Both kinds of environment go through the same coroutines; those of Gymnasium's never wait in them.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
+
+from gymnasium.spaces import Discrete
+
+from agym.engine.faults.capsule import Capsule
+from agym.hosts.async_env import AnySpace
+from agym.hosts.base import is_coroutine_env
+from agym.hosts.episode import AtEnd, at_end, parse_mode
+from agym.hosts.rows import Rows
+from agym.hosts.snapshot import restore_start
+from agym.protocol.attributes import assign, look_up, peek
+from agym.protocol.copying import own_info
+from agym.protocol.messages import Start
+from agym.protocol.space_layout import Layout
+from agym.protocol.table import SlotTable
+
+Operation = tuple[Callable[..., Coroutine[Any, Any, Any]], tuple[Any, ...]]
+
+
+class NeedsLoop(Exception):
+    """It is a coroutine environment, and there is no loop."""
+
+
+class Stopped(Exception):
+    """Carries a ``StopIteration``, which no coroutine lets out as it is."""
+
+
+class Replica:
+    """The environment, made when it is first needed.
+
+    Attributes:
+        env: The environment, ``None`` before it is made.
+        on_loop: Whether there is an event loop.
+        doing: The operation under way.
+        last: This is the operation that failed: what it returns is looked at, too.
+    """
+
+    def __init__(self, capsule: Capsule, before_last: Callable[[], None], *, on_loop: bool) -> None:
+        """Make nothing yet; ``before_last`` is called right before the environment fails."""
+        self.env: Any = None
+        self.on_loop = on_loop
+        self.doing = capsule.operation
+        self.last = False
+        self._capsule = capsule
+        self._before_last = before_last
+        self._at_end = at_end(parse_mode(capsule.autoreset))
+        self._over = False  # the episode is
+        self._armed = True
+
+    def what_failed(self, sent: list[Any]) -> Operation:
+        """The last operation; takes the action out of those sent if it is among them."""
+        capsule, env = self._capsule, self.env
+        name, arguments = capsule.operation, capsule.arguments
+        if name == "step":
+            return self.step, (capsule.action,)
+        if name == "reset":
+            if self._at_end is not AtEnd.RESET_NOW:
+                return self._reset_again, ()
+            if capsule.action is not None:
+                sent.append(capsule.action)
+            return self.step, (sent.pop(),)  # the reset is a part of it
+        if name in ("render", "close"):
+            return self._do, (name, getattr(env, name))
+        if name == "call" and arguments:
+            return self._do, (name, partial(self._call, *arguments))
+        if name == "get_attr" and arguments:
+            return self._do, (name, peek, env, *arguments)
+        if name == "set_attr" and arguments:
+            return self._do, (name, assign, env, *arguments)
+        return self._do, (name, lambda: None)
+
+    async def make(self) -> None:
+        if self.env is None:
+            try:
+                assert self._capsule.factory is not None
+                self.env = await self._do("make", self._capsule.factory)
+            except RuntimeError as error:
+                if "no running event loop" in str(error) and not self.on_loop:
+                    raise NeedsLoop from error
+                raise
+        if is_coroutine_env(self.env) and not self.on_loop:
+            raise NeedsLoop
+
+    async def reset(self) -> None:
+        capsule = self._capsule
+        start = Start(capsule.seed, capsule.rng, copy.deepcopy(capsule.options))
+        keywords = restore_start(self.env, start)
+        self._fit_reset(await self._do("reset", self.env.reset, **keywords))
+
+    async def _reset_again(self) -> None:
+        """As an environment is reset by itself: without a seed, with the same options."""
+        options = self._capsule.options
+        keywords = {} if options is None else {"options": copy.deepcopy(options)}
+        self._over = False
+        self._fit_reset(await self._do("reset", self.env.reset, **keywords))
+
+    async def step(self, action: Any) -> None:
+        if self._over and self._at_end is AtEnd.RESET_NEXT:
+            return await self._reset_again()
+        if self._over:
+            return None  # it holds still
+        result = await self._do("step", self.env.step, action)
+        self._fit_step(result)
+        self._over = bool(result[2] or result[3])
+        if self._over and self._at_end is AtEnd.RESET_NOW:
+            await self._reset_again()
+        return None
+
+    def _call(self, name: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        value = look_up(self.env, name)
+        return value(*arguments, **keywords) if callable(value) else value
+
+    # ---------------------------------------------------------------- what it returns
+
+    def _fit_step(self, result: Any) -> None:
+        """Raise what the host raised, if that was because of what the environment returned."""
+        if self.last:
+            if not self.on_loop:
+                _, _, _, _, _ = result
+            *row, info = result
+            self._rows().store(0, 0, *row)
+            if info:
+                own_info(info)
+
+    def _fit_reset(self, result: Any) -> None:
+        if self.last:
+            observation, info = result
+            self._rows().store(0, 0, observation, 0.0, False, False)
+            if info:
+                own_info(info)
+
+    def _rows(self) -> Rows:
+        """A place for one result."""
+        space = getattr(self.env, "observation_space", AnySpace())
+        table = SlotTable(Layout(space), Layout(Discrete(1)), 1, final=False)
+        return Rows(table, 0, 1)
+
+    async def _do(
+        self, operation: str, function: Callable[..., Any], *arguments: Any, **keywords: Any
+    ) -> Any:
+        self.doing = operation
+        try:
+            if self.last and self._armed:
+                self._armed = False
+                self._before_last()
+            value = function(*arguments, **keywords)
+        except StopIteration as error:
+            if self.on_loop:
+                raise
+            raise Stopped from error
+        return await value if self.on_loop and inspect.isawaitable(value) else value

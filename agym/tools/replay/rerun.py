@@ -1,0 +1,169 @@
+"""Rerun: what a capsule holds, done once more, to one environment, in this process.
+
+The same few lines serve both kinds of environment: those of Gymnasium's are driven without an
+event loop, coroutine environments on one::
+
+    factory() -> reset(seed, options) -> step(action), step(action), ... -> what failed
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from types import FrameType
+from typing import Any
+
+from agym._system.watchdog import Hang, deadline
+from agym.engine.faults.capsule import Capsule
+from agym.hosts.base import is_coroutine_env
+from agym.tools.replay.replica import NeedsLoop, Replica, Stopped
+from agym.tools.run import run
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a rerun ended.
+
+    Attributes:
+        error: What the environment raised, a :class:`Hang`, or ``None`` if all went well.
+        operation: What it was doing.
+        steps: How many of the recorded actions it had been given before.
+        last: Whether this was all that the capsule holds: the operation that failed.
+    """
+
+    error: BaseException | None
+    operation: str
+    steps: int
+    last: bool
+
+
+@dataclass(frozen=True)
+class Watch:
+    """What is called on the way.
+
+    Attributes:
+        stepped: After each action, with their number.
+        last: Before the operation that failed, in the frame that calls the environment.
+        ended: At the end, before the environment is closed.
+        stuck: If the environment hangs and cannot be interrupted, with what it is doing and
+            where; in another thread, just before the process ends.
+        seconds: How long to wait for a hang.
+    """
+
+    stepped: Callable[[int], None]
+    last: Callable[[], None]
+    ended: Callable[[Ending], None]
+    stuck: Callable[[str, FrameType], None]
+    seconds: float
+
+
+def rerun(capsule: Capsule, watch: Watch) -> Ending:
+    """Do all of it.
+
+    Raises:
+        KeyboardInterrupt: The user's, not the environment's.
+    """
+    innermost: Any = capsule.factory
+    while isinstance(innermost, partial):
+        innermost = innermost.func
+    replica = Replica(capsule, watch.last, on_loop=is_coroutine_env(innermost))
+    play = _Rerun(capsule, watch, replica).play
+    if not replica.on_loop:
+        with suppress(NeedsLoop):
+            return _without_loop(play())
+        replica.on_loop = True
+    return run(play())
+
+
+def _without_loop(coroutine: Coroutine[Any, Any, Ending]) -> Ending:
+    """Run what never waits."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        ending: Ending = end.value
+        return ending
+    raise AssertionError("an environment of Gymnasium's is not awaited")
+
+
+class _Rerun:
+    """How far it is."""
+
+    def __init__(self, capsule: Capsule, watch: Watch, replica: Replica) -> None:
+        self._capsule = capsule
+        self._watch = watch
+        self._replica = replica
+        self._steps = 0
+
+    async def play(self) -> Ending:
+        """From the factory to the end."""
+        replica, error = self._replica, None
+        try:
+            await self._all()
+        except NeedsLoop:
+            raise
+        except Stopped as stopped:
+            error = stopped.__cause__
+        except BaseException as raised:
+            if self._is_ours(raised):
+                raise
+            error = raised
+        ending = Ending(error, replica.doing, self._steps, replica.last)
+        self._watch.ended(ending)
+        if replica.env is not None and replica.doing != "close" and not isinstance(error, Hang):
+            with suppress(Exception):
+                closing = replica.env.close()
+                if replica.on_loop and inspect.isawaitable(closing):
+                    await closing
+        return ending
+
+    def _is_ours(self, error: BaseException) -> bool:
+        """Whether it is the user who stops this."""
+        if isinstance(error, asyncio.CancelledError) and self._replica.on_loop:
+            task = asyncio.current_task()
+            return task is not None and task.cancelling() > 0
+        ctrl_c = isinstance(error, KeyboardInterrupt)
+        return ctrl_c and not self._capsule.error.startswith("KeyboardInterrupt")
+
+    async def _all(self) -> None:
+        capsule, replica = self._capsule, self._replica
+        if capsule.operation == "make":
+            return await self._fail_again(replica.make)
+        await replica.make()
+        sent = list(capsule.actions)
+        if capsule.operation == "reset" and not sent:
+            return await self._fail_again(replica.reset)
+        await replica.reset()
+        function, arguments = replica.what_failed(sent)
+        for action in sent:
+            await replica.step(action)
+            self._steps += 1
+            self._watch.stepped(self._steps)
+        return await self._fail_again(function, *arguments)
+
+    async def _fail_again(
+        self, function: Callable[..., Coroutine[Any, Any, Any]], *arguments: Any
+    ) -> None:
+        self._replica.last = True
+        if self._capsule.kind != "timeout":
+            await function(*arguments)
+            return
+        on_loop = self._replica.on_loop
+        with deadline(self._watch.seconds, self._stuck, interrupt=not on_loop):
+            if not on_loop:
+                await function(*arguments)
+                return
+            try:
+                async with asyncio.timeout(self._watch.seconds) as scope:
+                    await function(*arguments)
+            except TimeoutError as error:
+                if not scope.expired():
+                    raise
+                cancelled = error.__cause__ or error
+                raise Hang().with_traceback(cancelled.__traceback__) from None
+
+    def _stuck(self, frame: FrameType) -> None:
+        self._watch.stuck(self._replica.doing, frame)

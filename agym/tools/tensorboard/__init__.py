@@ -1,0 +1,5 @@
+"""Where a run is written down for others to look at: TensorBoard."""
+
+from agym.tools.tensorboard.tensorboard import TensorBoard
+
+__all__ = ["TensorBoard"]

@@ -1,0 +1,193 @@
+"""What a timeline says: how much of the caller's own time environments ran, and a picture of it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from agym._system.extras import require
+from agym.engine.hooks.trace_registry import WAITING
+from agym.errors import UsageError
+
+Array = np.ndarray[Any, Any]
+
+# The lane group of environments, and that of the caller's own blocks; see ``agym/timeline.py``.
+ENVIRONMENTS, CALLER = "environments", "caller"
+
+COLOURS = {
+    "step": "#2563eb", "reset": "#f59e0b", "render": "#10b981", WAITING: "#e5e7eb",
+    CALLER: "#b91c1c",
+}  # fmt: skip
+OTHER = "#8b5cf6"
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """What ran at the same time, in seconds.
+
+    Attributes:
+        seconds: From the first to the last that was recorded.
+        caller: In which the caller ran a block of its own (:func:`agym.mark`); if it marked none,
+            in which it did not wait for a result.
+        environments: In which some environment ran.
+        both: In which both did.
+        marked: Whether the caller marked blocks.
+    """
+
+    seconds: float
+    caller: float
+    environments: float
+    both: float
+    marked: bool
+
+    @property
+    def share(self) -> float:
+        """Share of the caller's own time in which environments ran."""
+        return self.both / self.caller if self.caller else 0.0
+
+    def __str__(self) -> str:
+        """One sentence."""
+        what = "its own blocks" if self.marked else "the time in which it did not wait"
+        return (
+            f"overlap {self.share:.0%}: while the caller ran {what} ({self.caller:.3g} s of"
+            f" {self.seconds:.3g} s), environments ran for {self.both:.3g} s; they ran for"
+            f" {self.environments:.3g} s in all"
+        )
+
+
+@dataclass(frozen=True)
+class Span:
+    """Something that took from ``begun`` to ``ended``, in seconds."""
+
+    group: str
+    lane: str
+    name: str
+    begun: float
+    ended: float
+
+
+def overlap(path: str | os.PathLike[str]) -> Overlap:
+    """Measure what overlapped in a timeline that :class:`agym.trace` recorded.
+
+    Args:
+        path: The file.
+
+    Raises:
+        UsageError: It is no such file.
+    """
+    return measure(read_spans(path))
+
+
+def read_spans(path: str | os.PathLike[str]) -> list[Span]:
+    """Read a timeline.
+
+    Raises:
+        UsageError: It is no such file.
+    """
+    try:
+        events = json.loads(Path(path).read_text())["traceEvents"]
+        names: dict[tuple[str, int, int], str] = {}
+        spans = []
+        for event in events:
+            process, thread = event["pid"], event["tid"]
+            if event["ph"] == "M":
+                names[event["name"], process, thread] = event["args"]["name"]
+            elif event["ph"] == "X":
+                group = names["process_name", process, 0]
+                lane = names["thread_name", process, thread]
+                begun = event["ts"] / 1e6
+                spans.append(Span(group, lane, event["name"], begun, begun + event["dur"] / 1e6))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{os.fspath(path)} is no timeline of agym.trace: {error!r}") from error
+    return spans
+
+
+def measure(spans: Sequence[Span]) -> Overlap:
+    """Measure what overlapped."""
+    if not spans:
+        return Overlap(0.0, 0.0, 0.0, 0.0, marked=False)
+    whole = np.array([[min(s.begun for s in spans), max(s.ended for s in spans)]])
+    ours = _union(span for span in spans if span.group == CALLER)
+    marked = bool(len(ours))
+    if not marked:
+        ours = _without(whole, _union(span for span in spans if span.group == WAITING))
+    theirs = _union(span for span in spans if span.group == ENVIRONMENTS)
+    both = _length(ours) - _length(_without(ours, theirs))
+    return Overlap(_length(whole), _length(ours), _length(theirs), both, marked)
+
+
+def _union(spans: Iterable[Span]) -> Array:
+    """Disjoint, ascending intervals that cover the same; ``float[n, 2]``."""
+    merged: list[list[float]] = []
+    for begun, ended in sorted((span.begun, span.ended) for span in spans):
+        if merged and begun <= merged[-1][1]:
+            merged[-1][1] = max(merged[-1][1], ended)
+        else:
+            merged.append([begun, ended])
+    return np.array(merged).reshape(-1, 2)
+
+
+def _without(intervals: Array, others: Array) -> Array:
+    """What is left of intervals outside of others."""
+    left: list[tuple[float, float]] = []
+    k = 0
+    for begun, ended in intervals.tolist():
+        while k < len(others) and others[k, 1] <= begun:
+            k += 1
+        at = begun
+        for low, high in others[k:].tolist():
+            if low >= ended:
+                break
+            if low > at:
+                left.append((at, low))
+            at = max(at, high)
+        if at < ended:
+            left.append((at, ended))
+    return np.array(left).reshape(-1, 2)
+
+
+def _length(intervals: Array) -> float:
+    return float((intervals[:, 1] - intervals[:, 0]).sum())
+
+
+def draw(spans: Sequence[Span], path: Path) -> None:
+    """Draw a timeline as a Gantt picture, a row per lane, into a PNG file.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+    """
+    figure_module = require("matplotlib.figure", "bench")
+    order = {CALLER: 0, WAITING: 1, ENVIRONMENTS: 2}
+    lanes = sorted({(order.get(s.group, 3), s.group, s.lane) for s in spans})
+    rows = {lane: row for row, lane in enumerate(lanes)}
+    figure = figure_module.Figure(figsize=(14, 1.6 + 0.32 * len(lanes)), layout="constrained")
+    axes = figure.subplots()
+    bars: dict[tuple[int, str], list[tuple[float, float]]] = {}
+    for span in spans:
+        row = rows[order.get(span.group, 3), span.group, span.lane]
+        kind = span.name.partition(" ")[0] if span.group == ENVIRONMENTS else span.group
+        bars.setdefault((row, kind), []).append((span.begun, span.ended - span.begun))
+    shown: set[str] = set()
+    for (row, kind), pieces in sorted(bars.items()):
+        axes.broken_barh(
+            pieces, (row - 0.4, 0.8), facecolors=COLOURS.get(kind, OTHER),
+            label="_" if kind in shown else {CALLER: "the caller's blocks"}.get(kind, kind),
+        )  # fmt: skip
+        shown.add(kind)
+    axes.set_yticks(range(len(lanes)), [_row_name(*lane[1:]) for lane in lanes], fontsize=7)
+    axes.invert_yaxis()
+    axes.set_xlabel("seconds")
+    axes.set_title(str(measure(spans)), fontsize=9)
+    if shown:
+        figure.legend(fontsize=7, ncols=len(shown), loc="outside lower right")
+    figure.savefig(path, format="png", dpi=130)
+
+
+def _row_name(group: str, lane: str) -> str:
+    return lane if group == ENVIRONMENTS else f"{group}: {lane}"

@@ -1,0 +1,191 @@
+"""Timeline: what overlapped, in Chrome's trace format, which opens in https://ui.perfetto.dev.
+
+Three kinds of lanes, all on one clock::
+
+    environments   a lane per worker (per environment where these run at the same time on a loop)
+    waiting        when the caller waited for a result, a lane per thread or task
+    caller         the caller's own blocks: with agym.mark("backward")
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from agym.engine.hooks.trace_registry import Recorded, dismiss, enlist, note
+from agym.errors import UsageError
+from agym.protocol.metrics.spans import KINDS, SpanReader
+
+# How often the hosts' rings are emptied, which hold 4096 spans if there are not many environments.
+READ_SECONDS = 0.025
+
+# More spans than this are not kept: the file would have some hundred megabytes.
+MOST_SPANS = 1_000_000
+
+# The groups of lanes, which are processes in the format.
+ENVIRONMENTS, CALLER = "environments", "caller"
+
+
+class trace:  # noqa: N801 (it is called, and is a context manager)
+    """Record what overlaps within a ``with`` block, and write it to a file.
+
+    It is about all environments of this process, those that are there already and those that are
+    made within the block: each worker's steps, resets, renders and calls, when the caller waited,
+    and its own blocks (:func:`agym.mark`). ``agym trace run.json`` says how much of it overlapped.
+    Off, it costs nothing that could be measured.
+
+    Args:
+        path: The file, in Chrome's trace format; one that exists is replaced.
+
+    Attributes:
+        lost: Spans that were left out, since there were over a million.
+
+    Raises:
+        UsageError: There is no such folder.
+
+    Example:
+        >>> import agym, os, tempfile
+        >>> path = os.path.join(tempfile.mkdtemp(), "run.json")
+        >>> with agym.make("CartPole-v1", 4) as envs, agym.trace(path):
+        ...     observations, infos = envs.reset(seed=0)
+        ...     with agym.mark("thinking"):
+        ...         actions = envs.action_space.sample()
+        ...     result = envs.step(actions)
+        >>> agym.overlap(path).caller > 0
+        True
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Record nothing yet."""
+        self._path = Path(path)
+        if not self._path.parent.is_dir():
+            raise UsageError(f"path={str(path)!r} is in no folder that exists")
+        self.lost = 0
+        self._kept = 0
+        self._lock = threading.Lock()
+        self._tables: list[tuple[str, SpanReader]] = []
+        # Of each host: the table's position, its first environment, and its spans.
+        self._spans: list[tuple[int, int, np.ndarray[Any, Any]]] = []
+        self._blocks: list[tuple[str, str, str, int, int]] = []
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="agym-trace", daemon=True)
+        self._begun = 0
+
+    def add_table(self, name: str, recorded: Recorded) -> None:
+        """Record these environments too."""
+        with self._lock:
+            self._tables.append((name, SpanReader(recorded.arrays)))
+
+    def add_block(self, kind: str, lane: str, name: str, begun: int, ended: int) -> None:
+        """The caller did something."""
+        with self._lock:
+            if self._has_room(1):
+                self._blocks.append((kind, lane, name, begun, ended))
+
+    def _has_room(self, count: int) -> bool:
+        room = self._kept + count <= MOST_SPANS
+        self._kept += count if room else 0
+        self.lost += 0 if room else count
+        return room
+
+    def _run(self) -> None:
+        while not self._over.wait(READ_SECONDS):
+            self._read()
+
+    def _read(self) -> None:
+        with self._lock:
+            for position, (_, reader) in enumerate(self._tables):
+                for first, spans in reader.read():
+                    if self._has_room(len(spans)):
+                        self._spans.append((position, first, spans))
+
+    def __enter__(self) -> Self:
+        """Begin."""
+        if self._begun:
+            raise UsageError("a trace is recorded once: make another")
+        self._begun = time.perf_counter_ns()
+        enlist(self)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        """End, and write the file, also if the block raised."""
+        dismiss(self)
+        self._over.set()
+        self._thread.join()
+        self._read()
+        for _, reader in self._tables:
+            reader.stop()
+        with self._path.open("w") as file:
+            file.write('{"displayTimeUnit": "ms", "traceEvents": [\n')
+            file.write(",\n".join(map(json.dumps, self._events())))
+            file.write("\n]}\n")
+        self._tables.clear()
+
+    def _events(self) -> Iterator[dict[str, Any]]:
+        lanes: dict[tuple[str, str], tuple[int, int]] = {}
+        groups: dict[str, int] = {}
+        for group, lane, name, begun, ended in self._all():
+            if ended < self._begun:
+                continue
+            if group not in groups:
+                groups[group] = len(groups) + 1
+                yield _meta("process_name", group, groups[group], 0)
+            if (group, lane) not in lanes:
+                lanes[group, lane] = groups[group], len(lanes) + 1
+                yield _meta("thread_name", lane, *lanes[group, lane])
+            process, thread = lanes[group, lane]
+            yield {
+                "name": name, "ph": "X", "pid": process, "tid": thread,
+                "ts": (begun - self._begun) / 1e3, "dur": (ended - begun) / 1e3,
+            }  # fmt: skip
+
+    def _all(self) -> Iterator[tuple[str, str, str, int, int]]:
+        # Only those that did something are told apart.
+        numbers = {p: k for k, p in enumerate(sorted({each[0] for each in self._spans}))}
+        for position, first, spans in sorted(self._spans, key=lambda each: each[:2]):
+            name = self._tables[position][0]
+            where = f"{name} #{numbers[position]}: " if len(numbers) > 1 else ""
+            for kind, what, begun, ended in spans.tolist():
+                one = what < 0
+                lane = f"environment {-1 - what}" if one else f"worker of environment {first}"
+                about = KINDS[kind] if one else f"{KINDS[kind]} ×{what}"
+                yield ENVIRONMENTS, where + lane, about, begun, ended
+        yield from self._blocks
+
+
+def _meta(kind: str, name: str, process: int, thread: int) -> dict[str, Any]:
+    return {"name": kind, "ph": "M", "pid": process, "tid": thread, "args": {"name": name}}
+
+
+@contextmanager
+def mark(name: str) -> Iterator[None]:
+    """Have a block of the caller's own shown in timelines; see :class:`agym.trace`.
+
+    Args:
+        name: What to call it.
+
+    Example:
+        >>> import agym
+        >>> with agym.mark("backward"):
+        ...     pass
+    """
+    begun = time.perf_counter()
+    try:
+        yield
+    finally:
+        note(CALLER, name, begun, time.perf_counter())

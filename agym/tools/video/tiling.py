@@ -1,0 +1,218 @@
+"""Mosaic: one picture of what many environments rendered. Pillow scales and writes."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from agym._system.extras import require
+from agym.errors import UsageError
+from agym.protocol.arguments import check_count
+
+Array = np.ndarray[Any, Any]
+
+# Without ``scale`` or ``size``, a mosaic is made to fit into so many pixels (width, height).
+FITTING = (1920, 1080)
+
+# Pixels between two pictures; the colour there and around smaller ones; that of texts.
+GAP = 2
+GROUND = (24, 24, 24)
+INK = (235, 235, 235)
+
+# Escape sequences for colours in texts of ``ansi``.
+_ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+
+
+def mosaic(
+    frames: Sequence[Any],
+    columns: int | None = None,
+    *,
+    labels: bool | Sequence[object] = False,
+    scale: float | None = None,
+    size: tuple[int, int] = FITTING,
+) -> Array:
+    """Put frames of many environments into one picture, row by row.
+
+    Args:
+        frames: What ``envs.render()`` gave: pictures ``uint8[height, width, 3]``, of one or four
+            channels or of none, of any sizes; depths, floats of which the nearest is white; texts;
+            or lists of these, the last of which is shown. ``None`` leaves a place empty.
+        columns: Pictures in a row; by default as many as can be shown largest on ``size``.
+        labels: What to write into the corner of each; ``True`` for their positions.
+        scale: Factor for the sizes of all; by default they are made smaller, if need be, so that
+            the whole fits into ``size``.
+        size: Width and height.
+
+    Returns:
+        ``uint8[height, width, 3]``, a new array.
+
+    Raises:
+        UsageError: There are no frames, one is no picture, or an option cannot work.
+        MissingExtraError: Pillow is not installed.
+
+    Example:
+        >>> import agym, numpy as np
+        >>> frames = [np.full((40, 60, 3), 20 * i, np.uint8) for i in range(6)]
+        >>> agym.render.mosaic(frames, columns=3).shape
+        (82, 184, 3)
+    """
+    return np.array(tile(frames, columns, labels=labels, scale=scale, size=size).image)
+
+
+class Tiling(NamedTuple):
+    """Pictures in rows.
+
+    Attributes:
+        image: The whole, of Pillow's.
+        columns: Places in a row.
+        width: Of a place, in pixels; ``GAP`` pixels are between two.
+        height: Likewise.
+    """
+
+    image: Any
+    columns: int
+    width: int
+    height: int
+
+
+def tile(
+    frames: Sequence[Any],
+    columns: int | None = None,
+    *,
+    labels: bool | Sequence[object] = False,
+    scale: float | None = None,
+    size: tuple[int, int] = FITTING,
+) -> Tiling:
+    """Do what :func:`mosaic` does, and tell how."""
+    if isinstance(frames, str | np.ndarray) and not (
+        isinstance(frames, np.ndarray) and frames.ndim == 4
+    ):
+        raise UsageError("mosaic takes the frames of many environments: pass a list of them")
+    if not len(frames):
+        raise UsageError("mosaic needs at least one frame")
+    images = [_image(frame, i) for i, frame in enumerate(frames)]
+    texts = _texts(labels, len(images))
+    width = max((image.width for image in images if image is not None), default=1)
+    height = max((image.height for image in images if image is not None), default=1)
+    if columns is None:
+        columns, _ = arrange(len(images), width, height, size)
+    columns = check_count("columns", columns)
+    rows = -(-len(images) // columns)
+    if scale is None:
+        scale = max(1e-6, min(1.0, _fitting(size, len(images), columns, width, height)))
+    elif not (isinstance(scale, int | float) and 0 < scale < math.inf):
+        raise UsageError(f"scale={scale!r} must be a positive number")
+    width, height = _scaled(width, height, scale)
+    pillow = require("PIL.Image", "render")
+    whole_size = columns * (width + GAP) - GAP, rows * (height + GAP) - GAP
+    whole = pillow.new("RGB", whole_size, GROUND)
+    for i, (image, text) in enumerate(zip(images, texts, strict=True)):
+        left, top = i % columns * (width + GAP), i // columns * (height + GAP)
+        if image is not None:
+            if scale != 1.0:
+                image = image.resize(
+                    _scaled(image.width, image.height, scale),
+                    pillow.Resampling.BOX if scale < 1 else pillow.Resampling.NEAREST,
+                )
+            middle = left + (width - image.width) // 2, top + (height - image.height) // 2
+            whole.paste(image, middle)
+        if text:
+            _write(whole, (left, top), text)
+    return Tiling(whole, columns, width, height)
+
+
+def arrange(count: int, width: int, height: int, size: tuple[int, int]) -> tuple[int, float]:
+    """In how many columns pictures are shown largest, and by what factor they fit then."""
+    fits = [_fitting(size, count, n, width, height) for n in range(1, count + 1)]
+    return 1 + fits.index(max(fits)), max(fits)
+
+
+def _fitting(size: tuple[int, int], count: int, columns: int, width: int, height: int) -> float:
+    """How much larger pictures may be so that all of them fit."""
+    across = (size[0] + GAP) / columns - GAP
+    down = (size[1] + GAP) / -(-count // columns) - GAP
+    return min(across / width, down / height)
+
+
+def _scaled(width: int, height: int, scale: float) -> tuple[int, int]:
+    return max(1, int(width * scale)), max(1, int(height * scale))
+
+
+def _texts(labels: bool | Sequence[object], count: int) -> list[str]:
+    if isinstance(labels, bool):
+        return [str(i) if labels else "" for i in range(count)]
+    if isinstance(labels, str) or len(labels) != count:
+        raise UsageError(f"labels must be True, or a sequence with one for each of {count} frames")
+    return [str(label) for label in labels]
+
+
+def _image(frame: Any, i: int) -> Any:
+    """A frame as a picture of Pillow's, ``None`` for none."""
+    if isinstance(frame, list | tuple):
+        frame = frame[-1] if frame else None
+    if frame is None:
+        return None
+    pillow = require("PIL.Image", "render")
+    if isinstance(frame, str):
+        return _page(frame)
+    pixels = np.asarray(frame)
+    if pixels.dtype.kind == "f" and pixels.ndim == 2:
+        pixels = _shade(pixels)
+    if pixels.ndim == 3 and pixels.shape[2] == 1:
+        pixels = pixels[..., 0]
+    if pixels.dtype != np.uint8 or not (
+        pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] in (3, 4))
+    ):
+        raise UsageError(
+            f"frame {i} is no picture: {pixels.dtype} of shape {pixels.shape}, not uint8 of"
+            " (height, width), or (height, width, channels) with 1, 3 or 4 channels"
+        )
+    if 0 in pixels.shape:
+        return None
+    image = pillow.fromarray(_in_order(pixels))
+    if image.mode == "RGBA":
+        ground = pillow.new("RGBA", image.size, (*GROUND, 255))
+        image = pillow.alpha_composite(ground, image)
+    return image.convert("RGB")
+
+
+def _in_order(pixels: Array) -> Array:
+    """The same in C order; a picture of pygame's is transposed, and pixels are moved whole."""
+    if pixels.ndim == 3 and pixels.strides[2] == 1 and not pixels.flags.c_contiguous:
+        whole = np.ascontiguousarray(pixels.view(f"V{pixels.shape[2]}"))
+        return whole.view(np.uint8).reshape(pixels.shape)
+    return np.ascontiguousarray(pixels)
+
+
+def _shade(depths: Array) -> Array:
+    """Depths as shades of grey: the nearest is white."""
+    finite = depths[np.isfinite(depths)]
+    if not finite.size:
+        return np.zeros(depths.shape, np.uint8)
+    nearest, farthest = float(finite.min()), float(finite.max())
+    shades = (farthest - depths.clip(nearest, farthest)) / ((farthest - nearest) or 1.0)
+    shaded: Array = (np.nan_to_num(shades) * 255).astype(np.uint8)
+    return shaded
+
+
+def _page(text: str) -> Any:
+    """A text, without its colours, as a picture."""
+    pillow, drawing = require("PIL.Image", "render"), require("PIL.ImageDraw", "render")
+    plain = _ESCAPE.sub("", text)
+    ruler = drawing.Draw(pillow.new("RGB", (1, 1)))
+    *_, right, bottom = ruler.multiline_textbbox((4, 4), plain)
+    page = pillow.new("RGB", (int(right) + 5, int(bottom) + 5), GROUND)
+    drawing.Draw(page).multiline_text((4, 4), plain, INK)
+    return page
+
+
+def _write(whole: Any, corner: tuple[int, int], text: str) -> None:
+    draw = require("PIL.ImageDraw", "render").Draw(whole)
+    place = corner[0] + 4, corner[1] + 2
+    left, top, right, bottom = draw.textbbox(place, text)
+    draw.rectangle((left - 2, top - 1, right + 2, bottom + 1), fill=GROUND)
+    draw.text(place, text, INK)

@@ -1,0 +1,83 @@
+"""``python -m benchmarks``: the measurements, one small file per command."""
+
+from __future__ import annotations
+
+import typer
+
+from agym.cli.commands import Commands
+from benchmarks import (
+    everything,
+    grid,
+    io,
+    multienv,
+    overhead,
+    overlap,
+    pong,
+    pool,
+    ray_command,
+    render,
+    scale,
+    soak,
+    starting,
+    stragglers,
+    throughput,
+)
+
+EXAMPLES = """Examples:
+
+python -m benchmarks throughput CartPole-v1:8
+
+python -m benchmarks grid CartPole-v1 --num-envs 1,8
+
+python -m benchmarks overhead
+
+python -m benchmarks all --quick
+
+python -m benchmarks io
+
+python -m benchmarks overlap
+
+python -m benchmarks stragglers
+
+python -m benchmarks soak
+
+python -m benchmarks pool --plot charts
+
+python -m benchmarks multienv
+
+python -m benchmarks pong
+
+python -m benchmarks render
+
+python -m benchmarks ray
+"""
+
+app = typer.Typer(
+    name="python -m benchmarks",
+    cls=Commands,
+    epilog=EXAMPLES,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command(epilog=throughput.EXAMPLES)(throughput.throughput)
+app.command(epilog=grid.EXAMPLES)(grid.grid)
+app.command(epilog=overhead.EXAMPLES)(overhead.overhead)
+app.command(epilog=scale.EXAMPLES)(scale.scale)
+app.command(epilog=starting.STARTUP_EXAMPLES)(starting.startup)
+app.command(epilog=starting.MEMORY_EXAMPLES)(starting.memory)
+app.command("all", epilog=everything.EXAMPLES)(everything.everything)
+app.command(epilog=io.EXAMPLES)(io.io)
+app.command(epilog=overlap.EXAMPLES)(overlap.overlap)
+app.command(epilog=stragglers.EXAMPLES)(stragglers.stragglers)
+app.command(epilog=soak.EXAMPLES)(soak.soak)
+app.command(epilog=pool.EXAMPLES)(pool.pool)
+app.command(epilog=multienv.EXAMPLES)(multienv.multienv)
+app.command(epilog=pong.EXAMPLES)(pong.pong)
+app.command(epilog=render.EXAMPLES)(render.render)
+app.command(epilog=ray_command.EXAMPLES)(ray_command.ray)
+
+
+@app.callback()
+def bench() -> None:
+    """Measure agym against other runners, and against what would be ideal, side by side."""

@@ -1,0 +1,147 @@
+"""The bounds: environments in a plain loop, with no runner around them.
+
+``bare environment`` is one core with a single environment, whose memory stays in the cache.
+``bare loop`` is one core with all of them. ``bare at once`` is what a runner could reach at
+best: every worker loops over its share of the environments, all at the same time. It is less
+than the first times the workers where cores share an execution unit, a cache or a clock rate, as
+the two halves of a hyper-threaded core do.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+from contextlib import suppress
+from dataclasses import replace
+from itertools import pairwise
+from multiprocessing.connection import Connection
+from typing import Any, ClassVar
+
+import gymnasium
+
+from benchmarks.results import AT_ONCE, BARE, LOOP
+from benchmarks.system import System
+from benchmarks.works import Actions, Work, sample_actions
+
+
+class Bare(System):
+    """A plain loop over one environment: what one core can do."""
+
+    name = BARE
+    _over = False
+
+    def make(self, work: Work, workers: int) -> gymnasium.Env[Any, Any]:
+        return work.factory()
+
+    def choose(self, actions: Actions) -> list[Any]:
+        return actions.rows
+
+    def step(self, actions: Any) -> None:
+        env, over = self._envs, self._over
+        for action in actions:
+            if over:
+                env.reset()
+                over = False
+            else:
+                _, _, terminated, truncated, _ = env.step(action)
+                over = terminated or truncated
+        self._over = over
+
+
+class BareLoop(System):
+    """A plain loop over all environments: what one core can do with so many."""
+
+    name = LOOP
+
+    def make(self, work: Work, workers: int) -> Loop:
+        return Loop(work)
+
+    def choose(self, actions: Actions) -> list[Any]:
+        return actions.rows
+
+
+class BareAtOnce(System):
+    """A plain loop in each worker, all at the same time: what the machine can do.
+
+    Attributes:
+        loop: The kind of loop.
+    """
+
+    name = AT_ONCE
+    loop: ClassVar[type[System]] = BareLoop
+
+    def make(self, work: Work, workers: int) -> list[Connection]:
+        """Start the workers; each has its share of the environments."""
+        context = multiprocessing.get_context("spawn")
+        workers = min(workers, work.num_envs)
+        bounds = [work.num_envs * k // workers for k in range(workers + 1)]
+        self._processes, ends = [], []
+        for start, stop in pairwise(bounds):
+            ours, theirs = context.Pipe()
+            arguments = theirs, self.loop, work, stop - start
+            process = context.Process(target=_loop, args=arguments, daemon=True)
+            process.start()
+            theirs.close()
+            self._processes.append(process)
+            ends.append(ours)
+        return ends
+
+    def reset(self) -> None:
+        """Wait until the environments are made and reset."""
+        for end in self._envs:
+            end.recv()
+
+    def run(self, seconds: float) -> float:
+        """Have every worker loop for so long; gives their steps per second together."""
+        for end in self._envs:
+            end.send(seconds)
+        rates: list[float] = [end.recv() for end in self._envs]
+        return sum(rates)
+
+    def close(self) -> None:
+        for end in self._envs:
+            end.close()
+        for process in self._processes:
+            process.join()
+            process.close()
+
+
+class Loop:
+    """All environments of a work, one after the other."""
+
+    def __init__(self, work: Work) -> None:
+        self._envs = [work.factory() for _ in range(work.num_envs)]
+        self._over = [False] * work.num_envs
+
+    def reset(self, seed: int | None = None) -> None:
+        """Reset all."""
+        for env in self._envs:
+            env.reset(seed=seed)
+
+    def step(self, actions: list[Any]) -> None:
+        """Step every environment once, or reset it if its episode is over."""
+        over = self._over
+        for i, (env, action) in enumerate(zip(self._envs, actions, strict=True)):
+            if over[i]:
+                env.reset()
+                over[i] = False
+            else:
+                _, _, terminated, truncated, _ = env.step(action)
+                over[i] = terminated or truncated
+
+    def close(self) -> None:
+        """Close all."""
+        for env in self._envs:
+            env.close()
+
+
+def _loop(end: Connection, kind: type[System], work: Work, count: int) -> None:
+    """Be a worker: whenever it is told a time, loop for so long and tell the steps per second."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the caller's to handle
+    work = replace(work, num_envs=count)
+    loop = kind(work, sample_actions(work), 1)
+    loop.reset()
+    end.send(count)
+    with suppress(EOFError):
+        while True:
+            end.send(loop.run(end.recv()))

@@ -1,0 +1,105 @@
+"""Cells of the grid: what agym's own choice is against every fixed one, and against every peer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from benchmarks.bare import Bare
+from benchmarks.peers import PEERS
+from benchmarks.results import BARE, Verdict, WorkResult
+from benchmarks.system import System
+from benchmarks.systems import (
+    AgymAuto,
+    AgymOneProcess,
+    AgymProcess,
+    AgymSerial,
+    AgymThread,
+    AgymThreads,
+    GymnasiumAsync,
+    GymnasiumSync,
+    SB3Dummy,
+    SB3Subproc,
+)
+
+AUTO = AgymAuto.name
+FIXED: tuple[type[System], ...] = (
+    AgymSerial, AgymOneProcess, AgymProcess, AgymThread, AgymThreads,
+)  # fmt: skip
+OTHERS: tuple[type[System], ...] = (
+    GymnasiumSync, GymnasiumAsync, SB3Dummy, SB3Subproc, *PEERS,
+)  # fmt: skip
+SYSTEMS: tuple[type[System], ...] = (Bare, AgymAuto, *FIXED, *OTHERS)
+
+# Against the best fixed choice; against the best peer where the steps of a batch take little
+# together, and where they take more than so many seconds.
+FIXED_FACTOR, PEER_FACTOR, LONG_PEER_FACTOR, LONG_SECONDS = 0.95, 1.0, 1.5, 200e-6
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best of several systems.
+
+    Attributes:
+        system: Its name.
+        ratio: How many times as fast agym's own choice is.
+    """
+
+    system: str
+    ratio: float
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What one cell came to.
+
+    Attributes:
+        work: Its name.
+        step_seconds: What a step of the bare environment takes.
+        rate: Steps per second of agym's own choice.
+        fixed: The best fixed choice, if one was measured.
+        peer: The best peer, if one was measured.
+        peer_factor: What is wanted against that.
+    """
+
+    work: str
+    step_seconds: float
+    rate: float
+    fixed: Best | None
+    peer: Best | None
+    peer_factor: float
+
+    @classmethod
+    def of(cls, work: WorkResult) -> Cell | None:
+        """Read what was measured, if anything was."""
+        auto, bare = work.row(AUTO), work.row(BARE)
+        if auto is None or bare is None:
+            return None
+        step_seconds = 1 / bare.rate
+        long = work.num_envs * step_seconds > LONG_SECONDS
+        return cls(
+            work.work, step_seconds, auto.rate, _best(work, FIXED), _best(work, OTHERS),
+            LONG_PEER_FACTOR if long else PEER_FACTOR,
+        )  # fmt: skip
+
+    def verdicts(self) -> Iterator[Verdict]:
+        """Hold it against the aims."""
+        for kind, best, factor in (
+            ("the best fixed choice", self.fixed, FIXED_FACTOR),
+            ("the best peer", self.peer, self.peer_factor),
+        ):
+            which = "" if best is None else f", {best.system}"
+            aim = f"{self.work}: {AUTO} against {kind}{which}"
+            yield Verdict.on_ratio(aim, factor, None if best is None else best.ratio)
+
+
+def _best(work: WorkResult, systems: Sequence[type[System]]) -> Best | None:
+    ratios = {kind.name: work.ratio(AUTO, kind.name) for kind in systems}
+    found = [Best(name, ratio) for name, ratio in ratios.items() if ratio is not None]
+    return min(found, key=lambda best: best.ratio, default=None)
+
+
+def judge_cells(works: Sequence[WorkResult]) -> tuple[Verdict, ...]:
+    """All verdicts on a grid, two for each cell that was measured."""
+    cells = [cell for work in works if (cell := Cell.of(work)) is not None]
+    return tuple(verdict for cell in cells for verdict in cell.verdicts())

@@ -1,0 +1,98 @@
+"""What was measured beside its ideal: records of a run, their tables, their way to JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+
+from benchmarks.report import aims_table, machine_line, ratio_cell
+from benchmarks.results import Verdict, spread, to_json
+
+AIMS = "Aims, for two cores"
+
+# So that a title fits over its table.
+MIN_WIDTH = 84
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Something that was measured, beside its ideal.
+
+    Attributes:
+        name: Its row in the table.
+        values: What was measured, in the order of the repetitions.
+        ideals: The ideal in each repetition; none for what an ideal is made of.
+    """
+
+    name: str
+    values: tuple[float, ...]
+    ideals: tuple[float, ...] = ()
+
+    @property
+    def value(self) -> float:
+        """The median of what was measured."""
+        return median(self.values)
+
+    @property
+    def ratio(self) -> float | None:
+        """The median over the repetitions of the ratio within each."""
+        if not self.ideals:
+            return None
+        return median(a / b for a, b in zip(self.values, self.ideals, strict=True))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A run of one of the commands that compare with an ideal.
+
+    Attributes:
+        title: What was measured, and how.
+        unit: Of all values and ideals.
+        machine: What it ran on; see :func:`benchmarks.machine.describe_machine`.
+        settings: The options of the command.
+        rows: What was measured.
+        notes: Sentences that a reader needs, without their full stop.
+        aims: The aims that concern what was measured.
+    """
+
+    title: str
+    unit: str
+    machine: Mapping[str, str]
+    settings: Mapping[str, Any]
+    rows: tuple[Compared, ...]
+    notes: tuple[str, ...] = ()
+    aims: tuple[Verdict, ...] = ()
+
+    def to_json(self) -> str:
+        """Everything, with all repetitions, as JSON."""
+        return to_json(asdict(self))
+
+
+def show_comparison(comparison: Comparison) -> RenderableType:
+    """All tables of a run."""
+    notes = (f"{note}." for note in comparison.notes)
+    table = Table(
+        title=comparison.title,
+        caption="\n".join([machine_line(comparison.machine), *notes]),
+        caption_justify="left",
+        min_width=MIN_WIDTH,
+    )
+    table.add_column("measured", no_wrap=True)
+    for name in (comparison.unit, "spread", "ideal", "ratio"):
+        table.add_column(name, justify="right")
+    for row in comparison.rows:
+        table.add_row(
+            row.name,
+            f"{row.value:,.1f}" if row.value >= 10 else f"{row.value:.2f}",
+            f"{spread(row.values):.0%}",
+            f"{median(row.ideals):,.1f}" if row.ideals else "–",
+            ratio_cell(row.ratio),
+        )
+    if not comparison.rows:
+        table.add_row("nothing")
+    return Group(table, aims_table(comparison.aims, AIMS)) if comparison.aims else table

@@ -1,0 +1,101 @@
+"""Environments whose steps take no time, or as much as is asked for: the rest is the runner's."""
+
+from __future__ import annotations
+
+import time
+from itertools import repeat
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.envs.registration import EnvSpec
+
+from benchmarks.waiting_envs import ACTIONS, OBSERVATIONS, Observation
+
+# Turns of the loop by which its speed is found out, and how often that is tried.
+CALIBRATION, TRIES = 20_000, 5
+
+
+class BusyEnv(gymnasium.Env[Observation, int]):
+    """Keeps its core busy in every step.
+
+    Args:
+        turns: For so many turns of an empty loop: what is counted takes no longer where
+            something else has the core for a while, as what watches a clock would.
+    """
+
+    observation_space = OBSERVATIONS
+    action_space = ACTIONS
+
+    def __init__(self, turns: int = 0) -> None:
+        self._turns = turns
+        self._observation = np.zeros(4, np.float32)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Begin an episode, which has no end."""
+        return self._observation, {}
+
+    def step(self, action: int) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """Be busy."""
+        for _ in repeat(None, self._turns):
+            pass
+        return self._observation, 0.0, False, False, {}
+
+
+class NullEnv(BusyEnv):
+    """Does nothing in a step."""
+
+    def step(self, action: int) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """Do nothing."""
+        return self._observation, 0.0, False, False, {}
+
+
+class StillEnv(NullEnv):
+    """Shows a picture that is finished already, as large as CartPole's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.render_mode = "rgb_array"
+        self.picture = np.zeros((400, 600, 3), np.uint8)
+
+    def render(self) -> np.ndarray[Any, Any]:
+        """Give the picture, which is the same each time."""
+        return self.picture
+
+
+def turns_for(seconds: float) -> int:
+    """How many turns of the loop take so long on this machine, roughly."""
+    best = float("inf")
+    for _ in range(TRIES):
+        begun = time.perf_counter()
+        for _ in repeat(None, CALIBRATION):
+            pass
+        best = min(best, time.perf_counter() - begun)
+    return round(seconds * CALIBRATION / best)
+
+
+def probe(env_id: str, entry_point: str, **kwargs: Any) -> EnvSpec:
+    """Describe an environment that is not registered; it comes without wrappers."""
+    return EnvSpec(
+        env_id, entry_point=entry_point, kwargs=kwargs,
+        disable_env_checker=True, order_enforce=False,
+    )  # fmt: skip
+
+
+def busy_spec(turns: int) -> EnvSpec:
+    """Describe an environment whose steps are so many turns of a loop, or nothing."""
+    return probe("Busy-v0", f"{__name__}:BusyEnv", turns=turns) if turns else PROBES["Null-v0"]
+
+
+# What can be measured under an id, beside what is registered with Gymnasium.
+PROBES = {
+    spec.id: spec
+    for spec in (
+        probe("Null-v0", f"{__name__}:NullEnv"),
+        probe("Still-v0", f"{__name__}:StillEnv"),
+        probe("Waiting1ms-v0", "benchmarks.waiting_envs:SleepingEnv", delay=0.001),
+        probe("Informing-v0", "agym.envs.probes:CounterEnv", informs=True),
+    )
+}

@@ -1,0 +1,183 @@
+"""``all``: every figure of speed, in one report and a folder of charts.
+
+It is made of the other commands' runs::
+
+    throughput   steps per second against the bounds and other runners; infos and copies
+    grid         backend="auto" against every fixed choice and every peer
+    scale        what a step costs, by the number of environments
+    overhead     what agym costs besides the environments, and efficiency against step time
+    startup, memory
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group, RenderableType
+
+from benchmarks import grid, scale, starting
+from benchmarks.comparison import Comparison, show_comparison
+from benchmarks.count_plot import save_count_plot
+from benchmarks.efficiency_plot import save_efficiency_plot
+from benchmarks.machine import describe_machine
+from benchmarks.output import JsonFile, PlotFolder, check_plot, check_writable, deliver
+from benchmarks.overhead import (
+    STEP_TIMES,
+    efficiency_works,
+    parse_times,
+    run_overhead,
+    show_overhead,
+)
+from benchmarks.plot import save_plot
+from benchmarks.report import aims_table, show
+from benchmarks.results import Report, Settings, Verdict, to_json
+from benchmarks.throughput import run as run_throughput
+from benchmarks.variants import VARIANTS, CopiesWork, InfosWork
+from benchmarks.works import WORKS, Work
+
+EXAMPLES = """Examples:
+
+python -m benchmarks all --json result.json --plot charts
+
+python -m benchmarks all --quick
+"""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to measure.
+
+    Attributes:
+        works: For throughput.
+        envs: For the grid.
+        counts: For the grid, how many of each.
+        scale: For the scale, how many.
+        step_times: For the overhead, in microseconds.
+        num_envs: For the overhead, how many.
+        start: For start-up and memory.
+        long: Slices for throughput.
+        short: Slices for the rest, which has many of them.
+        starts: How often to start.
+    """
+
+    works: Sequence[Work] = (*WORKS, *VARIANTS)
+    envs: Sequence[str] = grid.ENVS
+    counts: Sequence[int] = grid.COUNTS
+    scale: Sequence[int] = scale.COUNTS
+    step_times: Sequence[float] = parse_times(STEP_TIMES)
+    num_envs: int = 8
+    start: Work = starting.WORK
+    long: Settings = Settings()  # noqa: RUF009
+    short: Settings = Settings(0.2)  # noqa: RUF009
+    starts: int = 5
+
+
+# Little of everything: to see that it can be measured.
+QUICK = Plan(
+    works=(Work("CartPole-v1", 2), InfosWork("Informing-v0", 2), CopiesWork("CartPole-v1", 2)),
+    envs=("CartPole-v1",),
+    counts=(1, 2),
+    scale=(1, 2),
+    step_times=(10.0,),
+    num_envs=2,
+    start=Work("CartPole-v1", 2),
+    long=Settings(0.01, 1),
+    short=Settings(0.01, 1),
+    starts=1,
+)
+
+
+def everything(
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A little of each: no figures to rely on.")
+    ] = False,
+    json: JsonFile = None,
+    plot: PlotFolder = None,
+) -> None:
+    """Measure every figure of speed, which takes about an hour, and write one report."""
+    check_plot(plot)
+    check_writable(json, plot)
+    full = measure_all(QUICK if quick else Plan())
+    deliver(full.show(), full.to_json(), json)
+    if plot is not None:
+        full.save_plots(plot)
+
+
+@dataclass(frozen=True)
+class FullReport:
+    """All runs, by the names of their commands.
+
+    Attributes:
+        machine: What they ran on.
+        reports: Of those that measure steps per second.
+        comparisons: Of start-up and memory.
+    """
+
+    machine: Mapping[str, str]
+    reports: Mapping[str, Report]
+    comparisons: Mapping[str, Comparison]
+
+    @property
+    def aims(self) -> tuple[Verdict, ...]:
+        """All aims."""
+        return tuple(aim for part in self._parts.values() for aim in part.aims)
+
+    @property
+    def _parts(self) -> dict[str, Report | Comparison]:
+        return {**self.reports, **self.comparisons}
+
+    def to_json(self) -> str:
+        """Everything, with all slices, as JSON; the machine and the aims stand in one place."""
+        parts = {
+            name: _without(asdict(part), "machine", "aims") for name, part in self._parts.items()
+        }
+        aims = [asdict(aim) for aim in self.aims]
+        return to_json({"machine": dict(self.machine), "parts": parts, "aims": aims})
+
+    def show(self) -> RenderableType:
+        """All tables, then what was missed."""
+        reports = self.reports
+        missed = tuple(aim for aim in self.aims if not aim.met)
+        parts = [
+            show(reports["throughput"]),
+            grid.show_grid(reports["grid"]),
+            scale.show_scale(reports["scale"]),
+            show_overhead(reports["overhead"]),
+            *(show_comparison(comparison) for comparison in self.comparisons.values()),
+        ]
+        if missed:
+            parts.append(aims_table(missed, "Aims that were missed, or could not be measured"))
+        return Group(*parts)
+
+    def save_plots(self, folder: Path) -> None:
+        """Draw a chart of each into a folder, which is made if there is none."""
+        folder.mkdir(exist_ok=True)
+        overhead = self.reports["overhead"]
+        save_plot(self.reports["throughput"], folder / "throughput.png")
+        save_count_plot(self.reports["grid"].works, folder / "grid.png")
+        save_count_plot(self.reports["scale"].works, folder / "scale.png")
+        save_efficiency_plot(overhead, efficiency_works(overhead), folder / "overhead.png")
+
+
+def measure_all(plan: Plan) -> FullReport:
+    """Measure, one command's run after the other."""
+    workers = plan.long.workers
+    reports = {
+        "throughput": run_throughput(plan.works, plan.long, wants_startup=False),
+        "grid": grid.run_grid(grid.grid_works(plan.envs, plan.counts), plan.short),
+        "scale": scale.run_scale(scale.ENV, plan.scale, plan.short),
+        "overhead": run_overhead(plan.num_envs, plan.step_times, plan.short),
+    }
+    comparisons = {
+        "startup": starting.run_startup(plan.start, workers, plan.starts),
+        "memory": starting.run_memory(plan.start, workers, plan.starts),
+    }
+    return FullReport(describe_machine(), reports, comparisons)
+
+
+def _without(data: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in data.items() if name not in names}

@@ -1,0 +1,201 @@
+"""``grid``: agym's own choice against every fixed one and every peer, cell by cell.
+
+A cell is an environment and how many of it there are. In each, all systems take turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Annotated
+
+import typer
+from rich.console import Group, RenderableType
+from rich.table import Table
+
+from agym.errors import UsageError
+from benchmarks.cells import SYSTEMS, Best, Cell, judge_cells
+from benchmarks.count_plot import save_count_plot
+from benchmarks.machine import describe_machine
+from benchmarks.measure import measure
+from benchmarks.options import Repeats, Seconds
+from benchmarks.output import JsonFile, PlotFile, check_plot, check_writable, deliver
+from benchmarks.progress import progress_bar
+from benchmarks.report import MARKS, disturbance, machine_line
+from benchmarks.results import Report, Settings, Verdict, WorkResult
+from benchmarks.system import System
+from benchmarks.works import Work, check_work
+
+EXAMPLES = """Examples:
+
+python -m benchmarks grid
+
+python -m benchmarks grid CartPole-v1 ALE/Pong-v5 --num-envs 1,8
+
+python -m benchmarks grid Waiting1ms-v0 --num-envs 64 --json result.json --plot result.png
+"""
+
+# From a microsecond to a millisecond a step; with small and large observations; with infos
+# (Informing, HumanoidStandup); one that computes nothing, but waits.
+ENVS = (
+    "CartPole-v1", "MountainCar-v0", "Acrobot-v1", "Pendulum-v1", "Blackjack-v1", "FrozenLake-v1",
+    "ALE/Pong-v5", "ALE/Breakout-v5", "HalfCheetah-v5", "HumanoidStandup-v5",
+    "Informing-v0", "Waiting1ms-v0",
+)  # fmt: skip
+COUNTS = (1, 8, 64, 512)
+
+# There are many slices, so they are short.
+SECONDS = 0.2
+
+
+def grid(
+    envs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="ENV", help="Environments. By default twelve, which takes long."),
+    ] = None,
+    num_envs: Annotated[
+        str, typer.Option(help="How many of each, with commas between.")
+    ] = ",".join(map(str, COUNTS)),
+    seconds: Seconds = SECONDS,
+    repeats: Repeats = Settings.repeats,
+    workers: Annotated[int, typer.Option(min=1, help="Worker processes.")] = Settings.workers,
+    json: JsonFile = None,
+    plot: PlotFile = None,
+) -> None:
+    """Measure backend="auto" against every fixed choice and every runner that is installed.
+
+    Runners of other projects are taken if they are installed: Gymnasium's, Stable-Baselines3's,
+    Tianshou's, TorchRL's, PufferLib's. What takes a process per environment is left out where
+    there are too many.
+    """
+    check_plot(plot)
+    check_writable(json, plot)
+    works = grid_works(envs or ENVS, parse_counts(num_envs))
+    report = run_grid(works, Settings(seconds, repeats, workers))
+    deliver(show_grid(report), report.to_json(), json)
+    if plot is not None:
+        save_count_plot(report.works, plot)
+
+
+def parse_counts(text: str) -> tuple[int, ...]:
+    """Read ``"1,8,64"``.
+
+    Raises:
+        UsageError: It is something else.
+    """
+    words = text.split(",")
+    if not all(word.strip().isdecimal() and int(word) > 0 for word in words):
+        raise UsageError(f"--num-envs {text!r} is no list of numbers: write 1,8,64")
+    return tuple(sorted({int(word) for word in words}))
+
+
+def grid_works(envs: Sequence[str], counts: Sequence[int]) -> list[Work]:
+    """All cells.
+
+    Raises:
+        UsageError: There is no such environment.
+    """
+    return [check_work(Work(env_id, count)) for env_id in envs for count in counts]
+
+
+def run_grid(works: Sequence[Work], settings: Settings) -> Report:
+    """Measure all cells."""
+    return run_works(works, settings, SYSTEMS, lambda results, _: judge_cells(results))
+
+
+def run_works(
+    works: Sequence[Work],
+    settings: Settings,
+    systems: Sequence[type[System]] | None = None,
+    judge: Callable[[Sequence[WorkResult], Settings], Iterable[Verdict]] = lambda results, _: (),
+) -> Report:
+    """Measure, with progress on stderr that is drawn only between two slices.
+
+    Args:
+        works: What.
+        settings: How long, how often, how many workers.
+        systems: Which; by default those of each contest.
+        judge: Holds the results against aims.
+    """
+    results = []
+    with progress_bar(len(works)) as bar:
+        for work in works:
+            with bar.part(work.name) as tell:
+                results.append(measure(work, settings, tell, systems))
+    aims = tuple(judge(results, settings))
+    return Report(describe_machine(), settings, tuple(results), aims=aims)
+
+
+# ---------------------------------------------------------------- the table
+
+
+def show_grid(report: Report) -> RenderableType:
+    """A line for each cell, then how many of them met what is aimed at."""
+    settings = report.settings
+    table = Table(
+        title=f"agym auto, {settings.workers} workers for fixed choices: median of"
+        f" {settings.repeats} × {settings.seconds:g} s in turns",
+        caption="\n".join(
+            [machine_line(report.machine), *grouped_notes(report), *disturbance(report)]
+        ),
+        caption_justify="left",
+    )
+    table.add_column("cell", no_wrap=True)
+    for name in ("µs/step", "steps/s"):
+        table.add_column(name, justify="right")
+    for name in ("best fixed choice", "best peer"):
+        table.add_column(name)
+        table.add_column("auto ÷", justify="right")
+        table.add_column("")
+    env_id = ""
+    for work in report.works:
+        if env_id not in ("", work.env_id):
+            table.add_section()
+        env_id, cell = work.env_id, Cell.of(work)
+        if cell is None:
+            table.add_row(work.work, "not measured")
+            continue
+        verdicts = [*cell.verdicts()]
+        table.add_row(
+            cell.work,
+            f"{1e6 * cell.step_seconds:,.1f}",
+            f"{cell.rate:,.0f}",
+            *_best_cells(cell.fixed, verdicts[0]),
+            *_best_cells(cell.peer, verdicts[1]),
+        )
+    return Group(table, summary_table(report.aims)) if report.aims else table
+
+
+def _best_cells(best: Best | None, verdict: Verdict) -> Sequence[RenderableType]:
+    if best is None:
+        return "–", "–", MARKS[None]
+    return best.system, f"{best.ratio:.2f}", MARKS[verdict.met]
+
+
+def summary_table(aims: Sequence[Verdict]) -> Table:
+    """How many cells met each kind of aim, and which came out worst."""
+    table = Table(title="Aims, for two workers on two cores")
+    for name in ("wanted of agym auto", "met", "worst"):
+        table.add_column(name)
+    for kind in ("the best fixed choice", "the best peer"):
+        mine = [aim for aim in aims if kind in aim.aim and aim.measured is not None]
+        for factor in sorted({aim.wanted for aim in mine}):
+            same = [aim for aim in mine if aim.wanted == factor]
+            worst = min(same, key=lambda aim: aim.measured or 0.0)
+            met = sum(aim.met is True for aim in same)
+            table.add_row(
+                f"{same[0].sign} {factor:g} × {kind}",
+                f"{met} of {len(same)}",
+                f"{worst.measured:.2f} ×: {worst.aim.partition(':')[0]}",
+            )
+    return table
+
+
+def grouped_notes(report: Report) -> Iterator[str]:
+    """What was left out, with the cells that it concerns."""
+    cells: dict[str, list[str]] = {}
+    for work in report.works:
+        for note in work.notes:
+            cells.setdefault(note, []).append(work.work)
+    for note, names in cells.items():
+        where = "" if len(names) == len(report.works) else f" ({', '.join(names)})"
+        yield f"{note}{where}."

@@ -1,0 +1,175 @@
+"""``io``: how much longer a round takes than the wait that all its steps share.
+
+Every environment waits equally long in every step and computes nothing, so the ideal round,
+``await envs.step(actions)``, takes just as long, however many environments there are. In turns
+with it, as many plain coroutines wait on one event loop as a worker has environments: nothing
+that runs coroutines can be quicker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from agym.api.make import make_async
+from benchmarks.comparison import Compared, Comparison, show_comparison
+from benchmarks.machine import describe_machine
+from benchmarks.output import JsonFile, check_writable, deliver
+from benchmarks.progress import Tell, progress_bar
+from benchmarks.results import Verdict
+from benchmarks.runner import new_runner
+from benchmarks.waiting_envs import SleepingEnv, WaitingEnv
+
+EXAMPLES = """Examples:
+
+python -m benchmarks io
+
+python -m benchmarks io --backend thread
+
+python -m benchmarks io --backend process --num-envs 2000 --delay 0.5 --json result.json
+"""
+
+# The wait that the aims below are for, in seconds.
+DELAY = 0.1
+
+
+class Backend(Enum):
+    """Where environments can wait."""
+
+    asyncio = "asyncio"
+    process = "process"
+    thread = "thread"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where environments wait, and what is aimed at there.
+
+    Attributes:
+        backend: The backend.
+        env: Makes an environment that waits for so many seconds in every step.
+        num_envs: How many, by default and for the aim.
+        factor: How many times the wait a round may take.
+        workers: Gives the number of workers for so many environments, ``None`` without workers.
+        where: What the environments share, in words.
+    """
+
+    backend: Backend
+    env: Callable[[float], Any]
+    num_envs: int
+    factor: float
+    workers: Callable[[int], int | None]
+    where: str
+
+    def share(self, num_envs: int) -> int:
+        """How many environments a worker has."""
+        return math.ceil(num_envs / (self.workers(num_envs) or 1))
+
+    def name(self, num_envs: int) -> str:
+        """Its row in tables."""
+        return f"{num_envs:,} environments {self.where}"
+
+
+PLACES = (
+    Place(Backend.asyncio, WaitingEnv, 1_000, 1.08, lambda n: None, "on one event loop"),
+    Place(Backend.process, WaitingEnv, 10_000, 1.3, lambda n: 2, "over 2 worker processes"),
+    Place(Backend.thread, SleepingEnv, 256, 1.2, lambda n: n, "in a thread each"),
+)
+
+# What is measured if nothing else is asked for.
+DEFAULT = (Backend.asyncio, Backend.process)
+
+
+def io(
+    backend: Annotated[
+        Backend | None, typer.Option(help="Where they wait.", show_default="asyncio and process")
+    ] = None,
+    num_envs: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="How many environments.",
+            show_default=", ".join(
+                f"{place.num_envs:,} for {place.backend.value}" for place in PLACES
+            ),
+        ),
+    ] = None,
+    delay: Annotated[
+        float, typer.Option(min=0.001, help="Seconds that each waits in every step.")
+    ] = DELAY,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds, after one unmeasured.")] = 10,
+    json: JsonFile = None,
+) -> None:
+    """Measure rounds of environments that wait, against the wait itself.
+
+    They are coroutine environments, with --backend thread ordinary ones that block.
+    """
+    check_writable(json)
+    wanted = DEFAULT if backend is None else (backend,)
+    rows, aims = [], []
+    with progress_bar(len(wanted)) as bar:
+        for place in (place for place in PLACES if place.backend in wanted):
+            count = num_envs or place.num_envs
+            with bar.part(place.backend.value) as tell, new_runner() as runner:
+                times, plain = runner.run(measure_rounds(place, count, delay, rounds, tell))
+            ideals = (1000 * delay,) * rounds
+            row = Compared(place.name(count), times, ideals)
+            rows.append(row)
+            if plain:
+                name = f"plain asyncio: {place.share(count):,} waits on one event loop"
+                rows.append(Compared(name, plain, ideals))
+            if (count, delay) == (place.num_envs, DELAY):
+                aim = f"{row.name}: a round against the wait"
+                aims.append(Verdict.on_ratio(aim, place.factor, row.ratio, at_most=True))
+    settings = {
+        "backends": [place.value for place in wanted], "num_envs": num_envs,
+        "delay": delay, "rounds": rounds,
+    }  # fmt: skip
+    title = f"Rounds of environments that wait {1000 * delay:g} ms, median of {rounds}"
+    comparison = Comparison(
+        title, "ms", describe_machine(), settings, tuple(rows), aims=tuple(aims)
+    )
+    deliver(show_comparison(comparison), comparison.to_json(), json)
+
+
+async def measure_rounds(
+    place: Place, num_envs: int, delay: float, rounds: int, tell: Tell
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Make the environments and time their rounds.
+
+    Returns:
+        Milliseconds of each round but the first; the same of plain coroutines, if the
+        environments are such.
+    """
+    tell(f"making {num_envs:,} environments")
+    times: list[float] = []
+    plain: list[float] = []
+    async with make_async(
+        partial(place.env, delay), num_envs,
+        backend=place.backend.value, workers=place.workers(num_envs),
+    ) as envs:  # fmt: skip
+        await envs.reset(seed=0)
+        actions = np.zeros(num_envs, np.int64)
+        for i in range(1 + rounds):
+            tell(f"round {i} of {rounds}")
+            times.append(await _timed(envs.step(actions)))
+            if place.backend is not Backend.thread:
+                waits = (asyncio.sleep(delay) for _ in range(place.share(num_envs)))
+                plain.append(await _timed(asyncio.gather(*waits)))
+        tell("closing")
+    return tuple(times[1:]), tuple(plain[1:])
+
+
+async def _timed(pending: Awaitable[Any]) -> float:
+    begun = time.perf_counter()
+    await pending
+    return 1000 * (time.perf_counter() - begun)

@@ -1,0 +1,129 @@
+"""The throughput of all systems on one work: make all, measure them in turns, close all."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+
+from agym.errors import AgymError
+from benchmarks.processes import descendants_time, others_time
+from benchmarks.progress import Tell
+from benchmarks.results import BARE, BOUND, Row, Settings, WorkResult
+from benchmarks.system import Contest, System
+from benchmarks.systems import SYSTEMS
+from benchmarks.turns import RUN_IN, in_turns
+from benchmarks.works import Actions, Work, sample_actions
+
+
+def measure(
+    work: Work, settings: Settings, tell: Tell, systems: Sequence[type[System]] | None = None
+) -> WorkResult:
+    """Measure systems on one work, in turns.
+
+    Args:
+        work: The environments.
+        settings: How long, how often, how many workers.
+        tell: Called with a few words before each thing that takes time.
+        systems: Which; by default those of a contest, else all of ``throughput``.
+
+    Raises:
+        AgymError: The environment cannot be made, or agym failed.
+    """
+    if (missing := work.missing()) is not None:
+        return WorkResult(work.name, notes=(missing,))
+    if systems is None:
+        systems = work.systems if isinstance(work, Contest) else SYSTEMS
+    actions = sample_actions(work)
+    notes: list[str] = []
+    with ExitStack() as stack:
+        made: dict[str, System] = {}
+        for kind in systems:
+            tell(f"making {kind.name}")
+            system = make_system(kind, work, actions, settings.workers, stack, notes)
+            if system is not None:
+                made[kind.name] = system
+        turns = alternate(made, settings, tell)
+        tell("closing")
+    rows = turns.rows
+    if BARE in turns.rates:
+        bound = Row(BOUND, tuple(rate * settings.workers for rate in turns.rates[BARE]))
+        rows.insert(1, bound)
+    return WorkResult(work.name, tuple(rows), tuple(notes), turns.idle_cores, turns.other_cores)
+
+
+@dataclass(frozen=True)
+class Turns:
+    """What came of the turns.
+
+    Attributes:
+        rates: Steps per second of each system, a slice each.
+        idle_cores: Cores that workers kept busy while the bare environment was stepped, so
+            while none had anything to do.
+        other_cores: Cores that others kept busy.
+    """
+
+    rates: dict[str, list[float]]
+    idle_cores: float
+    other_cores: float
+
+    @property
+    def rows(self) -> list[Row]:
+        """A row for each system."""
+        return [Row(name, tuple(slices)) for name, slices in self.rates.items()]
+
+
+def alternate(systems: Mapping[str, System], settings: Settings, tell: Tell) -> Turns:
+    """Give every system its turns."""
+    rates: dict[str, list[float]] = {name: [] for name in systems}
+    idle, others, begun = 0.0, others_time(), time.monotonic()
+    for turn, name in in_turns([*systems], settings.repeats):
+        system = systems[name]
+        tell(f"{turn + 1}/{settings.repeats} {name}")
+        system.run_in(settings.seconds * RUN_IN)
+        before = descendants_time()
+        rates[name].append(system.run(settings.seconds))
+        if name == BARE:
+            idle += descendants_time() - before
+    others, elapsed = others_time() - others, time.monotonic() - begun
+    idle /= settings.repeats * settings.seconds
+    return Turns(rates, idle, max(0.0, others) / elapsed)
+
+
+@contextmanager
+def _closed_after(system: System) -> Iterator[None]:
+    """Close a system; after Ctrl-C its processes may be gone already, which is no news then."""
+    try:
+        yield
+    except BaseException:
+        with suppress(Exception), warnings.catch_warnings(action="ignore"):
+            system.close()
+        raise
+    system.close()
+
+
+def make_system(
+    kind: type[System],
+    work: Work,
+    actions: Actions,
+    workers: int,
+    stack: ExitStack,
+    notes: list[str],
+) -> System | None:
+    """Make a system; one that is not ours may be unable to run an environment."""
+    reason = kind.why_not(work)
+    if reason is None:
+        try:
+            system = kind(work, actions, workers)
+            stack.enter_context(_closed_after(system))
+            system.reset()
+        except AgymError:
+            raise
+        except Exception as error:
+            reason = f"failed with {error!r}"
+        else:
+            return system
+    notes.append(f"{kind.name}: {reason}")
+    return None

@@ -1,0 +1,115 @@
+"""``multienv``: what steps and resets of all environments take, by their number.
+
+An experiment of the literature, in three ways of running them::
+
+    loop                     one process, one environment after the other
+    process per environment  Gymnasium's AsyncVectorEnv
+    processes × environments agym: some processes, each with its share of the environments
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+from agym._system.cpus import available_cores
+from benchmarks.bare import Bare, BareLoop
+from benchmarks.count_plot import Chart, milliseconds, save_count_plot
+from benchmarks.grid import parse_counts, run_works
+from benchmarks.options import CoreWorkers, Repeats, Seconds
+from benchmarks.output import JsonFile, PlotFile, check_plot, check_writable, deliver
+from benchmarks.report import columns_table
+from benchmarks.results import Settings
+from benchmarks.system import Contest, System
+from benchmarks.systems import AgymProcess, GymnasiumAsync
+from benchmarks.works import check_work
+
+EXAMPLES = """Examples:
+
+python -m benchmarks multienv --plot result.png
+
+python -m benchmarks multienv Acrobot-v1 --num-envs 1,8 --workers 4 --json result.json
+"""
+
+ENV = "ALE/Breakout-v5"
+COUNTS = "1,2,4,8,16,32,64"
+
+
+class Resets(System):
+    """A system whose steps are resets, without a seed, as at the end of an episode."""
+
+    def step(self, actions: Any) -> None:
+        self._envs.reset()
+
+
+class BareResets(Bare):
+    """A plain loop over one environment, as often as there are environments."""
+
+    def step(self, actions: Any) -> None:
+        for _ in actions:
+            self._envs.reset()
+
+
+class LoopResets(Resets, BareLoop):
+    """In a plain loop over all environments."""
+
+
+class AsyncResets(Resets, GymnasiumAsync):
+    """In a process per environment."""
+
+
+class ProcessResets(Resets, AgymProcess):
+    """In worker processes with a share of the environments each."""
+
+
+STEPPING: tuple[type[System], ...] = Bare, BareLoop, GymnasiumAsync, AgymProcess
+RESETTING: tuple[type[System], ...] = BareResets, LoopResets, AsyncResets, ProcessResets
+
+
+@dataclass(frozen=True)
+class MultiWork(Contest):
+    """So many environments of one kind, for steps or for resets.
+
+    Attributes:
+        resets: Whether they are reset, not stepped.
+    """
+
+    resets: bool = False
+
+    @property
+    def name(self) -> str:
+        """As tables show it."""
+        return f"{'resets' if self.resets else 'steps'} of {super().name}"
+
+    @property
+    def systems(self) -> Sequence[type[System]]:
+        """What is compared."""
+        return RESETTING if self.resets else STEPPING
+
+
+def multienv(
+    env: Annotated[str, typer.Argument(metavar="ENV", help="The environment.")] = ENV,
+    num_envs: Annotated[str, typer.Option(help="How many of it, with commas between.")] = COUNTS,
+    seconds: Seconds = 0.2,
+    repeats: Repeats = 7,
+    workers: CoreWorkers = None,
+    json: JsonFile = None,
+    plot: PlotFile = None,
+) -> None:
+    """Measure steps and resets in a loop, in a process each, and in processes with many each."""
+    check_plot(plot)
+    check_writable(json, plot)
+    counts = parse_counts(num_envs)
+    works = [check_work(MultiWork(env, n, resets)) for resets in (False, True) for n in counts]
+    settings = Settings(seconds, repeats, workers or available_cores())
+    report = run_works(works, settings)
+    title = f"{settings.workers} workers: milliseconds per step or reset of all environments"
+    names = [kind.name for kind in STEPPING[1:]]
+    table = columns_table(report, title, names, lambda *cell: f"{milliseconds(*cell):.3g}")
+    deliver(table, report.to_json(), json)
+    if plot is not None:
+        chart = Chart("Milliseconds for all environments", ours=AgymProcess.name)
+        save_count_plot(report.works, plot, chart)

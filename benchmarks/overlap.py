@@ -1,0 +1,136 @@
+"""``overlap``: a backward pass while the environments step.
+
+::
+
+    step alone            [ step     ]
+    backward alone                    [ backward ]
+    one after the other   [ step     ][ backward ]
+    overlapped            [ step     ]
+                          [ backward ]             ideal: the longer of the two
+
+The environments live in one worker process, and torch has one thread: a core for each. Within
+a repetition the four take turns at every single round, and count by their means.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from itertools import cycle
+from statistics import mean, median
+from typing import Annotated, Any
+
+import typer
+
+from agym._system.extras import how_to_get, installed
+from agym.api.aio import AsyncEnvs
+from agym.api.make import make_async
+from benchmarks.backward import backward_pass
+from benchmarks.comparison import Compared, Comparison, show_comparison
+from benchmarks.machine import describe_machine
+from benchmarks.output import JsonFile, check_writable, deliver
+from benchmarks.progress import Tell, progress_bar
+from benchmarks.results import Verdict
+from benchmarks.runner import new_runner
+from benchmarks.turns import in_turns
+from benchmarks.works import Work, parse_work, sample_actions
+
+EXAMPLES = """Examples:
+
+python -m benchmarks overlap
+
+python -m benchmarks overlap CartPole-v1:1024 --repeats 5 --json result.json
+"""
+
+WORK, FACTOR = Work("HumanoidStandup-v5", 16), 1.05
+
+STEP, BACKWARD = "step alone", "backward alone"
+ONE_BY_ONE, OVERLAPPED = "one after the other", "overlapped"
+PAIRS = (ONE_BY_ONE, OVERLAPPED)
+KINDS = (STEP, BACKWARD, *PAIRS)
+
+# Rounds of stepping before anything is measured; the last of them tell how long one takes.
+RUN_IN_ROUNDS = 50
+
+
+def overlap(
+    work: Annotated[
+        str, typer.Argument(metavar="WORK", help="ID:N for N environments.")
+    ] = f"{WORK.env_id}:{WORK.num_envs}",
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of each in a repetition.")] = 25,
+    repeats: Annotated[int, typer.Option(min=1, help="Repetitions.")] = 9,
+    json: JsonFile = None,
+) -> None:
+    """Measure a step of all environments and a backward pass in torch, overlapped.
+
+    The backward pass is sized to take as long as the step.
+    """
+    check_writable(json)
+    chosen = parse_work(work)
+    missing = chosen.missing() or (None if installed("torch") else how_to_get("torch", "sb3"))
+    rows: tuple[Compared, ...] = ()
+    if missing is None:
+        with progress_bar(1) as bar, bar.part(chosen.name) as tell, new_runner() as runner:
+            rows = runner.run(measure_overlap(chosen, rounds, repeats, tell))
+    aims = []
+    if chosen == WORK:
+        ratio = rows[-1].ratio if rows else None
+        aim = f"{chosen.name}: the pair overlapped against the longer of the two"
+        aims.append(Verdict.on_ratio(aim, FACTOR, ratio, at_most=True))
+    comparison = Comparison(
+        f"{chosen.name} and a backward pass: median of {repeats} × {rounds} rounds",
+        "ms",
+        describe_machine(),
+        {"work": work, "rounds": rounds, "repeats": repeats},
+        rows,
+        () if missing is None else (f"{chosen.name}: {missing}",),
+        tuple(aims),
+    )
+    deliver(show_comparison(comparison), comparison.to_json(), json)
+
+
+async def measure_overlap(
+    work: Work, rounds: int, repeats: int, tell: Tell
+) -> tuple[Compared, ...]:
+    """Measure the four kinds in turns; in milliseconds, the ideals of the pairs beside them."""
+    tell("making environments")
+    actions = cycle(sample_actions(work).batches)
+    times: dict[str, list[float]] = {kind: [] for kind in KINDS}
+    ideals: list[float] = []
+    async with make_async(work.factory, work.num_envs, backend="process", workers=1) as envs:
+        await envs.reset(seed=0)
+        seconds = [await _run(STEP, envs, next(actions), _nothing) for _ in range(RUN_IN_ROUNDS)]
+        tell("sizing the backward pass")
+        with backward_pass(median(seconds[RUN_IN_ROUNDS // 2 :])) as backward:
+            for i in range(repeats):
+                tell(f"{i + 1}/{repeats}")
+                taken: dict[str, list[float]] = {kind: [] for kind in KINDS}
+                for _, kind in in_turns(KINDS, rounds):
+                    taken[kind].append(await _run(kind, envs, next(actions), backward))
+                for kind in KINDS:
+                    times[kind].append(1000 * mean(taken[kind]))
+                ideals.append(max(times[STEP][-1], times[BACKWARD][-1]))
+    return tuple(
+        Compared(kind, tuple(times[kind]), tuple(ideals) if kind in PAIRS else ()) for kind in KINDS
+    )
+
+
+def _nothing() -> None:
+    """Do nothing, where there is no backward pass yet."""
+
+
+async def _run(kind: str, envs: AsyncEnvs, actions: Any, backward: Callable[[], None]) -> float:
+    """One round of a kind; gives seconds."""
+    begun = time.perf_counter()
+    if kind == STEP:
+        await envs.step(actions)
+    elif kind == BACKWARD:
+        backward()
+    elif kind == ONE_BY_ONE:
+        await envs.step(actions)
+        backward()
+    else:
+        pending = envs.step(actions)
+        backward()
+        await pending
+    return time.perf_counter() - begun

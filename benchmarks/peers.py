@@ -1,0 +1,163 @@
+"""Runners of other projects, which are compared where they are installed; a small class each.
+
+They are no extras of agym: ``pip install`` them beside it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+
+from agym._system.extras import installed, require
+from benchmarks.system import System
+from benchmarks.systems import fork_server
+from benchmarks.works import Actions, Work
+
+# So long, in seconds, PufferLib's workers watch for more to do, on cores that others need then.
+PUFFER_SPINS = 0.6
+
+
+class Peer(System):
+    """A runner of another project.
+
+    Attributes:
+        package: What it is called, as a package and as a module.
+    """
+
+    package: ClassVar[str]
+
+    @classmethod
+    def why_not(cls, work: Work) -> str | None:
+        """Say why it cannot be measured on some work, ``None`` if it can."""
+        if not installed(cls.package):
+            return f"{cls.package} is not installed: pip install {cls.package}"
+        return super().why_not(work)
+
+
+class TianshouDummy(Peer):
+    """Tianshou's loop over environments; who steps also resets, as its collector does."""
+
+    name = "Tianshou Dummy"
+    package = "tianshou"
+    runner = "DummyVectorEnv"
+
+    def make(self, work: Work, workers: int) -> Any:
+        venvs = require("tianshou.env", "bench")
+        return getattr(venvs, self.runner)([work.factory] * work.num_envs)
+
+    def reset(self) -> None:
+        self._envs.reset(seed=0)
+
+    def step(self, actions: Any) -> None:
+        _, _, terminated, truncated, _ = self._envs.step(actions)
+        over = np.flatnonzero(terminated | truncated)
+        if len(over):
+            self._envs.reset(over)
+
+
+class TianshouShmem(TianshouDummy):
+    """Tianshou's process per environment, with observations in shared memory."""
+
+    name = "Tianshou Shmem"
+    process_per_env = True
+    runner = "ShmemVectorEnv"
+
+
+class TorchRLSerial(Peer):
+    """TorchRL's loop over environments."""
+
+    name = "TorchRL Serial"
+    package = "torchrl"
+
+    def make(self, work: Work, workers: int) -> Any:
+        return require("torchrl.envs", "torchrl").SerialEnv(work.num_envs, self.creator(work))
+
+    def creator(self, work: Work) -> Callable[[], Any]:
+        """Makes one environment."""
+        return partial(wrap_for_torchrl, work.factory)
+
+    def choose(self, actions: Actions) -> list[Any]:
+        as_tensor = require("torch", "torchrl").as_tensor
+        return [as_tensor(batch) for batch in actions.batches]
+
+    def reset(self) -> None:
+        torch = require("torch", "torchrl")
+        torch.set_num_threads(1)  # as in its workers: these have the other cores
+        self._envs.set_seed(0)
+        self._latest = self._envs.reset()
+
+    def step(self, actions: Any) -> None:
+        self._latest["action"] = actions
+        _, self._latest = self._envs.step_and_maybe_reset(self._latest)
+
+
+class TorchRLParallel(TorchRLSerial):
+    """TorchRL's process per environment, in each of which torch is imported."""
+
+    name = "TorchRL Parallel"
+    process_per_env = True
+    max_processes = 8
+
+    def make(self, work: Work, workers: int) -> Any:
+        return require("torchrl.envs", "torchrl").ParallelEnv(
+            work.num_envs, self.creator(work), mp_start_method=fork_server()
+        )
+
+
+def wrap_for_torchrl(factory: Callable[[], gymnasium.Env[Any, Any]]) -> Any:
+    """Make one environment of TorchRL's."""
+    wrapper = require("torchrl.envs", "torchrl").GymWrapper
+    return wrapper(factory(), categorical_action_encoding=True)
+
+
+class PufferSerial(Peer):
+    """PufferLib's loop over environments."""
+
+    name = "PufferLib Serial"
+    package = "pufferlib"
+    backend = "Serial"
+
+    def make(self, work: Work, workers: int) -> Any:
+        vector = require("pufferlib.vector", "bench")
+        return vector.make(
+            partial(wrap_for_puffer, work.factory), num_envs=work.num_envs,
+            backend=getattr(vector, self.backend), **self.spread(work, workers),
+        )  # fmt: skip
+
+    def spread(self, work: Work, workers: int) -> dict[str, Any]:
+        """Say how environments are dealt to workers."""
+        return {}
+
+
+class PufferMultiprocessing(PufferSerial):
+    """PufferLib's worker processes."""
+
+    name = "PufferLib Multiprocessing"
+    backend = "Multiprocessing"
+
+    def run(self, seconds: float) -> float:
+        rate = super().run(seconds)
+        time.sleep(PUFFER_SPINS)
+        return rate
+
+    def spread(self, work: Work, workers: int) -> dict[str, Any]:
+        return {"num_workers": min(workers, work.num_envs)}
+
+
+def wrap_for_puffer(
+    factory: Callable[[], gymnasium.Env[Any, Any]], *, buf: Any = None, seed: int = 0
+) -> Any:
+    """Make one environment of PufferLib's."""
+    emulation = require("pufferlib.emulation", "bench")
+    return emulation.GymnasiumPufferEnv(env_creator=factory, buf=buf, seed=seed)
+
+
+PEERS: tuple[type[System], ...] = (
+    TianshouDummy, TianshouShmem, TorchRLSerial, TorchRLParallel,
+    PufferSerial, PufferMultiprocessing,
+)  # fmt: skip

@@ -1,0 +1,152 @@
+"""``pong``: what a step of a game costs, by how it is played and by how many there are.
+
+All ways to play take turns, for one number of games after the other. With what is linear in
+the number of games a line is flat; with what costs the same for any number it falls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Annotated
+
+import typer
+from rich.console import Group, RenderableType
+from rich.table import Table
+
+from agym.errors import UsageError
+from benchmarks.grid import parse_counts
+from benchmarks.machine import describe_machine
+from benchmarks.measure import measure
+from benchmarks.output import JsonFile, PlotFile, check_plot, check_writable, deliver
+from benchmarks.pong_plot import save_pong_plot
+from benchmarks.pong_systems import PLAYERS, AlePong, Compiled, Numpy, Scalar
+from benchmarks.progress import progress_bar
+from benchmarks.report import aims_table, disturbance, machine_line
+from benchmarks.results import Report, Settings, Verdict, WorkResult
+from benchmarks.system import System
+from benchmarks.works import Work
+
+EXAMPLES = """Examples:
+
+python -m benchmarks pong --plot pong.png
+
+python -m benchmarks pong agym/Pong-v0 --num-envs 1,64,4096 --json pong.json
+"""
+
+GAMES = ("agym/PongRally-v0", "agym/Pong-v0")
+COUNTS = tuple(4**k for k in range(8))
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A step of a game is to take less than so many microseconds.
+
+    Attributes:
+        num_envs: With so many games.
+        system: Played so.
+        microseconds: The limit.
+    """
+
+    num_envs: int
+    system: type[System]
+    microseconds: float
+
+
+@dataclass(frozen=True)
+class Factor:
+    """One way is to be so many times as fast as another, with so many games."""
+
+    num_envs: int
+    system: type[System]
+    against: type[System]
+    factor: float
+
+
+AIMS = (
+    Factor(COUNTS[-1], Numpy, Scalar, 200.0),
+    Limit(COUNTS[-1], Numpy, 0.2),
+    Factor(COUNTS[-1], Compiled, AlePong, 8000.0),
+    Limit(COUNTS[-1], Compiled, 0.03),
+    Factor(1, Compiled, Scalar, 1.0),
+)
+
+
+def pong(
+    game: Annotated[str, typer.Argument(metavar="GAME", help=f"{' or '.join(GAMES)}.")] = GAMES[0],
+    num_envs: Annotated[str, typer.Option(help="How many games, with commas between.")] = ",".join(
+        map(str, COUNTS)
+    ),
+    seconds: Annotated[
+        float, typer.Option(min=0.001, help="Length of one slice of one way to play.")
+    ] = 0.2,
+    repeats: Annotated[int, typer.Option(min=1, help="Slices of each way to play.")] = 7,
+    json: JsonFile = None,
+    plot: PlotFile = None,
+) -> None:
+    """Measure Pong as plain Python, NumPy, numba and CUDA play it, and as ALE does.
+
+    agym's games write what is seen in place. ALE's single environment gives pictures of
+    210 × 160 in colour, its batches four grey ones of 84 × 84; both skip 4 frames.
+    """
+    check_plot(plot)
+    check_writable(json, plot)
+    if game not in GAMES:
+        raise UsageError(f"{game!r} is no game of agym's: take {' or '.join(GAMES)}")
+    report = run_pong(game, parse_counts(num_envs), Settings(seconds, repeats))
+    deliver(show_pong(report), report.to_json(), json)
+    if plot is not None:
+        save_pong_plot(report, plot)
+
+
+def run_pong(game: str, counts: Sequence[int], settings: Settings) -> Report:
+    """Measure, with progress on stderr that is drawn only between two slices."""
+    results = []
+    with progress_bar(len(counts)) as bar:
+        for count in counts:
+            with bar.part(f"{count:,} games") as tell:
+                results.append(measure(Work(game, count), settings, tell, PLAYERS))
+    return Report(describe_machine(), settings, tuple(results), aims=judge_pong(results))
+
+
+def judge_pong(works: Sequence[WorkResult]) -> tuple[Verdict, ...]:
+    """Hold what was measured against the aims for as many games."""
+    verdicts = []
+    for work in works:
+        for aim in AIMS:
+            if aim.num_envs != work.num_envs:
+                continue
+            text = f"{work.work}: {aim.system.name}"
+            if isinstance(aim, Factor):
+                ratio = work.ratio(aim.system.name, aim.against.name)
+                text = f"{text} against {aim.against.name}"
+                verdicts.append(Verdict.on_ratio(text, aim.factor, ratio))
+            else:
+                row = work.row(aim.system.name)
+                cost = None if row is None else 1e6 / row.rate
+                text = f"{text}, per step and game"
+                verdicts.append(Verdict.on_limit(text, aim.microseconds, cost, "µs"))
+    return tuple(verdicts)
+
+
+def show_pong(report: Report) -> RenderableType:
+    """A line for each number of games, a column for each way to play."""
+    settings = report.settings
+    names = list(dict.fromkeys(row.system for work in report.works for row in work.rows))
+    notes = dict.fromkeys(f"{note}." for work in report.works for note in work.notes)
+    table = Table(
+        title=f"µs per step of a game: median of {settings.repeats} × {settings.seconds:g} s in"
+        " turns",
+        caption="\n".join([machine_line(report.machine), *notes, *disturbance(report)]),
+        caption_justify="left",
+    )
+    table.add_column("games", justify="right", no_wrap=True)
+    for name in names:
+        table.add_column(name, justify="right")
+    for work in report.works:
+        rows = [work.row(name) for name in names]
+        cells = ("–" if row is None else f"{median(1e6 / rate for rate in row.rates):.3g}"
+                 for row in rows)  # fmt: skip
+        table.add_row(f"{work.num_envs:,}", *cells)
+    return Group(table, aims_table(report.aims, "Aims, for one core")) if report.aims else table

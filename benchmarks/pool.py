@@ -1,0 +1,153 @@
+"""``pool``: a pool of workers against a process per environment, by their number.
+
+An experiment of the literature: throughput and efficiency of environments from fewer than the
+cores to many times as many, all through Stable-Baselines3's interface::
+
+    SB3 Dummy          a loop
+    SB3 Subproc        a process per environment
+    agym sb3 process   as many processes as cores, each with its share of the environments
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Group, RenderableType
+
+from agym._system.cpus import available_cores
+from benchmarks.bare import Bare
+from benchmarks.count_plot import Chart, save_count_plot
+from benchmarks.efficiency import cores_of, efficiency_of, formula
+from benchmarks.grid import grid_works, parse_counts, run_works
+from benchmarks.options import CoreWorkers, Repeats, Seconds
+from benchmarks.output import JsonFile, PlotFolder, check_plot, check_writable, deliver
+from benchmarks.report import aims_table, columns_table
+from benchmarks.results import BARE, BOUND, Report, Row, Settings, Verdict, WorkResult
+from benchmarks.scale import NOISE, rise
+from benchmarks.system import System
+from benchmarks.systems import AgymSB3, AgymSB3OneProcess, SB3Dummy, SB3Subproc
+
+EXAMPLES = """Examples:
+
+python -m benchmarks pool --json result.json --plot charts
+
+python -m benchmarks pool CartPole-v1 --num-envs 1,8,64 --workers 4
+"""
+
+ENVS = ("CartPole-v1", "Acrobot-v1", "HumanoidStandup-v5")
+COUNTS = "1,2,4,16,64,256"
+
+SYSTEMS: tuple[type[System], ...] = (Bare, SB3Dummy, SB3Subproc, AgymSB3OneProcess, AgymSB3)
+POOL, ONE, SUBPROC = AgymSB3.name, AgymSB3OneProcess.name, SB3Subproc.name
+
+# The part of as many times one worker's throughput that counts as linear.
+LINEAR = 0.9
+
+
+def pool(
+    envs: Annotated[
+        list[str] | None, typer.Argument(metavar="ENV", help="Environments. By default three.")
+    ] = None,
+    num_envs: Annotated[str, typer.Option(help="How many of each, with commas between.")] = COUNTS,
+    seconds: Seconds = 0.2,
+    repeats: Repeats = 7,
+    workers: CoreWorkers = None,
+    json: JsonFile = None,
+    plot: PlotFolder = None,
+) -> None:
+    """Measure steps per second of SB3's vector environments and agym's, far past the cores.
+
+    Efficiency is that against bare environments, one on each core that has any.
+    """
+    check_plot(plot)
+    check_writable(json, plot)
+    works = grid_works(envs or ENVS, parse_counts(num_envs))
+    settings = Settings(seconds, repeats, workers or available_cores())
+    report = run_works(works, settings, SYSTEMS, judge_pool)
+    deliver(show_pool(report), report.to_json(), json)
+    if plot is not None:
+        save_pool_plots(report, plot)
+
+
+def judge_pool(works: Sequence[WorkResult], settings: Settings) -> Iterator[Verdict]:
+    """Hold the pool of each environment against the aims."""
+    for env_id in dict.fromkeys(work.env_id for work in works):
+        mine = [work for work in works if work.env_id == env_id]
+        yield _against_subproc(env_id, mine)
+        yield _decline(env_id, mine, settings.workers)
+        yield _linearity(env_id, mine, settings.workers)
+
+
+def _against_subproc(env_id: str, works: Sequence[WorkResult]) -> Verdict:
+    """Not slower anywhere."""
+    ratios = [(work.ratio(POOL, SUBPROC), work.num_envs) for work in works]
+    worst, n = min(((r, n) for r, n in ratios if r is not None), default=(None, 0))
+    where = "" if worst is None else f", worst at ×{n}"
+    return Verdict.on_ratio(f"{env_id}: {POOL} against {SUBPROC}{where}", 1.0, worst)
+
+
+def _decline(env_id: str, works: Sequence[WorkResult], workers: int) -> Verdict:
+    """Not dearer with more environments, once every worker has one.
+
+    A step is counted in steps of the bare environment, which was measured in turns with it.
+    """
+    costs = []
+    for work in works:
+        row, bare = work.row(POOL), work.row(BARE)
+        if row is not None and bare is not None and work.num_envs >= workers:
+            rates = tuple(a / b for a, b in zip(row.rates, bare.rates, strict=True))
+            costs.append(WorkResult(work.work, (Row(POOL, rates),)))
+    worst = rise(costs, POOL)
+    where = "" if worst is None else ", {1} against {0}".format(*map(_number, worst[1:]))
+    aim = f"{env_id}: cost per step with more environments{where}"
+    return Verdict.on_ratio(aim, NOISE, None if worst is None else worst[0], at_most=True)
+
+
+def _number(work: str) -> str:
+    return work.rpartition(" ")[2]
+
+
+def _linearity(env_id: str, works: Sequence[WorkResult], workers: int) -> Verdict:
+    """As many times as fast as one worker, with the most environments."""
+    most = max(works, key=lambda work: work.num_envs)
+    aim = f"{most.work}: {workers} workers against one"
+    return Verdict.on_ratio(aim, LINEAR * workers, most.ratio(POOL, ONE))
+
+
+def show_pool(report: Report) -> RenderableType:
+    """Steps per second with efficiency in brackets, then the aims."""
+    workers = report.settings.workers
+
+    def cell(work: WorkResult, row: Row) -> str:
+        part = "" if row.system == BARE else f" ({efficiency_of(work, row.system, workers):.0%})"
+        return f"{row.rate:,.0f}{part}"
+
+    title = f"{workers} workers: steps/s (efficiency)"
+    table = columns_table(report, title, [kind.name for kind in SYSTEMS], cell)
+    return Group(
+        table, aims_table(report.aims, f"Aims, for {workers} workers on cores of their own")
+    )
+
+
+def save_pool_plots(report: Report, folder: Path) -> None:
+    """Draw throughput and efficiency into a folder, which is made if there is none."""
+    folder.mkdir(exist_ok=True)
+    workers = report.settings.workers
+
+    def rate(work: WorkResult, row: Row) -> float:
+        return row.rate * (cores_of(POOL, work.num_envs, workers) if row.system == BARE else 1)
+
+    def part(work: WorkResult, row: Row) -> float:
+        return 1.0 if row.system == BARE else efficiency_of(work, row.system, workers) or 0.0
+
+    throughput = Chart(f"Steps of environments per second, {workers} workers", rate, BOUND, POOL)
+    efficiency = Chart(
+        f"Efficiency, {workers} workers (dashed: N·t / (N·t + t_os))", part, BOUND, POOL,
+        log=False, formula=partial(formula, workers=workers),
+    )  # fmt: skip
+    save_count_plot(report.works, folder / "throughput.png", throughput)
+    save_count_plot(report.works, folder / "efficiency.png", efficiency)

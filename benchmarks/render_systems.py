@@ -1,0 +1,256 @@
+"""What draws, and what is drawn beside: the systems of ``python -m benchmarks render``."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gymnasium.envs.registration import EnvSpec
+
+from agym.tools.live.page import watch
+from agym.tools.trace.timeline import trace
+from benchmarks.bare import BareAtOnce, BareLoop
+from benchmarks.system import Contest, System
+from benchmarks.systems import Agym, AgymProcess, AgymProcessAsync, GymnasiumAsync
+from benchmarks.works import Work
+
+# One round in so many is rendered beside the steps.
+RENDERED = 20
+
+# Pictures a second of the live page, and how long its viewer may take to notice its end.
+PICTURES, VIEWER_SECONDS = 10, 20
+
+
+class DrawingLoop(BareLoop):
+    """Each environment is stepped and rendered, one after the other; the pictures are kept."""
+
+    name = "plain loop"
+    _frames: Any = None
+
+    def make(self, work: Work, workers: int) -> Any:
+        self._over = [False] * work.num_envs
+        self._single = [work.factory() for _ in range(work.num_envs)]
+        return self
+
+    def reset(self) -> None:
+        for env in self._single:
+            env.reset(seed=0)
+
+    def step(self, actions: Any) -> None:
+        frames, over = [], self._over
+        for i, (env, action) in enumerate(zip(self._single, actions, strict=True)):
+            if over[i]:
+                env.reset()
+                over[i] = False
+            else:
+                _, _, terminated, truncated, _ = env.step(action)
+                over[i] = terminated or truncated
+            frames.append(env.render())
+        self._frames = frames
+
+    def close(self) -> None:
+        for env in self._single:
+            env.close()
+
+
+class DrawingAtOnce(BareAtOnce):
+    """The same loop in every worker, all at the same time: what the machine can do."""
+
+    name = "plain loop at once"
+    loop = DrawingLoop
+
+
+class OnlyDrawingLoop(DrawingLoop):
+    """Environments are rendered and not stepped."""
+
+    name = "rendering in a plain loop"
+
+    def step(self, actions: Any) -> None:
+        self._frames = [env.render() for env in self._single]
+
+
+class OnlyDrawingAtOnce(BareAtOnce):
+    """The same in every worker, all at the same time."""
+
+    name = "rendering in plain loops at once"
+    loop = OnlyDrawingLoop
+
+
+class DrawingAgym(AgymProcess):
+    """A step of all, then a picture of each; the latest are kept, as a caller would."""
+
+    _frames: Any = None
+
+    def step(self, actions: Any) -> None:
+        self._envs.step(actions)
+        self._frames = self._envs.render()
+
+
+class DrawingAsync(GymnasiumAsync):
+    """The same in a process per environment; pictures are pickled."""
+
+    name = 'Gymnasium Async, call("render")'
+    _frames: Any = None
+
+    def step(self, actions: Any) -> None:
+        self._envs.step(actions)
+        self._frames = self._envs.call("render")
+
+
+class StillAgym(Agym):
+    """Pictures that are finished already, by one worker: their copy and their transport."""
+
+    name = "from one worker"
+    backend = "process"
+    _frames: Any = None
+
+    def count(self, workers: int) -> int | None:
+        return 1
+
+    def step(self, actions: Any) -> None:
+        self._frames = self._envs.render()
+
+
+class StillCopies(BareLoop):
+    """The same pictures, copied once in the caller: what cannot be less."""
+
+    name = "copied once in the caller"
+    _frames: Any = None
+
+    def step(self, actions: Any) -> None:
+        self._frames = [env.unwrapped.picture.copy() for env in self._envs._envs]
+
+
+class Stepping(AgymProcessAsync):
+    """Steps of all environments, none of which is rendered."""
+
+    name = "steps alone"
+
+    async def _run(self, seconds: float) -> float:
+        rounds, elapsed = 0, 0.0
+        begun = time.perf_counter()
+        while elapsed < seconds:
+            await self.rounds()
+            rounds += RENDERED
+            elapsed = time.perf_counter() - begun
+        return rounds * self._num_envs / elapsed
+
+    async def rounds(self) -> None:
+        """So many rounds that one of them is to be rendered."""
+        for _ in range(RENDERED):
+            await self._envs.step(next(self._actions))
+
+
+class SteppingAndDrawing(Stepping):
+    """The same, and one round in twenty is rendered, for which nobody waits."""
+
+    name = f"1 round in {RENDERED} rendered"
+    _frames: Any = None
+
+    async def rounds(self) -> None:
+        pending = self._envs.render()
+        await super().rounds()
+        self._frames = await pending
+
+
+class Untraced(AgymProcess):
+    """Steps of all environments."""
+
+    name = "no timeline"
+
+
+class Traced(AgymProcess):
+    """The same while a timeline is recorded; the file is written outside of the time."""
+
+    name = "agym.trace"
+
+    def run(self, seconds: float) -> float:
+        with tempfile.TemporaryDirectory() as folder, trace(Path(folder) / "run.json"):
+            return super().run(seconds)
+
+
+class Unwatched(AgymProcess):
+    """Steps of all environments, and no page."""
+
+    name = "no page"
+
+
+class Watchable(AgymProcess):
+    """The same with a page that nobody has open."""
+
+    name = "a page, nobody looks"
+    extra = "watch", "starlette"
+    _page: Any = None
+
+    def make(self, work: Work, workers: int) -> Any:
+        envs = super().make(work, workers)
+        self._page = watch(envs, fps=PICTURES)
+        return envs
+
+
+class Watched(Watchable):
+    """The same with a viewer, which is a process of its own."""
+
+    name = "a page, with a viewer"
+    _viewer: Any = None
+
+    def make(self, work: Work, workers: int) -> Any:
+        envs = super().make(work, workers)
+        self._viewer = subprocess.Popen([sys.executable, "-m", "benchmarks.viewer", self._page.url])
+        return envs
+
+    def close(self) -> None:
+        super().close()
+        self._viewer.wait(VIEWER_SECONDS)
+
+
+@dataclass(frozen=True)
+class RenderWork(Contest):
+    """So many environments, and what is to be done with them.
+
+    Attributes:
+        about: In a few words.
+        compared: By what systems.
+        render_mode: ``None`` where the environment has its own.
+    """
+
+    about: str = ""
+    compared: tuple[type[System], ...] = ()
+    render_mode: str | None = "rgb_array"
+
+    @property
+    def name(self) -> str:
+        """As tables show it."""
+        return f"{self.about} {super().name}"
+
+    @property
+    def spec(self) -> EnvSpec:
+        """Describes one environment."""
+        spec = deepcopy(super().spec)
+        if self.render_mode is not None:
+            spec.kwargs["render_mode"] = self.render_mode
+        return spec
+
+    @property
+    def systems(self) -> Sequence[type[System]]:
+        """What is compared."""
+        return self.compared
+
+
+DRAWING = "step and render"
+WALL = RenderWork("CartPole-v1", 200, DRAWING, (DrawingLoop, DrawingAtOnce, DrawingAgym))
+FEW = RenderWork("CartPole-v1", 16, DRAWING, (DrawingAsync, DrawingAgym))
+STILL = RenderWork("Still-v0", 16, "finished pictures of", (StillCopies, StillAgym), None)
+BESIDE = RenderWork(
+    "CartPole-v1", 64, "render beside", (Stepping, OnlyDrawingAtOnce, SteppingAndDrawing)
+)
+TRACED = RenderWork("CartPole-v1", 64, "timeline of", (Untraced, Traced), None)
+WATCHED = RenderWork("CartPole-v1", 16, "live page of", (Unwatched, Watchable, Watched))
+RENDER_WORKS = WALL, FEW, STILL, BESIDE, TRACED, WATCHED

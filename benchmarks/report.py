@@ -1,0 +1,169 @@
+"""Tables of a report, for people to read in a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from statistics import median
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from benchmarks.results import AT_ONCE, BOUND, Report, Row, StartupResult, Verdict, WorkResult
+from benchmarks.systems import GymnasiumSync, SB3Dummy, SB3Subproc
+
+# What every system is compared with.
+AGAINST = (GymnasiumSync.name, BOUND, AT_ONCE)
+
+# From so many cores in use by other programs, a reader is warned.
+BUSY_CORES = 0.1
+
+MARKS = {
+    True: Text("met", style="green"),
+    False: Text("missed", style="red"),
+    None: Text("not measured", style="yellow"),
+}
+
+
+def show(report: Report) -> RenderableType:
+    """All tables of a report."""
+    parts: list[RenderableType] = []
+    if report.works:
+        parts.append(throughput_table(report))
+    if report.startup is not None:
+        parts.append(startup_table(report.startup))
+    if report.aims:
+        parts.append(aims_table(report.aims))
+    return Group(*parts)
+
+
+def throughput_table(report: Report) -> Table:
+    """Steps per second of every system on every work, and what they are against others."""
+    settings = report.settings
+    table = Table(
+        title=f"Throughput, {settings.workers} workers: steps of environments per second,"
+        f" median of {settings.repeats} × {settings.seconds:g} s in turns",
+        caption="\n".join([machine_line(report.machine), *notes(report)]),
+        caption_justify="left",
+    )
+    table.add_column("work", no_wrap=True)
+    table.add_column("system", no_wrap=True)
+    for name in ("steps/s", "spread", *(f"÷ {other}" for other in AGAINST)):
+        table.add_column(name, justify="right")
+    for work in report.works:
+        _add_work(table, work)
+    return table
+
+
+def _add_work(table: Table, work: WorkResult) -> None:
+    if not work.rows:
+        table.add_row(work.work, "not measured")
+    for i, row in enumerate(work.rows):
+        table.add_row(
+            work.work if i == 0 else "",
+            row.system,
+            f"{row.rate:,.0f}",
+            f"{row.spread:.0%}",
+            *(ratio_cell(work.ratio(row.system, other)) for other in AGAINST),
+            style="bold" if row.system.startswith("agym") else None,
+        )
+    table.add_section()
+
+
+def ratio_cell(ratio: float | None) -> str:
+    """A ratio, or a dash where there is none."""
+    return "–" if ratio is None else f"{ratio:.2f}"
+
+
+def columns_table(
+    report: Report, title: str, systems: Sequence[str], cell: Callable[[WorkResult, Row], str]
+) -> Table:
+    """A line for each work, a column for each system, what was left out below."""
+    settings = report.settings
+    left_out = dict.fromkeys(f"{note}." for work in report.works for note in work.notes)
+    table = Table(
+        title=f"{title}: median of {settings.repeats} × {settings.seconds:g} s in turns",
+        caption="\n".join([machine_line(report.machine), *left_out, *disturbance(report)]),
+        caption_justify="left",
+    )
+    table.add_column("work", no_wrap=True)
+    for system in systems:
+        table.add_column(system, justify="right")
+    env_id = ""
+    for work in report.works:
+        if env_id not in ("", work.env_id):
+            table.add_section()
+        env_id = work.env_id
+        rows = (work.row(system) for system in systems)
+        table.add_row(work.work, *("–" if row is None else cell(work, row) for row in rows))
+    return table
+
+
+def startup_table(startup: StartupResult) -> Table:
+    """How long environments take to be ready, and what they take."""
+    table = Table(title="Start-up, each time from a fresh process, until ready to step")
+    table.add_column("work")
+    for name in ("workers", "seconds", "slowest", "memory in all"):
+        table.add_column(name, justify="right")
+    table.add_row(
+        startup.work,
+        str(startup.workers),
+        f"{median(startup.seconds):.2f}",
+        f"{max(startup.seconds):.2f}",
+        f"{median(startup.memory) / 1e6:.0f} MB",
+    )
+    return table
+
+
+def aims_table(
+    aims: tuple[Verdict, ...], title: str = "Aims, for two workers on two cores"
+) -> Table:
+    """What was aimed at, and what came of it."""
+    table = Table(title=title)
+    table.add_column("aim")
+    for name in ("wanted", "measured"):
+        table.add_column(name, justify="right")
+    table.add_column("")
+    for aim in aims:
+        measured = "–" if aim.measured is None else f"{aim.measured:.2f} {aim.unit}"
+        table.add_row(aim.aim, f"{aim.sign} {aim.wanted:g} {aim.unit}", measured, MARKS[aim.met])
+    return table
+
+
+def machine_line(described: Mapping[str, str]) -> str:
+    """The machine in one line."""
+    machine = dict(described)
+    parts = [machine.pop("cpu", ""), f"{machine.pop('cores', '?')} cores"]
+    parts += [machine.pop("system", ""), machine.pop("python", "")]
+    return ", ".join([*parts, *(f"{name} {version}" for name, version in machine.items())])
+
+
+def notes(report: Report) -> Iterator[str]:
+    """What a reader should know about the rows."""
+    systems = {row.system for work in report.works for row in work.rows}
+    if systems & {SB3Dummy.name, SB3Subproc.name}:
+        yield "SB3 resets within the last step of an episode, all others in a step of its own."
+    for work in report.works:
+        for note in work.notes:
+            yield f"{work.work}: {note}."
+    idle = max((work.idle_cores for work in report.works), default=0.0)
+    yield f"What waited for its turn used at most {idle:.0%} of a core."
+    for work in report.works:
+        if work.other_cores > BUSY_CORES:
+            yield (
+                f"{work.work}: other programs kept {work.other_cores:.1f} cores busy meanwhile,"
+                " which slows worker processes most."
+            )
+
+
+def disturbance(report: Report) -> Iterator[str]:
+    """What other programs, and what waited for its turn, took of the machine at worst."""
+    other = max((work.other_cores for work in report.works), default=0.0)
+    idle = max((work.idle_cores for work in report.works), default=0.0)
+    if idle > BUSY_CORES:
+        yield f"What waited for its turn used up to {idle:.0%} of a core."
+    if other > BUSY_CORES:
+        yield (
+            f"Other programs kept up to {other:.1f} cores busy meanwhile, which slows worker"
+            " processes most."
+        )

@@ -1,0 +1,209 @@
+"""Rollouts: what PPO collects between two updates, by Gymnasium's and Stable-Baselines3's faces.
+
+A rollout is so many steps of all environments; observations, rewards and ends of episodes are
+kept. Its actions are given, since a network costs the same under every runner; with ``ppo:`` it
+is Stable-Baselines3's own, network and all::
+
+    rollout:CartPole-v1:8    keep(step(given actions)), 2,048 times
+    ppo:CartPole-v1:8        PPO(...).collect_rollouts(2,048 steps)
+"""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from agym._system.extras import require
+from agym.api.make import make_vec
+from benchmarks.system import Contest, System
+from benchmarks.systems import AgymSB3, GymnasiumAsync, GymnasiumSync, SB3Dummy, SB3Subproc
+from benchmarks.works import Work
+
+# Steps of a rollout, and of what a system runs in for.
+STEPS, RUN_IN_STEPS = 2048, 128
+
+# Room for observations: of pictures, only the latest steps are kept.
+ROOM = 64 * 2**20
+
+
+@dataclass(frozen=True)
+class RolloutWork(Contest):
+    """So many environments of one kind, for rollouts.
+
+    Attributes:
+        network: Whether a network chooses the actions.
+    """
+
+    network: bool = False
+
+    @property
+    def name(self) -> str:
+        """As tables show it."""
+        return f"{'PPO ' if self.network else ''}rollout {super().name}"
+
+    @property
+    def systems(self) -> tuple[type[System], ...]:
+        """What is compared."""
+        return NETWORK_SYSTEMS if self.network else ROLLOUT_SYSTEMS
+
+
+class Collects(System):
+    """A system whose slices are rollouts, however long these take."""
+
+    def run(self, seconds: float) -> float:
+        return self._rate(STEPS)
+
+    def run_in(self, seconds: float) -> None:
+        self.collect(RUN_IN_STEPS)
+
+    def _rate(self, steps: int) -> float:
+        begun = time.perf_counter()
+        self.collect(steps)
+        return steps * self._num_envs / (time.perf_counter() - begun)
+
+    @abstractmethod
+    def collect(self, steps: int) -> None:
+        """Collect a rollout."""
+
+
+class GymnasiumCollects(Collects):
+    """Collects as CleanRL does."""
+
+    def reset(self) -> None:
+        self._latest, _ = self._envs.reset(seed=0)
+
+    def collect(self, steps: int) -> None:
+        kept, rewards, dones = buffers(self._latest.shape, self._latest.dtype)
+        step, actions, latest = self._envs.step, self._actions, self._latest
+        for t in range(steps):
+            kept[t % len(kept)] = latest
+            latest, rewards[t], terminated, truncated, _ = step(next(actions))
+            dones[t] = terminated | truncated
+        self._latest = latest
+
+
+class SB3Collects(Collects):
+    """Collects as Stable-Baselines3 does, without its network."""
+
+    def reset(self) -> None:
+        self._envs.seed(0)
+        self._latest = self._envs.reset()
+
+    def collect(self, steps: int) -> None:
+        kept, rewards, dones = buffers(self._latest.shape, self._latest.dtype)
+        step, actions, latest = self._envs.step, self._actions, self._latest
+        for t in range(steps):
+            kept[t % len(kept)] = latest
+            latest, rewards[t], dones[t], _ = step(next(actions))
+        self._latest = latest
+
+
+@lru_cache(maxsize=1)
+def buffers(shape: tuple[int, ...], dtype: Any) -> tuple[Any, Any, Any]:
+    """Room for a rollout, the same for all systems: ``[T, n, ...]``, and twice ``[T, n]``."""
+    rows = min(STEPS, max(1, ROOM // (int(np.prod(shape)) * np.dtype(dtype).itemsize)))
+    return np.zeros((rows, *shape), dtype), np.zeros((STEPS, shape[0])), np.zeros((STEPS, shape[0]))
+
+
+class SyncRollout(GymnasiumCollects, GymnasiumSync):
+    """Over Gymnasium's loop."""
+
+
+class AsyncRollout(GymnasiumCollects, GymnasiumAsync):
+    """Over Gymnasium's processes."""
+
+
+class VectorSerial(GymnasiumCollects):
+    """Over agym's Gymnasium face."""
+
+    name = "agym make_vec serial"
+    backend = "serial"
+
+    def make(self, work: Work, workers: int) -> Any:
+        count = None if self.backend == "serial" else workers
+        return make_vec(work.factory, work.num_envs, backend=self.backend, workers=count)
+
+
+class VectorProcess(VectorSerial):
+    """Likewise, with worker processes."""
+
+    name = "agym make_vec process"
+    backend = "process"
+
+
+class DummyRollout(SB3Collects, SB3Dummy):
+    """Over Stable-Baselines3's loop."""
+
+
+class SubprocRollout(SB3Collects, SB3Subproc):
+    """Over Stable-Baselines3's processes."""
+
+
+class VecEnvSerial(SB3Collects, AgymSB3):
+    """Over agym's face for Stable-Baselines3."""
+
+    name = "agym sb3 serial"
+    backend = "serial"
+
+    def count(self, workers: int) -> int | None:
+        return None
+
+
+class VecEnvProcess(SB3Collects, AgymSB3):
+    """Likewise, with worker processes."""
+
+
+class Network(SB3Collects):
+    """Stable-Baselines3's own collecting, with the network of its PPO."""
+
+    def reset(self) -> None:
+        super().reset()
+        require("torch", "sb3").set_num_threads(1)  # the workers have the other cores
+        ppo = require("stable_baselines3", "sb3").PPO
+        pictures = len(self._envs.observation_space.shape) == 3
+        self._model = ppo(
+            "CnnPolicy" if pictures else "MlpPolicy", self._envs, n_steps=STEPS, device="cpu"
+        )
+        self._learning = self._model._setup_learn(STEPS)[1]
+
+    def collect(self, steps: int) -> None:
+        model = self._model
+        model.collect_rollouts(model.env, self._learning, model.rollout_buffer, steps)
+
+
+class DummyNetwork(Network, SB3Dummy):
+    """Over Stable-Baselines3's loop."""
+
+
+class SubprocNetwork(Network, SB3Subproc):
+    """Over Stable-Baselines3's processes."""
+
+
+class VecEnvSerialNetwork(Network, VecEnvSerial):
+    """Over agym's face."""
+
+
+class VecEnvProcessNetwork(Network, VecEnvProcess):
+    """Likewise, with worker processes."""
+
+
+ROLLOUT_SYSTEMS: tuple[type[System], ...] = (
+    SyncRollout, AsyncRollout, VectorSerial, VectorProcess,
+    DummyRollout, SubprocRollout, VecEnvSerial, VecEnvProcess,
+)  # fmt: skip
+NETWORK_SYSTEMS: tuple[type[System], ...] = (
+    DummyNetwork, SubprocNetwork, VecEnvSerialNetwork, VecEnvProcessNetwork,
+)  # fmt: skip
+
+ROLLOUTS = (
+    RolloutWork("CartPole-v1", 8),
+    RolloutWork("CartPole-v1", 64),
+    RolloutWork("ALE/Pong-v5", 8),
+    RolloutWork("CartPole-v1", 8, network=True),
+    RolloutWork("CartPole-v1", 64, network=True),
+)

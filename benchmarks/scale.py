@@ -1,0 +1,154 @@
+"""``scale``: what a step costs with one environment, with two, ... with thousands.
+
+All numbers of environments take turns, so that what rises does so because of the number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
+from itertools import combinations
+from statistics import median
+from typing import Annotated
+
+import typer
+from rich.console import Group, RenderableType
+from rich.table import Table
+
+from benchmarks.bare import Bare, BareLoop
+from benchmarks.count_plot import save_count_plot
+from benchmarks.grid import parse_counts
+from benchmarks.machine import describe_machine
+from benchmarks.measure import alternate
+from benchmarks.output import JsonFile, PlotFile, check_plot, check_writable, deliver
+from benchmarks.progress import Tell, progress_bar
+from benchmarks.report import aims_table, disturbance, machine_line
+from benchmarks.results import BARE, LOOP, Report, Row, Settings, Verdict, WorkResult
+from benchmarks.system import System
+from benchmarks.systems import AgymAuto
+from benchmarks.works import Work, check_work, sample_actions
+
+EXAMPLES = """Examples:
+
+python -m benchmarks scale
+
+python -m benchmarks scale Acrobot-v1 --num-envs 1,10,100 --plot result.png
+"""
+
+ENV = "CartPole-v1"
+COUNTS = tuple(2**k for k in range(13))
+
+# How much dearer than with fewer environments a step may be and still count as the same: so far
+# medians of equal systems lie apart on a quiet machine.
+NOISE = 1.05
+
+
+def scale(
+    env: Annotated[str, typer.Argument(metavar="ENV", help="The environment.")] = ENV,
+    num_envs: Annotated[str, typer.Option(help="How many of it, with commas between.")] = ",".join(
+        map(str, COUNTS)
+    ),
+    seconds: Annotated[
+        float, typer.Option(min=0.001, help="Length of one slice of one number.")
+    ] = 0.2,
+    repeats: Annotated[int, typer.Option(min=1, help="Slices of each number.")] = 9,
+    json: JsonFile = None,
+    plot: PlotFile = None,
+) -> None:
+    """Measure what a step of an environment costs under backend="auto", by their number."""
+    check_plot(plot)
+    check_writable(json, plot)
+    report = run_scale(env, parse_counts(num_envs), Settings(seconds, repeats))
+    deliver(show_scale(report), report.to_json(), json)
+    if plot is not None:
+        save_count_plot(report.works, plot)
+
+
+def run_scale(env_id: str, counts: Sequence[int], settings: Settings) -> Report:
+    """Measure, with progress on stderr that is drawn only between two slices."""
+    works = [check_work(Work(env_id, count)) for count in counts]
+    results: tuple[WorkResult, ...]
+    with progress_bar(1) as bar, bar.part(f"scale of {env_id}") as tell:
+        missing = works[0].missing()
+        if missing is None:
+            results = _measure(works, settings, tell)
+        else:
+            results = tuple(WorkResult(work.name, notes=(missing,)) for work in works)
+    return Report(describe_machine(), settings, results, aims=judge_scale(results))
+
+
+def _measure(works: Sequence[Work], settings: Settings, tell: Tell) -> tuple[WorkResult, ...]:
+    with ExitStack() as stack:
+
+        def make(kind: type[System], work: Work) -> System:
+            tell(f"making {kind.name}, {work.num_envs:,}")
+            system = stack.enter_context(closing(kind(work, sample_actions(work), 1)))
+            system.reset()
+            return system
+
+        systems = {BARE: make(Bare, works[0])}
+        for work in works:
+            for kind in (BareLoop, AgymAuto):
+                systems[f"{kind.name} {work.name}"] = make(kind, work)
+        turns = alternate(systems, settings, tell)
+        tell("closing")
+    rates = {name: tuple(slices) for name, slices in turns.rates.items()}
+    return tuple(
+        WorkResult(
+            work.name,
+            (
+                Row(BARE, rates[BARE]),
+                Row(LOOP, rates[f"{LOOP} {work.name}"]),
+                Row(AgymAuto.name, rates[f"{AgymAuto.name} {work.name}"]),
+            ),
+            (), turns.idle_cores, turns.other_cores,
+        )
+        for work in works
+    )  # fmt: skip
+
+
+def rise(works: Sequence[WorkResult], system: str) -> tuple[float, str, str] | None:
+    """How many times as much a step costs with more environments than with fewer, at worst.
+
+    Returns:
+        The ratio, the median of those within each repetition; where it is less, and more.
+    """
+    found = []
+    for fewer, more in combinations(sorted(works, key=lambda work: work.num_envs), 2):
+        first, second = fewer.row(system), more.row(system)
+        if first is not None and second is not None:
+            pairs = zip(first.rates, second.rates, strict=True)
+            found.append((median(a / b for a, b in pairs), fewer.work, more.work))
+    return max(found, default=None)
+
+
+def judge_scale(works: Sequence[WorkResult]) -> tuple[Verdict, ...]:
+    """Hold the worst rise against what is noise."""
+    worst = rise(works, AgymAuto.name)
+    where = "" if worst is None else f", {worst[2]} against {worst[1]}"
+    aim = f"{AgymAuto.name}: cost per step with more environments{where}"
+    return (Verdict.on_ratio(aim, NOISE, None if worst is None else worst[0], at_most=True),)
+
+
+def show_scale(report: Report) -> RenderableType:
+    """What a step costs, by the number of environments."""
+    settings = report.settings
+    notes = dict.fromkeys(f"{note}." for work in report.works for note in work.notes)
+    table = Table(
+        title=f"Cost by number of environments: median of {settings.repeats} ×"
+        f" {settings.seconds:g} s in turns",
+        caption="\n".join([machine_line(report.machine), *notes, *disturbance(report)]),
+        caption_justify="left",
+    )
+    table.add_column("work", no_wrap=True)
+    for name in (LOOP, AgymAuto.name):
+        table.add_column(f"{name}, µs/step", justify="right")
+    table.add_column("spread", justify="right")
+    for work in report.works:
+        loop, auto = work.row(LOOP), work.row(AgymAuto.name)
+        if loop is None or auto is None:
+            table.add_row(work.work, "not measured")
+        else:
+            costs = (f"{1e6 / row.rate:.2f}" for row in (loop, auto))
+            table.add_row(work.work, *costs, f"{auto.spread:.0%}")
+    return Group(table, aims_table(report.aims))

@@ -1,0 +1,60 @@
+"""Start-up: seconds and memory until environments are ready to step.
+
+It is measured in a fresh process, in which nothing but agym is loaded: this module, run as a
+script, is that process.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+
+from agym.api.make import make
+from agym.errors import AgymError
+from benchmarks.processes import tree_memory
+from benchmarks.results import StartupResult
+from benchmarks.works import Work
+
+STARTUP_WORK = Work("CartPole-v1", 200)
+
+# After this long a start is given up.
+LIMIT_SECONDS = 120.0
+
+
+def measure_startup(work: Work, workers: int, repeats: int) -> StartupResult:
+    """Start environments in worker processes, each time from a fresh process.
+
+    Args:
+        work: The environments.
+        workers: Worker processes.
+        repeats: How many times.
+
+    Raises:
+        AgymError: The fresh process failed.
+    """
+    command = [sys.executable, "-m", __name__, work.env_id, str(work.num_envs), str(workers)]
+    starts = []
+    for _ in range(repeats):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_SECONDS)
+        if done.returncode != 0:
+            last = done.stderr.strip().splitlines()[-1:]
+            raise AgymError(f"the start-up of {work.name} failed: {' '.join(last)}")
+        starts.append(json.loads(done.stdout))
+    seconds, memory = zip(*starts, strict=True)
+    return StartupResult(work.name, workers, seconds, memory)
+
+
+def start(work: Work, workers: int) -> tuple[float, int]:
+    """Start environments here; gives seconds, and bytes that all processes hold together."""
+    begun = time.perf_counter()
+    with make(work.spec, work.num_envs, backend="process", workers=workers, output="array") as envs:
+        envs.reset(seed=0)
+        seconds = time.perf_counter() - begun
+        return seconds, tree_memory()
+
+
+if __name__ == "__main__":
+    env_id, num_envs, workers = sys.argv[1:]
+    sys.stdout.write(json.dumps(start(Work(env_id, int(num_envs)), int(workers))))

@@ -1,0 +1,68 @@
+"""``stragglers``: what a few slow steps cost whoever waits for all, and for half."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from benchmarks.comparison import Comparison, show_comparison
+from benchmarks.machine import describe_machine
+from benchmarks.output import JsonFile, check_writable, deliver
+from benchmarks.progress import progress_bar
+from benchmarks.results import Verdict
+from benchmarks.runner import new_runner
+from benchmarks.tail import FIRST_HALF, NO_STRAGGLER, Tail, measure_stragglers
+
+EXAMPLES = """Examples:
+
+python -m benchmarks stragglers
+
+python -m benchmarks stragglers --num-envs 256 --chance 0.001 --times 50 --json result.json
+"""
+
+# The part of the throughput without stragglers that is to be left.
+FACTOR = 0.9
+
+
+def stragglers(
+    num_envs: Annotated[int, typer.Option(min=2, help="How many environments.")] = Tail.num_envs,
+    delay: Annotated[
+        float, typer.Option(min=0.001, help="Seconds that a step takes.")
+    ] = Tail.delay,
+    chance: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="The part of steps that take longer.")
+    ] = Tail.chance,
+    times: Annotated[
+        float, typer.Option(min=1.0, help="How many times as long these take.")
+    ] = Tail.times,
+    seconds: Annotated[
+        float, typer.Option(min=0.001, help="Length of one slice of one system.")
+    ] = 2.0,
+    repeats: Annotated[int, typer.Option(min=1, help="Slices of each system.")] = 5,
+    json: JsonFile = None,
+) -> None:
+    """Measure steps per second with a few slow steps, waiting for all or for the first half.
+
+    They are coroutine environments on one event loop.
+    """
+    check_writable(json)
+    tail = Tail(num_envs, delay, chance, times)
+    with progress_bar(1) as bar, bar.part("stragglers") as tell, new_runner() as runner:
+        rows = runner.run(measure_stragglers(tail, seconds, repeats, tell))
+    aims = []
+    if tail == Tail():
+        aim = f"{FIRST_HALF} against {NO_STRAGGLER}"
+        aims.append(Verdict.on_ratio(aim, FACTOR, rows[-1].ratio))
+    comparison = Comparison(
+        f"{num_envs} environments, {chance:.2%} of steps take {1000 * delay * times:g} instead of"
+        f" {1000 * delay:g} ms: median of {repeats} × {seconds:g} s in turns",
+        "steps/s",
+        describe_machine(),
+        {**asdict(tail), "seconds": seconds, "repeats": repeats},
+        rows,
+        (f"The slow steps alone leave a ratio of {tail.best:.2f} at best",),
+        tuple(aims),
+    )
+    deliver(show_comparison(comparison), comparison.to_json(), json)

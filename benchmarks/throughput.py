@@ -1,0 +1,122 @@
+"""``throughput``: steps per second of agym and of other runners, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from benchmarks.aims import judge
+from benchmarks.machine import describe_machine
+from benchmarks.measure import measure
+from benchmarks.options import Repeats, Seconds
+from benchmarks.output import JsonFile, PlotFile, check_plot, check_writable, deliver
+from benchmarks.plot import save_plot
+from benchmarks.progress import progress_bar
+from benchmarks.report import show
+from benchmarks.results import Report, Settings, StartupResult, WorkResult
+from benchmarks.rollouts import ROLLOUTS, RolloutWork
+from benchmarks.sb3_startup import measure_sb3_startup
+from benchmarks.startup import STARTUP_WORK, measure_startup
+from benchmarks.variants import VARIANTS, CopiesWork, InfosWork
+from benchmarks.works import WORKS, Work, parse_work
+
+# What to write in place of a work for the start-up.
+STARTUP, SB3_STARTUP = "start-up", "sb3-start-up"
+
+# What a work may begin with: only some systems take part in it then.
+CONTESTS: dict[str, Callable[[str, int], Work]] = {
+    "rollout": RolloutWork,
+    "ppo": partial(RolloutWork, network=True),
+    "infos": InfosWork,
+    "copies": CopiesWork,
+}
+
+EXAMPLES = f"""Examples:
+
+python -m benchmarks throughput
+
+python -m benchmarks throughput CartPole-v1:8 ALE/Pong-v5:8 --repeats 9
+
+python -m benchmarks throughput {STARTUP}
+
+python -m benchmarks throughput rollout:CartPole-v1:8 ppo:CartPole-v1:8
+
+python -m benchmarks throughput infos:HumanoidStandup-v5:16 copies:ALE/Pong-v5:64
+
+python -m benchmarks throughput {SB3_STARTUP} --repeats 1
+
+python -m benchmarks throughput --json result.json --plot result.png
+"""
+
+
+def throughput(
+    works: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="WORK",
+            help=f"ENV:N for N environments; rollout:ENV:N and ppo:ENV:N for PPO's rollouts;"
+            f" infos:ENV:N and copies:ENV:N for what these cost; {STARTUP}; {SB3_STARTUP}."
+            f" By default everything but {SB3_STARTUP}, which takes a minute and 10 GB.",
+        ),
+    ] = None,
+    seconds: Seconds = Settings.seconds,
+    repeats: Repeats = Settings.repeats,
+    workers: Annotated[int, typer.Option(min=1, help="Worker processes.")] = Settings.workers,
+    json: JsonFile = None,
+    plot: PlotFile = None,
+) -> None:
+    """Measure steps per second of agym and of other runners, in turns within one run.
+
+    The bare environment is a plain loop over one; its speed times the workers is the bound.
+    All systems get the same actions.
+    """
+    check_plot(plot)
+    check_writable(json, plot)
+    named = works or []
+    chosen = [parse(text) for text in named if text not in (STARTUP, SB3_STARTUP)]
+    settings = Settings(seconds, repeats, workers)
+    report = run(
+        chosen if works else (*WORKS, *VARIANTS, *ROLLOUTS),
+        settings,
+        wants_startup=not works or STARTUP in named,
+        wants_sb3=SB3_STARTUP in named,
+    )
+    deliver(show(report), report.to_json(), json)
+    if plot is not None:
+        save_plot(report, plot)
+
+
+def parse(text: str) -> Work:
+    """Read ``"CartPole-v1:8"``, ``"rollout:CartPole-v1:8"`` or another kind of :data:`CONTESTS`.
+
+    Raises:
+        UsageError: It is of no such form, or there is no such environment.
+    """
+    kind, _, rest = text.partition(":")
+    if kind not in CONTESTS:
+        return parse_work(text)
+    work = parse_work(rest)
+    return CONTESTS[kind](work.env_id, work.num_envs)
+
+
+def run(
+    works: Sequence[Work], settings: Settings, *, wants_startup: bool, wants_sb3: bool = False
+) -> Report:
+    """Measure, with progress on stderr that is drawn only between two slices."""
+    results: list[WorkResult] = []
+    startup: StartupResult | None = None
+    with progress_bar(len(works) + wants_startup + wants_sb3) as bar:
+        if wants_startup:
+            with bar.part(STARTUP) as tell:
+                tell(f"{STARTUP_WORK.name}, {settings.workers} workers")
+                startup = measure_startup(STARTUP_WORK, settings.workers, settings.repeats)
+        if wants_sb3:
+            with bar.part(SB3_STARTUP) as tell:
+                results.append(measure_sb3_startup(settings.workers, settings.repeats, tell))
+        for work in works:
+            with bar.part(work.name) as tell:
+                results.append(measure(work, settings, tell))
+    return Report(describe_machine(), settings, tuple(results), startup, judge(results, startup))

@@ -1,0 +1,83 @@
+"""agym against itself: what infos cost, and what copies cost.
+
+::
+
+    infos:HumanoidStandup-v5:16    all infos, against none: infos="none"
+    copies:ALE/Pong-v5:64          batches to keep, against views, against views that are copied
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.system import Contest, System
+from benchmarks.systems import AgymProcess
+
+
+class WithoutInfos(AgymProcess):
+    """Every info is left out where it is made."""
+
+    name = 'agym infos="none"'
+    options = {"infos": "none"}  # noqa: RUF012
+
+
+@dataclass(frozen=True)
+class InfosWork(Contest):
+    """So many environments of one kind, with and without their infos."""
+
+    @property
+    def name(self) -> str:
+        """As tables show it."""
+        return f"infos of {super().name}"
+
+    @property
+    def systems(self) -> Sequence[type[System]]:
+        """What is compared."""
+        return (AgymProcess, WithoutInfos)
+
+
+class Kept(AgymProcess):
+    """Batches as they come by default; the latest is kept until the next, as a policy does."""
+
+    name = "agym by default"
+    _latest: Any = None
+
+    def step(self, actions: Any) -> None:
+        self._latest = self._envs.step(actions)
+
+
+class Views(Kept):
+    """Batches that are views, which the next but one overwrites."""
+
+    name = "agym copy=False"
+    options = {"copy": False}  # noqa: RUF012
+
+
+class CopiedViews(Views):
+    """The same, and the caller copies the observations to keep them."""
+
+    name = "agym copy=False, copied"
+
+    def step(self, actions: Any) -> None:
+        self._latest = self._envs.step(actions)[0].copy()
+
+
+@dataclass(frozen=True)
+class CopiesWork(Contest):
+    """So many environments of one kind, with and without copies of their observations."""
+
+    @property
+    def name(self) -> str:
+        """As tables show it."""
+        return f"copies of {super().name}"
+
+    @property
+    def systems(self) -> Sequence[type[System]]:
+        """What is compared."""
+        return (Kept, Views, CopiedViews)
+
+
+INFOS, COPIES = InfosWork("HumanoidStandup-v5", 16), CopiesWork("ALE/Pong-v5", 64)
+VARIANTS: tuple[Contest, ...] = (INFOS, COPIES)

@@ -1,0 +1,162 @@
+"""What is measured: so many environments of one kind, and the actions that all systems get."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import gymnasium
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.vector.utils import batch_space, iterate
+
+from agym._system.extras import how_to_get, installed
+from agym.errors import UsageError
+from agym.hosts.factories import find_spec
+from benchmarks.computing_envs import PROBES, busy_spec, turns_for
+
+# Batches of actions, sampled beforehand and used over and over.
+ACTION_BATCHES = 64
+
+
+@dataclass(frozen=True)
+class Work:
+    """So many environments of one kind.
+
+    Attributes:
+        env_id: Their id.
+        num_envs: How many.
+    """
+
+    env_id: str
+    num_envs: int
+
+    @property
+    def name(self) -> str:
+        """As tables show it."""
+        return f"{self.env_id} ×{self.num_envs}"
+
+    @property
+    def spec(self) -> EnvSpec:
+        """Describes one environment."""
+        return PROBES.get(self.env_id) or find_spec(self.env_id)
+
+    @property
+    def factory(self) -> Callable[[], gymnasium.Env[Any, Any]]:
+        """Makes one environment; the same for every system."""
+        return partial(make_env, self.spec)
+
+    def missing(self) -> str | None:
+        """Say which package of the environment is not installed, if any."""
+        module, extra = PACKAGES.get(self.env_id, ("gymnasium", ""))
+        return None if installed(module) else how_to_get(module, extra)
+
+
+@dataclass(frozen=True)
+class BusyWork(Work):
+    """So many environments whose steps keep a core busy.
+
+    Attributes:
+        microseconds: For about so long.
+        turns: The same in turns of their loop.
+    """
+
+    microseconds: float = 0.0
+    turns: int = 0
+
+    @classmethod
+    def of(cls, microseconds: float, num_envs: int) -> BusyWork:
+        """Find out how many turns that is here."""
+        return cls("Busy-v0", num_envs, microseconds, turns_for(microseconds / 1e6))
+
+    @property
+    def name(self) -> str:
+        """As tables show it."""
+        return f"steps of {self.microseconds:g} µs ×{self.num_envs}"
+
+    @property
+    def spec(self) -> EnvSpec:
+        """Describes one environment."""
+        return busy_spec(self.turns)
+
+
+WORKS = (
+    Work("CartPole-v1", 8),
+    Work("CartPole-v1", 64),
+    Work("CartPole-v1", 1024),
+    Work("Acrobot-v1", 64),
+    Work("ALE/Pong-v5", 8),
+    Work("ALE/Pong-v5", 16),
+    Work("HumanoidStandup-v5", 16),
+)
+
+# What is needed beyond Gymnasium: the module, and agym's extra that brings it.
+PACKAGES = {
+    "ALE/Breakout-v5": ("ale_py", "atari"),
+    "ALE/Pong-v5": ("ale_py", "atari"),
+    "HalfCheetah-v5": ("mujoco", "mujoco"),
+    "HumanoidStandup-v5": ("mujoco", "mujoco"),
+}
+
+
+def make_env(spec: EnvSpec) -> gymnasium.Env[Any, Any]:
+    """``gymnasium.make``, without the banner that ALE prints for every environment."""
+    if spec.namespace == "ALE":
+        ale = importlib.import_module("ale_py")
+        ale.ALEInterface.setLoggerMode(ale.LoggerMode.Error)
+    return gymnasium.make(spec)
+
+
+def parse_work(text: str) -> Work:
+    """Read ``"CartPole-v1:8"``.
+
+    Raises:
+        UsageError: It is not of that form, or there is no such environment.
+    """
+    env_id, colon, count = text.rpartition(":")
+    if not colon or not count.isdecimal() or int(count) < 1:
+        raise UsageError(f"{text!r} is no work: write ID:N, such as CartPole-v1:8")
+    return check_work(Work(env_id, int(count)))
+
+
+def check_work(work: Work) -> Work:
+    """Give a work back whose environment exists.
+
+    Raises:
+        UsageError: There is none of that id.
+    """
+    if work.missing() is None:
+        _ = work.spec
+    return work
+
+
+@dataclass(frozen=True)
+class Actions:
+    """The same random actions in the two forms that systems take.
+
+    Attributes:
+        batches: Each as a vector environment takes it: arrays with a row per environment.
+        rows: The same, each as a list of single actions.
+    """
+
+    batches: list[Any]
+    rows: list[list[Any]]
+
+
+def sample_actions(work: Work) -> Actions:
+    """Make one environment to ask for its action space, and sample batches from that.
+
+    Raises:
+        UsageError: The environment cannot be made.
+    """
+    try:
+        env = work.factory()
+    except Exception as error:
+        raise UsageError(f"{work.env_id} cannot be made: {error}") from error
+    space = batch_space(env.action_space, work.num_envs)
+    env.close()
+    space.seed(0)
+    batches = [space.sample() for _ in range(ACTION_BATCHES)]
+    return Actions(batches, [list(iterate(space, batch)) for batch in batches])

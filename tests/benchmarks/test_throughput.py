@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from agym._system.extras import installed
+from benchmarks.plot import save_plot
+from benchmarks.report import show
+from benchmarks.results import BARE, BOUND, Report, Row, Settings, Verdict, WorkResult
+from benchmarks.systems import SYSTEMS
+from benchmarks.throughput import run
+from benchmarks.works import Work
+from tests.support.patience import patience
+
+# One run of the command is looked at by all, in one process.
+pytestmark = [pytest.mark.full, pytest.mark.xdist_group("throughput")]
+
+PNG = b"\x89PNG\r\n\x1a\n"
+SB3 = ("SB3 Dummy", "SB3 Subproc")
+
+
+@dataclass(frozen=True)
+class Run:
+    stdout: str
+    stderr: str
+    json: str
+    report: Report
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run of the command itself, in a process of its own: fork servers end with it."""
+    path = tmp_path_factory.mktemp("bench") / "result.json"
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "benchmarks", "throughput", "CartPole-v1:8"),
+            *("--seconds", "0.01", "--repeats", "2", "--workers", "2", "--json", str(path)),
+        ],
+        capture_output=True, text=True, timeout=patience(11),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    text = path.read_text(encoding="utf-8")
+    return Run(done.stdout, done.stderr, text, Report.from_json(text))
+
+
+@pytest.fixture
+def report() -> Report:
+    rows = [Row(kind.name, (10.0 + i, 12.0 + i)) for i, kind in enumerate(SYSTEMS)]
+    works = (
+        WorkResult("CartPole-v1 ×8", (rows[0], Row(BOUND, (20.0, 24.0)), *rows[1:])),
+        WorkResult("ALE/Pong-v5 ×8", notes=("ale_py is not installed",)),
+        WorkResult("Acrobot-v1 ×32", (rows[0], rows[1]), ("SB3 Subproc: why",), 0.5, 1.5),
+    )
+    aims = (
+        Verdict("one", 1.6, 1.7, True), Verdict("two", 1.6, 1.5, False),
+        Verdict("three", 1.6, None, None), Verdict("four", 200.0, 80.0, True, "MB"),
+    )  # fmt: skip
+    return Report({"cpu": "A CPU", "cores": "2", "numpy": "2"}, Settings(), works, None, aims)
+
+
+def shown(report: Report) -> str:
+    console = Console(width=120, record=True, file=io.StringIO())
+    console.print(show(report))
+    return console.export_text()
+
+
+@pytest.mark.full
+def test_every_installed_system_is_measured(tiny: Run) -> None:
+    (work,) = tiny.report.works
+    wanted = [kind.name for kind in SYSTEMS if kind.why_not(Work("CartPole-v1", 8)) is None]
+    assert [row.system for row in work.rows] == [BARE, BOUND, *wanted[1:]]
+    for row in work.rows:
+        assert row.system in tiny.stdout
+        assert len(row.rates) == 2
+        assert min(row.rates) > 0
+
+
+@pytest.mark.skipif(not installed("stable_baselines3"), reason="the extra sb3 is not installed")
+def test_stable_baselines3_is_measured_where_installed(tiny: Run) -> None:
+    assert {row.system for row in tiny.report.works[0].rows} >= {*SB3}
+    assert "SB3 resets within the last step" in tiny.stdout
+
+
+@pytest.mark.full
+def test_bound_is_the_bare_environment_times_the_workers(tiny: Run) -> None:
+    (work,) = tiny.report.works
+    bare, bound = work.row(BARE), work.row(BOUND)
+    assert bare is not None
+    assert bound is not None
+    assert bound.rates == tuple(2 * rate for rate in bare.rates)
+
+
+def test_aims_of_the_work_are_judged(tiny: Run) -> None:
+    assert len(tiny.report.aims) == 4
+    for aim in tiny.report.aims:
+        assert aim.aim.startswith("CartPole-v1 ×8: agym")
+        assert aim.aim in tiny.stdout
+        assert aim.met is (aim.measured >= aim.wanted)  # type: ignore[operator]
+
+
+def test_json_round_trip(tiny: Run) -> None:
+    assert Report.from_json(tiny.json).to_json() == tiny.json
+    assert tiny.report.settings == Settings(0.01, 2, 2)
+
+
+def test_machine_is_described_without_names_and_paths(tiny: Run) -> None:
+    machine = tiny.report.machine
+    assert {"cpu", "cores", "system", "python", "agym-envs", "gymnasium", "numpy"} <= {*machine}
+    assert machine["gymnasium"] in tiny.stdout
+    assert not any("/" in value and Path(value).exists() for value in machine.values())
+
+
+def test_synthetic_report_survives_json(report: Report) -> None:
+    assert Report.from_json(report.to_json()) == report
+
+
+def test_tables_show_what_was_left_out_and_why(report: Report) -> None:
+    text = shown(report)
+    assert "ale_py is not installed" in text
+    assert "SB3 Subproc: why" in text
+    assert "used at most 50% of a core" in text
+    assert "Acrobot-v1 ×32: other programs kept 1.5 cores busy" in text
+    for mark in ("met", "missed", "not measured", "≥ 1.6 ×", "< 200 MB"):
+        assert mark in text
+
+
+@pytest.mark.usefixtures("fonts")
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_plot_is_a_png(report: Report, tmp_path: Path, count: int) -> None:
+    works = report.works[:count]
+    path = tmp_path / "plot"
+    save_plot(Report(report.machine, report.settings, works), path)
+    assert path.read_bytes().startswith(PNG)
+
+
+def test_work_without_its_package_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.works.installed", lambda module: module != "ale_py")
+    report = run([Work("ALE/Pong-v5", 8)], Settings(), wants_startup=False)
+    (work,) = report.works
+    assert work.rows == ()
+    assert "agym-envs[atari]" in work.notes[0]
+    assert [aim.met for aim in report.aims] == [None] * 3
+
+
+def test_start_up_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.throughput.STARTUP_WORK", Work("CartPole-v1", 4))
+    report = run([], Settings(repeats=1), wants_startup=True)
+    assert report.works == ()
+    assert report.startup is not None
+    assert report.startup.work == "CartPole-v1 ×4"
+    assert "Start-up" in shown(report)
+    assert Report.from_json(report.to_json()) == report
