@@ -37,7 +37,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if _was_skipped(report):
-        _skipped[report.nodeid] = None
+        _skipped[_without_group(report.nodeid)] = None
+
+
+def _without_group(nodeid: str) -> str:
+    """Cut off what pytest-xdist puts behind the id of a test in a group."""
+    name, _, group = nodeid.rpartition("@")
+    return name if "::" in name and "]" not in group else nodeid
 
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:

@@ -10,6 +10,7 @@ and takes them over one by one. The two count as one worker: if either dies, bot
 from __future__ import annotations
 
 import select
+import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from multiprocessing.util import Finalize
@@ -149,12 +150,15 @@ class ProcessExecutor(Executor):
         self._mailboxes = [*self._leading, *(spare.mailbox for spare in self._spares.values())]
 
     def end_worker(self, worker: int, reason: str) -> None:
-        """Kill a worker, which next to always takes no time at all."""
+        """Kill a worker.
+
+        It does nothing any more from here on, even if the system takes its time to clear it away.
+        So nothing is posted to it, which would be lost with it.
+        """
         self._reasons[worker] = reason
-        process = self._links[worker].process
-        process.kill()
-        if worker not in self._dead and process.reap(LAST_BREATH_SECONDS) is not None:
-            self._bury(worker)  # else that is noticed as any other death
+        self._links[worker].process.kill()
+        if worker not in self._dead:
+            self._bury(worker)
 
     def running(self, worker: int) -> int | None:
         """The environment of a worker that runs at this moment."""
@@ -332,15 +336,17 @@ class ProcessExecutor(Executor):
         """A worker has ended: that is told, and all that it owes comes back as its death."""
         link = self._links[worker]
         process, mailbox = link.process, link.mailbox
+        forced = self._reasons.pop(worker, None)
         exitcode = process.reap(timeout=0.0 if self._closing else LAST_BREATH_SECONDS)
-        if exitcode is None and not self._closing:
+        if exitcode is None and forced is not None:
+            exitcode = -signal.SIGKILL
+        elif exitcode is None and not self._closing:
             process.kill()  # it has cut its own channel, and nobody can reach it any more
             exitcode = process.reap(timeout=1.0)
         self._ends.unregister(process.ended)
         mailboxes = [mailbox, *self._discard_spare(worker)]
         for each in mailboxes:
             self._outcomes += each.collect()
-        forced = self._reasons.pop(worker, None)
         death = Death(
             worker,
             process.pid,

@@ -89,6 +89,20 @@ def test_it_is_told_and_replaced(
     wait_for_threads()
 
 
+def test_nothing_is_posted_to_a_worker_that_takes_long_to_die(
+    traps: Traps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a crowded machine: it was killed, and is not gone when its caller asks again."""
+    monkeypatch.setattr("agym.executors.process.LAST_BREATH_SECONDS", 0.0)
+    with played("sync", trapped(PROCESS, traps), **PROCESS.options, timeout=deadline(0.4)) as envs:
+        envs.reset(seed=3)
+        for _ in range(5):
+            traps.set(1, "render", "hang")
+            with pytest.raises(agym.StepTimeout, match="render"):
+                envs.render()
+            assert len(envs.render()) == 4
+
+
 @pytest.mark.once
 @pytest.mark.parametrize("where", ["step", "reset"])
 @each_way
