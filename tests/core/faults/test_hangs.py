@@ -93,7 +93,7 @@ def test_nothing_is_posted_to_a_worker_that_takes_long_to_die(
     traps: Traps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on a crowded machine: it was killed, and is not gone when its caller asks again."""
-    monkeypatch.setattr("agym.executors.process.LAST_BREATH_SECONDS", 0.0)
+    monkeypatch.setattr("agym.backends.process.backend.LAST_BREATH_SECONDS", 0.0)
     with played("sync", trapped(PROCESS, traps), **PROCESS.options, timeout=deadline(0.4)) as envs:
         envs.reset(seed=3)
         for _ in range(5):
