@@ -22,7 +22,7 @@ from agym.backends.base import (
 from agym.testing import ExecutorConformance
 from tests.support.core_selection import examples
 
-# How a worker starts is nothing to what it does then; tests/executors/test_process.py has each way.
+# How a worker starts is nothing to what it does then; test_process.py has each way.
 FORK = {"start_method": "fork"}
 
 

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 import agym
-from tests.render.test_recording import SHAPE, counters
 from tests.support.drivers import FACES, FORKED, PLACES, SERIAL, Place, everywhere, opened
 from tests.support.insides import engine_of
 from tests.support.patience import patience
+from tests.tools.video.test_recording import SHAPE, counters
 
 boards = pytest.importorskip("torch.utils.tensorboard", reason="the extra tensorboard brings it")
 events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")

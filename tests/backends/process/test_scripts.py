@@ -1,6 +1,6 @@
 """Worker processes as a user's script sees them: guards, forgotten closes, signals at any moment.
 
-How scripts end is in ``core/faults/test_script_ends.py``.
+How scripts end is in ``engine/faults/test_script_ends.py``.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[3]
 @pytest.mark.full
 @pytest.mark.skipif(not installed("jax"), reason="the extra `jax`")
 def test_the_suite_with_jax() -> None:
-    suite = "tests/faces/output/jax_suite.py"
+    suite = "tests/api/output/jax_suite.py"
     options = ["-q", "-p", "no:cacheprovider", "--timeout", "60", "--timeout-method", "signal"]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options, suite],

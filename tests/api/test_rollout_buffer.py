@@ -12,7 +12,7 @@ import pytest
 from gymnasium import spaces
 
 import agym
-from tests.faces.test_leases import Large, all_are, env_of
+from tests.api.test_leases import Large, all_are, env_of
 from tests.support.drivers import FACES, Place, everywhere, opened
 from tests.support.envs.plain_envs import Echo, Tally
 from tests.support.equality import same

@@ -12,7 +12,7 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 import agym
-from tests.core.native.test_refusals import sync
+from tests.hosts.vector.test_refusals import sync
 
 ENVS = 6
 

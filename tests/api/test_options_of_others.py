@@ -190,7 +190,7 @@ def test_what_a_constructor_names_it_gets(env: Any) -> None:
 
 @pytest.mark.usefixtures("registry")
 def test_what_a_registered_constructor_names_it_gets() -> None:
-    spec = EnvSpec("Names-v0", entry_point="tests.faces.test_options_of_others:Names")
+    spec = EnvSpec("Names-v0", entry_point="tests.api.test_options_of_others:Names")
     with agym.make(spec, backend="serial", context="snow") as envs:
         assert envs.unwrapped.given == [(0, "snow", 0)]
     spec = EnvSpec("Registered-v0", entry_point=Swallows, kwargs={"start_index": 1})

@@ -14,7 +14,7 @@ import pytest
 
 import agym
 from agym.testing import assert_same
-from tests.executors.ray.conftest import NODE
+from tests.backends.ray.conftest import NODE
 from tests.support.envs.gated_envs import Gated
 from tests.support.envs.plain_envs import Probe
 from tests.support.patience import deadline
