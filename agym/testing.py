@@ -1,6 +1,6 @@
 """The conformance kit: what every executor must do, ours and a third party's.
 
-Subclass :class:`ExecutorConformance` in a test module and name the backend::
+Subclass :class:`BackendConformance` in a test module and name the backend::
 
     class TestMyExecutor(ExecutorConformance):
         backend = MyExecutor
@@ -21,7 +21,7 @@ import numpy as np
 from gymnasium import Space, spaces
 
 from agym.api.make import make, make_async
-from agym.api.options.wiring import Backend
+from agym.api.options.wiring import BackendLike
 from agym.envs.probes import FaultyEnv, RandomEnv
 from agym.errors import (
     BusyError,
@@ -130,7 +130,7 @@ class AsCoroutine:
         return getattr(self._env, name)
 
 
-class ExecutorConformance:
+class BackendConformance:
     """The suite. Each test makes its environments on the subclass's backend.
 
     Attributes:
@@ -140,7 +140,7 @@ class ExecutorConformance:
         coroutines: Whether to give it coroutine environments.
     """
 
-    backend: ClassVar[Backend]
+    backend: ClassVar[BackendLike]
     workers: ClassVar[int] = 2
     options: ClassVar[Mapping[str, Any]] = {}
     coroutines: ClassVar[bool] = False

@@ -42,7 +42,7 @@ python -m benchmarks io --backend process --num-envs 2000 --delay 0.5 --json res
 DELAY = 0.1
 
 
-class Backend(Enum):
+class BackendLike(Enum):
     """Where environments can wait."""
 
     asyncio = "asyncio"
@@ -63,7 +63,7 @@ class Place:
         where: What the environments share, in words.
     """
 
-    backend: Backend
+    backend: BackendLike
     env: Callable[[float], Any]
     num_envs: int
     factor: float
@@ -80,18 +80,19 @@ class Place:
 
 
 PLACES = (
-    Place(Backend.asyncio, WaitingEnv, 1_000, 1.08, lambda n: None, "on one event loop"),
-    Place(Backend.process, WaitingEnv, 10_000, 1.3, lambda n: 2, "over 2 worker processes"),
-    Place(Backend.thread, SleepingEnv, 256, 1.2, lambda n: n, "in a thread each"),
+    Place(BackendLike.asyncio, WaitingEnv, 1_000, 1.08, lambda n: None, "on one event loop"),
+    Place(BackendLike.process, WaitingEnv, 10_000, 1.3, lambda n: 2, "over 2 worker processes"),
+    Place(BackendLike.thread, SleepingEnv, 256, 1.2, lambda n: n, "in a thread each"),
 )
 
 # What is measured if nothing else is asked for.
-DEFAULT = (Backend.asyncio, Backend.process)
+DEFAULT = (BackendLike.asyncio, BackendLike.process)
 
 
 def io(
     backend: Annotated[
-        Backend | None, typer.Option(help="Where they wait.", show_default="asyncio and process")
+        BackendLike | None,
+        typer.Option(help="Where they wait.", show_default="asyncio and process"),
     ] = None,
     num_envs: Annotated[
         int | None,
@@ -162,7 +163,7 @@ async def measure_rounds(
         for i in range(1 + rounds):
             tell(f"round {i} of {rounds}")
             times.append(await _timed(envs.step(actions)))
-            if place.backend is not Backend.thread:
+            if place.backend is not BackendLike.thread:
                 waits = (asyncio.sleep(delay) for _ in range(place.share(num_envs)))
                 plain.append(await _timed(asyncio.gather(*waits)))
         tell("closing")

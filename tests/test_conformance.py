@@ -10,29 +10,29 @@ import threading
 from selectors import EVENT_READ
 
 from agym.backends.base import (
+    Backend,
+    BackendOptions,
+    Completion,
     EnvHost,
-    Executor,
     Operation,
-    Outcome,
-    Placement,
     SlotTable,
     close_host,
     open_host,
 )
-from agym.testing import ExecutorConformance
+from agym.testing import BackendConformance
 from tests.support.core_selection import examples
 
 # How a worker starts is nothing to what it does then; test_process.py has each way.
 FORK = {"start_method": "fork"}
 
 
-class QueueExecutor(Executor):
+class QueueBackend(Backend):
     """All environments in one thread, behind a queue: written against backends/base.py alone."""
 
-    def __init__(self, placement: Placement) -> None:
+    def __init__(self, placement: BackendOptions) -> None:
         super().__init__(placement)
         self._inbox: queue.SimpleQueue[Operation | SlotTable | None] = queue.SimpleQueue()
-        self._outbox: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
+        self._outbox: queue.SimpleQueue[Completion] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._reader, False)
@@ -47,7 +47,7 @@ class QueueExecutor(Executor):
     def submit(self, operation: Operation) -> None:
         self._inbox.put(operation)
 
-    def poll(self) -> list[Outcome]:
+    def poll(self) -> list[Completion]:
         outcomes = []
         while not self._outbox.empty():
             outcomes.append(self._outbox.get())
@@ -85,44 +85,44 @@ class QueueExecutor(Executor):
         self._ended = True
         self._tell(close_host(host))
 
-    def _tell(self, outcome: Outcome) -> None:
+    def _tell(self, outcome: Completion) -> None:
         self._outbox.put(outcome)
         os.write(self._writer, b"!")
 
 
 def test_an_executor_takes_less_than_80_lines() -> None:
-    assert len(inspect.getsource(QueueExecutor).splitlines()) < 80
+    assert len(inspect.getsource(QueueBackend).splitlines()) < 80
 
 
-class TestSerial(ExecutorConformance):
+class TestSerial(BackendConformance):
     backend = "serial"
     examples = examples(50).max_examples
 
 
-class TestThread(ExecutorConformance):
+class TestThread(BackendConformance):
     backend = "thread"
     examples = examples(50).max_examples
 
 
-class TestProcess(ExecutorConformance):
+class TestProcess(BackendConformance):
     backend = "process"
     options = FORK
     examples = examples(10).max_examples
 
 
-class TestAsyncio(ExecutorConformance):
+class TestAsyncio(BackendConformance):
     backend = "asyncio"
     coroutines = True
     examples = examples(50).max_examples
 
 
-class TestProcessWithCoroutines(ExecutorConformance):
+class TestProcessWithCoroutines(BackendConformance):
     backend = "process"
     options = FORK
     examples = examples(10).max_examples
     coroutines = True
 
 
-class TestStranger(ExecutorConformance):
-    backend = QueueExecutor
+class TestStranger(BackendConformance):
+    backend = QueueBackend
     examples = examples(25).max_examples

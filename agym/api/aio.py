@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar
 
 from gymnasium import Space
 
-from agym.api.base import Face, is_own, suggest
+from agym.api.base import BaseEnvs, is_own, suggest
 from agym.api.handles import Handle
 from agym.api.output import Output
 from agym.api.waiting import AsyncWaiter, leave
-from agym.backends.base import Executor
+from agym.backends.base import Backend
 from agym.engine.batches.results import Batch, ResetResult, StepResult
 from agym.engine.engine import NOT_OPEN, Engine
 from agym.engine.ticket import Ticket
@@ -110,7 +110,7 @@ class Pending(Coroutine[Any, Any, T], Generic[T]):
         self._awaits.clear()
 
 
-class AsyncEnvs(Face[Observations, Actions]):
+class AsyncEnvs(BaseEnvs[Observations, Actions]):
     """Many environments for async code; made by :func:`agym.make_async`.
 
     Open them with ``async with agym.make_async(...) as envs:`` or
@@ -121,7 +121,7 @@ class AsyncEnvs(Face[Observations, Actions]):
     ``AsyncEnvs[Observations, Actions]`` names the types of a batch; see :class:`agym.Envs`.
     """
 
-    def __init__(self, engine: Engine, executor: Executor, output: Output) -> None:
+    def __init__(self, engine: Engine, executor: Backend, output: Output) -> None:
         """Make nothing yet."""
         super().__init__(engine, executor, output)
         self._waiter = AsyncWaiter(engine, executor)

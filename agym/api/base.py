@@ -17,7 +17,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from agym._system.at_exit import leave_at_exit
 from agym.api.output import Output, make_form
-from agym.backends.base import Executor
+from agym.backends.base import Backend
 from agym.engine.batches.out_target import RolloutBuffer
 from agym.engine.batches.ready import Ready
 from agym.engine.batches.results import Batch
@@ -57,7 +57,7 @@ def suggest(thing: Any, name: str) -> str:
     return f"; did you mean {likely[0]!r}?" if likely else ""
 
 
-class Face(Generic[Observations, Actions]):
+class BaseEnvs(Generic[Observations, Actions]):
     """A number of environments, seen from outside.
 
     Attributes:
@@ -84,7 +84,7 @@ class Face(Generic[Observations, Actions]):
     render_mode: str | None
     _waiter: Any  # how a call waits: one of ``waiting.py``
 
-    def __init__(self, engine: Engine, executor: Executor, output: Output) -> None:
+    def __init__(self, engine: Engine, executor: Backend, output: Output) -> None:
         """Join engine and executor; :func:`agym.make` does this."""
         self.num_envs = engine.num_envs
         self.output = output

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from gymnasium.envs.registration import EnvSpec
 
-from agym.api.base import Face, is_own
+from agym.api.base import BaseEnvs, is_own
 from agym.protocol.attributes import Marker
 from agym.protocol.messages import Description
 
@@ -27,7 +27,7 @@ class Handle:
     _envs: Any
     _path: str
 
-    def __init__(self, envs: Face[Any, Any], index: int, path: str = "") -> None:
+    def __init__(self, envs: BaseEnvs[Any, Any], index: int, path: str = "") -> None:
         """Name the environment, and the object inside it whose attributes are meant."""
         # Not by __setattr__, which is for attributes of the environment: handles are made often.
         own = self.__dict__

@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode
 
 from agym.api.aio import AsyncEnvs
 from agym.api.options.names import check_option_names
-from agym.api.options.wiring import OPTIONS, Backend, wire
+from agym.api.options.wiring import OPTIONS, BackendLike, wire
 from agym.api.output import Output, make_form
 from agym.api.sync import Envs
 from agym.api.vector.env import AgymVectorEnv
@@ -26,7 +26,7 @@ def make(
     env: EnvLike,
     num_envs: int | None = None,
     *,
-    backend: Backend = "auto",
+    backend: BackendLike = "auto",
     workers: int | None = None,
     pin: bool = False,
     autoreset: str | AutoresetMode = "disabled",
@@ -59,7 +59,7 @@ def make(
         num_envs: How many; not needed for a list. 1 by default.
         backend: Where environments live: ``"serial"``, ``"thread"``, ``"process"``,
             ``"asyncio"`` (coroutine environments), ``"native"`` (a ``VectorEnv``), ``"ray"`` (a Ray
-            cluster), an :class:`~agym.backends.base.Executor` class, or ``"auto"``. Of ids whose
+            cluster), an :class:`~agym.backends.base.Backend` class, or ``"auto"``. Of ids whose
             code is Gymnasium's, ALE's or agym's, that makes one environment more, steps it with
             random actions for some 20 ms and chooses what is predicted to be quickest. Any other
             environment is never stepped before you do: it lives where :func:`plan`, which measures
@@ -154,7 +154,7 @@ def make_async(
     env: EnvLike,
     num_envs: int | None = None,
     *,
-    backend: Backend = "auto",
+    backend: BackendLike = "auto",
     workers: int | None = None,
     pin: bool = False,
     autoreset: str | AutoresetMode = "next_step",

@@ -42,7 +42,7 @@ class ListSpace(spaces.Tuple):  # type: ignore[type-arg] # no generic class befo
         return list(super().sample(*args, **kwargs))
 
 
-class Form(ABC):
+class OutputFormat(ABC):
     """What becomes of the engine's arrays."""
 
     layout: Layout
@@ -102,7 +102,7 @@ class Form(ABC):
         return Batch(self.column(env_ids), *self.step(StepResult(*result)))
 
 
-class Lists(Form):
+class Lists(OutputFormat):
     """A value per environment."""
 
     def space(self, space: Space[Any], num_envs: int) -> Space[Any]:
@@ -118,7 +118,7 @@ class Lists(Form):
         return self.layout.rows(batch, count)
 
 
-class Arrays(Form):
+class Arrays(OutputFormat):
     """NumPy arrays, as they are."""
 
     def column(self, array: Array) -> Any:
@@ -142,7 +142,7 @@ class Arrays(Form):
         return batch
 
 
-class _OfLibrary(Form):
+class _OfLibrary(OutputFormat):
     """Arrays of another library, leaf by leaf."""
 
     name: str
@@ -229,7 +229,7 @@ class JaxArrays(_OfLibrary):
         return self._put(array)
 
 
-FORMS: dict[str, type[Form]] = {
+FORMS: dict[str, type[OutputFormat]] = {
     "list": Lists,
     "array": Arrays,
     "torch": Tensors,
@@ -237,7 +237,7 @@ FORMS: dict[str, type[Form]] = {
 }
 
 
-def make_form(output: str, *, copy: bool = True) -> Form:
+def make_form(output: str, *, copy: bool = True) -> OutputFormat:
     """Find a form by its name.
 
     Args:

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 import gymnasium
 
 from agym._system.defer_signals import Uninterrupted
-from agym.api.base import Face, has_own, suggest
+from agym.api.base import BaseEnvs, has_own, suggest
 from agym.api.handles import Handle
 from agym.api.output import Output
 from agym.api.waiting import SyncWaiter, leave
-from agym.backends.base import Executor
+from agym.backends.base import Backend
 from agym.engine.batches.out_target import RolloutBuffer
 from agym.engine.batches.results import Batch, ResetResult, StepResult
 from agym.engine.engine import Engine
@@ -36,7 +36,7 @@ PARALLEL_THREADS = 32
 LEAVE_SECONDS = 1.0
 
 
-class Envs(Face[Observations, Actions]):
+class Envs(BaseEnvs[Observations, Actions]):
     """Many environments with the Gym API in batches; made by :func:`agym.make`.
 
     Whatever attribute or method this class does not have itself is looked up in every
@@ -48,7 +48,7 @@ class Envs(Face[Observations, Actions]):
     ``step`` give and take it, such as ``Envs[np.ndarray, np.ndarray]``; ``Envs`` alone takes any.
     """
 
-    def __init__(self, engine: Engine, executor: Executor, output: Output) -> None:
+    def __init__(self, engine: Engine, executor: Backend, output: Output) -> None:
         """Make the environments."""
         super().__init__(engine, executor, output)
         self._waiter = SyncWaiter(engine, executor)

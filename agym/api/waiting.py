@@ -21,7 +21,7 @@ from typing import Any
 
 from agym._system.defer_signals import Interruptible
 from agym._system.fork_safety import disown_in_forks
-from agym.backends.base import Executor
+from agym.backends.base import Backend
 from agym.backends.process.doorbell import (
     HOLD_SECONDS,
     RECHECK_SECONDS,
@@ -30,7 +30,7 @@ from agym.backends.process.doorbell import (
     give_way,
 )
 from agym.engine.engine import Engine
-from agym.engine.hooks.throttle import HELD_KINDS, Brake
+from agym.engine.hooks.throttle import HELD_KINDS, Throttle
 from agym.engine.hooks.trace_registry import WAITING, note
 from agym.engine.ticket import Ticket
 
@@ -77,10 +77,10 @@ class SyncWaiter:
         late: The latest operation that a caller gave up: at a timeout, or by Ctrl-C.
     """
 
-    brake: Brake | None = None
+    brake: Throttle | None = None
     late: Ticket | None = None
 
-    def __init__(self, engine: Engine, executor: Executor) -> None:
+    def __init__(self, engine: Engine, executor: Backend) -> None:
         """Wait for an engine's tickets."""
         self._engine = engine
         self._executor = executor
@@ -227,7 +227,7 @@ class SyncWaiter:
             self._alarm = None
 
 
-def leave(engine: Engine, executor: Executor) -> None:
+def leave(engine: Engine, executor: Backend) -> None:
     """Close environments when Python ends, without waiting long; nobody else uses them any more."""
     if engine.closed:
         return
@@ -264,9 +264,9 @@ class AsyncWaiter:
         brake: Holds results of steps back, if there is one.
     """
 
-    brake: Brake | None = None
+    brake: Throttle | None = None
 
-    def __init__(self, engine: Engine, executor: Executor) -> None:
+    def __init__(self, engine: Engine, executor: Backend) -> None:
         """Wait for an engine's tickets."""
         self._engine = engine
         self._executor = executor

@@ -13,21 +13,21 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from agym.backends.base import Placement, closed, open_host
+from agym.backends.base import BackendOptions, closed, open_host
 from agym.backends.outbox import Outbox, OutboxExecutor
 from agym.backends.process.supervisor import own_loop
 from agym.hosts.coroutine import CoroutineHost
-from agym.protocol.messages import Extras, Operation, Outcome
+from agym.protocol.messages import Completion, Operation, Payload
 from agym.protocol.table import SlotTable
 
 # How long a loop may take to stop whose environments were forgotten: one of them may hang on it.
 STOP_SECONDS = 1.0
 
 
-class AsyncioExecutor(OutboxExecutor[Outcome]):
+class AsyncioBackend(OutboxExecutor[Completion]):
     """Runs a coroutine host on a loop."""
 
-    def __init__(self, placement: Placement) -> None:
+    def __init__(self, placement: BackendOptions) -> None:
         """Remember what to make."""
         super().__init__(placement)
         self._host = CoroutineHost(
@@ -66,7 +66,7 @@ class AsyncioExecutor(OutboxExecutor[Outcome]):
         """Start an operation on each of its environments."""
         self._on_loop(self._host.begin, operation)
 
-    def poll(self) -> Sequence[Outcome]:
+    def poll(self) -> Sequence[Completion]:
         """Take what has come."""
         return self._outbox.take()
 
@@ -140,11 +140,13 @@ class _LoopThread:
             thread.join(seconds)
 
 
-def _end(private: _LoopThread | None, outbox: Outbox[Outcome]) -> None:
+def _end(private: _LoopThread | None, outbox: Outbox[Completion]) -> None:
     if private is not None:
         private.stop()
     outbox.close()
 
 
-def _tell(outbox: Outbox[Outcome], operation: Operation, slot: int, extras: Extras | None) -> None:
-    outbox.put(Outcome(operation.number, slot, slot + 1, extras))
+def _tell(
+    outbox: Outbox[Completion], operation: Operation, slot: int, extras: Payload | None
+) -> None:
+    outbox.put(Completion(operation.number, slot, slot + 1, extras))

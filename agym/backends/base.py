@@ -11,7 +11,7 @@ outcomes back. What it promises:
 What a caller sent to be received one by one comes the sooner the smaller its outcomes are:
 ``Operation.pieces`` cuts it up.
 
-Hold a subclass against ``agym.testing.ExecutorConformance``.
+Hold a subclass against ``agym.testing.BackendConformance``.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from agym.hosts.base import TELL_ALL, Factory, Host
 from agym.hosts.gym import EnvHost
 from agym.protocol.arguments import Ids
 from agym.protocol.infos.policy import InfoPolicy
-from agym.protocol.messages import CLOSE, OPEN, Description, Extras, Failure, Operation, Outcome
+from agym.protocol.messages import CLOSE, OPEN, Completion, Description, Failure, Operation, Payload
 from agym.protocol.table import Extension, SlotTable
 
 # All that a third party's executor needs.
 __all__ = [
+    "Backend",
+    "BackendOptions",
+    "Completion",
     "EnvHost",
-    "Executor",
     "Operation",
-    "Outcome",
-    "Placement",
     "SlotTable",
     "close_host",
     "open_host",
@@ -47,7 +47,7 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class Placement:
+class BackendOptions:
     """What to make and where, as the caller asked for it.
 
     Attributes:
@@ -95,7 +95,7 @@ class Placement:
         return ((f"the factory of environment {i}", factory) for i, factory in named)
 
 
-class Executor(ABC):
+class Backend(ABC):
     """One place for environments to live; the module's text says what is promised."""
 
     # Whether hosts live in other processes, or may come to: the slot table is shared then.
@@ -104,7 +104,7 @@ class Executor(ABC):
     # Whether outcomes can come while the caller's thread watches for them.
     watchable = True
 
-    def __init__(self, placement: Placement) -> None:
+    def __init__(self, placement: BackendOptions) -> None:
         """Remember what to make; :meth:`start` makes it.
 
         Attributes:
@@ -169,7 +169,7 @@ class Executor(ABC):
         raise NotImplementedError
 
     @abstractmethod
-    def poll(self) -> Sequence[Outcome]:
+    def poll(self) -> Sequence[Completion]:
         """Give the outcomes that have come since the last call."""
 
     def news(self) -> bool:
@@ -224,8 +224,8 @@ class Executor(ABC):
         """End a worker by force that misses a deadline; it is told as its death.
 
         Each worker that ends before it should is told by an outcome with the number ``FAULT`` for
-        its range and a ``Death`` among the problems; one with that death for each operation that
-        it owes comes behind.
+        its range and a ``WorkerDeath`` among the problems; one with that death for each operation
+        that it owes comes behind.
         """
         raise NotImplementedError
 
@@ -301,22 +301,22 @@ class RunningHost(Protocol):
     def stop(self) -> int: ...
     def make(self) -> tuple[dict[int, Description], list[Failure]]: ...
     def attach(self, table: SlotTable) -> None: ...
-    def run(self, operation: Operation) -> Outcome: ...
+    def run(self, operation: Operation) -> Completion: ...
     def close(self) -> list[Failure]: ...
 
 
-def open_host(host: Host | RunningHost, number: int = OPEN) -> Outcome:
+def open_host(host: Host | RunningHost, number: int = OPEN) -> Completion:
     """Make a host's environments; the outcome tells what they are like or what went wrong."""
     described, failures = host.make()
-    extras = Extras(values={**described}, problems=[*failures])
-    return Outcome(number, host.first, host.stop, extras)
+    extras = Payload(values={**described}, problems=[*failures])
+    return Completion(number, host.first, host.stop, extras)
 
 
-def close_host(host: RunningHost) -> Outcome:
+def close_host(host: RunningHost) -> Completion:
     """Close a host's environments; the outcome tells what they raised."""
     return closed(host, host.close())
 
 
-def closed(host: Host | RunningHost, failures: Sequence[Failure]) -> Outcome:
+def closed(host: Host | RunningHost, failures: Sequence[Failure]) -> Completion:
     """Tell that a host's environments are closed, and what they raised."""
-    return Outcome(CLOSE, host.first, host.stop, Extras(problems=[*failures]))
+    return Completion(CLOSE, host.first, host.stop, Payload(problems=[*failures]))

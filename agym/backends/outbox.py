@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from selectors import EVENT_READ
 from typing import Any, Generic, TypeVar
 
-from agym.backends.base import Executor, Placement
+from agym.backends.base import Backend, BackendOptions
 
 # Bells that are read at once; there is hardly ever more than one.
 _READ = 64
@@ -93,12 +93,12 @@ class Outbox(Generic[Item]):
             self._theirs.close()
 
 
-class OutboxExecutor(Executor, Generic[Item]):
+class OutboxExecutor(Backend, Generic[Item]):
     """An executor whose outcomes come from other threads, or from an event loop's tasks."""
 
     _end: weakref.finalize[..., Any]
 
-    def __init__(self, placement: Placement) -> None:
+    def __init__(self, placement: BackendOptions) -> None:
         """Remember what to make."""
         super().__init__(placement)
         self._outbox: Outbox[Item] = Outbox()

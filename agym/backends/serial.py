@@ -14,25 +14,25 @@ from typing import Any
 
 from agym._system.defer_signals import Interruptible
 from agym._system.no_running_loop import OutsideLoop
-from agym.backends.base import Executor, Placement, close_host, open_host
+from agym.backends.base import Backend, BackendOptions, close_host, open_host
 from agym.hosts.gym import EnvHost
-from agym.protocol.messages import UNBROKEN_KINDS, Operation, Outcome
+from agym.protocol.messages import UNBROKEN_KINDS, Completion, Operation
 from agym.protocol.table import SlotTable
 
 
-class SerialExecutor(Executor):
+class SerialBackend(Backend):
     """Runs operations at once, in ``submit``."""
 
     immediate = True
 
-    def __init__(self, placement: Placement) -> None:
+    def __init__(self, placement: BackendOptions) -> None:
         """Remember what to make."""
         super().__init__(placement)
         self._host = EnvHost(
             placement.factories, 0, placement.autoreset, log=placement.logged,
             infos=placement.infos,
         )  # fmt: skip
-        self._outcomes: list[Outcome] = []
+        self._outcomes: list[Completion] = []
         self._ended = False
         # Known from the beginning, since each step would have to ask. Who makes environments while
         # a loop runs, as in a notebook, uses them there as well.
@@ -64,10 +64,10 @@ class SerialExecutor(Executor):
         else:
             extras = host.step(0, host.stop, plane, each)
         if extras is not None:
-            self._outcomes.append(Outcome(number, 0, host.stop, extras))
+            self._outcomes.append(Completion(number, 0, host.stop, extras))
         return extras is None
 
-    def poll(self) -> Sequence[Outcome]:
+    def poll(self) -> Sequence[Completion]:
         """Give what has been run."""
         outcomes, self._outcomes = self._outcomes, []
         return outcomes

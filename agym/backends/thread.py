@@ -18,21 +18,21 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar
 
 from agym._system.pygame_lock import fill_one_at_a_time
-from agym.backends.base import Placement, RunningHost, close_host, open_host
+from agym.backends.base import BackendOptions, RunningHost, close_host, open_host
 from agym.backends.outbox import Outbox, OutboxExecutor
 from agym.hosts.gym import EnvHost
-from agym.protocol.messages import FAULT, OPEN, Death, Extras, Operation, Outcome
+from agym.protocol.messages import FAULT, OPEN, Completion, Operation, Payload, WorkerDeath
 from agym.protocol.table import SlotTable
 
 # Without ``workers``, each environment waits in a thread of its own, up to so many.
 MAX_THREADS = 256
 
 
-class LeftBehind(Exception):
+class AbandonedThread(Exception):
     """What a thread runs into that was left behind, when it comes back."""
 
 
-class Permit:
+class WriteGuard:
     """The permission to write rows, which can be withdrawn at any time but not during a write."""
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class Permit:
         self._lock.acquire()
         if self.withdrawn:
             self._lock.release()
-            raise LeftBehind
+            raise AbandonedThread
 
     def __exit__(self, *_: object) -> None:
         """End writing."""
@@ -79,7 +79,7 @@ class Worker:
         self.ids = ids
         self.inbox: queue.SimpleQueue[Operation | SlotTable | None] = queue.SimpleQueue()
         self.owed: deque[Operation] = deque()
-        self.permit = Permit()
+        self.permit = WriteGuard()
         self.marker = [0]
         self.ended = False
         self.host = host = make(ids, self.permit, self.marker)
@@ -114,31 +114,31 @@ class Worker:
     def _run(self, host: RunningHost, operation: Operation, outbox: Outbox[Said]) -> None:
         outbox.put((self, (host.run(operation),)))
 
-    def settle(self, outcome: Outcome) -> None:
+    def settle(self, outcome: Completion) -> None:
         """An operation has ended."""
         if self.owed:
             self.owed.popleft()
 
 
 # What comes together is taken together.
-Said = tuple[Worker, Sequence[Outcome]]
-MakeHost = Callable[[range, Permit, list[int]], RunningHost]
+Said = tuple[Worker, Sequence[Completion]]
+MakeHost = Callable[[range, WriteGuard, list[int]], RunningHost]
 
 
-class ThreadExecutor(OutboxExecutor[Said]):
+class ThreadBackend(OutboxExecutor[Said]):
     """Deals environments to threads."""
 
     replaceable = True
     worker_type: ClassVar[type[Worker]] = Worker
 
-    def __init__(self, placement: Placement) -> None:
+    def __init__(self, placement: BackendOptions) -> None:
         """Remember what to make."""
         super().__init__(placement)
         self.ranges = placement.ranges(placement.workers or MAX_THREADS)
         self._workers: list[Worker] = []
         self._left_behind: list[Worker] = []
         self._table: SlotTable | None = None
-        self._outcomes: list[Outcome] = []
+        self._outcomes: list[Completion] = []
         self._given_up = False
         # Threads do not hold the executor, so that one that is forgotten ends them.
         self._end = weakref.finalize(self, _end, self._workers, self._left_behind, self._outbox)
@@ -160,11 +160,11 @@ class ThreadExecutor(OutboxExecutor[Said]):
             for piece in self._pieces(operation, worker.ids):
                 if worker.permit.withdrawn:
                     death = self._death(worker, "left behind")
-                    self._outcomes.append(Outcome(*piece.span, Extras(problems=[death])))
+                    self._outcomes.append(Completion(*piece.span, Payload(problems=[death])))
                 else:
                     worker.give(piece)
 
-    def _make_host(self, ids: range, permit: Permit, marker: list[int]) -> RunningHost:
+    def _make_host(self, ids: range, permit: WriteGuard, marker: list[int]) -> RunningHost:
         """The host of a thread; nothing is made yet."""
         placement = self.placement
         return EnvHost(
@@ -177,7 +177,7 @@ class ThreadExecutor(OutboxExecutor[Said]):
         """What a thread is given of an operation, each to be run in one go."""
         return operation.pieces(ids)
 
-    def poll(self) -> Sequence[Outcome]:
+    def poll(self) -> Sequence[Completion]:
         """Take what has come, but for what those left behind still say."""
         outcomes, self._outcomes = self._outcomes, []
         for worker, said in self._outbox.take():
@@ -199,16 +199,16 @@ class ThreadExecutor(OutboxExecutor[Said]):
         self._left_behind.append(left)
         death = self._death(left, reason)
         for operation in [Operation(FAULT, "", left.ids.start, left.ids.stop), *left.owed]:
-            self._outcomes.append(Outcome(*operation.span, Extras(problems=[death])))
+            self._outcomes.append(Completion(*operation.span, Payload(problems=[death])))
         self._outbox.ring()
 
-    def _death(self, worker: Worker, reason: str) -> Death:
+    def _death(self, worker: Worker, reason: str) -> WorkerDeath:
         doing = dict.fromkeys(worker.ids, "idle")
         for operation in reversed(worker.owed):
             doing.update(dict.fromkeys(range(operation.start, operation.stop), operation.kind))
         running = worker.marker[0] - 1 if worker.marker[0] else None
         index = self._workers.index(worker)
-        return Death(index, None, None, worker.ids, reason, doing, running, late=True)
+        return WorkerDeath(index, None, None, worker.ids, reason, doing, running, late=True)
 
     def replace_worker(self, worker: int, number: int) -> None:
         """Start another thread."""

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from agym.backends.base import Placement, RunningHost
+from agym.backends.base import BackendOptions, RunningHost
 from agym.backends.outbox import Outbox
-from agym.backends.thread import Permit, Said, ThreadExecutor, Worker
+from agym.backends.thread import Said, ThreadBackend, Worker, WriteGuard
 from agym.hosts.vector.envpool import PoolHost
 from agym.hosts.vector.making import Traits
 from agym.protocol.arguments import Ids
-from agym.protocol.messages import NAMES, ROW_KINDS, Operation, Outcome, name_range
+from agym.protocol.messages import NAMES, ROW_KINDS, Completion, Operation, name_range
 
 # What can be asked about some environments of a program: it is done for all, and some are told.
 ASKED_OF_SOME = frozenset({"render", "call", "get_attr"})
@@ -31,7 +31,7 @@ class NativeWorker(Worker):
         assert isinstance(host, PoolHost)
         host.serve(operation, lambda said: outbox.put((self, said)))
 
-    def settle(self, outcome: Outcome) -> None:
+    def settle(self, outcome: Completion) -> None:
         """An operation has ended, or a part of it."""
         number, start, stop, _ = outcome
         for k, owed in enumerate(self.owed):
@@ -43,12 +43,12 @@ class NativeWorker(Worker):
                 return
 
 
-class NativeExecutor(ThreadExecutor):
+class NativeBackend(ThreadBackend):
     """Runs one vector environment per thread."""
 
     worker_type = NativeWorker
 
-    def __init__(self, placement: Placement) -> None:
+    def __init__(self, placement: BackendOptions) -> None:
         """Remember what to make: one program, unless more workers are asked for."""
         super().__init__(placement)
         self.ranges = placement.ranges(placement.workers or 1)
@@ -100,7 +100,7 @@ class NativeExecutor(ThreadExecutor):
                 )
         return None
 
-    def _make_host(self, ids: range, permit: Permit, marker: list[int]) -> RunningHost:
+    def _make_host(self, ids: range, permit: WriteGuard, marker: list[int]) -> RunningHost:
         placement = self.placement
         factories = placement.factories[ids.start : ids.stop]
         return PoolHost(

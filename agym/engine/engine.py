@@ -14,17 +14,17 @@ from typing import Any
 from agym._system.defer_signals import Interruptible
 from agym._system.fork_safety import disown_in_forks
 from agym.engine.actions import Cut, write_actions
-from agym.engine.batches.out_target import Out, RolloutBuffer
+from agym.engine.batches.out_target import OutTarget, RolloutBuffer
 from agym.engine.batches.ready import Ready
 from agym.engine.batches.results import Batch
 from agym.engine.deadlines import Mending
-from agym.engine.hooks.throttle import Brake
+from agym.engine.hooks.throttle import Throttle
 from agym.engine.receive import Receiver
 from agym.engine.stats import Stats
 from agym.engine.ticket import Ticket
 from agym.errors import BusyError, ClosedError, UsageError
 from agym.protocol.arguments import Ids, parse_env_ids, parse_seeds, runs, take_mask
-from agym.protocol.messages import CLOSE, OPEN, Once, Operation, Options
+from agym.protocol.messages import CLOSE, OPEN, Operation, Options, PerEnvOptions
 
 CLOSED = "the environments are closed: make new ones"
 NOT_OPEN = "the environments are not open yet: use `async with` or `await` first"
@@ -284,7 +284,7 @@ class Engine(Mending):
         """
         place = None if out is None else self._check_out(out, about)
         masked = None
-        if not isinstance(options, Once):
+        if not isinstance(options, PerEnvOptions):
             options, masked, seed = take_mask(options, self.num_envs, seed)
         given = masked if env_ids is None else env_ids
         ids = parse_env_ids(given, self.num_envs)
@@ -344,7 +344,7 @@ class Engine(Mending):
         """The environments of each worker."""
         return self._executor.ranges
 
-    def holding(self, brake: Brake) -> AbstractContextManager[None]:
+    def holding(self, brake: Throttle) -> AbstractContextManager[None]:
         """A result may be held back, which is neither the caller's time nor the environments'."""
         return self._traffic.holding(brake)
 
@@ -425,7 +425,7 @@ class Engine(Mending):
 
     # ---------------------------------------------------------------- checks
 
-    def _check_out(self, out: Any, env_ids: Sequence[int] | None) -> Out:
+    def _check_out(self, out: Any, env_ids: Sequence[int] | None) -> OutTarget:
         self._check(())
         place = self._buffers.check(out, len(parse_env_ids(env_ids, self.num_envs)))
         if place.plane is not None:

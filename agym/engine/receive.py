@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from agym.engine.batches.ready import Ready
 from agym.engine.ticket import Ticket
 from agym.errors import BusyError, NothingSentError
-from agym.protocol.messages import Extras
+from agym.protocol.messages import Payload
 
 
 @dataclass(eq=False)
@@ -75,7 +75,7 @@ class Sent:
             ready.errors.append((error, ids))
         self._tell()
 
-    def arrive(self, ids: Iterable[int], ready: Ready, extras: Extras | None) -> None:
+    def arrive(self, ids: Iterable[int], ready: Ready, extras: Payload | None) -> None:
         """Environments have ended their step."""
         for i in ids:
             ready.flying -= 1
@@ -102,7 +102,7 @@ class Sent:
         self.receivers.remove(receiver)
         receiver.ticket.finish()  # whoever counts on its end
 
-    def take(self, receiver: Receiver, most: int | None) -> tuple[list[int], Extras] | None:
+    def take(self, receiver: Receiver, most: int | None) -> tuple[list[int], Payload] | None:
         """Take what a receiver waited for; ``None`` if another was quicker and time is left.
 
         Raises:

@@ -24,16 +24,16 @@ from typing import Any, Protocol
 from gymnasium.vector import AutoresetMode
 
 from agym._system.defer_signals import Uninterrupted
-from agym.engine.batches.builder import Collector
+from agym.engine.batches.builder import BatchBuilder
 from agym.engine.batches.debugging import is_debugging
-from agym.engine.batches.out_target import Buffers, Out
+from agym.engine.batches.out_target import Buffers, OutTarget
 from agym.engine.batches.ready import Ready
 from agym.engine.faults.recovery import Recovery
 from agym.engine.faults.recycling import KINDS as RECYCLING_KINDS
 from agym.engine.faults.recycling import Recycling
-from agym.engine.hooks.hooks import Listeners
+from agym.engine.hooks.hooks import Hooks
 from agym.engine.receive import Sent
-from agym.engine.scheduler import Order
+from agym.engine.scheduler import Scheduler
 from agym.engine.stats import Traffic
 from agym.engine.status import Health
 from agym.engine.ticket import Ticket
@@ -46,18 +46,18 @@ from agym.protocol.messages import (
     ROW_KINDS,
     SENT_PLANE,
     SIDE_PLANE,
+    Completion,
     Description,
-    Extras,
     Failure,
     Operation,
-    Outcome,
+    Payload,
 )
 from agym.protocol.space_layout import Layout
 from agym.protocol.table import Extension, SlotTable
 
 
 class Runs(Protocol):
-    """What an engine needs of an executor; see :class:`agym.backends.base.Executor`."""
+    """What an engine needs of an executor; see :class:`agym.backends.base.Backend`."""
 
     @property
     def shared(self) -> bool: ...
@@ -82,7 +82,7 @@ class Runs(Protocol):
     def extend(self, extension: Extension) -> None: ...
     def shrink(self, extension: Extension) -> None: ...
     def submit(self, operation: Operation) -> None: ...
-    def poll(self) -> Sequence[Outcome]: ...
+    def poll(self) -> Sequence[Completion]: ...
     @property
     def pids(self) -> Sequence[int | None]: ...
     def look(self) -> None: ...
@@ -156,11 +156,11 @@ class Runner:
         self._tickets: dict[int, Ticket] = {}
         self._closing: Ticket | None = None
         self._all = range(num_envs)
-        self._order = Order(num_envs)
+        self._order = Scheduler(num_envs)
         self._health = Health(num_envs)
         self._sent = Sent()
         self._traffic = Traffic()
-        self.listeners = Listeners()
+        self.listeners = Hooks()
         self._looks = 0
 
     # ---------------------------------------------------------------- dispatch
@@ -172,7 +172,7 @@ class Runner:
         each: list[Any] | None,
         shared: Any = None,
         ready: Ready | None = None,
-        out: Out | None = None,
+        out: OutTarget | None = None,
     ) -> Ticket:
         if self.listeners and kind == "step":
             self.listeners.before_step(ids)  # what it begins is older
@@ -209,7 +209,7 @@ class Runner:
                 self._submit(part, ticket)
         return ticket
 
-    def _ask_nobody(self, kind: str, about: Ids = (), out: Out | None = None) -> Ticket:
+    def _ask_nobody(self, kind: str, about: Ids = (), out: OutTarget | None = None) -> Ticket:
         """Give the empty result of a call with ``env_ids=[]``; no environment notices it."""
         ticket = Ticket(next(self._numbers), kind, ())
         ticket.about, ticket.out, ticket.plane = about, out, SIDE_PLANE
@@ -290,7 +290,7 @@ class Runner:
                 error=None if extras is None else self._health.blame("close", extras)
             )
 
-    def _account(self, outcome: Outcome) -> None:
+    def _account(self, outcome: Completion) -> None:
         """Some environments have ended their part of a ticket."""
         number, start, stop, extras = outcome
         ticket = self._tickets.get(number)
@@ -380,13 +380,13 @@ class Runner:
             ticket.suspended = False
             ticket.deadline = time.monotonic() + self._timeout
 
-    def _free(self, ticket: Ticket, ids: Ids, extras: Extras | None) -> None:
+    def _free(self, ticket: Ticket, ids: Ids, extras: Payload | None) -> None:
         """Environments that have ended need not wait for the others of their ticket."""
         if ticket.kind in ROW_KINDS:
             self._collector.note_some(ticket, ids, extras)
         self._release(ticket, ids)
 
-    def _arrive(self, ticket: Ticket, ids: range, extras: Extras | None) -> None:
+    def _arrive(self, ticket: Ticket, ids: range, extras: Payload | None) -> None:
         """A part of a step that was sent has ended."""
         ready = ticket.ready
         assert ready is not None
@@ -441,8 +441,8 @@ class Runner:
             leases=self._leases,
             shared=self._executor.shared,
         )
-        self._collector = Collector(self.table, copy=self._copy, debug=self._debug)
-        self._order = Order(self.num_envs, self._executor.together)
+        self._collector = BatchBuilder(self.table, copy=self._copy, debug=self._debug)
+        self._order = Scheduler(self.num_envs, self._executor.together)
         self._rows = Rows(self.table, 0, self.num_envs)
         self._buffers = Buffers(self.table, self._executor, direct=self._leases)
         self._executor.attach(self.table)

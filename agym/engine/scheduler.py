@@ -16,7 +16,7 @@ from agym.protocol.arguments import Ids, runs
 from agym.protocol.messages import ROW_KINDS, Operation
 
 
-class Order:
+class Scheduler:
     """The owner of each row, and the operations that wait for it."""
 
     def __init__(self, num_envs: int, programs: Sequence[range] = ()) -> None:

@@ -11,7 +11,7 @@ from statistics import median
 
 import psutil
 
-from agym.engine.hooks.throttle import Brake
+from agym.engine.hooks.throttle import Throttle
 from agym.engine.ticket import Ticket
 from agym.protocol.messages import name_ids
 from agym.protocol.metrics.gauges import WAKING, Gauges, clock, percentiles
@@ -138,7 +138,7 @@ class Traffic:
         self._followed = 0
         self._queue = self._work = self._transport = self._caller = 0
         self._returned = 0
-        self._brake: Brake | None = None
+        self._brake: Throttle | None = None
         self._held = 0.0  # the share of the time between the latest two results
         self._let_go = 0.0
         self.opened = time.monotonic()
@@ -154,7 +154,7 @@ class Traffic:
             ticket.followed = clock()
 
     @contextmanager
-    def holding(self, brake: Brake) -> Iterator[None]:
+    def holding(self, brake: Throttle) -> Iterator[None]:
         """A brake may hold the latest result back.
 
         The next step is not followed then: its workers have fallen asleep.

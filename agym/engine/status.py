@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from agym.errors import ClosedError, ResetNeededError, group_errors
 from agym.protocol.arguments import Ids
-from agym.protocol.messages import ROW_KINDS, Extras, Failure, Loss
+from agym.protocol.messages import ROW_KINDS, EnvLoss, Failure, Payload
 
 
 class Health:
@@ -21,7 +21,7 @@ class Health:
     def __init__(self, num_envs: int) -> None:
         """Begin with environments that were never reset."""
         self.fine = False
-        self.lost: dict[int, Loss] = {}
+        self.lost: dict[int, EnvLoss] = {}
         self.retired: set[int] = set()
         self._unready = dict.fromkeys(range(num_envs), "has not been reset yet")
 
@@ -76,7 +76,7 @@ class Health:
         self._unready.update(dict.fromkeys(ids, why))
         self.fine = False
 
-    def lose(self, ids: Iterable[int], loss: Loss) -> None:
+    def lose(self, ids: Iterable[int], loss: EnvLoss) -> None:
         """Environments are gone."""
         self.lost.update(dict.fromkeys(ids, loss))
         self.fine = False
@@ -95,7 +95,7 @@ class Health:
         self.retired.add(env_id)
         self.fine = False
 
-    def blame(self, kind: str, extras: Extras) -> BaseException | None:
+    def blame(self, kind: str, extras: Payload) -> BaseException | None:
         """Turn what went wrong into the error to raise, and remember what it means."""
         problems = extras.problems
         if kind == "close":  # a worker that is dead is closed

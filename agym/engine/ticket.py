@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from agym.engine.batches.out_target import Out
+from agym.engine.batches.out_target import OutTarget
 from agym.engine.batches.ready import Ready
 from agym.errors import StepTimeout
 from agym.protocol.arguments import Ids
-from agym.protocol.messages import OPEN, Extras, Operation, name_ids
+from agym.protocol.messages import OPEN, Operation, Payload, name_ids
 
 
 class Ticket:
@@ -40,13 +40,13 @@ class Ticket:
     expired = False
     value: Any = None
     error: BaseException | None = None
-    extras: Extras | None = None
+    extras: Payload | None = None
     about: Ids = ()
     plane = 0
     deadline: float | None = None
     ended: list[range] | None = None
     ready: Ready | None = None
-    out: Out | None = None
+    out: OutTarget | None = None
     operation = Operation(OPEN, "make", 0, 0)
     followed = 0
     suspended = False

@@ -11,7 +11,7 @@ from typing import Any
 import gymnasium
 from gymnasium import Space
 
-from agym.hosts.fault_injection import Affliction
+from agym.hosts.fault_injection import InjectedFault
 
 
 class RandomEnv(gymnasium.Env[Any, Any]):
@@ -244,9 +244,9 @@ class ChaoticEnv(CounterEnv):
         if deed == "leak":
             self._leak(self._size)
         elif deed == "crash":
-            Affliction("exit" if self.steps % 2 else "segfault").strike()
+            InjectedFault("exit" if self.steps % 2 else "segfault").strike()
         else:
-            Affliction(deed).strike()
+            InjectedFault(deed).strike()
 
     def _note(self, deed: str) -> None:
         if self._diary is not None:

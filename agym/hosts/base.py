@@ -19,7 +19,7 @@ from agym.protocol.arguments import check_made
 from agym.protocol.frames import Frames, OwnFrames
 from agym.protocol.infos.policy import InfoFilter, InfoPolicy
 from agym.protocol.infos.table import InfoWriter
-from agym.protocol.messages import Description, Failure, Revival
+from agym.protocol.messages import Description, Failure, RestoreSpec
 from agym.protocol.metrics.gauges import Meter
 from agym.protocol.space_layout import Layout
 from agym.protocol.table import SlotTable
@@ -127,7 +127,7 @@ class Host:
             raise mismatch
         return env
 
-    def _take_over(self, i: int, revival: Revival) -> None:
+    def _take_over(self, i: int, revival: RestoreSpec) -> None:
         """Go on with the count of episodes, seeds and options of the environment before."""
         self._seeds[i] = revival.seed
         self._options[i] = revival.options
@@ -206,9 +206,9 @@ def look_at_first(factories: Sequence[Factory]) -> tuple[bool, list[Factory]]:
         except BaseException as error:
             if misses_loop(error):
                 on_loop = partial(_make_on_loop, first, error.with_traceback(None))
-                return True, [Premade(on_loop, first), *others]
+                return True, [OneShotFactory(on_loop, first), *others]
             return False, [partial(reraise, error), *others]
-    return is_coroutine_env(env), [Premade(lambda: env, first), *others]
+    return is_coroutine_env(env), [OneShotFactory(lambda: env, first), *others]
 
 
 def misses_loop(error: BaseException) -> bool:
@@ -224,7 +224,7 @@ def _make_on_loop(factory: Factory, error: BaseException) -> Any:
     return env
 
 
-class Differing:
+class LooseSpaceFactory:
     """A factory whose environments may differ from the others in the bounds of observations."""
 
     differing = True
@@ -238,7 +238,7 @@ class Differing:
         return self._factory()
 
 
-class Premade:
+class OneShotFactory:
     """A factory whose first environment is there already; from then on it makes others."""
 
     def __init__(self, first: Factory, factory: Factory) -> None:

@@ -21,7 +21,7 @@ from gymnasium.vector import AutoresetMode
 
 from agym.hosts.base import TELL_ALL, Factory, Host
 from agym.hosts.episode import AtEnd
-from agym.hosts.fault_injection import Affliction
+from agym.hosts.fault_injection import InjectedFault
 from agym.hosts.running_env import Marker, marked
 from agym.hosts.snapshot import note_start, restore_start, same_observation
 from agym.protocol.attributes import assign, look_up, peek
@@ -29,17 +29,17 @@ from agym.protocol.copying import own, own_info
 from agym.protocol.infos.policy import InfoPolicy
 from agym.protocol.messages import (
     NAMES,
-    Extras,
+    EpisodeStart,
     Failure,
     Operation,
-    Revival,
-    Start,
+    Payload,
+    RestoreSpec,
     as_keywords,
     lasting,
 )
 from agym.protocol.metrics.gauges import clock
 
-Tell = Callable[[Operation, int, Extras | None], None]
+Tell = Callable[[Operation, int, Payload | None], None]
 
 
 class CoroutineHost(Host):
@@ -89,10 +89,10 @@ class CoroutineHost(Host):
         # What stands in for the next step: the finished one, held still, or a reset.
         self._held: list[tuple[Any, ...] | None] = [None] * n
         # How the latest episode began, until that is told.
-        self._starts: dict[int, Start] = {}
+        self._starts: dict[int, EpisodeStart] = {}
         # What the next step of an environment gives that is not where it was.
         self._cut: dict[int, tuple[Any, ...]] = {}
-        self._afflictions: dict[int, Affliction] = {}
+        self._afflictions: dict[int, InjectedFault] = {}
         self._turns: dict[int, _Turn] = {}
         # Tasks of environments that were given up, and of their closing.
         self._leftovers: set[asyncio.Task[None]] = set()
@@ -169,7 +169,7 @@ class CoroutineHost(Host):
                     if task is not self._tasks.get(i):
                         return  # it was given up
                     if self._writer.new:
-                        extras = extras or Extras()
+                        extras = extras or Payload()
                         extras.schemas = self._writer.take_new()
                     self._tell(operation, self.first + i, extras)
                 else:
@@ -183,7 +183,7 @@ class CoroutineHost(Host):
             self._retired.add(i)
             await _close(self._envs[i])
 
-    async def _run(self, i: int, operation: Operation, argument: Any) -> Extras | None:
+    async def _run(self, i: int, operation: Operation, argument: Any) -> Payload | None:
         """Do an operation; what it raises becomes its outcome."""
         slot, kind = self.first + i, operation.kind
         try:
@@ -196,7 +196,7 @@ class CoroutineHost(Host):
                 options = copy.deepcopy(as_keywords(operation.shared, slot))
                 observation, info = await self._begin_episode(i, seed=argument, **options)
                 return self._store(i, operation.plane, (observation, 0.0, False, False, info))
-            return Extras(values={slot: await self._ask(i, operation, argument)})
+            return Payload(values={slot: await self._ask(i, operation, argument)})
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -211,9 +211,9 @@ class CoroutineHost(Host):
         if self._resetting[i]:
             kind, self._resetting[i] = "reset", False
         step = self._steps[i] + (kind == "step")  # the one that failed was not counted
-        return Extras(problems=[self._failure(problem, slot, kind, step, action)])
+        return Payload(problems=[self._failure(problem, slot, kind, step, action)])
 
-    async def _step(self, i: int, plane: int, action: Any) -> Extras | None:
+    async def _step(self, i: int, plane: int, action: Any) -> Payload | None:
         if i in self._afflictions:
             await self._afflictions.pop(i).strike_later()
         held = self._held[i]
@@ -250,7 +250,7 @@ class CoroutineHost(Host):
         self._filter.add(i, [reward])
         return observation, reward, terminated, truncated, info
 
-    async def _finish_and_reset(self, i: int, plane: int, result: Any) -> Extras | None:
+    async def _finish_and_reset(self, i: int, plane: int, result: Any) -> Payload | None:
         """Same-step autoreset: keep apart what the episode ended with."""
         slot = self.first + i
         final_observation = own(result[0])
@@ -262,13 +262,13 @@ class CoroutineHost(Host):
         told = self._writer.put(row.final_infos, slot, final_info)
         if told and not final_objects:
             return extras
-        extras = extras or Extras()
+        extras = extras or Payload()
         extras.final_objects.update(final_objects or {})
         if not told:
             extras.final_infos[slot] = final_info
         return extras
 
-    def _store(self, i: int, plane: int, result: Any) -> Extras | None:
+    def _store(self, i: int, plane: int, result: Any) -> Payload | None:
         """Write a row; what does not fit into it is returned."""
         if asyncio.current_task() is not self._tasks.get(i):
             raise asyncio.CancelledError  # it was given up, and took no notice
@@ -282,7 +282,7 @@ class CoroutineHost(Host):
             return None
         infos = {} if told else {slot: own_info(info)}
         starts = {} if start is None else {slot: start}
-        return Extras(infos=infos, objects=objects or {}, starts=starts)
+        return Payload(infos=infos, objects=objects or {}, starts=starts)
 
     async def _begin_episode(self, i: int, **arguments: Any) -> tuple[Any, dict[str, Any]]:
         env = self._envs[i]
@@ -333,7 +333,7 @@ class CoroutineHost(Host):
 
     # ---------------------------------------------------------------- after a fault
 
-    async def _remake(self, i: int, revival: Revival) -> str | None:
+    async def _remake(self, i: int, revival: RestoreSpec) -> str | None:
         """Put an environment in the place of another; see :meth:`EnvHost._remake`."""
         if revival.anew:
             self._leave(self._running_loop().create_task(self._close_quietly(self._envs[i])))
@@ -366,7 +366,7 @@ class CoroutineHost(Host):
         except BaseException:
             return
 
-    async def _replay(self, i: int, revival: Revival, start: Start) -> str:
+    async def _replay(self, i: int, revival: RestoreSpec, start: EpisodeStart) -> str:
         """Play an episode again; see :meth:`EnvHost._replay`."""
         env = self._envs[i]
         reseed = self._reseeds.pop(i, None)

@@ -18,7 +18,7 @@ from agym._system.pickling import is_importable
 from agym.errors import MissingExtraError, UsageError
 from agym.hosts.async_env import AsyncEnv
 from agym.hosts.base import Factory
-from agym.hosts.vector.making import Given, VectorFactory
+from agym.hosts.vector.making import ExistingFactory, VectorFactory
 from agym.protocol.arguments import check_count, refuse_windows
 
 AnyEnv = gymnasium.Env[Any, Any] | AsyncEnv[Any, Any]
@@ -88,7 +88,7 @@ def make_vector_factories(
                 f"{name} is made already, with num_envs={env.num_envs}: leave num_envs, workers"
                 f" and {', '.join(env_kwargs) or 'other keywords'} out, or pass the class"
             )
-        return [Given([env])] * env.num_envs
+        return [ExistingFactory([env])] * env.num_envs
     n = num_envs or 1
     if isinstance(env, str | EnvSpec):
         spec = find_spec(env)

@@ -15,7 +15,7 @@ class ChaosError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Affliction:
+class InjectedFault:
     """One thing to go wrong.
 
     Attributes:

@@ -25,22 +25,22 @@ from gymnasium.vector import AutoresetMode
 
 from agym.hosts.base import TELL_ALL, Factory, Host
 from agym.hosts.episode import AtEnd
-from agym.hosts.fault_injection import Affliction
+from agym.hosts.fault_injection import InjectedFault
 from agym.hosts.running_env import Marker
-from agym.hosts.snapshot import Luggage, note_start, pack_env, restore_start, same_observation
+from agym.hosts.snapshot import Snapshot, note_start, pack_env, restore_start, same_observation
 from agym.protocol.attributes import assign, look_up, peek
 from agym.protocol.copying import own_info
 from agym.protocol.infos.policy import InfoPolicy
 from agym.protocol.messages import (
     FIRST_BUFFER,
     NAMES,
+    Completion,
     Description,
-    Extras,
+    EpisodeStart,
     Failure,
     Operation,
-    Outcome,
-    Revival,
-    Start,
+    Payload,
+    RestoreSpec,
     as_keywords,
     lasting,
 )
@@ -89,10 +89,10 @@ class EnvHost(Host):
         # Rows that bear these marks have no flag set, or no info; a host before us may have left
         # some in all others. When one is set anywhere, the mark is another from then on.
         self._unflagged = self._blank = 1
-        self._extras: Extras | None = None
+        self._extras: Payload | None = None
         self._retired: set[int] = set()
         # How the latest episodes began, where these are logged.
-        self._starts: dict[int, Start] = {}
+        self._starts: dict[int, EpisodeStart] = {}
         # The environment that is resetting, which no step needs to tell.
         self._resetting: int | None = None
 
@@ -122,13 +122,13 @@ class EnvHost(Host):
 
     # ---------------------------------------------------------------- operations
 
-    def run(self, operation: Operation) -> Outcome:
+    def run(self, operation: Operation) -> Completion:
         """Do one operation on the environments that it names; nothing they raise gets out."""
         number, kind, start, stop, plane, each, _ = operation
         # Ctrl-C may have left something of an operation that it broke off.
         self._extras = self._resetting = None
         if kind == "step":
-            return Outcome(number, start, stop, self.step(start, stop, plane, each))
+            return Completion(number, start, stop, self.step(start, stop, plane, each))
         begun = clock()
         for slot in range(start, stop):
             self._mark(slot)
@@ -139,7 +139,7 @@ class EnvHost(Host):
                 self._fail(error, slot, NAMES.get(kind, kind))
         self._mark(None)
         self._meter.did(kind, stop - start, begun)
-        return Outcome(number, start, stop, self._take_extras())
+        return Completion(number, start, stop, self._take_extras())
 
     def _mark(self, slot: int | None) -> None:
         """Say which environment runs, for who finds out that it did not come back."""
@@ -148,7 +148,7 @@ class EnvHost(Host):
 
     def step(
         self, start: int, stop: int, plane: int, each: list[list[Any]] | None = None
-    ) -> Extras | None:
+    ) -> Payload | None:
         """Step the environments ``start:stop``; what does not fit into their rows is returned."""
         width = stop - start
         whole = width == len(self._envs)
@@ -432,14 +432,14 @@ class EnvHost(Host):
     # ---------------------------------------------------------------- after a fault
 
     def _afflicted(
-        self, i: int, affliction: Affliction, step: Callable[[Any], Step], action: Any
+        self, i: int, affliction: InjectedFault, step: Callable[[Any], Step], action: Any
     ) -> Step:
         """Stand in for a step that is to go wrong."""
         self._steps[i] = step
         affliction.strike()
         return step(action)
 
-    def _remake(self, i: int, revival: Revival) -> str | None:
+    def _remake(self, i: int, revival: RestoreSpec) -> str | None:
         """Put an environment in the place of one that is broken or gone.
 
         Returns:
@@ -465,7 +465,7 @@ class EnvHost(Host):
         self._filter.cut(i)
         return reason
 
-    def _depart(self, i: int) -> Start:
+    def _depart(self, i: int) -> EpisodeStart:
         """Say where another environment is to go on, and end this one, if its episode is over."""
         if self._at_end is AtEnd.RESET_NOW:
             return self._starts[i]
@@ -476,7 +476,7 @@ class EnvHost(Host):
             env.close()
         return start
 
-    def _replay(self, i: int, revival: Revival, start: Start) -> str:
+    def _replay(self, i: int, revival: RestoreSpec, start: EpisodeStart) -> str:
         """Play an episode again; gives why it did not come to the same place, if it did not."""
         env = self._envs[i]
         self._episodes[i] -= 1  # it is no episode more
@@ -504,7 +504,7 @@ class EnvHost(Host):
 
     # ---------------------------------------------------------------- to another host
 
-    def _pack(self, i: int) -> Luggage | str:
+    def _pack(self, i: int) -> Snapshot | str:
         """Give an environment away with all of its state; or say why that cannot be done."""
         step, held = self._steps[i], None
         over = type(step) is partial
@@ -517,12 +517,12 @@ class EnvHost(Host):
             env = pack_env(self._envs[i])
         except Exception as error:
             return f"{type(error).__name__}: {error}"
-        return Luggage(
+        return Snapshot(
             env, self._seeds[i], self._options[i], self._reseeds.get(i), self._episodes[i],
             self._rounds - self._begun[i], over, held, self._filter.tally(i),
         )  # fmt: skip
 
-    def _unpack(self, i: int, luggage: Luggage) -> None:
+    def _unpack(self, i: int, luggage: Snapshot) -> None:
         """An environment that came from another host goes on."""
         _, seed, options, reseed, episode, age, over, held, tally = luggage
         self._seeds[i], self._options[i], self._episodes[i] = seed, options, episode
@@ -536,13 +536,13 @@ class EnvHost(Host):
     # ---------------------------------------------------------------- what goes with an outcome
 
     @property
-    def _extra(self) -> Extras:
+    def _extra(self) -> Payload:
         """The extras of the operation under way; most have none, so they are made when needed."""
         if self._extras is None:
-            self._extras = Extras()
+            self._extras = Payload()
         return self._extras
 
-    def _take_extras(self) -> Extras | None:
+    def _take_extras(self) -> Payload | None:
         if self._writer.new:
             self._extra.schemas = self._writer.take_new()
         extras, self._extras = self._extras, None

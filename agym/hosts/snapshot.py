@@ -19,11 +19,11 @@ import numpy as np
 from gymnasium.utils import EzPickle
 
 from agym._system.pickling import ByValuePickler
-from agym.protocol.messages import Start
+from agym.protocol.messages import EpisodeStart
 from agym.protocol.space_layout import Layout
 
 
-class Luggage(NamedTuple):
+class Snapshot(NamedTuple):
     """An environment, and what its host knew of it.
 
     Attributes:
@@ -75,17 +75,17 @@ def unpack_env(packed: bytes) -> Any:
     return pickle.loads(packed)
 
 
-def note_start(env: Any, arguments: dict[str, Any]) -> Start:
+def note_start(env: Any, arguments: dict[str, Any]) -> EpisodeStart:
     """Note down how an episode is about to begin, from the arguments of its reset."""
     seed = arguments.get("seed")
     rng = None
     if seed is None:
         with suppress(Exception):  # a coroutine environment need not have any
             rng = env.unwrapped.np_random.bit_generator.state
-    return Start(seed, rng, arguments.get("options"))
+    return EpisodeStart(seed, rng, arguments.get("options"))
 
 
-def restore_start(env: Any, start: Start) -> dict[str, Any]:
+def restore_start(env: Any, start: EpisodeStart) -> dict[str, Any]:
     """Make an environment ready for a reset as it was; gives the arguments of that reset."""
     if start.rng is not None:
         env.unwrapped.np_random.bit_generator.state = start.rng

@@ -97,7 +97,7 @@ class Transport:
 
 
 @dataclass(frozen=True)
-class Ask:
+class Requirements:
     """What the caller wants.
 
     Attributes:
@@ -144,7 +144,7 @@ class Candidate:
 
 
 def predict(
-    profile: Profile, transport: Transport, ask: Ask, backend: str, workers: int | None
+    profile: Profile, transport: Transport, ask: Requirements, backend: str, workers: int | None
 ) -> float:
     """Predict how long a batch takes, in seconds.
 
@@ -205,7 +205,7 @@ def efficiency(num_envs: float, step: float, overhead: float) -> float:
     return num_envs * step / (num_envs * step + overhead)
 
 
-def candidates(profile: Profile, transport: Transport, ask: Ask) -> list[Candidate]:
+def candidates(profile: Profile, transport: Transport, ask: Requirements) -> list[Candidate]:
     """List where the environments could live, the simplest first."""
     found = []
     for backend in BACKENDS:
@@ -217,7 +217,7 @@ def candidates(profile: Profile, transport: Transport, ask: Ask) -> list[Candida
 
 
 def _workers(
-    backend: str, profile: Profile, transport: Transport, ask: Ask
+    backend: str, profile: Profile, transport: Transport, ask: Requirements
 ) -> Iterator[int | None]:
     """The numbers of workers to consider for a backend."""
     if backend in ("serial", "asyncio"):
@@ -239,7 +239,7 @@ def _workers(
     yield from sorted({*(2**i for i in range(most.bit_length()) if 2**i <= most), most})
 
 
-def _objection(backend: str, seconds: float, profile: Profile, ask: Ask) -> str:
+def _objection(backend: str, seconds: float, profile: Profile, ask: Requirements) -> str:
     """Say why a backend cannot be chosen."""
     if ask.recycled and backend != "process":
         return "has no worker processes to recycle"

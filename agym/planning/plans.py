@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agym.planning.model import MARGIN, Ask, Candidate, Profile, Transport
+from agym.planning.model import MARGIN, Candidate, Profile, Requirements, Transport
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Plan:
         return "\n".join([title, *about, "", *table, "", self.why])
 
 
-def explain(chosen: Candidate, found: list[Candidate], ask: Ask) -> str:
+def explain(chosen: Candidate, found: list[Candidate], ask: Requirements) -> str:
     """Say in a sentence why a candidate was chosen."""
     name, seconds = chosen.name, chosen.predicted
     assert seconds is not None

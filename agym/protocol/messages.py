@@ -241,7 +241,7 @@ def _unpack(packed: bytes) -> BaseException | None:
     return exception if isinstance(exception, BaseException) else None
 
 
-class Loss(Protocol):
+class EnvLoss(Protocol):
     """Why environments are gone."""
 
     @property
@@ -253,7 +253,7 @@ class Loss(Protocol):
 
 
 @dataclass(frozen=True)
-class Death:
+class WorkerDeath:
     """A worker has ended, or was given up.
 
     Attributes:
@@ -323,7 +323,7 @@ def describe_exit(exitcode: int | None) -> str:
     return f"exit code {exitcode}" if name is None else f"killed by {name}"
 
 
-class Start(NamedTuple):
+class EpisodeStart(NamedTuple):
     """How an episode began.
 
     Attributes:
@@ -338,7 +338,7 @@ class Start(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Revival:
+class RestoreSpec:
     """What an environment is to take over that is put in the place of another.
 
     Attributes:
@@ -359,13 +359,13 @@ class Revival:
     options: dict[str, Any] | None = None
     episode: int = 0
     observation: Any = None
-    start: Start | None = None
+    start: EpisodeStart | None = None
     actions: Sequence[Any] = ()
     over: tuple[bool, bool] | None = None
 
 
 @dataclass
-class Extras:
+class Payload:
     """What an outcome carries beside the rows of the table; most steps carry nothing.
 
     Attributes:
@@ -384,20 +384,20 @@ class Extras:
     objects: dict[int, list[Any]] = field(default_factory=dict)
     final_objects: dict[int, list[Any]] = field(default_factory=dict)
     values: dict[int, Any] = field(default_factory=dict)
-    starts: dict[int, Start] = field(default_factory=dict)
-    problems: list[Failure | Loss] = field(default_factory=list)
+    starts: dict[int, EpisodeStart] = field(default_factory=dict)
+    problems: list[Failure | EnvLoss] = field(default_factory=list)
     schemas: dict[int, Schema] = field(default_factory=dict)
 
-    def take(self, ids: Iterable[int]) -> Extras:
+    def take(self, ids: Iterable[int]) -> Payload:
         """Take out what is about some environments; problems and schemas stay."""
-        taken = Extras()
+        taken = Payload()
         for name in ("infos", "final_infos", "objects", "final_objects", "values", "starts"):
             mine, theirs = getattr(self, name), getattr(taken, name)
             if mine:
                 theirs.update((i, mine.pop(i)) for i in ids if i in mine)
         return taken
 
-    def merge(self, other: Extras) -> None:
+    def merge(self, other: Payload) -> None:
         """Take in the extras of another part of the same ticket."""
         self.infos.update(other.infos)
         self.final_infos.update(other.final_infos)
@@ -409,13 +409,13 @@ class Extras:
         self.schemas.update(other.schemas)
 
 
-class Outcome(NamedTuple):
+class Completion(NamedTuple):
     """The environments ``start:stop`` have ended their part of operation ``number``."""
 
     number: int
     start: int
     stop: int
-    extras: Extras | None = None
+    extras: Payload | None = None
 
 
 @dataclass(frozen=True)
@@ -455,21 +455,21 @@ class Description:
         return None
 
 
-class Once(dict[int, dict[str, Any]]):
+class PerEnvOptions(dict[int, dict[str, Any]]):
     """Options of single environments, by id; one that is not named is reset without any."""
 
 
 # Options of a reset: the same for every environment and for its automatic resets too, or once.
-Options = dict[str, Any] | Once | None
+Options = dict[str, Any] | PerEnvOptions | None
 
 
 def lasting(options: Options) -> dict[str, Any] | None:
     """What automatic resets repeat."""
-    return None if isinstance(options, Once) else options
+    return None if isinstance(options, PerEnvOptions) else options
 
 
 def as_keywords(options: Options, env_id: int) -> dict[str, Any]:
     """How ``reset`` of one environment is given its options."""
-    if not isinstance(options, Once):
+    if not isinstance(options, PerEnvOptions):
         return {"options": options}
     return {"options": options[env_id]} if env_id in options else {}

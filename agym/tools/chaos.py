@@ -21,10 +21,10 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from agym.api.base import Face
-from agym.engine.hooks.hooks import Listener
+from agym.api.base import BaseEnvs
+from agym.engine.hooks.hooks import Hook
 from agym.errors import UsageError
-from agym.hosts.fault_injection import Affliction
+from agym.hosts.fault_injection import InjectedFault
 from agym.protocol.arguments import Ids
 
 KINDS = ("kill", "hang", "error", "delay")
@@ -46,7 +46,7 @@ class Strike(NamedTuple):
 
 
 def chaos(
-    envs: Face,
+    envs: BaseEnvs,
     *,
     kill: float = 0.0,
     hang: float = 0.0,
@@ -100,7 +100,7 @@ def chaos(
     _check_seconds(seconds)
     if not ways or not set(ways) <= set(WAYS):
         raise UsageError(f"ways={ways!r} must hold at least one of {', '.join(WAYS)}")
-    if not isinstance(envs, Face):
+    if not isinstance(envs, BaseEnvs):
         raise UsageError(
             f"chaos takes what agym.make or agym.make_async gives, not {type(envs).__name__}"
         )
@@ -131,7 +131,7 @@ def _check_seconds(seconds: dict[str, float]) -> None:
             raise UsageError(f"{name}_seconds={value!r} must be a number of seconds")
 
 
-def _check_place(envs: Face, rates: dict[str, float]) -> None:
+def _check_place(envs: BaseEnvs, rates: dict[str, float]) -> None:
     """Refuse what cannot happen, or cannot end, where the environments live."""
     place = envs._executor.name
     if rates["kill"] and os.getpid() in envs._executor.pids:
@@ -152,7 +152,7 @@ def _check_place(envs: Face, rates: dict[str, float]) -> None:
             )
 
 
-class Chaos(Listener):
+class Chaos(Hook):
     """Strikes environments at random until it is stopped; made by :func:`agym.chaos`.
 
     As a context manager it stops at the end of the block.
@@ -163,7 +163,7 @@ class Chaos(Listener):
 
     def __init__(
         self,
-        envs: Face,
+        envs: BaseEnvs,
         rates: dict[str, float],
         seconds: dict[str, float],
         ways: Sequence[str],
@@ -240,7 +240,7 @@ class Chaos(Listener):
         self._struck[worker] = [*others, strike]
         self._fresh.add(slot)
         name = next(self._ways) if kind == "kill" else kind
-        affliction = Affliction(name, self._seconds.get(kind, 0.0))
+        affliction = InjectedFault(name, self._seconds.get(kind, 0.0))
         self._engine.order("afflict", (slot,), [affliction])
         self.strikes.append(strike)
 

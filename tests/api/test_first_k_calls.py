@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import agym
-from agym.backends.thread import ThreadExecutor
+from agym.backends.thread import ThreadBackend
 from tests.support.drivers import (
     FORKED,
     Place,
@@ -179,7 +179,7 @@ async def test_a_recv_that_times_out_around_it(gates: Gates) -> None:
         assert sorted(rows(await envs.recv(min_envs=2))) == [[0, 1, 1], [2, 1, 1]]
 
 
-class Parking(ThreadExecutor):
+class Parking(ThreadBackend):
     """Tells whether the caller said that it sleeps."""
 
     parked = False

@@ -13,7 +13,7 @@ import pytest
 import agym
 from agym.backends.outbox import Outbox
 from agym.engine import engine
-from agym.protocol.messages import CLOSE, Outcome
+from agym.protocol.messages import CLOSE, Completion
 from tests.support.envs.coroutine_envs import AsyncRaises
 from tests.support.envs.faulty_envs import Raises
 from tests.support.envs.gated_envs import Gated, Gates
@@ -112,7 +112,7 @@ def test_what_a_thread_raises_in_close_is_not_missed(monkeypatch: pytest.MonkeyP
     put = Outbox.put
 
     def slow_put(self: Outbox[Any], item: Any) -> None:
-        outcomes = [item] if isinstance(item, Outcome) else item[1]
+        outcomes = [item] if isinstance(item, Completion) else item[1]
         if outcomes[0].number == CLOSE:
             time.sleep(0.05)
         put(self, item)

@@ -26,12 +26,12 @@ from agym.protocol.messages import (
     CLOSE,
     OPEN,
     ROW_KINDS,
-    Death,
+    Completion,
     Description,
-    Extras,
     Failure,
     Operation,
-    Outcome,
+    Payload,
+    WorkerDeath,
 )
 from agym.protocol.table import SlotTable
 
@@ -53,7 +53,7 @@ class FakeExecutor:
         self.num_envs = num_envs
         self.ranges = [range(num_envs)]
         self.operations: list[Operation] = []
-        self.outcomes: list[Outcome] = []
+        self.outcomes: list[Completion] = []
         self.resorts: list[str] = []
         self.looks = 0
         self.ended = False
@@ -64,8 +64,8 @@ class FakeExecutor:
         return None
 
     def start(self) -> None:
-        extras = Extras(values={0: self.description})
-        self.outcomes.append(Outcome(OPEN, 0, self.num_envs, extras))
+        extras = Payload(values={0: self.description})
+        self.outcomes.append(Completion(OPEN, 0, self.num_envs, extras))
 
     def attach(self, table: SlotTable) -> None:
         self.table = table
@@ -73,7 +73,7 @@ class FakeExecutor:
     def submit(self, operation: Operation) -> None:
         self.operations.append(operation)
 
-    def poll(self) -> Sequence[Outcome]:
+    def poll(self) -> Sequence[Completion]:
         outcomes, self.outcomes = self.outcomes, []
         return outcomes
 
@@ -99,14 +99,14 @@ class FakeExecutor:
     def kill(self) -> None:
         self.resorts.append("kill")
 
-    def end(self, index: int = 0, *, fill: float = 0.0, extras: Extras | None = None) -> None:
+    def end(self, index: int = 0, *, fill: float = 0.0, extras: Payload | None = None) -> None:
         """Let the operation at ``index`` end, its rows filled with a number."""
         operation = self.operations.pop(index)
         if operation.kind in ROW_KINDS:
             rows = slice(operation.start, operation.stop)
             self.table.planes[operation.plane].observations[0][rows] = fill
             self.table.planes[operation.plane].rewards[rows] = fill
-        self.outcomes.append(Outcome(*operation.span, extras))
+        self.outcomes.append(Completion(*operation.span, extras))
 
 
 def opened(num_envs: int = 4, **options: Any) -> tuple[Engine, FakeExecutor]:
@@ -145,10 +145,10 @@ def test_a_ticket_ends_with_its_last_part() -> None:
     engine, executor = ready()
     ticket = engine.step([0] * 4)
     number = executor.operations[0].number
-    executor.outcomes.append(Outcome(number, 2, 4))
+    executor.outcomes.append(Completion(number, 2, 4))
     engine.poll()
     assert not ticket.done
-    executor.outcomes.append(Outcome(number, 0, 2, Extras(infos={1: {"x": 1}})))
+    executor.outcomes.append(Completion(number, 0, 2, Payload(infos={1: {"x": 1}})))
     assert value_of(engine, ticket).infos == [{}, {"x": 1}, {}, {}]
 
 
@@ -196,14 +196,14 @@ def test_a_reset_behind_a_step_waits_for_the_row_and_a_render_behind_it_waits_to
     value_of(engine, step)
     kinds = [(o.kind, o.start) for o in executor.operations[3:]]
     assert kinds == [("reset", 2), ("render", 2)]
-    executor.end(0, extras=Extras(values=dict.fromkeys(range(4), "early")))
+    executor.end(0, extras=Payload(values=dict.fromkeys(range(4), "early")))
     assert value_of(engine, early) == ["early"] * 4
     executor.end(2, fill=5)
     observations = value_of(engine, reset).observations
     np.testing.assert_array_equal(observations[:, 0], [1, 1, 5, 1])
     for _ in range(3):
         ids = range(executor.operations[0].start, executor.operations[0].stop)
-        executor.end(0, extras=Extras(values={i: i for i in ids}))
+        executor.end(0, extras=Payload(values={i: i for i in ids}))
     assert value_of(engine, late) == [0, 1, 2, 3]
 
 
@@ -258,7 +258,7 @@ def test_steps_need_a_reset_first_and_again_after_an_error() -> None:
     executor.end()
     ticket = engine.step([0] * 4)
     failure = Failure.of(ValueError("no"), 2, "step", seed=3)
-    executor.end(extras=Extras(problems=[failure]))
+    executor.end(extras=Payload(problems=[failure]))
     engine.poll()
     with pytest.raises(EnvError, match="environment 2 raised in step: ValueError: no") as caught:
         ticket.result()
@@ -272,8 +272,10 @@ def test_steps_need_a_reset_first_and_again_after_an_error() -> None:
 def test_several_errors_come_as_a_group() -> None:
     engine, executor = ready()
     ticket = engine.step([0] * 4)
-    problems: list[Failure | Death] = [Failure.of(ValueError("no"), i, "step") for i in (0, 3)]
-    executor.end(extras=Extras(problems=problems))
+    problems: list[Failure | WorkerDeath] = [
+        Failure.of(ValueError("no"), i, "step") for i in (0, 3)
+    ]
+    executor.end(extras=Payload(problems=problems))
     engine.poll()
     with pytest.raises(ExceptionGroup) as caught:
         ticket.result()
@@ -283,8 +285,8 @@ def test_several_errors_come_as_a_group() -> None:
 def test_a_dead_worker_takes_only_its_own_environments() -> None:
     engine, executor = ready()
     ticket = engine.step([0] * 4)
-    death = Death(1, 1234, -9, range(2, 4), "killed by SIGKILL")
-    executor.end(extras=Extras(problems=[death]))
+    death = WorkerDeath(1, 1234, -9, range(2, 4), "killed by SIGKILL")
+    executor.end(extras=Payload(problems=[death]))
     engine.poll()
     with pytest.raises(WorkerDied, match=r"worker 1 .*SIGKILL.*environments 2 to 3"):
         ticket.result()
@@ -297,7 +299,7 @@ def test_a_missed_deadline_names_the_late_and_drops_their_answer() -> None:
     engine, executor = ready(timeout=1e-9)
     late = engine.step([0] * 4)
     number, plane = executor.operations[0].number, executor.operations[0].plane
-    executor.outcomes.append(Outcome(number, 0, 3))
+    executor.outcomes.append(Completion(number, 0, 3))
     engine.poll()
     engine.expire()
     with pytest.raises(StepTimeout, match="environments 3;") as caught:
@@ -309,7 +311,7 @@ def test_a_missed_deadline_names_the_late_and_drops_their_answer() -> None:
     executor.end(1, fill=5)
     assert value_of(engine, others).rewards.tolist() == [5] * 3
     executor.table.planes[plane].rewards[:] = 99
-    executor.outcomes.append(Outcome(number, 3, 4))
+    executor.outcomes.append(Completion(number, 3, 4))
     executor.operations.clear()
     engine.poll()
     following = engine.step([0] * 4)
@@ -321,7 +323,7 @@ def test_a_missed_deadline_names_the_late_and_drops_their_answer() -> None:
 
 def test_an_outcome_that_nobody_waits_for_is_dropped() -> None:
     engine, executor = ready()
-    executor.outcomes.append(Outcome(999, 0, 4))
+    executor.outcomes.append(Completion(999, 0, 4))
     engine.poll()
     ticket = engine.step([0] * 4)
     executor.end(fill=2)
@@ -344,8 +346,8 @@ def test_closing_stops_when_all_have_ended() -> None:
     engine, executor = ready()
     for ticket, _seconds in engine.closing():
         executor.ended = True
-        extras = Extras(problems=[Failure.of(OSError("stuck"), 1, "close")])
-        executor.outcomes.append(Outcome(CLOSE, 0, 4, extras))
+        extras = Payload(problems=[Failure.of(OSError("stuck"), 1, "close")])
+        executor.outcomes.append(Completion(CLOSE, 0, 4, extras))
         engine.poll()
         assert ticket.done
         with pytest.raises(EnvError, match="environment 1 raised in close"):
@@ -360,8 +362,8 @@ def test_workers_with_other_spaces_are_refused() -> None:
     engine = Engine(executor, 4, autoreset=AutoresetMode.NEXT_STEP)
     executor.start()
     executor.outcomes = [
-        Outcome(OPEN, 0, 2, Extras(values={0: executor.description})),
-        Outcome(OPEN, 2, 4, Extras(values={2: other})),
+        Completion(OPEN, 0, 2, Payload(values={0: executor.description})),
+        Completion(OPEN, 2, 4, Payload(values={2: other})),
     ]
     executor.start = lambda: None  # type: ignore[method-assign]
     with pytest.raises(UsageError, match=r"environment 2 .*action_space"):

@@ -12,7 +12,7 @@ from gymnasium.utils import EzPickle
 from gymnasium.vector import AutoresetMode
 
 from agym.envs.probes import RandomEnv
-from agym.hosts.base import Premade
+from agym.hosts.base import OneShotFactory
 from agym.hosts.gym import EnvHost
 from agym.hosts.snapshot import pack_env, unpack_env
 from agym.protocol.messages import Operation
@@ -50,7 +50,7 @@ def test_it_goes_on_in_another_host(name: str, mode: AutoresetMode, steps: int) 
     packed = leaves.run(Operation(50, "pack", 0, 3)).extras
     assert packed is not None
     luggage = [packed.values[i] for i in range(3)]
-    arrives = [Premade(partial(unpack_env, one.env), FACTORIES[name]) for one in luggage]
+    arrives = [OneShotFactory(partial(unpack_env, one.env), FACTORIES[name]) for one in luggage]
     goes_on, table = hosted(arrives, mode)
     goes_on.run(Operation(51, "unpack", 0, 3, each=luggage))
     for number in range(60, 90):

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agym.planning.model import (
-    Ask,
     Candidate,
     Cost,
     Profile,
+    Requirements,
     Transport,
     candidates,
     choose,
@@ -39,7 +39,7 @@ def machine(cores: int = 4) -> Transport:
 
 
 def chosen(profile: Profile, cores: int = 4, **ask: Any) -> tuple[str, int | None]:
-    best = choose(candidates(profile, machine(cores), Ask(**ask)))
+    best = choose(candidates(profile, machine(cores), Requirements(**ask)))
     assert best is not None
     return best.backend, best.workers
 
@@ -53,7 +53,7 @@ def test_the_formula_of_the_literature_is_the_case_of_one_worker(
     step: float, num_envs: int
 ) -> None:
     profile = replace(QUICK, step=step)
-    time = predict(profile, machine(), Ask(num_envs), "serial", None)
+    time = predict(profile, machine(), Requirements(num_envs), "serial", None)
     overhead = time - num_envs * step
     assert efficiency(num_envs, step, overhead) == pytest.approx(num_envs * step / time)
     cost = COSTS["serial"]
@@ -68,11 +68,17 @@ def test_more_work_never_takes_less(
     step: float, waiting: float, num_envs: int, workers: int, backend: str, info: int
 ) -> None:
     profile = replace(QUICK, step=step, waiting=waiting, info_bytes=info)
-    time = predict(profile, machine(), Ask(num_envs), backend, workers)
-    more = predict(profile, machine(), Ask(num_envs + 1), backend, workers)
-    longer = predict(replace(profile, step=2 * step), machine(), Ask(num_envs), backend, workers)
+    time = predict(profile, machine(), Requirements(num_envs), backend, workers)
+    more = predict(profile, machine(), Requirements(num_envs + 1), backend, workers)
+    longer = predict(
+        replace(profile, step=2 * step), machine(), Requirements(num_envs), backend, workers
+    )
     larger = predict(
-        replace(profile, observation_bytes=10_000), machine(), Ask(num_envs), backend, workers
+        replace(profile, observation_bytes=10_000),
+        machine(),
+        Requirements(num_envs),
+        backend,
+        workers,
     )
     assert time <= more
     assert time <= longer
@@ -84,7 +90,7 @@ def test_no_more_is_computed_at_once_than_there_are_cores(
     step: float, waiting: float, num_envs: int, workers: int
 ) -> None:
     profile = replace(QUICK, step=step, waiting=waiting)
-    time = predict(profile, machine(3), Ask(num_envs), "process", workers)
+    time = predict(profile, machine(3), Requirements(num_envs), "process", workers)
     assert time >= num_envs * profile.computing / 3
     assert time >= step
 
@@ -109,19 +115,19 @@ def test_what_waits_gets_a_thread_each() -> None:
 
 
 def test_threads_that_take_turns_are_not_many() -> None:
-    found = candidates(COMPUTES, machine(), Ask(8))
+    found = candidates(COMPUTES, machine(), Requirements(8))
     assert [one.workers for one in found if one.backend == "thread"] == [1]
 
 
 def test_threads_that_compute_at_once_are_as_many_as_cores() -> None:
     profile = replace(COMPUTES, parallel=True)
-    found = candidates(profile, machine(6), Ask(8))
+    found = candidates(profile, machine(6), Requirements(8))
     assert [one.workers for one in found if one.backend == "thread"] == [1, 2, 4, 6]
     assert [one.workers for one in found if one.backend == "process"] == [1, 2, 4, 6]
 
 
 def test_there_are_no_more_threads_than_256() -> None:
-    found = candidates(WAITS, machine(), Ask(1000))
+    found = candidates(WAITS, machine(), Requirements(1000))
     assert max(one.workers or 0 for one in found if one.backend == "thread") == 256
 
 
@@ -133,12 +139,12 @@ def test_an_event_loop_is_not_blocked_for_long() -> None:
 
 
 def test_what_cannot_be_pickled_stays_in_this_process() -> None:
-    found = candidates(COMPUTES, machine(), Ask(8, obstacle="cannot be"))
+    found = candidates(COMPUTES, machine(), Requirements(8, obstacle="cannot be"))
     best = choose(found)
     assert best is not None
     assert best.backend == "serial"
     assert {one.remark for one in found if one.backend == "process"} == {"cannot be"}
-    assert "process cannot be" in explain(best, found, Ask(8))
+    assert "process cannot be" in explain(best, found, Requirements(8))
 
 
 def test_only_what_can_honour_the_options() -> None:
@@ -149,7 +155,7 @@ def test_only_what_can_honour_the_options() -> None:
 
 def test_coroutine_environments_live_on_loops() -> None:
     profile = replace(WAITS, coroutine=True)
-    found = candidates(profile, machine(), Ask(64))
+    found = candidates(profile, machine(), Requirements(64))
     assert {one.backend for one in found} == {"asyncio", "process"}
     assert chosen(profile, num_envs=64) == ("asyncio", None)
     busy = replace(profile, waiting=0.2)
@@ -158,8 +164,8 @@ def test_coroutine_environments_live_on_loops() -> None:
 
 def test_of_a_loop_only_some_are_busy_at_once() -> None:
     profile = replace(WAITS, coroutine=True)
-    free = predict(profile, machine(), Ask(64), "asyncio", None)
-    bound = predict(profile, machine(), Ask(64, max_concurrency=8), "asyncio", None)
+    free = predict(profile, machine(), Requirements(64), "asyncio", None)
+    bound = predict(profile, machine(), Requirements(64, max_concurrency=8), "asyncio", None)
     assert bound == pytest.approx(8 * free, rel=0.1)
 
 
@@ -172,10 +178,10 @@ def test_the_simpler_of_two_that_are_as_quick() -> None:
 
 
 def test_a_plan_prints_as_a_table() -> None:
-    found = candidates(COMPUTES, machine(), Ask(8))
+    found = candidates(COMPUTES, machine(), Requirements(8))
     best = choose(found)
     assert best is not None
-    plan = Plan("Computes", 8, tuple(found), best, explain(best, found, Ask(8)), COMPUTES)
+    plan = Plan("Computes", 8, tuple(found), best, explain(best, found, Requirements(8)), COMPUTES)
     lines = str(plan).splitlines()
     (row,) = [line for line in lines if line.startswith("→")]
     assert row.split()[1:3] == ["process", "4"]

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from agym.api.auto.transport import LARGE, Bench
 from agym.backends.cluster_options import ClusterOptions
-from agym.backends.ray.backend import RayExecutor
+from agym.backends.ray.backend import RayBackend
 from agym.backends.ray.cluster import MEMBERS
-from agym.planning.model import Ask, Candidate, Cost, Profile, Transport, choose, predict
+from agym.planning.model import Candidate, Cost, Profile, Requirements, Transport, choose, predict
 from agym.planning.plans import Plan, readable
 
 # More actors than this are not considered.
@@ -33,13 +33,13 @@ def measure_cluster(options: ClusterOptions, local: Transport) -> Transport:
     try:
         cores = max(1, int(ray.cluster_resources().get("CPU", 0)))
         host = local.costs["process"].host
-        with Bench(RayExecutor, 1, 1, cluster=options) as one:
+        with Bench(RayBackend, 1, 1, cluster=options) as one:
             single = one.seconds()
-        with Bench(RayExecutor, 1, 1, size=LARGE, cluster=options) as large:
+        with Bench(RayBackend, 1, 1, size=LARGE, cluster=options) as large:
             byte = max(0.0, large.seconds() - single) / LARGE
         worker = 0.0
         if cores > 1:
-            with Bench(RayExecutor, 2, 2, cluster=options) as two:
+            with Bench(RayBackend, 2, 2, cluster=options) as two:
                 worker = max(0.0, two.seconds() - single)
     finally:
         if joined:
@@ -51,7 +51,7 @@ def measure_cluster(options: ClusterOptions, local: Transport) -> Transport:
     return replace(local, cores=cores, costs={**local.costs, "ray": cost})
 
 
-def with_cluster(made: Plan, profile: Profile, ask: Ask, options: ClusterOptions) -> Plan:
+def with_cluster(made: Plan, profile: Profile, ask: Requirements, options: ClusterOptions) -> Plan:
     """Add a cluster to a plan, and say whether it pays."""
     assert made.transport is not None
     transport = measure_cluster(options, made.transport)

@@ -26,9 +26,9 @@ from functools import partial
 from agym._system.no_running_loop import OutsideLoop
 from agym.api.auto.transport import extremes, known, this_machine, typical
 from agym.backends.registry import refuse_import
-from agym.hosts.base import Factory, Premade, look_at_first, reraise
+from agym.hosts.base import Factory, OneShotFactory, look_at_first, reraise
 from agym.planning.caching import recall_profile, remember_profile, source_file
-from agym.planning.model import Ask, Candidate, Profile, Transport, candidates, choose
+from agym.planning.model import Candidate, Profile, Requirements, Transport, candidates, choose
 from agym.planning.plans import Plan, explain
 from agym.planning.profiling import measure
 from agym.planning.sampling import (
@@ -54,7 +54,7 @@ class Placed:
     factories: Sequence[Factory]
 
 
-def place(factories: Sequence[Factory], ask: Ask) -> Placed:
+def place(factories: Sequence[Factory], ask: Requirements) -> Placed:
     """Choose where environments live; the first of them may be made for that."""
     name = name_of(factories[0])
     if ask.recycled or ask.endable:
@@ -70,12 +70,12 @@ def place(factories: Sequence[Factory], ask: Ask) -> Placed:
         return here(name, factories, ask)
     except (Exception, SystemExit) as error:
         # Whoever makes the environments meets the same error, and tells of it.
-        failing = Premade(partial(reraise, error), factories[0])
+        failing = OneShotFactory(partial(reraise, error), factories[0])
         plan = _by_rule(name, ask, "serial", "it cannot be made")
         return Placed(plan, [failing, *factories[1:]])
 
 
-def _place_unknown(name: str, factories: Sequence[Factory], ask: Ask) -> Placed:
+def _place_unknown(name: str, factories: Sequence[Factory], ask: Requirements) -> Placed:
     """Place environments that nobody has measured: in doubt serial.
 
     Raises:
@@ -101,12 +101,12 @@ def _place_unknown(name: str, factories: Sequence[Factory], ask: Ask) -> Placed:
         plan = _unmeasured(name, factories, ask)
     if plan.backend in ("serial", "asyncio"):
         env = sample.env
-        return Placed(plan, [Premade(lambda: env, factory), *factories[1:]])
+        return Placed(plan, [OneShotFactory(lambda: env, factory), *factories[1:]])
     sample.close()  # a thread makes its own
     return Placed(plan, factories)
 
 
-def _place_known(name: str, factories: Sequence[Factory], ask: Ask) -> Placed:
+def _place_known(name: str, factories: Sequence[Factory], ask: Requirements) -> Placed:
     """Make one environment, measure it unless it shows a window, and plan.
 
     Raises:
@@ -131,7 +131,7 @@ def _place_known(name: str, factories: Sequence[Factory], ask: Ask) -> Placed:
 def plan_for(
     profile: Profile,
     factories: Sequence[Factory],
-    ask: Ask,
+    ask: Requirements,
     transport: Transport | None = None,
 ) -> Plan:
     """Plan for environments that were measured.
@@ -163,7 +163,7 @@ def plan_for(
     )  # fmt: skip
 
 
-def _sufficient(profile: Profile, ask: Ask) -> Transport:
+def _sufficient(profile: Profile, ask: Requirements) -> Transport:
     """This machine's costs, or typical ones where the choice is the same with all.
 
     They are not measured where an event loop would stand still for that.
@@ -177,7 +177,10 @@ def _sufficient(profile: Profile, ask: Ask) -> Transport:
 
 
 def _unmeasured(
-    name: str, factories: Sequence[Factory], ask: Ask, why: str = "nothing is known of it yet"
+    name: str,
+    factories: Sequence[Factory],
+    ask: Requirements,
+    why: str = "nothing is known of it yet",
 ) -> Plan:
     """Where an environment does no harm of which nothing is known."""
     if ask.workers is not None:
@@ -185,14 +188,14 @@ def _unmeasured(
     return _by_rule(name, ask, "serial" if ask.blocking else "thread", why)
 
 
-def _on_loops(name: str, ask: Ask) -> Plan:
+def _on_loops(name: str, ask: Requirements) -> Plan:
     """Where coroutine environments live."""
     if ask.workers is not None:
         return _by_rule(name, ask, "process", "loops in as many workers as asked for")
     return _by_rule(name, ask, "asyncio", "it is a coroutine environment")
 
 
-def _safe(name: str, factories: Sequence[Factory], ask: Ask) -> Plan:
+def _safe(name: str, factories: Sequence[Factory], ask: Requirements) -> Plan:
     """Where faults can be handled; an environment that may hang or crash is not tried here."""
     why_not = obstacle(factories)
     if ask.recycled or not why_not:
@@ -200,6 +203,6 @@ def _safe(name: str, factories: Sequence[Factory], ask: Ask) -> Plan:
     return _by_rule(name, ask, "thread", f"what hangs can be replaced there; process {why_not}")
 
 
-def _by_rule(name: str, ask: Ask, backend: str, why: str) -> Plan:
+def _by_rule(name: str, ask: Requirements, backend: str, why: str) -> Plan:
     chosen = Candidate(backend, None if backend == "serial" else ask.workers, None)
     return Plan(name, ask.num_envs, (chosen,), chosen, f"{backend}: {why}.")

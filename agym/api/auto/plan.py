@@ -19,7 +19,7 @@ from agym.errors import UsageError
 from agym.hosts.base import Factory
 from agym.hosts.factories import EnvLike, find_spec, is_vector, make_factories
 from agym.planning.caching import recall_profile, remember_profile
-from agym.planning.model import Ask, Candidate
+from agym.planning.model import Candidate, Requirements
 from agym.planning.plans import Plan, readable
 from agym.planning.sampling import CHEAP_SECONDS, is_known
 from agym.protocol.arguments import check_count
@@ -102,7 +102,7 @@ def plan(
         workers = check_count("workers", workers)
     if max_concurrency is not None:
         max_concurrency = check_count("max_concurrency", max_concurrency)
-    ask = Ask(len(factories), workers, blocking, max_concurrency=max_concurrency)
+    ask = Requirements(len(factories), workers, blocking, max_concurrency=max_concurrency)
     made = _plan_measured(factories, ask)
     if cluster and made.profile is not None:
         made = with_cluster(made, made.profile, ask, options)
@@ -112,7 +112,7 @@ def plan(
     return verified(made, factories, max_concurrency, tell, address) if verify else made
 
 
-def _plan_measured(factories: list[Factory], ask: Ask) -> Plan:
+def _plan_measured(factories: list[Factory], ask: Requirements) -> Plan:
     factory = factories[0]
     profile = recall_profile(factory)
     if profile is None:

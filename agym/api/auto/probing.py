@@ -17,8 +17,8 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from agym.api.sync import Envs
-from agym.backends.base import Placement
-from agym.backends.process.backend import ProcessExecutor
+from agym.backends.base import BackendOptions
+from agym.backends.process.backend import ProcessBackend
 from agym.engine.engine import Engine
 from agym.errors import EnvError, StepTimeout, UsageError, WorkerDied
 from agym.hosts.base import Factory, innermost, is_coroutine_env
@@ -80,7 +80,7 @@ def measure_apart(factory: Factory) -> tuple[Profile, str | None]:
     if why := obstacle([factory]):
         raise UsageError(f"{name} is measured in a process of its own, which {why}: {instead}")
     mode = AutoresetMode.DISABLED
-    executor = ProcessExecutor(Placement([partial(Probe, factory)], mode, 1, watched=True))
+    executor = ProcessBackend(BackendOptions([partial(Probe, factory)], mode, 1, watched=True))
     engine = Engine(executor, 1, autoreset=mode, timeout=PROBE_SECONDS)
     scratch = tempfile.TemporaryDirectory(prefix="agym-", ignore_cleanup_errors=True)
     try:

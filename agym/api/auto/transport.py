@@ -21,13 +21,13 @@ from gymnasium.vector import AutoresetMode
 
 from agym._system.cpus import available_cores
 from agym.api.sync import Envs
-from agym.backends.asyncio import AsyncioExecutor
-from agym.backends.base import Executor, Placement
+from agym.backends.asyncio import AsyncioBackend
+from agym.backends.base import Backend, BackendOptions
 from agym.backends.cluster_options import NO_CLUSTER, ClusterOptions
-from agym.backends.process.backend import ProcessExecutor
+from agym.backends.process.backend import ProcessBackend
 from agym.backends.process.doorbell import SPIN_SECONDS
-from agym.backends.serial import SerialExecutor
-from agym.backends.thread import ThreadExecutor
+from agym.backends.serial import SerialBackend
+from agym.backends.thread import ThreadBackend
 from agym.engine.engine import Engine
 from agym.planning.caching import is_number, key_of, recall, remember
 from agym.planning.model import Cost, Transport
@@ -103,7 +103,7 @@ class Bench:
 
     def __init__(
         self,
-        executor: type[Executor],
+        executor: type[Backend],
         num_envs: int = 1,
         workers: int | None = None,
         env: type[Idle | IdleOnLoop] = Idle,
@@ -113,7 +113,7 @@ class Bench:
         """Make them."""
         mode = AutoresetMode.NEXT_STEP
         idle = [_Idle(env, size)] * num_envs
-        made = executor(Placement(idle, mode, workers, cluster=cluster))
+        made = executor(BackendOptions(idle, mode, workers, cluster=cluster))
         self._envs: Envs[Any, Any] = Envs(Engine(made, num_envs, autoreset=mode), made, "array")
         self._envs.reset()
         self._actions = np.zeros(num_envs, np.int64)
@@ -187,31 +187,31 @@ def _recalled(cores: int) -> Transport | None:
 
 def measure_transport(cores: int) -> Transport:
     """Measure all backends, with as many worker processes as there are cores."""
-    with Bench(SerialExecutor) as one, Bench(SerialExecutor, MANY) as many:
+    with Bench(SerialBackend) as one, Bench(SerialBackend, MANY) as many:
         single = one.seconds()
         host = max(0.0, many.seconds() - single) / (MANY - 1)
-    with Bench(SerialExecutor, size=LARGE) as large:
+    with Bench(SerialBackend, size=LARGE) as large:
         byte = max(0.0, large.seconds() - single) / LARGE
     batch = max(0.0, single - host)
     packing = _packing(INFO)
     packed = max(0.0, _packing(LARGE_INFO) - packing) / LARGE
     own = Cost(batch, 0.0, 0.0, host, byte, packing / 4, packed / 4)
 
-    with Bench(ThreadExecutor) as one, Bench(ThreadExecutor, 8, 8) as eight:
+    with Bench(ThreadBackend) as one, Bench(ThreadBackend, 8, 8) as eight:
         thread = one.seconds()
         turn = max(0.0, eight.seconds() - thread - 7 * host) / 7
     threads = Cost(max(0.0, thread - turn - host), turn, 0.0, host, byte, packing / 4, packed / 4)
 
     with (
-        Bench(AsyncioExecutor, env=IdleOnLoop) as one,
-        Bench(AsyncioExecutor, MANY, env=IdleOnLoop) as many,
+        Bench(AsyncioBackend, env=IdleOnLoop) as one,
+        Bench(AsyncioBackend, MANY, env=IdleOnLoop) as many,
     ):
         single = one.seconds()
         task = max(host, many.seconds() - single) / (MANY - 1)
     loops = Cost(max(0.0, single - task), 0.0, 0.0, task, byte, packing / 4, packed / 4)
 
     workers = max(2, cores)
-    with Bench(ProcessExecutor) as one, Bench(ProcessExecutor, MANY * workers, workers) as many:
+    with Bench(ProcessBackend) as one, Bench(ProcessBackend, MANY * workers, workers) as many:
         single, every = one.seconds(), many.seconds()
         one.compute(2 * SPIN_SECONDS)
         slept = one.seconds() - 2 * SPIN_SECONDS

@@ -13,14 +13,14 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from agym.api.auto.placing import place
 from agym.api.options.names import check_option_names
-from agym.backends.asyncio import AsyncioExecutor
-from agym.backends.base import Executor, Placement
+from agym.backends.asyncio import AsyncioBackend
+from agym.backends.base import Backend, BackendOptions
 from agym.backends.cluster_options import ClusterOptions
-from agym.backends.process.backend import ProcessExecutor
-from agym.backends.ray.backend import RayExecutor
-from agym.backends.serial import SerialExecutor
-from agym.backends.thread import ThreadExecutor
-from agym.backends.vector import NativeExecutor
+from agym.backends.process.backend import ProcessBackend
+from agym.backends.ray.backend import RayBackend
+from agym.backends.serial import SerialBackend
+from agym.backends.thread import ThreadBackend
+from agym.backends.vector import NativeBackend
 from agym.engine.engine import Engine
 from agym.engine.faults.recovery import FaultPolicy
 from agym.engine.faults.recycling import RecyclePolicy
@@ -28,19 +28,19 @@ from agym.errors import UsageError
 from agym.hosts.base import Factory, innermost, is_coroutine_env
 from agym.hosts.episode import parse_mode
 from agym.hosts.factories import EnvLike, is_vector, make_factories, make_vector_factories
-from agym.planning.model import Ask
+from agym.planning.model import Requirements
 from agym.protocol.arguments import check_count, check_flag, check_seconds
 from agym.protocol.infos.policy import INFOS, InfoPolicy
 
-Backend = str | Callable[[Placement], Executor]
+BackendLike = str | Callable[[BackendOptions], Backend]
 
-BACKENDS: dict[str, Callable[[Placement], Executor]] = {
-    "serial": SerialExecutor,
-    "thread": ThreadExecutor,
-    "asyncio": AsyncioExecutor,
-    "process": ProcessExecutor,
-    "native": NativeExecutor,
-    "ray": RayExecutor,
+BACKENDS: dict[str, Callable[[BackendOptions], Backend]] = {
+    "serial": SerialBackend,
+    "thread": ThreadBackend,
+    "asyncio": AsyncioBackend,
+    "process": ProcessBackend,
+    "native": NativeBackend,
+    "ray": RayBackend,
 }
 
 # What ``backend`` may be called.
@@ -55,7 +55,7 @@ def wire(
     env_kwargs: dict[str, Any],
     *,
     blocking: bool = True,
-    backend: Backend = "auto",
+    backend: BackendLike = "auto",
     workers: int | None = None,
     pin: bool = False,
     autoreset: str | AutoresetMode = "next_step",
@@ -77,7 +77,7 @@ def wire(
     runtime_env: Mapping[str, Any] | None = None,
     address: str | None = None,
     workers_per_node: int | None = None,
-) -> tuple[Engine, Executor]:
+) -> tuple[Engine, Backend]:
     """Check the options, which are those of :func:`agym.make`; nothing is made yet.
 
     ``env_kwargs`` go to the environment. Without ``blocking`` the caller's thread runs an event
@@ -116,7 +116,7 @@ def wire(
     if not callable(backend) and backend not in NAMES:
         raise UsageError(f"backend={backend!r} is unknown: take one of {', '.join(NAMES)}")
     watched = policy.tolerant or policy.logged or timeout is not None
-    native = backend == "native" or backend is NativeExecutor
+    native = backend == "native" or backend is NativeBackend
     check_option_names(env_kwargs, OPTIONS, env=env, program=native)
     factories: Sequence[Factory]
     if native:
@@ -126,7 +126,7 @@ def wire(
         factories = make_factories(env, num_envs, env_kwargs)
     if backend == "auto":
         processes = recycle is not None or pin
-        ask = Ask(len(factories), workers, blocking, watched, processes, max_concurrency)
+        ask = Requirements(len(factories), workers, blocking, watched, processes, max_concurrency)
         placed = place(factories, ask)
         factories, backend, workers = placed.factories, placed.plan.backend, placed.plan.workers
     executor_class = BACKENDS[backend] if isinstance(backend, str) else backend
@@ -135,7 +135,7 @@ def wire(
             f"recycle_episodes and recycle_rss_mb replace worker processes, and backend={backend!r}"
             " has none: take backend='process'"
         )
-    asked = Placement(
+    asked = BackendOptions(
         factories, mode, workers, start_method, max_concurrency, blocking, watched,
         policy.logged or recycle is not None, pin, telling, cluster=cluster,
     )  # fmt: skip
@@ -200,7 +200,7 @@ def _refuse_cluster(option: str, backend: str) -> None:
     )
 
 
-def _check_pin(executor: Executor, backend: Backend) -> None:
+def _check_pin(executor: Backend, backend: BackendLike) -> None:
     if not executor.pinnable:
         raise UsageError(
             f"pin=True keeps worker processes on their cores, and backend={backend!r} has none:"

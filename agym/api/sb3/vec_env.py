@@ -26,11 +26,11 @@ from stable_baselines3.common.vec_env.base_vec_env import (
 from stable_baselines3.common.vec_env.util import obs_space_info
 
 from agym.api.options.names import check_option_names
-from agym.api.options.wiring import OPTIONS, Backend, wire
+from agym.api.options.wiring import OPTIONS, BackendLike, wire
 from agym.api.sb3.lazy import lightly
 from agym.api.sync import Envs
 from agym.api.vector.arguments import check_functions
-from agym.backends.base import Executor
+from agym.backends.base import Backend
 from agym.engine.batches.results import StepResult
 from agym.engine.engine import Engine
 from agym.engine.ticket import Ticket
@@ -38,7 +38,7 @@ from agym.errors import BusyError, Fault, NothingSentError, UsageError
 from agym.hosts.env_calls import call_method, get_attribute, identity, is_wrapped, set_attribute
 from agym.hosts.factories import EnvLike
 from agym.protocol.attributes import Marker, has_attribute
-from agym.protocol.messages import Once
+from agym.protocol.messages import PerEnvOptions
 
 Info = dict[str, Any]
 
@@ -67,7 +67,7 @@ class AgymVecEnv(VecEnv):
         env_fns: Sequence[Callable[[], Env[Any, Any]]],
         start_method: str | None = None,
         *,
-        backend: Backend = "process",
+        backend: BackendLike = "process",
         **options: Any,
     ) -> None:
         """Make the environments; the first arguments are SubprocVecEnv's.
@@ -100,7 +100,7 @@ class AgymVecEnv(VecEnv):
         self._hold(wire(env, num_envs, env_kwargs, autoreset="same_step", **options))
         return self
 
-    def _hold(self, wired: tuple[Engine, Executor]) -> None:
+    def _hold(self, wired: tuple[Engine, Backend]) -> None:
         self.runner = Envs(*wired, "array")
         try:
             self._describe()
@@ -135,7 +135,7 @@ class AgymVecEnv(VecEnv):
             WorkerDied: A worker ended.
         """
         self._pending = None
-        options = Once({i: given for i, given in enumerate(self._options) if given})
+        options = PerEnvOptions({i: given for i, given in enumerate(self._options) if given})
         try:
             result = self.runner._do(self.runner._engine.reset, self._seeds, options)
         finally:  # they are for this reset, whatever becomes of it

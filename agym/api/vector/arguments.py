@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import Space, spaces
 
 from agym.api.options.names import check_option_names
-from agym.api.options.wiring import OPTIONS, Backend
+from agym.api.options.wiring import OPTIONS, BackendLike
 from agym.errors import UsageError, UsageTypeError
 
 ObservationMode = str | tuple[Space[Any], Space[Any]]
@@ -96,7 +96,7 @@ def check_mode(mode: ObservationMode) -> None:
         )
 
 
-def bounded(backend: Backend, workers: int | None, most: Any) -> dict[str, Any]:
+def bounded(backend: BackendLike, workers: int | None, most: Any) -> dict[str, Any]:
     """Options by which at most so many environments are at work at once.
 
     Raises:

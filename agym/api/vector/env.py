@@ -27,7 +27,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_differing_spaces, iterate
 
 from agym.api.base import is_own
-from agym.api.options.wiring import Backend, wire
+from agym.api.options.wiring import BackendLike, wire
 from agym.api.sync import Envs
 from agym.api.vector.arguments import (
     ObservationMode,
@@ -38,18 +38,18 @@ from agym.api.vector.arguments import (
     check_worker,
     has_custom,
 )
-from agym.backends.base import Executor
+from agym.backends.base import Backend
 from agym.engine.batches.results import ResetResult, StepResult
 from agym.engine.engine import Engine
 from agym.engine.ticket import Ticket
 from agym.errors import EnvError, EnvErrorGroup, RemoteTraceback, SpaceMismatchError, UsageError
-from agym.hosts.base import Differing
+from agym.hosts.base import LooseSpaceFactory
 
 T = TypeVar("T")
 Array = np.ndarray[Any, Any]
 Infos = dict[str, Any]
 Steps = tuple[Any, Array, Array, Array, Infos]
-Wired = tuple[Engine, Executor]
+Wired = tuple[Engine, Backend]
 
 HOW_TO_DIFFER = (
     "Here the sub-environments observation spaces are not equivalent. If this is intentional,"
@@ -83,7 +83,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
         autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
         max_concurrency: int | None = None,
         *,
-        backend: Backend = "process",
+        backend: BackendLike = "process",
         **options: Any,
     ) -> None:
         """Make the environments; the arguments are AsyncVectorEnv's, and agym's options.
@@ -117,7 +117,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
         if context is not None:
             options["start_method"] = context
         if observation_mode != "same":
-            factories = [Differing(factory) for factory in factories]
+            factories = [LooseSpaceFactory(factory) for factory in factories]
         self._hold(
             wire(
                 factories, None, {}, backend=backend, copy=copy,

@@ -17,7 +17,7 @@ from multiprocessing.util import Finalize
 from selectors import EVENT_READ, EVENT_WRITE
 
 from agym._system.cpus import available_cores
-from agym.backends.base import Executor, Placement
+from agym.backends.base import Backend, BackendOptions
 from agym.backends.process.mailbox import Mailbox
 from agym.backends.process.serialization import pack_by_value
 from agym.backends.process.supervisor import WorkerProcess, check_daemon, check_platform
@@ -30,11 +30,11 @@ from agym.protocol.messages import (
     FAULT,
     OPEN,
     SENT_PLANE,
-    Death,
-    Extras,
+    Completion,
     Failure,
     Operation,
-    Outcome,
+    Payload,
+    WorkerDeath,
     describe_exit,
 )
 from agym.protocol.table import Extension, SlotTable
@@ -43,7 +43,7 @@ from agym.protocol.table import Extension, SlotTable
 LAST_BREATH_SECONDS = 0.05
 
 
-class ProcessExecutor(Executor):
+class ProcessBackend(Backend):
     """Deals environments to worker processes, and operations to their mailboxes."""
 
     shared = True
@@ -51,7 +51,7 @@ class ProcessExecutor(Executor):
     recyclable = True
     pinnable = True
 
-    def __init__(self, placement: Placement) -> None:
+    def __init__(self, placement: BackendOptions) -> None:
         """Remember what to make."""
         check_platform()
         check_daemon()
@@ -68,12 +68,12 @@ class ProcessExecutor(Executor):
         self._mailboxes: list[Mailbox] = []
         # Replaced, and closed when nobody sleeps on them any more.
         self._old: list[Link] = []
-        self._dead: dict[int, Death] = {}
+        self._dead: dict[int, WorkerDeath] = {}
         # Why a worker was ended by force.
         self._reasons: dict[int, str] = {}
         self._arenas: list[Arena] = []
         self._ends = select.poll()
-        self._outcomes: list[Outcome] = []
+        self._outcomes: list[Completion] = []
         self._table: SlotTable | None = None
         self._parked = False
         self._closing = False
@@ -236,8 +236,8 @@ class ProcessExecutor(Executor):
         ]
         for worker, mailbox, part, message in messages:
             if worker in self._dead:
-                extras = Extras(problems=[self._dead[worker]])
-                self._outcomes.append(Outcome(*part.span, extras))
+                extras = Payload(problems=[self._dead[worker]])
+                self._outcomes.append(Completion(*part.span, extras))
             else:
                 mailbox.post(part, message)
 
@@ -253,7 +253,7 @@ class ProcessExecutor(Executor):
             for run in runs(tuple(i for i in self.ranges[worker] if i not in moved)):
                 yield worker, link.mailbox, run
 
-    def poll(self) -> Sequence[Outcome]:
+    def poll(self) -> Sequence[Completion]:
         """Collect from all mailboxes."""
         outcomes, self._outcomes = self._outcomes, []
         for mailbox in self._mailboxes:
@@ -327,10 +327,10 @@ class ProcessExecutor(Executor):
         self._outcomes += spare.mailbox.collect()
         self._discard_spare(worker)
         ids = self.ranges[worker]
-        death = Death(worker, spare.process.pid, None, ids, reason)
+        death = WorkerDeath(worker, spare.process.pid, None, ids, reason)
         for number, start, stop, _ in spare.mailbox.abandon(death):
             failure = Failure(start, "make", f"its new worker died, {reason}", "")
-            self._outcomes.append(Outcome(number, start, stop, Extras(problems=[failure])))
+            self._outcomes.append(Completion(number, start, stop, Payload(problems=[failure])))
 
     def _bury(self, worker: int) -> None:
         """A worker has ended: that is told, and all that it owes comes back as its death."""
@@ -347,7 +347,7 @@ class ProcessExecutor(Executor):
         mailboxes = [mailbox, *self._discard_spare(worker)]
         for each in mailboxes:
             self._outcomes += each.collect()
-        death = Death(
+        death = WorkerDeath(
             worker,
             process.pid,
             exitcode,
@@ -358,9 +358,9 @@ class ProcessExecutor(Executor):
             late=forced is not None,
         )
         self._dead[worker] = death
-        told = Extras(problems=[death])
+        told = Payload(problems=[death])
         if not self._closing:
-            self._outcomes.append(Outcome(FAULT, mailbox.ids.start, mailbox.ids.stop, told))
+            self._outcomes.append(Completion(FAULT, mailbox.ids.start, mailbox.ids.stop, told))
         for each in mailboxes:
             self._outcomes += each.abandon(death)
 

@@ -16,7 +16,7 @@ from agym.backends.process.mailbox import SENT, TAIL, Span
 from agym.backends.process.mailbox_worker import MailboxWorker
 from agym.hosts.coroutine import CoroutineHost
 from agym.protocol.arguments import runs
-from agym.protocol.messages import Extras, Operation
+from agym.protocol.messages import Operation, Payload
 
 
 class LoopWorker(MailboxWorker):
@@ -34,7 +34,7 @@ class LoopWorker(MailboxWorker):
         """Use shared words and a channel that a mailbox has the other end of."""
         super().__init__(words, channel, settle)
         # By number; what went wrong is told by itself, so that it is clear whom it is about.
-        self._ended: dict[tuple[int, int | None], tuple[list[tuple[int, int]], Extras]] = {}
+        self._ended: dict[tuple[int, int | None], tuple[list[tuple[int, int]], Payload]] = {}
 
     async def run(self, host: CoroutineHost) -> None:
         """Start operations in the order in which they were posted, until ``close`` or EOF."""
@@ -49,12 +49,12 @@ class LoopWorker(MailboxWorker):
             self._loop.remove_reader(self._channel.fileno())
             self._loop.remove_writer(self._channel.fileno())
 
-    def tell(self, operation: Operation, slot: int, extras: Extras | None) -> None:
+    def tell(self, operation: Operation, slot: int, extras: Payload | None) -> None:
         """Take in that an environment has ended an operation."""
         if not self._ended:
             self._loop.call_soon(self._send_ended)
         wrong = slot if extras is not None and extras.problems else None
-        ended, merged = self._ended.setdefault((operation.number, wrong), ([], Extras()))
+        ended, merged = self._ended.setdefault((operation.number, wrong), ([], Payload()))
         ended.append((operation.start, slot))
         if extras is not None:
             merged.merge(extras)
@@ -104,7 +104,7 @@ class LoopWorker(MailboxWorker):
             self._loop.remove_writer(self._channel.fileno())
 
 
-NOTHING = Extras()
+NOTHING = Payload()
 
 
 def _spans(slots: list[tuple[int, int]]) -> Iterator[Span]:

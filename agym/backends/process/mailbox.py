@@ -26,7 +26,7 @@ from agym.backends.process.serialization import Buffer, unpack
 from agym.protocol.arguments import runs
 from agym.protocol.frames import FrameLeases, Shelved
 from agym.protocol.memory import Field
-from agym.protocol.messages import Death, Extras, Failure, Operation, Outcome
+from agym.protocol.messages import Completion, Failure, Operation, Payload, WorkerDeath
 
 # Shared int64 words: a cache line that the caller writes, one that the worker writes, the ring.
 TAIL, SENT, CALLER_ASLEEP = 0, 1, 2
@@ -71,7 +71,7 @@ class Mailbox:
         self._owed: dict[tuple[int, int], tuple[int, str, bool]] = {}
         self._ended: dict[tuple[int, int], set[int]] = {}
         self._steps: deque[tuple[int, int]] = deque()
-        self._outcomes: list[Outcome] = []
+        self._outcomes: list[Completion] = []
         # The last kind of operation of all environments, and of those with a later one.
         self._last = "make"
         self._lasts: dict[int, str] = {}
@@ -145,7 +145,7 @@ class Mailbox:
             return True
         return bool(self._outcomes)
 
-    def collect(self) -> Sequence[Outcome]:
+    def collect(self) -> Sequence[Completion]:
         """Take the outcomes that have come."""
         words, bell = self._words, self.bell
         while True:
@@ -198,8 +198,8 @@ class Mailbox:
         try:
             extras = unpack(body) if body else None
         except Exception as error:
-            extras = Extras(problems=[Failure.of(error, low, kind)])
-        if extras is not None and not isinstance(extras, Extras):
+            extras = Payload(problems=[Failure.of(error, low, kind)])
+        if extras is not None and not isinstance(extras, Payload):
             raise ValueError(f"an answer of type {type(extras).__name__}")
         if extras is not None:
             for slot, value in extras.values.items():
@@ -209,7 +209,7 @@ class Mailbox:
             self._settle((number, start), low, high)
             last = k == len(spans)  # it has the rest, and the problems
             part = extras if last or extras is None else extras.take(range(low, high))
-            self._outcomes.append(Outcome(number, low, high, part))
+            self._outcomes.append(Completion(number, low, high, part))
 
     def _find(self, key: tuple[int, int], low: int, high: int) -> tuple[int, str, bool]:
         """Look up what was posted, some environments of which are said to have ended."""
@@ -224,7 +224,7 @@ class Mailbox:
     def _take_completed(self) -> None:
         """The oldest step that is still owed has ended without extras."""
         key = self._steps.popleft()
-        self._outcomes.append(Outcome(*key, self._owed.pop(key)[0]))
+        self._outcomes.append(Completion(*key, self._owed.pop(key)[0]))
         self._completed += 1
 
     def _settle(self, key: tuple[int, int], low: int, high: int) -> None:
@@ -262,15 +262,15 @@ class Mailbox:
             doing.update((i, kind) for i in range(start, stop) if i not in ended)
         return doing
 
-    def abandon(self, death: Death) -> list[Outcome]:
+    def abandon(self, death: WorkerDeath) -> list[Completion]:
         """The worker is gone: a death for all that it still owes; what it had finished is taken."""
         outcomes = []
         for key, (stop, _, _) in self._owed.items():
             ended = self._ended.get(key, ())
             left = tuple(slot for slot in range(key[1], stop) if slot not in ended)
             for span in runs(left):
-                extras = Extras(problems=[death])
-                outcomes.append(Outcome(key[0], span.start, span.stop, extras))
+                extras = Payload(problems=[death])
+                outcomes.append(Completion(key[0], span.start, span.stop, extras))
         for tracked in (self._owed, self._ended, self._steps):
             tracked.clear()
         return outcomes

@@ -31,7 +31,7 @@ from agym.hosts.base import Host
 from agym.hosts.gym import EnvHost
 from agym.protocol.copying import is_plain
 from agym.protocol.frames import Shelved
-from agym.protocol.messages import Description, Extras, Failure, Operation, Outcome
+from agym.protocol.messages import Completion, Description, Failure, Operation, Payload
 
 # After this long the scheduler may have moved a worker onto another one's core.
 SETTLE_SECONDS = 10e-3
@@ -98,18 +98,18 @@ class MailboxWorker:
         number, start, stop, plane = self.next_entry(host.stop - host.first)
         extras = host.step(start, stop, plane)
         if extras is not None:
-            self.answer(Outcome(number, start, stop, extras))
+            self.answer(Completion(number, start, stop, extras))
         else:
             self._completed += 1
             self._bell.publish(COMPLETED, self._completed)
 
-    def answer(self, outcome: Outcome) -> None:
+    def answer(self, outcome: Completion) -> None:
         """Send the outcome of a whole operation; its bytes wake the caller."""
         span = (outcome.start, outcome.start, outcome.stop)
         self.send(outcome.number, [span], outcome.extras)
         self._channel.flush_all()
 
-    def send(self, number: int, spans: Sequence[Span], extras: Extras | None) -> None:
+    def send(self, number: int, spans: Sequence[Span], extras: Payload | None) -> None:
         """Send what has ended of the operations with a number."""
         flat = [bound for span in spans for bound in span]
         head = UP.pack(number, len(spans)) + struct.pack(f"<{len(flat)}q", *flat)
@@ -135,7 +135,7 @@ class MailboxWorker:
         except Exception as error:
             _, number, start, stop = DOWN.unpack_from(payload)
             problem = Failure.of(error, start, doing)
-            self.answer(Outcome(number, start, stop, Extras(problems=[problem])))
+            self.answer(Completion(number, start, stop, Payload(problems=[problem])))
             return None
         return operation
 
@@ -189,7 +189,7 @@ class MailboxWorker:
             self._settle()
 
 
-def pack_extras(extras: Extras) -> list[Buffer]:
+def pack_extras(extras: Payload) -> list[Buffer]:
     """Pack extras; an answer that would not survive the way becomes a failure of its env."""
     problems = [p.portable() if isinstance(p, Failure) else p for p in extras.problems]
     extras.problems = problems

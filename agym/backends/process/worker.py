@@ -24,7 +24,7 @@ from agym.hosts.coroutine import CoroutineHost
 from agym.hosts.gym import EnvHost
 from agym.protocol.frames import FrameShelf
 from agym.protocol.memory import Arena
-from agym.protocol.messages import Operation, Outcome
+from agym.protocol.messages import Completion, Operation
 from agym.protocol.table import SlotTable
 
 # What a step of a coroutine environment keeps until it ends, roughly.
@@ -79,7 +79,7 @@ class Worker:
         worker = LoopWorker(words, channel, settle=partial(spread, self._position))
         make = worker.next_message("make")
         if make is None:  # its factories cannot be read here, and the caller has been told
-            worker.answer(Outcome(*_wait_for_close(worker, None).span))
+            worker.answer(Completion(*_wait_for_close(worker, None).span))
             return
         factories, autoreset, max_concurrency, watched, logged, infos = make.shared
         coroutines, factories = look_at_first(factories)
@@ -131,7 +131,7 @@ async def _serve_on_loop(
         channel.close()
 
 
-def _attach(worker: LoopWorker, channel: Channel, host: Host, opened: Outcome) -> bool:
+def _attach(worker: LoopWorker, channel: Channel, host: Host, opened: Completion) -> bool:
     """Take the table and all that goes with it; tell whether there is anything to serve then."""
     attach = worker.next_message()
     if opened.extras is not None and opened.extras.problems:

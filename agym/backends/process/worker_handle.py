@@ -7,7 +7,7 @@ import socket
 from dataclasses import dataclass
 
 from agym._system.cpus import core_of
-from agym.backends.base import Placement
+from agym.backends.base import BackendOptions
 from agym.backends.process.channel import Channel
 from agym.backends.process.mailbox import Mailbox, mailbox_fields
 from agym.backends.process.serialization import Buffer, pack_by_value
@@ -67,7 +67,7 @@ class Link:
 
 
 def pack_make(
-    placement: Placement, ids: range, number: int, registry: Entries | None
+    placement: BackendOptions, ids: range, number: int, registry: Entries | None
 ) -> tuple[Operation, list[Buffer]]:
     """Say what a worker is to make, and pack it.
 
@@ -93,7 +93,9 @@ def pack_make(
     return make, pack_by_value(make, placement.named(ids))
 
 
-def start_link(make: Operation, message: list[Buffer], worker: int, placement: Placement) -> Link:
+def start_link(
+    make: Operation, message: list[Buffer], worker: int, placement: BackendOptions
+) -> Link:
     """Start a worker, and have it make its environments."""
     ids = range(make.start, make.stop)
     ours, theirs = socket.socketpair()

@@ -28,13 +28,13 @@ from functools import partial
 
 from gymnasium.vector import AutoresetMode
 
-from agym.backends.base import Placement, close_host, open_host
-from agym.backends.process.backend import ProcessExecutor
+from agym.backends.base import BackendOptions, close_host, open_host
+from agym.backends.process.backend import ProcessBackend
 from agym.backends.process.serialization import Sealed, seal, unseal
 from agym.backends.process.supervisor import cap_threads, own_loop
 from agym.backends.ray.event_loop import LoopServer
-from agym.backends.ray.pool_bridge import Pump
-from agym.backends.ray.reply_buffer import Told
+from agym.backends.ray.pool_bridge import PoolBridge
+from agym.backends.ray.reply_buffer import ReplyBuffer
 from agym.hosts.base import look_at_first, reraise
 from agym.hosts.gym import EnvHost
 from agym.protocol.messages import CLOSE, ROW_KINDS, SENT_PLANE, Operation
@@ -54,12 +54,12 @@ class RayActor:
         served: Who does operations in the place of Ray's threads.
     """
 
-    served: Pump | LoopServer | None = None
+    served: PoolBridge | LoopServer | None = None
 
     def __init__(self) -> None:
         """Make nothing yet; the first message says what."""
         cap_threads()
-        self.told = Told()
+        self.told = ReplyBuffer()
         self._host: EnvHost | None = None
 
     def run(self, message: Sealed) -> Sealed:
@@ -92,15 +92,15 @@ class RayActor:
 
     # ---------------------------------------------------------------- life
 
-    def _make(self, operation: Operation, placement: Placement) -> None:
+    def _make(self, operation: Operation, placement: BackendOptions) -> None:
         """Make the environments; their kind decides who runs them."""
         told, workers = self.told, placement.cluster.workers_per_node
         told.ids = range(operation.start, operation.stop)
         told.watched = placement.watched
         if workers is not None:
-            executor = ProcessExecutor(replace(placement, workers=workers))
+            executor = ProcessBackend(replace(placement, workers=workers))
             told.firsts = [ids.start for ids in executor.ranges]
-            self.served = Pump(executor, told, operation)
+            self.served = PoolBridge(executor, told, operation)
             return
         told.firsts = [operation.start]
         coroutines, factories = look_at_first(placement.factories)
@@ -124,7 +124,7 @@ class RayActor:
             Layout(description.action_space),
             operation.stop,
             final=final,
-            shared=isinstance(self.served, Pump),
+            shared=isinstance(self.served, PoolBridge),
         )
         ids = self.told.ids
         for name in ENV_GAUGES:
@@ -156,17 +156,17 @@ class RayActor:
                 begun = time.perf_counter()
 
 
-def _read(sealed: Sealed, make: Operation) -> Placement:
+def _read(sealed: Sealed, make: Operation) -> BackendOptions:
     """Read what to make; what cannot be read fails as a constructor does."""
     try:
-        placement: Placement = unseal(sealed, own=True)
+        placement: BackendOptions = unseal(sealed, own=True)
     except Exception as error:
         failing = [partial(reraise, error)] * (make.stop - make.start)
-        return Placement(failing, AutoresetMode.DISABLED, first=make.start)
+        return BackendOptions(failing, AutoresetMode.DISABLED, first=make.start)
     return placement
 
 
-async def _serve_on_loop(actor: RayActor, make: Operation, placement: Placement) -> None:
+async def _serve_on_loop(actor: RayActor, make: Operation, placement: BackendOptions) -> None:
     """Run coroutine environments; they stay on this loop."""
     actor.served = server = LoopServer(placement.factories, placement, actor.told)
     await server.serve(make.number)

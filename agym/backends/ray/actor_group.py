@@ -21,7 +21,7 @@ CUT_OFF, NEVER_RAN, NODE_DIED = "ActorUnavailableError", "The actor never ran", 
 MOST_CHARACTERS = 300
 
 
-class Stage:
+class ActorGroup:
     """Actors of one batch of environments.
 
     What they need is reserved as one placement group, which Ray spreads or packs, and moves to

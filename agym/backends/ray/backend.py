@@ -20,25 +20,25 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from agym.backends.base import Placement
+from agym.backends.base import BackendOptions
 from agym.backends.outbox import Outbox, OutboxExecutor
 from agym.backends.process.serialization import Sealed, seal
 from agym.backends.ray.actor import RayActor
-from agym.backends.ray.actor_group import Stage
+from agym.backends.ray.actor_group import ActorGroup
 from agym.backends.ray.cluster import MEMBERS, count_workers, warn_of_waiting
 from agym.backends.ray.worker_handle import Link, Said
 from agym.backends.registry import Entries, collect, refuse_import, with_registry
-from agym.protocol.messages import CLOSE, FAULT, OPEN, Death, Extras, Operation, Outcome
+from agym.protocol.messages import CLOSE, FAULT, OPEN, Completion, Operation, Payload, WorkerDeath
 from agym.protocol.table import Extension, SlotTable
 from agym.protocol.transfer import ENV_GAUGES
 
 
-class RayExecutor(OutboxExecutor[Said]):
+class RayBackend(OutboxExecutor[Said]):
     """Deals environments to actors."""
 
     replaceable = True
 
-    def __init__(self, placement: Placement) -> None:
+    def __init__(self, placement: BackendOptions) -> None:
         """Join the cluster, or start one; nothing is made yet.
 
         Raises:
@@ -51,7 +51,7 @@ class RayExecutor(OutboxExecutor[Said]):
         self._links: list[Link] = []
         try:
             super().__init__(placement)
-            self._stage = Stage(ray, options)
+            self._stage = ActorGroup(ray, options)
         except BaseException:
             if joined:
                 MEMBERS.leave()
@@ -62,7 +62,7 @@ class RayExecutor(OutboxExecutor[Said]):
         self.ranges = placement.ranges(placement.workers or count_workers(ray, options))
         warn_of_waiting(ray, options, len(self.ranges))
         self._table: SlotTable | None = None
-        self._outcomes: list[Outcome] = []
+        self._outcomes: list[Completion] = []
         self._closing = False
         # Environments are coroutine environments.
         self._posting = False
@@ -132,7 +132,7 @@ class RayExecutor(OutboxExecutor[Said]):
             self._bury(link, reason, late=True)
 
     def _bury(
-        self, link: Link, reason: str, because: Death | None = None, *, late: bool = False
+        self, link: Link, reason: str, because: WorkerDeath | None = None, *, late: bool = False
     ) -> None:
         self._stage.kill(link.actor)
         self._outcomes += link.bury(reason, because, late=late, told=not self._closing)
@@ -155,8 +155,8 @@ class RayExecutor(OutboxExecutor[Said]):
             if link.death is None:
                 self._post(link, part, message)
             else:
-                extras = Extras(problems=[link.death])
-                self._outcomes.append(Outcome(*part.span, extras))
+                extras = Payload(problems=[link.death])
+                self._outcomes.append(Completion(*part.span, extras))
 
     def _actions(self, part: Operation) -> Sequence[Any]:
         if self._table is None or part.kind != "step":
@@ -170,7 +170,7 @@ class RayExecutor(OutboxExecutor[Said]):
         except Exception as error:
             self._bury(link, self._stage.describe(error))
 
-    def poll(self) -> Sequence[Outcome]:
+    def poll(self) -> Sequence[Completion]:
         """Take in what actors have answered."""
         self._check_connection()
         for said in self._outbox.take():
@@ -205,10 +205,10 @@ class RayExecutor(OutboxExecutor[Said]):
                 if link.death is None and not link.closed:
                     self._bury(link, "this process left the cluster: ray.shutdown() was called")
 
-    def _bury_whole(self, link: Link, outcome: Outcome) -> None:
+    def _bury_whole(self, link: Link, outcome: Completion) -> None:
         """A worker process of an actor died: the actor goes with it."""
         assert outcome.extras is not None
-        (death,) = (p for p in outcome.extras.problems if isinstance(p, Death))
+        (death,) = (p for p in outcome.extras.problems if isinstance(p, WorkerDeath))
         who = f"its worker process {death.pid} did: {death.reason}"
         self._bury(link, who, death)
 
@@ -257,7 +257,7 @@ class RayExecutor(OutboxExecutor[Said]):
 _INHERITED: list[Any] = []
 
 
-def _end(links: list[Link], stage: Stage, outbox: Outbox[Said], *, joined: bool) -> None:
+def _end(links: list[Link], stage: ActorGroup, outbox: Outbox[Said], *, joined: bool) -> None:
     for link in links:
         with suppress(Exception):
             stage.kill(link.actor)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from agym.backends.base import Placement, closed, open_host
-from agym.backends.ray.reply_buffer import Told
+from agym.backends.base import BackendOptions, closed, open_host
+from agym.backends.ray.reply_buffer import ReplyBuffer
 from agym.hosts.base import Factory
 from agym.hosts.coroutine import CoroutineHost
-from agym.protocol.messages import CLOSE, Extras, Operation, Outcome
+from agym.protocol.messages import CLOSE, Completion, Operation, Payload
 from agym.protocol.table import Array, SlotTable
 from agym.protocol.transfer import own_plane
 
@@ -17,7 +17,9 @@ from agym.protocol.transfer import own_plane
 class LoopServer:
     """Runs operations on the running loop; what ends within one turn of it is told together."""
 
-    def __init__(self, factories: Sequence[Factory], placement: Placement, told: Told) -> None:
+    def __init__(
+        self, factories: Sequence[Factory], placement: BackendOptions, told: ReplyBuffer
+    ) -> None:
         """Make nothing yet, and be on the loop where all is to live."""
         self._told = told
         self._host = CoroutineHost(
@@ -26,7 +28,7 @@ class LoopServer:
         )  # fmt: skip
         self._loop = asyncio.get_running_loop()
         self._over: asyncio.Future[None] = self._loop.create_future()
-        self._ended: list[Outcome] = []
+        self._ended: list[Completion] = []
 
     async def serve(self, number: int) -> None:
         """Make the environments, and be there for them until they are to be closed."""
@@ -50,15 +52,15 @@ class LoopServer:
         self._told.expect(operation, actions)
         self._host.begin(operation._replace(plane=own_plane(operation.plane)))
 
-    def _tell(self, operation: Operation, slot: int, extras: Extras | None) -> None:
+    def _tell(self, operation: Operation, slot: int, extras: Payload | None) -> None:
         if not self._ended:
             self._loop.call_soon(self._send_ended)
-        self._ended.append(Outcome(operation.number, slot, slot + 1, extras))
+        self._ended.append(Completion(operation.number, slot, slot + 1, extras))
 
     def _send_ended(self) -> None:
         ended, self._ended = self._ended, []
         self._send(ended)
 
-    def _send(self, outcomes: Sequence[Outcome]) -> None:
+    def _send(self, outcomes: Sequence[Completion]) -> None:
         self._told.add(outcomes)
         self._told.ring()

@@ -12,19 +12,19 @@ import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from agym.backends.base import Executor
+from agym.backends.base import Backend
 from agym.backends.outbox import Outbox
 from agym.backends.process.doorbell import RECHECK_SECONDS
-from agym.backends.ray.reply_buffer import Told
-from agym.protocol.messages import CLOSE, OPEN, Extras, Failure, Operation, Outcome
+from agym.backends.ray.reply_buffer import ReplyBuffer
+from agym.protocol.messages import CLOSE, OPEN, Completion, Failure, Operation, Payload
 from agym.protocol.table import Array, SlotTable
 from agym.protocol.transfer import own_plane
 
 
-class Pump:
+class PoolBridge:
     """Runs operations on an executor, and tells what has ended."""
 
-    def __init__(self, executor: Executor, told: Told, make: Operation) -> None:
+    def __init__(self, executor: Backend, told: ReplyBuffer, make: Operation) -> None:
         """Begin to make the environments.
 
         Args:
@@ -96,10 +96,10 @@ class Pump:
         except Exception as error:
             self._fail(operation, error)
 
-    def _renumbered(self, outcome: Outcome) -> Outcome:
+    def _renumbered(self, outcome: Completion) -> Completion:
         return outcome._replace(number=self._make.number) if outcome.number == OPEN else outcome
 
     def _fail(self, operation: Operation, error: Exception) -> None:
         failure = Failure.of(error, operation.start, operation.kind)
-        self._told.add([Outcome(*operation.span, Extras(problems=[failure]))])
+        self._told.add([Completion(*operation.span, Payload(problems=[failure]))])
         self._told.ring()

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from agym.backends.process.mailbox_worker import pack_extras
 from agym.backends.process.serialization import Sealed, seal
-from agym.protocol.messages import ROW_KINDS, SENT_PLANE, Description, Operation, Outcome
+from agym.protocol.messages import ROW_KINDS, SENT_PLANE, Completion, Description, Operation
 from agym.protocol.metrics.gauges import clock
 from agym.protocol.table import Array, SlotTable
 from agym.protocol.transfer import ENV_GAUGES, HOST_GAUGES, Parcel, take_rows
@@ -45,7 +45,7 @@ class Reply(NamedTuple):
     env_gauges: dict[str, Array] | None
 
 
-class Told:
+class ReplyBuffer:
     """Gathers outcomes; any thread adds, one waits.
 
     Attributes:
@@ -69,12 +69,12 @@ class Told:
         self._news = threading.Condition()
         self._rung = False
         self.opened = threading.Event()
-        self._outcomes: list[Outcome] = []
+        self._outcomes: list[Completion] = []
         # The plane of each operation that writes rows, and how many environments are to.
         self._planes: dict[int, tuple[int, int]] = {}
         # What is told with the last of its operation, and how many environments are left; a message
         # takes longer than many a step.
-        self._held: dict[int, list[Outcome]] = {}
+        self._held: dict[int, list[Completion]] = {}
         self._left: dict[int, int] = {}
         self._number = 0
         self._info_bytes = 0
@@ -93,7 +93,7 @@ class Told:
             if not self.watched and plane != SENT_PLANE:
                 self._left[number] = self._left.get(number, 0) + stop - start
 
-    def add(self, outcomes: Sequence[Outcome]) -> None:
+    def add(self, outcomes: Sequence[Completion]) -> None:
         """Something has ended."""
         with self._news:
             for outcome in outcomes:
@@ -110,7 +110,7 @@ class Told:
                     self._outcomes += self._held.pop(number)
         self.opened.set()  # that comes first
 
-    def _learn(self, outcome: Outcome) -> None:
+    def _learn(self, outcome: Completion) -> None:
         assert outcome.extras is not None
         for schema in outcome.extras.schemas.values():
             self._info_bytes = max(self._info_bytes, schema.size)
@@ -146,7 +146,7 @@ class Told:
         who = os.getpid(), platform.node()
         return seal(Reply(number, packed, parcels, *who, clock(), gauges, env_gauges))
 
-    def _pack_rows(self, outcomes: Sequence[Outcome]) -> list[Parcel]:
+    def _pack_rows(self, outcomes: Sequence[Completion]) -> list[Parcel]:
         """The rows of all that ended; of each plane once."""
         if len(outcomes) == 1:
             number, start, stop, _ = outcomes[0]
@@ -183,9 +183,9 @@ class Told:
         return gauges, every
 
 
-def _joined(outcomes: Sequence[Outcome]) -> list[Outcome]:
+def _joined(outcomes: Sequence[Completion]) -> list[Completion]:
     """Join neighbours of one operation that have nothing to tell but their rows."""
-    joined: list[Outcome] = []
+    joined: list[Completion] = []
     for outcome in outcomes:
         last: Any = joined[-1] if joined else None
         if (
@@ -193,7 +193,7 @@ def _joined(outcomes: Sequence[Outcome]) -> list[Outcome]:
             and outcome.extras is last.extras is None
             and (last.number, last.stop) == (outcome.number, outcome.start)
         ):
-            joined[-1] = Outcome(last.number, last.start, outcome.stop)
+            joined[-1] = Completion(last.number, last.start, outcome.stop)
         else:
             joined.append(outcome)
     return joined

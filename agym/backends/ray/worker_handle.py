@@ -12,7 +12,15 @@ from agym.backends.outbox import Outbox
 from agym.backends.process.serialization import Sealed, unseal
 from agym.backends.ray.reply_buffer import Reply
 from agym.protocol.arguments import runs
-from agym.protocol.messages import FAULT, Death, Description, Extras, Failure, Operation, Outcome
+from agym.protocol.messages import (
+    FAULT,
+    Completion,
+    Description,
+    Failure,
+    Operation,
+    Payload,
+    WorkerDeath,
+)
 from agym.protocol.metrics.gauges import clock
 from agym.protocol.table import SlotTable
 from agym.protocol.transfer import ENV_GAUGES, HOST_GAUGES, put_rows
@@ -76,7 +84,7 @@ class Link:
     made = False
     posting = False
 
-    death: Death | None = None
+    death: WorkerDeath | None = None
     closed = False
     pid: int | None = None
 
@@ -174,7 +182,7 @@ class Link:
 
     # ---------------------------------------------------------------- from the actor
 
-    def take(self, said: Said, table: SlotTable | None) -> Iterator[Outcome]:
+    def take(self, said: Said, table: SlotTable | None) -> Iterator[Completion]:
         """Take in an answer, and what could not be taken in before it.
 
         Raises:
@@ -201,7 +209,7 @@ class Link:
                     self.made = True
                     found = None if extras is None else extras.values.get(start)
                     self.posting |= isinstance(found, Description) and found.coroutines
-                yield Outcome(number, start, stop, extras)
+                yield Completion(number, start, stop, extras)
 
     def _take_gauges(self, reply: Reply, table: SlotTable) -> None:
         arrays, ids = table.gauges.arrays, self.ids
@@ -227,7 +235,9 @@ class Link:
                     del self._owed[other, start]
                 return
 
-    def bury(self, reason: str, because: Death | None, *, late: bool, told: bool) -> list[Outcome]:
+    def bury(
+        self, reason: str, because: WorkerDeath | None, *, late: bool, told: bool
+    ) -> list[Completion]:
         """The actor is gone: all that it owes comes back as its death.
 
         Args:
@@ -249,17 +259,17 @@ class Link:
         running = None if because is None else because.running
         exitcode = None if because is None else because.exitcode
         # Without a process it would be a thread.
-        self.death = death = Death(
+        self.death = death = WorkerDeath(
             self.worker, self.pid or 0, exitcode, self.ids, reason, doing, running, late=late
         )
         outcomes = []
         if told:
-            extras = Extras(problems=[death])
-            outcomes.append(Outcome(FAULT, self.ids.start, self.ids.stop, extras))
+            extras = Payload(problems=[death])
+            outcomes.append(Completion(FAULT, self.ids.start, self.ids.stop, extras))
         for (number, start), (stop, _, ended) in self._owed.items():
             left = tuple(i for i in range(start, stop) if i not in ended)
             outcomes += [
-                Outcome(number, span.start, span.stop, Extras(problems=[death]))
+                Completion(number, span.start, span.stop, Payload(problems=[death]))
                 for span in runs(left)
             ]
         self._owed.clear()
@@ -267,11 +277,11 @@ class Link:
         return outcomes
 
 
-def _unpack(packed: Sequence[PickleBuffer], start: int) -> Extras:
+def _unpack(packed: Sequence[PickleBuffer], start: int) -> Payload:
     """Unpack extras, whose arrays get memory of their own."""
     _, pickled, *buffers = packed
     try:
-        extras: Extras = pickle.loads(pickled, buffers=[bytearray(part) for part in buffers])
+        extras: Payload = pickle.loads(pickled, buffers=[bytearray(part) for part in buffers])
     except Exception as error:
-        return Extras(problems=[Failure.of(error, start, "sending its answer")])
+        return Payload(problems=[Failure.of(error, start, "sending its answer")])
     return extras

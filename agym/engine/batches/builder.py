@@ -7,21 +7,21 @@ from typing import Any
 import numpy as np
 
 from agym.engine.batches.debugging import Views
-from agym.engine.batches.out_target import Out
+from agym.engine.batches.out_target import OutTarget
 from agym.engine.batches.planes import Planes
 from agym.engine.batches.results import Batch, ResetResult, StepResult
 from agym.engine.ticket import Ticket
 from agym.protocol.arguments import Ids
 from agym.protocol.infos.schema import Schema
 from agym.protocol.infos.table import InfoReader, merge_infos
-from agym.protocol.messages import FINAL_OBSERVATION, PLANES, SENT_PLANE, Extras
+from agym.protocol.messages import FINAL_OBSERVATION, PLANES, SENT_PLANE, Payload
 from agym.protocol.table import Array, Plane, SlotTable
 
 # Terminated, truncated.
 Flags = tuple[bool, bool]
 
 
-class Collector:
+class BatchBuilder:
     """Builds results, and remembers where the latest observation of each environment lies.
 
     Attributes:
@@ -111,7 +111,7 @@ class Collector:
             return [*map(np.ndarray.copy, columns)]
         return [*leased, *(column.copy() for column in columns[len(leased) :])]
 
-    def batch(self, ids: list[int], extras: Extras) -> Batch:
+    def batch(self, ids: list[int], extras: Payload) -> Batch:
         """The rows of environments whose step was sent, in any order.
 
         One gather; a whole contiguous range is a view where views are wanted.
@@ -149,7 +149,7 @@ class Collector:
         else:
             self.note_some(ticket, ticket.ids, ticket.extras)
 
-    def note_some(self, ticket: Ticket, ids: Ids, extras: Extras | None) -> None:
+    def note_some(self, ticket: Ticket, ids: Ids, extras: Payload | None) -> None:
         """Remember the latest rows of some environments."""
         self._strays.update(dict.fromkeys(ids, ticket.plane))
         if self._kept:
@@ -158,12 +158,12 @@ class Collector:
         if extras is not None:
             self._keep_objects(extras, ids)
 
-    def _keep_objects(self, extras: Extras, ids: Ids) -> None:
+    def _keep_objects(self, extras: Payload, ids: Ids) -> None:
         if extras.objects:
             for slot in extras.objects.keys() & set(ids):
                 self._table.objects[slot] = extras.objects[slot]
 
-    def place(self, out: Out | None) -> int:
+    def place(self, out: OutTarget | None) -> int:
         """Choose the plane for a whole batch, which may be the caller's own memory."""
         if out is not None and out.plane is not None:
             return out.plane
@@ -234,11 +234,11 @@ class Collector:
         return table.nest(arrays, [table.objects[i] for i in ids] if table.objects else [])
 
     def _add_final(
-        self, ids: Ids, at: int, extras: Extras | None, infos: list[dict[str, Any]], done: Array
+        self, ids: Ids, at: int, extras: Payload | None, infos: list[dict[str, Any]], done: Array
     ) -> None:
         """Same-step autoreset: what the finished episode ended with goes into the info."""
         table = self._table
-        extras = extras or Extras()
+        extras = extras or Payload()
         plane = table.planes[at]
         for k in np.flatnonzero(done).tolist():
             slot = ids[k]
@@ -250,7 +250,7 @@ class Collector:
                 observation = self._one(rows, extras.final_objects.get(slot, []))
             infos[k]["final_obs"], infos[k]["final_info"] = observation, info
 
-    def _infos(self, ids: Ids, at: int, extras: Extras | None) -> list[dict[str, Any]]:
+    def _infos(self, ids: Ids, at: int, extras: Payload | None) -> list[dict[str, Any]]:
         """One dict per environment, each its own: from its row, or from a message, or from both."""
         infos: list[dict[str, Any]]
         if self._reader.schemas:

@@ -19,7 +19,7 @@ from agym.protocol.space_layout import Layout
 from agym.protocol.table import Array, Extension, Plane, SlotTable
 
 
-class Out:
+class OutTarget:
     """Where a batch is to be put.
 
     Attributes:
@@ -44,7 +44,7 @@ class Out:
         return [*targets, *(column.copy() for column in columns[len(targets) :])]
 
 
-class RolloutSlice(Out):
+class RolloutSlice(OutTarget):
     """One step of a rollout buffer: what ``out=`` of ``step`` and ``reset`` takes.
 
     Attributes:
@@ -124,7 +124,7 @@ class RolloutBuffer:
 
 
 class Extends(Protocol):
-    """What buffers need of an executor; see :class:`agym.backends.base.Executor`."""
+    """What buffers need of an executor; see :class:`agym.backends.base.Backend`."""
 
     @property
     def extensible(self) -> bool: ...
@@ -173,7 +173,7 @@ class Buffers:
         self._live[planes.start] = ref(made)
         return made
 
-    def check(self, out: Any, rows: int) -> Out:
+    def check(self, out: Any, rows: int) -> OutTarget:
         """Check what is to take a batch of so many environments.
 
         Raises:
@@ -196,7 +196,7 @@ class Buffers:
             raise UsageError("out= is a whole rollout buffer: take one step of it, out=buffer[t]")
         _check_fixed(layout)
         try:
-            given = Out(layout, out)
+            given = OutTarget(layout, out)
         except (KeyError, ValueError, TypeError, IndexError) as error:
             paths = ", ".join(f"out{leaf.path}" for leaf in layout.leaves)
             raise UsageError(

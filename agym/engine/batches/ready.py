@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from agym.protocol.messages import Extras, Loss
+from agym.protocol.messages import EnvLoss, Payload
 
 
 class Ready:
@@ -22,9 +22,9 @@ class Ready:
         """Nothing was sent."""
         self.flying = 0
         self.ids: deque[int] = deque()
-        self.extras = Extras()
+        self.extras = Payload()
         self.errors: deque[tuple[BaseException, tuple[int, ...]]] = deque()
-        self.losses: list[Loss] = []
+        self.losses: list[EnvLoss] = []
 
     @property
     def left(self) -> int:
@@ -35,7 +35,7 @@ class Ready:
         """Whether a batch can be given: of so many, or of all that there are, or an error."""
         return bool(self.errors) or len(self.ids) >= min(count, self.left)
 
-    def take(self, count: int | None) -> tuple[list[int], Extras]:
+    def take(self, count: int | None) -> tuple[list[int], Payload]:
         """Take the oldest, at most so many, and what goes with them."""
         number = len(self.ids) if count is None else min(count, len(self.ids))
         ids = [self.ids.popleft() for _ in range(number)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from agym.protocol.messages import Start
+from agym.protocol.messages import EpisodeStart
 
 
 class Episode(NamedTuple):
@@ -16,7 +16,7 @@ class Episode(NamedTuple):
         complete: Whether no action is missing.
     """
 
-    start: Start | None
+    start: EpisodeStart | None
     actions: list[Any]
     complete: bool
 
@@ -27,10 +27,10 @@ class ActionLog:
     def __init__(self, limit: int) -> None:
         """Begin empty."""
         self.limit = limit
-        self._starts: dict[int, Start] = {}
+        self._starts: dict[int, EpisodeStart] = {}
         self._actions: dict[int, list[Any] | None] = {}
 
-    def begin(self, slot: int, start: Start) -> None:
+    def begin(self, slot: int, start: EpisodeStart) -> None:
         """An episode begins."""
         self._starts[slot] = start
         self._actions[slot] = []

@@ -14,7 +14,7 @@ from agym.protocol.messages import name_ids
 SHOWN = 5
 
 
-class Budget:
+class RestartBudget:
     """At most so many failures in so many seconds, of each worker or environment."""
 
     def __init__(self, limit: int, window: float) -> None:
@@ -28,7 +28,7 @@ class Budget:
         self._window = window
         self._faults: dict[range, deque[tuple[float, Fault]]] = {}
 
-    def spend(self, ids: range, fault: Fault) -> GivenUp | None:
+    def spend(self, ids: range, fault: Fault) -> BudgetExceeded | None:
         """Take in a failure of some environments; gives the verdict once it is one too many."""
         now = time.monotonic()
         faults = self._faults.setdefault(ids, deque())
@@ -38,7 +38,7 @@ class Budget:
         if len(faults) <= self._limit:
             return None
         last = tuple(fault for _, fault in faults)[-SHOWN:]
-        return GivenUp(ids, len(faults), self._window, last)
+        return BudgetExceeded(ids, len(faults), self._window, last)
 
     def clear(self, ids: range) -> None:
         """Forget the failures of some environments."""
@@ -48,7 +48,7 @@ class Budget:
 
 
 @dataclass(frozen=True)
-class GivenUp:
+class BudgetExceeded:
     """Environments that have failed once too often."""
 
     env_ids: range

@@ -13,7 +13,7 @@ from agym.engine.ticket import Ticket
 from agym.errors import Fault
 from agym.hosts.base import Factory
 from agym.protocol.arguments import Ids
-from agym.protocol.messages import Death, Failure, Options, Start, as_keywords, lasting
+from agym.protocol.messages import EpisodeStart, Failure, Options, WorkerDeath, as_keywords, lasting
 
 
 class Witness(Protocol):
@@ -34,7 +34,7 @@ class Witness(Protocol):
         """The action of an environment in a step."""
 
 
-class Incidents:
+class FaultLog:
     """Makes fault records, and writes capsules where these are wanted.
 
     Attributes:
@@ -88,7 +88,7 @@ class Incidents:
         path = self._write(self.raised(failure), self._episode(failure.env_id), arguments)
         return replace(failure, capsule=path)
 
-    def died(self, death: Death) -> dict[int, Fault]:
+    def died(self, death: WorkerDeath) -> dict[int, Fault]:
         """A worker died: a fault for each of its environments, a capsule for those suspected."""
         kind = "timeout" if death.late else "died"
         faults = {}
@@ -118,7 +118,7 @@ class Incidents:
         elif ticket is not None and ticket.kind == "reset" and episode is not None:
             operation = ticket.operation
             seed = operation.each[ticket.ids.index(slot)] if operation.each else None
-            start = Start(seed, None, as_keywords(operation.shared, slot).get("options"))
+            start = EpisodeStart(seed, None, as_keywords(operation.shared, slot).get("options"))
             episode = Episode(start, [], complete=seed is not None)
         if episode is not None and episode.complete and episode.start is not None:
             fault = replace(fault, step=len(episode.actions) + (fault.operation == "step"))
@@ -130,7 +130,7 @@ class Incidents:
     def _write(self, fault: Fault, episode: Episode | None, arguments: tuple[Any, ...] = ()) -> str:
         if self._directory is None or episode is None:
             return ""
-        start = episode.start or Start()
+        start = episode.start or EpisodeStart()
         capsule = Capsule(
             fault.env_id, self._witness.factories[fault.env_id], self._witness.autoreset,
             fault.operation, fault.kind, fault.error,

@@ -21,8 +21,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from agym.engine.faults.action_log import ActionLog
-from agym.engine.faults.budget import Budget, GivenUp
-from agym.engine.faults.fault_log import Incidents, Witness
+from agym.engine.faults.budget import BudgetExceeded, RestartBudget
+from agym.engine.faults.fault_log import FaultLog, Witness
 from agym.engine.status import Health
 from agym.engine.ticket import Ticket
 from agym.errors import Fault
@@ -31,13 +31,13 @@ from agym.protocol.messages import (
     FAULT,
     OPEN,
     ROW_KINDS,
-    Death,
-    Extras,
+    Completion,
+    EnvLoss,
+    EpisodeStart,
     Failure,
-    Loss,
-    Outcome,
-    Revival,
-    Start,
+    Payload,
+    RestoreSpec,
+    WorkerDeath,
     name_ids,
 )
 
@@ -64,7 +64,7 @@ class FaultPolicy:
 
 
 class Workers(Protocol):
-    """What recovery needs of an executor; see :class:`agym.backends.base.Executor`."""
+    """What recovery needs of an executor; see :class:`agym.backends.base.Backend`."""
 
     @property
     def ranges(self) -> Sequence[range]: ...
@@ -130,10 +130,10 @@ class Recovery:
         self._health = health
         self._repairs = repairs
         self._workers = workers
-        self._budget = Budget(policy.max_restarts, policy.restart_window)
+        self._budget = RestartBudget(policy.max_restarts, policy.restart_window)
         self._log = ActionLog(policy.replay_limit) if policy.logged else None
-        self.incidents = Incidents(policy.capsule_dir, self._log, repairs)
-        self._latest: dict[int, Death] = {}
+        self.incidents = FaultLog(policy.capsule_dir, self._log, repairs)
+        self._latest: dict[int, WorkerDeath] = {}
         self._dead: set[int] = set()
         # Workers that died because they could not make their environments again.
         self._unmade: set[int] = set()
@@ -143,7 +143,7 @@ class Recovery:
         self._asked: set[int] = set()
         # What is sent again to an environment once it is remade; and what never will be.
         self._owed: dict[int, Ticket] = {}
-        self._forfeited: list[Outcome] = []
+        self._forfeited: list[Completion] = []
         self._attend()
 
     def _attend(self) -> None:
@@ -151,12 +151,12 @@ class Recovery:
 
     # ---------------------------------------------------------------- outcomes
 
-    def screen(self, outcome: Outcome, ticket: Ticket | None) -> Iterator[Outcome]:
+    def screen(self, outcome: Completion, ticket: Ticket | None) -> Iterator[Completion]:
         """Look at an outcome; gives what of it the engine is to account for."""
         number, start, stop, extras = outcome
         problems = [] if extras is None else extras.problems
         for problem in problems:
-            if isinstance(problem, Death) and self._latest.get(problem.worker) is not problem:
+            if isinstance(problem, WorkerDeath) and self._latest.get(problem.worker) is not problem:
                 self._latest[problem.worker] = problem
                 self._bury(problem)
         self._attend()
@@ -168,26 +168,26 @@ class Recovery:
             self._made(problems)
         elif ticket.kind == "remake":
             self._remade(ids, extras)
-        elif any(isinstance(problem, Death) for problem in problems):
+        elif any(isinstance(problem, WorkerDeath) for problem in problems):
             ids = self._lost(ids, ticket, problems)
         else:
             self._examine(problems, ticket)
             if ticket.kind in ROW_KINDS and not ticket.expired:
-                extras = extras or Extras()
+                extras = extras or Payload()
                 ids = self._failed(ids, ticket, extras)
                 self._note(ids, ticket, extras)
         self._attend()
         for run in runs(ids) if ids else ():
-            yield Outcome(number, run.start, run.stop, extras)
+            yield Completion(number, run.start, run.stop, extras)
             extras = None
         yield from self._forfeit()
 
-    def _forfeit(self) -> list[Outcome]:
+    def _forfeit(self) -> list[Completion]:
         """Outcomes in the place of those that will not come."""
         forfeited, self._forfeited = self._forfeited, []
         return forfeited
 
-    def _note(self, ids: Ids, ticket: Ticket, extras: Extras) -> None:
+    def _note(self, ids: Ids, ticket: Ticket, extras: Payload) -> None:
         """Log what environments were sent, and tell of faults."""
         for i in ids:
             if i in self.pending:
@@ -208,7 +208,7 @@ class Recovery:
                 self._count(failure.env_ids)
                 problems[k] = self.incidents.with_capsule(failure, ticket)
 
-    def _failed(self, ids: Ids, ticket: Ticket, extras: Extras) -> Ids:
+    def _failed(self, ids: Ids, ticket: Ticket, extras: Payload) -> Ids:
         """Steps or resets have ended, some badly; gives the environments that are through."""
         if not extras.problems or not self.policy.tolerant:
             return ids
@@ -239,10 +239,10 @@ class Recovery:
         for i in span:
             self.counts[i] += 1
 
-    def _remade(self, ids: Ids, extras: Extras | None) -> None:
+    def _remade(self, ids: Ids, extras: Payload | None) -> None:
         """Environments were put in the place of others, or could not be."""
         problems = [] if extras is None else extras.problems
-        if any(isinstance(problem, Death) for problem in problems):
+        if any(isinstance(problem, WorkerDeath) for problem in problems):
             return  # there is another remake on the way
         bad: set[int] = set()
         for failure in problems:
@@ -281,7 +281,7 @@ class Recovery:
                 self._repairs.again(ticket, run.start, run.stop)
                 self.acted = True
 
-    def _spend(self, ids: range, fault: Fault) -> GivenUp | None:
+    def _spend(self, ids: range, fault: Fault) -> BudgetExceeded | None:
         """A fault is to be mended; gives the verdict if it is one too many."""
         given_up = self._budget.spend(ids, fault)
         if given_up is not None:
@@ -291,7 +291,7 @@ class Recovery:
                 self.pending.setdefault(i, replace(fault, env_id=i))
         return given_up
 
-    def _abandon(self, ids: range, loss: Loss) -> None:
+    def _abandon(self, ids: range, loss: EnvLoss) -> None:
         """Environments are gone, until the caller asks for others."""
         self._health.lose(ids, loss)
         self.recovering.difference_update(ids)
@@ -301,13 +301,13 @@ class Recovery:
             self._cancelled.pop(i, None)
             owed = self._owed.pop(i, None)
             if owed is not None:
-                extras = Extras(problems=[loss])
-                self._forfeited.append(Outcome(owed.number, i, i + 1, extras))
+                extras = Payload(problems=[loss])
+                self._forfeited.append(Completion(owed.number, i, i + 1, extras))
         self._repairs.rearm()
 
     # ---------------------------------------------------------------- a worker died
 
-    def _bury(self, death: Death) -> None:
+    def _bury(self, death: WorkerDeath) -> None:
         """A worker has ended: put another in its place, if that is wanted."""
         ids, worker = death.env_ids, death.worker
         unmade = worker in self._unmade
@@ -358,7 +358,7 @@ class Recovery:
             self._repairs.order("retire", (i,))
 
     @staticmethod
-    def _suspects(death: Death) -> set[int]:
+    def _suspects(death: WorkerDeath) -> set[int]:
         """Who may have caused it: the one that was running, if that is known."""
         if death.running is not None:
             return {death.running}
@@ -394,7 +394,7 @@ class Recovery:
 
     # ---------------------------------------------------------------- a deadline passed
 
-    def force(self, late: Iterable[int], ticket: Ticket, reason: str) -> Iterator[Outcome]:
+    def force(self, late: Iterable[int], ticket: Ticket, reason: str) -> Iterator[Completion]:
         """End what does not come back; gives outcomes in the place of those that will not come."""
         late = set(late)
         if not self._repairs.coroutines:
@@ -412,8 +412,8 @@ class Recovery:
                 self._owed[i] = ticket
             else:
                 unmade = [Failure(i, "make", reason, "")] if ticket.kind == "remake" else []
-                extras = Extras(problems=[*unmade])
-                self._forfeited.append(Outcome(ticket.number, i, i + 1, extras))
+                extras = Payload(problems=[*unmade])
+                self._forfeited.append(Completion(ticket.number, i, i + 1, extras))
             if self._spend(range(i, i + 1), fault) is None:
                 if not self.policy.tolerant:
                     self._health.mark_unready((i,), "was replaced after a missed deadline")
@@ -421,7 +421,7 @@ class Recovery:
         self._attend()
         yield from self._forfeit()
 
-    def overdue(self, ticket: Ticket, reason: str) -> Iterator[Outcome]:
+    def overdue(self, ticket: Ticket, reason: str) -> Iterator[Completion]:
         """Not even what is to take another's place comes up."""
         late = ticket.late()
         if self._workers.replaceable:
@@ -439,7 +439,7 @@ class Recovery:
 
     # ---------------------------------------------------------------- on request
 
-    def restart(self, ids: Ids) -> list[Revival]:
+    def restart(self, ids: Ids) -> list[RestoreSpec]:
         """The caller asks for other environments, which are to be reset then."""
         workers = {self._worker_of(i) for i in ids}
         dead = workers & self._dead
@@ -463,10 +463,10 @@ class Recovery:
             for i in ids
         ]
 
-    def takeover(self, slot: int) -> Revival:
+    def takeover(self, slot: int) -> RestoreSpec:
         """What an environment takes over from one that is well."""
         incidents = self.incidents
-        return Revival(
+        return RestoreSpec(
             seed=incidents.seeds.get(slot),
             options=incidents.options.get(slot),
             observation=self._repairs.last_row(slot)[0],
@@ -488,10 +488,12 @@ class Recovery:
         with_them = {i for span in dead if set(span).intersection(ids) for i in span}
         return tuple(sorted({*ids, *with_them} - self._health.retired))
 
-    def _revival(self, slot: int, *, anew: bool = True, innocent: bool = False) -> Revival:
+    def _revival(self, slot: int, *, anew: bool = True, innocent: bool = False) -> RestoreSpec:
         """What an environment is to take over."""
         seed = self.incidents.seeds.get(slot)
-        revival = Revival(anew, seed, self._reseed(slot, seed), self.incidents.options.get(slot))
+        revival = RestoreSpec(
+            anew, seed, self._reseed(slot, seed), self.incidents.options.get(slot)
+        )
         if not self.policy.tolerant or not self._health.is_ready(slot):
             return revival
         observation, over = self._repairs.last_row(slot)
@@ -507,7 +509,7 @@ class Recovery:
         if episode.start is not None and episode.complete:
             return replace(revival, start=episode.start, actions=[*episode.actions])
         if any(over) and self._repairs.autoreset != "same_step":  # nothing is left to cut off
-            return replace(revival, start=Start(), over=over)
+            return replace(revival, start=EpisodeStart(), over=over)
         why = f"its episode is longer than replay_limit={self._log.limit}"
         if episode.start is None:
             why = "how its episode began is not known"

@@ -25,7 +25,7 @@ import psutil
 from agym.engine.faults.recovery import Recovery
 from agym.engine.ticket import Ticket
 from agym.protocol.arguments import Ids
-from agym.protocol.messages import Failure, Revival
+from agym.protocol.messages import Failure, RestoreSpec
 
 # Memory is not looked at more often than this.
 LOOK_SECONDS = 0.25
@@ -42,7 +42,7 @@ class RecyclePolicy:
 
 
 class Spares(Protocol):
-    """What recycling needs of an executor; see :class:`agym.backends.base.Executor`."""
+    """What recycling needs of an executor; see :class:`agym.backends.base.Backend`."""
 
     @property
     def ranges(self) -> Sequence[range]: ...
@@ -167,7 +167,7 @@ class Recycling:
         if self._movers.autoreset != "same_step":
             over = self._movers.ended_with(slot, self._holders[slot][1])
         self._spares.move(worker, slot)
-        each = [Revival(False, revival.seed, None, revival.options, revival.episode,
+        each = [RestoreSpec(False, revival.seed, None, revival.options, revival.episode,
                         revival.observation, start, (), over)]  # fmt: skip
         self._movers.order("takeover", (slot,), each)
 

@@ -15,7 +15,7 @@ from agym.protocol.arguments import Ids
 Result = StepResult[Any] | Batch[Any]
 
 
-class Listener:
+class Hook:
     """Is told of steps and resets; each method does nothing unless it is overridden."""
 
     def before_step(self, ids: Ids) -> None:
@@ -34,28 +34,28 @@ class Listener:
         """
 
 
-class Listeners:
+class Hooks:
     """Those of one engine."""
 
     def __init__(self) -> None:
         """None yet."""
-        self._all: tuple[Listener, ...] = ()
+        self._all: tuple[Hook, ...] = ()
         self._lock = threading.Lock()  # a live page comes and goes in a thread of its own
 
     def __bool__(self) -> bool:
         """Whether there is one."""
         return bool(self._all)
 
-    def __iter__(self) -> Iterator[Listener]:
+    def __iter__(self) -> Iterator[Hook]:
         """Them, in the order in which they are told."""
         return iter(self._all)
 
-    def add(self, listener: Listener, *, first: bool = False) -> None:
+    def add(self, listener: Hook, *, first: bool = False) -> None:
         """Tell a listener from now on, before the others if it is to be the first."""
         with self._lock:
             self._all = (listener, *self._all) if first else (*self._all, listener)
 
-    def remove(self, listener: Listener) -> None:
+    def remove(self, listener: Hook) -> None:
         """Tell it nothing any more. Idempotent."""
         with self._lock:
             self._all = tuple(other for other in self._all if other is not listener)

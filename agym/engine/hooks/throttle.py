@@ -18,7 +18,7 @@ from typing import Any
 HELD_KINDS = frozenset({"step", "recv"})
 
 
-class Brake:
+class Throttle:
     """Counts steps that are dispatched, and says how long their results are to wait.
 
     Attributes:

@@ -14,7 +14,7 @@ import numpy as np
 
 from agym.errors import UsageError
 from agym.protocol.attributes import Marker, MissingAttribute
-from agym.protocol.messages import Once, Operation, name_range
+from agym.protocol.messages import Operation, PerEnvOptions, name_range
 
 
 def options_of_all(operation: Operation) -> dict[str, Any] | None:
@@ -24,7 +24,7 @@ def options_of_all(operation: Operation) -> dict[str, Any] | None:
         UsageError: They differ.
     """
     options = operation.shared
-    if not isinstance(options, Once):
+    if not isinstance(options, PerEnvOptions):
         return options  # type: ignore[no-any-return]
     each = [options.get(slot) for slot in range(operation.start, operation.stop)]
     if any(other != each[0] for other in each):

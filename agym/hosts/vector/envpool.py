@@ -33,14 +33,14 @@ from agym.hosts.vector.batch import STEP, Columns, check_column, check_result, s
 from agym.hosts.vector.calls import options_of_all
 from agym.hosts.vector.host import NativeHost
 from agym.hosts.vector.making import pool_objection
-from agym.protocol.messages import ROW_KINDS, Description, Extras, Failure, Operation, Outcome
+from agym.protocol.messages import ROW_KINDS, Completion, Description, Failure, Operation, Payload
 from agym.protocol.metrics.gauges import clock
 from agym.protocol.table import Array
 
 # What an environment is doing.
 IDLE, STEPS, RESETS, CUT = range(4)
 
-Tell = Callable[[Sequence[Outcome]], None]
+Tell = Callable[[Sequence[Completion]], None]
 
 
 class PoolHost(NativeHost):
@@ -93,7 +93,7 @@ class PoolHost(NativeHost):
                 self._check(operation)
             except self._catch as error:  # nothing else is the worse for it
                 failure = self._failed(error, operation.kind, self.first, self.stop)
-                tell([Outcome(*operation.span, Extras(problems=[failure]))])
+                tell([Completion(*operation.span, Payload(problems=[failure]))])
                 return
             try:
                 self._send(operation, tell)
@@ -195,7 +195,7 @@ class PoolHost(NativeHost):
                 self._batches -= 1
                 self._lock.notify_all()
 
-    def _take(self, result: Any) -> list[Outcome]:
+    def _take(self, result: Any) -> list[Completion]:
         """Write the rows of a batch."""
         check_result(result, STEP, "recv")
         ids, size = np.asarray(result[4].get("env_id")), self.traits.batch_size
@@ -212,7 +212,7 @@ class PoolHost(NativeHost):
         ids = ids[order]
         began = self._doing[ids] != STEPS
         cut = {int(i): self._cut.pop(i) for i in ids[self._doing[ids] == CUT].tolist()}
-        extras = Extras()
+        extras = Payload()
         with self._guard:
             for plane in np.unique(self._plane[ids]).tolist():
                 rows = self._rows.plane(plane, self.first, self.stop)
@@ -234,7 +234,7 @@ class PoolHost(NativeHost):
                 extras.infos[self.first + i] = self._with_our_id(infos[k])
         self._end(ids, began, (scalars[1] | scalars[2])[order], [*cut])
         return [
-            Outcome(number, start, stop, extras.take(range(start, stop)))
+            Completion(number, start, stop, extras.take(range(start, stop)))
             for number, start, stop in self._runs(ids)
         ]
 
@@ -275,7 +275,7 @@ class PoolHost(NativeHost):
             outcomes = []
             for span in self._runs(under_way) if len(under_way) else ():
                 assert self._broken is not None
-                outcomes.append(Outcome(*span, Extras(problems=[self._broken])))
+                outcomes.append(Completion(*span, Payload(problems=[self._broken])))
                 self._broken = replace(self._broken, echo=True)
             self._doing[:] = IDLE
         tell(outcomes)

@@ -24,7 +24,7 @@ from gymnasium.vector import AutoresetMode
 from agym.errors import UsageError
 from agym.hosts.base import TELL_ALL, Factory, Host
 from agym.hosts.episode import AtEnd
-from agym.hosts.fault_injection import Affliction
+from agym.hosts.fault_injection import InjectedFault
 from agym.hosts.rows import Rows
 from agym.hosts.vector.batch import RESET, STEP, Columns, check_column, check_result, split_info
 from agym.hosts.vector.calls import assign, call, options_of_all, peek, render
@@ -35,13 +35,13 @@ from agym.protocol.infos.policy import InfoPolicy
 from agym.protocol.messages import (
     NAMES,
     ROW_KINDS,
+    Completion,
     Description,
-    Extras,
     Failure,
     GivenAction,
     Operation,
-    Outcome,
-    Revival,
+    Payload,
+    RestoreSpec,
     lasting,
 )
 from agym.protocol.metrics.gauges import Meter, clock
@@ -84,9 +84,9 @@ class NativeHost(Host):
         self._autoreset = autoreset
         self._guard = guard or nullcontext()
         self._count = len(factories)
-        self._extras = Extras()
+        self._extras = Payload()
         self._resetting = False
-        self._afflictions: list[Affliction] = []
+        self._afflictions: list[InjectedFault] = []
         self._forget()
 
     def _forget(self) -> None:
@@ -140,10 +140,10 @@ class NativeHost(Host):
 
     # ---------------------------------------------------------------- operations
 
-    def run(self, operation: Operation) -> Outcome:
+    def run(self, operation: Operation) -> Completion:
         """Do one operation; nothing that the program raises gets out."""
         kind, start, stop = operation.kind, operation.start, operation.stop
-        self._extras, self._resetting = Extras(), False
+        self._extras, self._resetting = Payload(), False
         begun = clock()
         try:
             if kind == "step":
@@ -157,8 +157,8 @@ class NativeHost(Host):
             if kind in ROW_KINDS:  # of one program nobody can tell whose fault it is
                 start, stop = self.first, self.stop
             failure = self._failed(error, name, start, stop, action)
-            self._extras = Extras(problems=[failure])
-        return Outcome(*operation.span, self._extras)
+            self._extras = Payload(problems=[failure])
+        return Completion(*operation.span, self._extras)
 
     def _failed(
         self, error: BaseException, name: str, start: int, stop: int, action: Any = None
@@ -411,7 +411,7 @@ class NativeHost(Host):
 
     # ---------------------------------------------------------------- after a fault
 
-    def _remake(self, revivals: list[Revival]) -> None:
+    def _remake(self, revivals: list[RestoreSpec]) -> None:
         """Put another program in the place of one that is broken or gone."""
         if any(revival.anew for revival in revivals):
             with suppress(self._catch):

@@ -98,7 +98,7 @@ class VectorFactory:
 
 
 @dataclass(frozen=True)
-class Given:
+class ExistingFactory:
     """Gives a vector environment that the caller has made; there is only this one."""
 
     env: list[Any]

@@ -19,7 +19,7 @@ from typing import Any
 
 from agym._system.cpus import available_cores
 from agym.engine.engine import Engine
-from agym.engine.hooks.hooks import Listener
+from agym.engine.hooks.hooks import Hook
 from agym.engine.ticket import Ticket
 from agym.protocol.arguments import Ids
 from agym.protocol.messages import Failure
@@ -30,7 +30,7 @@ Frames = dict[int, Any]
 GATHER_SECONDS = 0.1
 
 
-class Camera(Listener):
+class Camera(Hook):
     """Takes the pictures of one engine's environments.
 
     Attributes:

@@ -21,11 +21,11 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from agym.engine.engine import Engine
-from agym.engine.hooks.hooks import Listener
-from agym.engine.hooks.throttle import Brake
+from agym.engine.hooks.hooks import Hook
+from agym.engine.hooks.throttle import Throttle
 from agym.protocol.arguments import Ids
 from agym.tools.live.camera import Camera, Frames
-from agym.tools.live.score import Score
+from agym.tools.live.score import Metrics
 from agym.tools.live.view import View, last, pages, paint
 
 # How often numbers are told, in seconds.
@@ -55,10 +55,10 @@ class Seat(Protocol):
         """Send it away, within a second."""
 
 
-class Odometer(Listener):
+class StepCounter(Hook):
     """Counts steps for the brake."""
 
-    def __init__(self, brake: Brake) -> None:
+    def __init__(self, brake: Throttle) -> None:
         """Count for this one."""
         self._brake = brake
 
@@ -89,7 +89,7 @@ class Hub:
             pictures: Whether environments give any.
             legend: What keys do, if they do anything.
         """
-        self.brake = Brake(engine.num_envs)
+        self.brake = Throttle(engine.num_envs)
         self.camera = Camera(engine, self._delivered, fps=fps, share=share)
         self.arrival = asyncio.Event()
         self.pressed = asyncio.Event()
@@ -102,8 +102,8 @@ class Hub:
             "legend": legend,
         }
         self._pictures = pictures
-        self._score = Score(engine)
-        self._odometer = Odometer(self.brake)
+        self._score = Metrics(engine)
+        self._odometer = StepCounter(self.brake)
         self._counting = False
         # What was said in code, and what in a browser, which holds as long as somebody looks.
         self._speed: float | None = None

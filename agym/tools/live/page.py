@@ -12,11 +12,11 @@ from agym._system.defer_signals import Uninterrupted
 from agym._system.extras import require
 from agym._system.fork_safety import disown_in_forks
 from agym.api.aio import AsyncEnvs
-from agym.api.base import Face
+from agym.api.base import BaseEnvs
 from agym.api.sync import Envs
 from agym.api.vector.env import AgymVectorEnv
 from agym.engine.engine import Engine
-from agym.engine.hooks.throttle import Brake
+from agym.engine.hooks.throttle import Throttle
 from agym.engine.ticket import Ticket
 from agym.errors import ClosedError, UsageError
 from agym.protocol.arguments import check_count, check_seconds
@@ -28,7 +28,7 @@ from agym.tools.live.server import Server, Thread, bind
 class Waiter(Protocol):
     """Who waits for the caller's steps."""
 
-    brake: Brake | None
+    brake: Throttle | None
 
 
 class Page:
@@ -323,7 +323,7 @@ def watch(
         MissingExtraError: Starlette, uvicorn or Pillow is not installed.
     """
     envs = getattr(envs, "runner", envs)
-    if not isinstance(envs, Face):
+    if not isinstance(envs, BaseEnvs):
         raise UsageError(
             f"agym.watch takes environments of agym.make, make_async or make_vec, not {envs!r}"
         )

@@ -13,7 +13,7 @@ from typing import Any
 
 from agym.engine.engine import Engine
 from agym.engine.hooks.held_episodes import Episodes
-from agym.engine.hooks.hooks import Listener, Result
+from agym.engine.hooks.hooks import Hook, Result
 from agym.protocol.arguments import Ids
 from agym.protocol.metrics.gauges import clock
 
@@ -24,7 +24,7 @@ EPISODES = 200
 LONG_SECONDS = 1.0
 
 
-class Score(Listener):
+class Metrics(Hook):
     """Numbers of one engine's environments."""
 
     def __init__(self, engine: Engine) -> None:

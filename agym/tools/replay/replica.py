@@ -21,7 +21,7 @@ from agym.hosts.rows import Rows
 from agym.hosts.snapshot import restore_start
 from agym.protocol.attributes import assign, look_up, peek
 from agym.protocol.copying import own_info
-from agym.protocol.messages import Start
+from agym.protocol.messages import EpisodeStart
 from agym.protocol.space_layout import Layout
 from agym.protocol.table import SlotTable
 
@@ -94,7 +94,7 @@ class Replica:
 
     async def reset(self) -> None:
         capsule = self._capsule
-        start = Start(capsule.seed, capsule.rng, copy.deepcopy(capsule.options))
+        start = EpisodeStart(capsule.seed, capsule.rng, copy.deepcopy(capsule.options))
         keywords = restore_start(self.env, start)
         self._fit_reset(await self._do("reset", self.env.reset, **keywords))
 

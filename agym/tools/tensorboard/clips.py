@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from agym._system.extras import require
-from agym.api.base import Face
+from agym.api.base import BaseEnvs
 from agym.protocol.arguments import Ids
 from agym.tools.video.movie import Array, Movie
 from agym.tools.video.recording import Recording
@@ -25,7 +25,7 @@ class Clips(Recording):
     def __init__(
         self,
         envs: Any,
-        face: Face[Any, Any],
+        face: BaseEnvs[Any, Any],
         writer: Writer,
         ids: Ids,
         rounds: int,

@@ -23,7 +23,7 @@ from agym._system.extras import require
 from agym.api.aio import AsyncEnvs
 from agym.engine.batches.results import StepResult
 from agym.engine.hooks.held_episodes import Episodes
-from agym.engine.hooks.hooks import Listener, Result
+from agym.engine.hooks.hooks import Hook, Result
 from agym.errors import UsageError
 from agym.protocol.arguments import Ids, check_count, parse_env_ids
 from agym.tools.tensorboard.clips import ClipMovie, Clips
@@ -50,7 +50,7 @@ class _Point(NamedTuple):
     lengths: list[int]
 
 
-class TensorBoard(Block, Listener):
+class TensorBoard(Block, Hook):
     """Write returns and lengths of episodes, statistics and videos for TensorBoard.
 
     It begins at once, and all is written at the end of the block: ``with

@@ -7,14 +7,14 @@ from types import TracebackType
 from typing import Any, Self
 
 from agym.api.aio import AsyncEnvs
-from agym.api.base import Face
+from agym.api.base import BaseEnvs
 from agym.errors import UsageError
 
 
 class Block(ABC):
     """Is ended by the block's end: of the kind that goes with its face."""
 
-    _face: Face[Any, Any]
+    _face: BaseEnvs[Any, Any]
 
     @abstractmethod
     def _conclude(self) -> None:

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from agym.api.aio import AsyncEnvs
-from agym.api.base import Face
-from agym.engine.hooks.hooks import Listener
+from agym.api.base import BaseEnvs
+from agym.engine.hooks.hooks import Hook
 from agym.engine.ticket import Ticket
 from agym.errors import AgymError, UsageError
 from agym.protocol.arguments import Ids, check_count, parse_env_ids
@@ -122,15 +122,15 @@ def record(
     return Recording(envs, face, writer, ids, every, drop=drop)
 
 
-def face_of(envs: Any, who: str) -> Face[Any, Any]:
+def face_of(envs: Any, who: str) -> BaseEnvs[Any, Any]:
     """The face of environments that agym made and that are open.
 
     Raises:
         UsageError: ``who``, a name of agym's, was given something else.
         ClosedError: They are not open.
     """
-    face = envs if isinstance(envs, Face) else getattr(envs, "runner", None)
-    if not isinstance(face, Face):
+    face = envs if isinstance(envs, BaseEnvs) else getattr(envs, "runner", None)
+    if not isinstance(face, BaseEnvs):
         raise UsageError(
             f"{who} takes environments that agym made, not {type(envs).__name__}: pass what"
             " agym.make, agym.make_async or agym.make_vec gives"
@@ -139,7 +139,7 @@ def face_of(envs: Any, who: str) -> Face[Any, Any]:
     return face
 
 
-def check_pictures(face: Face[Any, Any]) -> None:
+def check_pictures(face: BaseEnvs[Any, Any]) -> None:
     """See that environments give pictures.
 
     Raises:
@@ -169,7 +169,7 @@ def _paint_each(
     ]
 
 
-class Recording(Block, Listener):
+class Recording(Block, Hook):
     """A video that is being recorded; :func:`agym.record` begins it.
 
     Whatever it does not have itself is looked up in the environments.
@@ -180,7 +180,14 @@ class Recording(Block, Listener):
     """
 
     def __init__(
-        self, envs: Any, face: Face[Any, Any], writer: Writer, ids: Ids, every: int, *, drop: bool
+        self,
+        envs: Any,
+        face: BaseEnvs[Any, Any],
+        writer: Writer,
+        ids: Ids,
+        every: int,
+        *,
+        drop: bool,
     ) -> None:
         """Begin; see :func:`record`."""
         self.dropped = 0

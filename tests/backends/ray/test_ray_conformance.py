@@ -6,17 +6,17 @@ from typing import Any, ClassVar
 
 import pytest
 
-from agym.testing import ExecutorConformance
+from agym.testing import BackendConformance
 
 pytestmark = pytest.mark.usefixtures("cluster")
 
 
-class TestRay(ExecutorConformance):
+class TestRay(BackendConformance):
     backend = "ray"
     examples = 3
 
 
-class Some(ExecutorConformance):
+class Some(BackendConformance):
     """Those of its tests that depend on who runs environments: an actor takes a second to start."""
 
     __test__ = False

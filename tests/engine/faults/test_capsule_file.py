@@ -41,7 +41,7 @@ class Hostile:
         raise Mute
 
 
-class Once:
+class PerEnvOptions:
     """It pickles, and cannot be unpickled."""
 
     def __reduce__(self) -> Any:
@@ -119,7 +119,7 @@ def lock() -> Any:
         ({"actions": [Hostile()]}, "actions"),
         ({"action": Unpicklable("no")}, "action"),
         ({"options": {"a": Hostile()}}, "options"),
-        ({"action": Once()}, "action"),
+        ({"action": PerEnvOptions()}, "action"),
     ],
     ids=["factory", "lock", "hostile", "exception", "options", "once"],
 )

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import agym
-from agym.tools.live.score import Score
+from agym.tools.live.score import Metrics
 from tests.support.drivers import FACES, PLACES, opened
 from tests.support.envs.plain_envs import Tally
 from tests.support.insides import engine_of
@@ -29,7 +29,7 @@ def test_returns_are_those_of_the_episodes(place: dict[str, Any], mode: str, fac
     factories = [partial(recorded, length) for length in lengths]
     told: list[float] = []
     with opened(face, factories, autoreset=mode, **place) as envs:
-        score = Score(engine_of(envs))
+        score = Metrics(engine_of(envs))
         engine_of(envs).listeners.add(score)
         envs.reset(seed=0)
         for t in range(30):
@@ -56,7 +56,7 @@ def test_what_json_cannot_hold_is_left_out() -> None:
             return observation, float("nan") if self.now == 1 else np.inf, *rest
 
     with agym.make([Infinite] * 2, backend="serial", autoreset="next_step") as envs:
-        score = Score(engine_of(envs))
+        score = Metrics(engine_of(envs))
         engine_of(envs).listeners.add(score)
         envs.reset()
         for _ in range(6):
@@ -69,7 +69,7 @@ def test_a_worker_that_hangs_is_seen(tmp_path: Any) -> None:
     with agym.make([Tally] * 2, **place) as envs:
         envs.reset()
         envs.step([0, 0])
-        score = Score(engine_of(envs))
+        score = Metrics(engine_of(envs))
         assert [worker["stuck"] for worker in score.read()["workers"]] == [None, None]
         # As if worker 1 had begun a step two seconds ago, and not ended it.
         gauges = engine_of(envs).table.gauges
