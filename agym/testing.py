@@ -1,11 +1,11 @@
-"""The conformance kit: what every executor must do, ours and a third party's.
+"""The conformance kit: what every backend must do, ours and a third party's.
 
 Subclass :class:`BackendConformance` in a test module and name the backend::
 
-    class TestMyExecutor(ExecutorConformance):
-        backend = MyExecutor
+    class TestMyBackend(BackendConformance):
+        backend = MyBackend
 
-The oracle is the serial executor: whatever the spaces, the same seeds and actions must give the
+The oracle is the serial backend: whatever the spaces, the same seeds and actions must give the
 same batches, bit by bit.
 """
 
@@ -145,7 +145,7 @@ class BackendConformance:
     options: ClassVar[Mapping[str, Any]] = {}
     coroutines: ClassVar[bool] = False
 
-    # Drawn spaces per test and mode; executors that start slowly draw fewer.
+    # Drawn spaces per test and mode; backends that start slowly draw fewer.
     examples: ClassVar[int] = 10
 
     def _make(self, env: Any, num_envs: int | None = None, **options: Any) -> Any:

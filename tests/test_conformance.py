@@ -1,4 +1,4 @@
-"""The conformance kit over every backend, and over an executor of a stranger's."""
+"""The conformance kit over every backend, and over an backend of a stranger's."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class QueueBackend(Backend):
         os.write(self._writer, b"!")
 
 
-def test_an_executor_takes_less_than_80_lines() -> None:
+def test_a_backend_takes_less_than_80_lines() -> None:
     assert len(inspect.getsource(QueueBackend).splitlines()) < 80
 
 

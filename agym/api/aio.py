@@ -121,10 +121,10 @@ class AsyncEnvs(BaseEnvs[Observations, Actions]):
     ``AsyncEnvs[Observations, Actions]`` names the types of a batch; see :class:`agym.Envs`.
     """
 
-    def __init__(self, engine: Engine, executor: Backend, output: Output) -> None:
+    def __init__(self, engine: Engine, backend: Backend, output: Output) -> None:
         """Make nothing yet."""
-        super().__init__(engine, executor, output)
-        self._waiter = AsyncWaiter(engine, executor)
+        super().__init__(engine, backend, output)
+        self._waiter = AsyncWaiter(engine, backend)
         self._opening: Ticket | None = None
         self._closing = asyncio.Lock()
         # The loop that they are used on, and its thread.
@@ -354,7 +354,7 @@ class AsyncEnvs(BaseEnvs[Observations, Actions]):
             if not standing.wait(LEAVE_SECONDS):
                 return  # it is in an environment, or in something else that takes long
         self._waiter.forget()
-        leave(self._engine, self._executor)
+        leave(self._engine, self._backend)
 
     async def _close(self) -> None:
         error: BaseException | None = None
@@ -365,11 +365,11 @@ class AsyncEnvs(BaseEnvs[Observations, Actions]):
                 await self._waiter.wait_at_most(ticket, seconds)
                 error = ticket.error
         except BaseException:
-            self._executor.kill()
+            self._backend.kill()
             raise
         finally:
             self._waiter.forget()
-            self._executor.release()
+            self._backend.release()
             self._engine.release()
         if error is not None:
             raise error

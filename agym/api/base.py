@@ -84,13 +84,13 @@ class BaseEnvs(Generic[Observations, Actions]):
     render_mode: str | None
     _waiter: Any  # how a call waits: one of ``waiting.py``
 
-    def __init__(self, engine: Engine, executor: Backend, output: Output) -> None:
-        """Join engine and executor; :func:`agym.make` does this."""
+    def __init__(self, engine: Engine, backend: Backend, output: Output) -> None:
+        """Join engine and backend; :func:`agym.make` does this."""
         self.num_envs = engine.num_envs
         self.output = output
         self._form = make_form(output)
         self._engine = engine
-        self._executor = executor
+        self._backend = backend
         self._notices = engine.notices
         self._pages: list[Any] = []  # of agym.watch, the latest; groups share the list
         # The ids of a group's environments (see ``split``), ``None`` for all.
@@ -112,7 +112,7 @@ class BaseEnvs(Generic[Observations, Actions]):
         self._describe_batch()
         self.metadata = {
             **description.metadata,
-            "autoreset_mode": self._executor.placement.autoreset,
+            "autoreset_mode": self._backend.placement.autoreset,
         }
         self.spec = description.spec
         self.render_mode = description.render_mode
@@ -223,7 +223,7 @@ class BaseEnvs(Generic[Observations, Actions]):
             raise UsageError("a group cannot be split again: split the whole into more groups")
         ids: list[list[int]] = [[] for _ in range(count)]
         extra = 0  # who is next to get one more, where they cannot be dealt evenly
-        for span in self._executor.ranges:
+        for span in self._backend.ranges:
             share, left = divmod(len(span), count)
             favoured = {(extra + k) % count for k in range(left)}
             extra += left
@@ -317,12 +317,12 @@ class BaseEnvs(Generic[Observations, Actions]):
     @property
     def backend(self) -> str:
         """What the backend is called; for ``"auto"``, the one that it took."""
-        return self._executor.name
+        return self._backend.name
 
     @property
     def workers(self) -> int:
         """Number of workers: processes, threads or actors; 1 where there are none of their own."""
-        return len(self._executor.ranges)
+        return len(self._backend.ranges)
 
     def __repr__(self) -> str:
         """Name, environments and backend, and whether they are closed."""

@@ -48,10 +48,10 @@ class Envs(BaseEnvs[Observations, Actions]):
     ``step`` give and take it, such as ``Envs[np.ndarray, np.ndarray]``; ``Envs`` alone takes any.
     """
 
-    def __init__(self, engine: Engine, executor: Backend, output: Output) -> None:
+    def __init__(self, engine: Engine, backend: Backend, output: Output) -> None:
         """Make the environments."""
-        super().__init__(engine, executor, output)
-        self._waiter = SyncWaiter(engine, executor)
+        super().__init__(engine, backend, output)
+        self._waiter = SyncWaiter(engine, backend)
         self._closing = threading.RLock()
         self._pools: list[ThreadPoolExecutor] = []  # one at most; groups share the list
         try:
@@ -368,7 +368,7 @@ class Envs(BaseEnvs[Observations, Actions]):
                 waiter.wait(*resort)
                 error = resort[0].error
             waiter.leave_alone()
-            self._executor.release()
+            self._backend.release()
             self._engine.release()
         return error
 
@@ -378,7 +378,7 @@ class Envs(BaseEnvs[Observations, Actions]):
             self._pages.pop().close()
         waiter = self._waiter
         if waiter.lock.acquire(timeout=LEAVE_SECONDS):  # for good
-            leave(self._engine, self._executor)
+            leave(self._engine, self._backend)
         else:  # one is in an environment, and keeps the lock
             waiter.disown()
             self._engine.abandon()

@@ -1,7 +1,7 @@
 """The two waiters: how a caller waits for a ticket, with an event loop and without one.
 
 Both first watch for a bounded time (see ``backends/process/doorbell.py``), and then sleep on the
-executor's descriptors. Nothing else in agym waits.
+backend's descriptors. Nothing else in agym waits.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class SyncWaiter:
     """Waits without an event loop, so also inside a running one, and in any number of threads.
 
     Whoever uses the engine holds the lock. Threads sleep without it: one of them, the leader, on
-    the executor's descriptors, for all, and each of the others until its own ticket is done or it
+    the backend's descriptors, for all, and each of the others until its own ticket is done or it
     is the next leader::
 
         leader    -- lock -- poll engine -- [sleep on descriptors] -- lock -- poll engine -- ...
@@ -80,10 +80,10 @@ class SyncWaiter:
     brake: Throttle | None = None
     late: Ticket | None = None
 
-    def __init__(self, engine: Engine, executor: Backend) -> None:
+    def __init__(self, engine: Engine, backend: Backend) -> None:
         """Wait for an engine's tickets."""
         self._engine = engine
-        self._executor = executor
+        self._backend = backend
         self._patience = Patience()
         self.lock: Any = threading.RLock()  # with the methods that conditions need of it
         # The thread that sleeps for all, and what it sleeps on.
@@ -113,7 +113,7 @@ class SyncWaiter:
                 brake.hold(end)
 
     def _await(self, ticket: Ticket, seconds: float | None) -> None:
-        news = self._executor.news
+        news = self._backend.news
         if ticket.done or (news() and self._ready(ticket)):
             return
         begun = time.perf_counter()
@@ -148,14 +148,14 @@ class SyncWaiter:
                     self._followers[0].notify()
 
     def _lead(self, ticket: Ticket, end: float | None) -> None:
-        """Sleep on the executor's descriptors."""
-        executor, engine = self._executor, self._engine
+        """Sleep on the backend's descriptors."""
+        backend, engine = self._backend, self._engine
         alarm = self._alarm = self._alarm or Alarm()
         before, self._leader = self._leader, get_ident()
         ticket.on_done(self._wake)
         try:
             while True:
-                executor.park()
+                backend.park()
                 engine.poll()
                 deadline = engine.expire()
                 if ticket.done or (end is not None and time.monotonic() >= end):
@@ -163,7 +163,7 @@ class SyncWaiter:
                 limits = [RECHECK_SECONDS]
                 limits += [] if deadline is None else [deadline]
                 limits += [] if end is None else [end - time.monotonic()]
-                self._asleep = executor.waitables()
+                self._asleep = backend.waitables()
                 poller = select.poll()
                 poller.register(alarm.descriptor, select.POLLIN)
                 for descriptor, events in self._asleep.items():
@@ -178,11 +178,11 @@ class SyncWaiter:
                     alarm.clear()
                 if self._alarm is not alarm:
                     return  # a signal handler has closed everything
-                executor.unpark()
+                backend.unpark()
                 engine.poll()
         finally:
             if self._alarm is alarm:
-                executor.unpark()
+                backend.unpark()
                 engine.poll()
             self._leader = before
             ticket.remove_callback(self._wake)
@@ -192,7 +192,7 @@ class SyncWaiter:
         turn = threading.Condition(self.lock)
         ticket.on_done(turn.notify)
         self._followers.append(turn)
-        if self._executor.waitables() != self._asleep:
+        if self._backend.waitables() != self._asleep:
             self._wake()
         try:
             while not ticket.done and self._leader is not None:
@@ -227,18 +227,18 @@ class SyncWaiter:
             self._alarm = None
 
 
-def leave(engine: Engine, executor: Backend) -> None:
+def leave(engine: Engine, backend: Backend) -> None:
     """Close environments when Python ends, without waiting long; nobody else uses them any more."""
     if engine.closed:
         return
     engine.hurry = True
     engine.forget_calls()
-    waiter = SyncWaiter(engine, executor)
+    waiter = SyncWaiter(engine, backend)
     try:
         for ticket, seconds in engine.closing():
             waiter.wait(ticket, seconds)
     finally:
-        executor.release()
+        backend.release()
         engine.release()
 
 
@@ -266,10 +266,10 @@ class AsyncWaiter:
 
     brake: Throttle | None = None
 
-    def __init__(self, engine: Engine, executor: Backend) -> None:
+    def __init__(self, engine: Engine, backend: Backend) -> None:
         """Wait for an engine's tickets."""
         self._engine = engine
-        self._executor = executor
+        self._backend = backend
         self._patience = Patience()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watched: dict[int, int] = {}
@@ -313,9 +313,9 @@ class AsyncWaiter:
 
     def _watch_for(self, ticket: Ticket, end: float) -> Generator[Any, None, bool]:
         """Watch for a while, soon with a turn of the loop between two looks."""
-        if not self._executor.watchable:
+        if not self._backend.watchable:
             return False
-        news = self._executor.news
+        news = self._backend.news
         if self._patience.watch(lambda: news() and self.ready(ticket), HOLD_SECONDS):
             return True
         while self._patience.worthwhile and time.perf_counter() < end:
@@ -352,12 +352,12 @@ class AsyncWaiter:
     def _rest(self) -> None:
         """When nobody sleeps, nobody has to be woken."""
         if not self._sleepers:
-            self._executor.unpark()
+            self._backend.unpark()
             self._cancel_timer()
 
     def _park(self, loop: asyncio.AbstractEventLoop) -> None:
         """Have the loop wake us; what came just before is taken in at once."""
-        self._executor.park()
+        self._backend.park()
         self._engine.poll()
         self._watch(loop)
         deadline = self._engine.expire()
@@ -372,7 +372,7 @@ class AsyncWaiter:
 
     def _wake(self) -> None:
         """Something came, or it is time to look."""
-        self._executor.unpark()
+        self._backend.unpark()
         self._engine.poll()
         self._engine.expire()
         assert self._loop is not None
@@ -382,11 +382,11 @@ class AsyncWaiter:
             self._watch(self._loop)
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Bring the loop's readers and writers in line with the executor's waitables."""
+        """Bring the loop's readers and writers in line with the backend's waitables."""
         if loop is not self._loop:
             self._watched = {}  # the loop they were registered with is gone
             self._loop = loop
-        wanted = self._executor.waitables()
+        wanted = self._backend.waitables()
         if wanted == self._watched:
             return
         for descriptor, events in self._watched.items():

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from agym.backends.base import BackendOptions, closed, open_host
-from agym.backends.outbox import Outbox, OutboxExecutor
+from agym.backends.outbox import Outbox, OutboxBackend
 from agym.backends.process.supervisor import own_loop
 from agym.hosts.coroutine import CoroutineHost
 from agym.protocol.messages import Completion, Operation, Payload
@@ -24,7 +24,7 @@ from agym.protocol.table import SlotTable
 STOP_SECONDS = 1.0
 
 
-class AsyncioBackend(OutboxExecutor[Completion]):
+class AsyncioBackend(OutboxBackend[Completion]):
     """Runs a coroutine host on a loop."""
 
     def __init__(self, placement: BackendOptions) -> None:

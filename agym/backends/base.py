@@ -1,6 +1,6 @@
-"""Executor: a place where environments live. A new backend is one subclass of this.
+"""Backend: where environments live. A new backend is one subclass of this.
 
-An executor passes operations on to one :class:`~agym.hosts.gym.EnvHost` or several, and the
+An backend passes operations on to one :class:`~agym.hosts.gym.EnvHost` or several, and the
 outcomes back. What it promises:
 
 - ``submit`` and ``poll`` never block (only ``serial`` works inside ``submit``, and says so);
@@ -33,7 +33,7 @@ from agym.protocol.infos.policy import InfoPolicy
 from agym.protocol.messages import CLOSE, OPEN, Completion, Description, Failure, Operation, Payload
 from agym.protocol.table import Extension, SlotTable
 
-# All that a third party's executor needs.
+# All that a third party's backend needs.
 __all__ = [
     "Backend",
     "BackendOptions",
@@ -117,7 +117,7 @@ class Backend(ABC):
     @property
     def name(self) -> str:
         """What the backend is called."""
-        return type(self).__name__.removesuffix("Executor").lower()
+        return type(self).__name__.removesuffix("Backend").lower()
 
     @property
     def pids(self) -> Sequence[int | None]:

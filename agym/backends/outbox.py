@@ -35,7 +35,7 @@ class Outbox(Generic[Item]):
         self._theirs.setblocking(False)
         # Guards the flag. Its acquisition is the fence of the handshake, with and without a GIL:
         # the caller sets the flag and then looks, the other side puts and then looks.
-        # Reentrant, since a forgotten executor may be closed by the collector in the midst of it.
+        # Reentrant, since a forgotten backend may be closed by the collector in the midst of it.
         self._lock = threading.RLock()
         self._asleep = False
 
@@ -93,8 +93,8 @@ class Outbox(Generic[Item]):
             self._theirs.close()
 
 
-class OutboxExecutor(Backend, Generic[Item]):
-    """An executor whose outcomes come from other threads, or from an event loop's tasks."""
+class OutboxBackend(Backend, Generic[Item]):
+    """An backend whose outcomes come from other threads, or from an event loop's tasks."""
 
     _end: weakref.finalize[..., Any]
 

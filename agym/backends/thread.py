@@ -19,7 +19,7 @@ from typing import ClassVar
 
 from agym._system.pygame_lock import fill_one_at_a_time
 from agym.backends.base import BackendOptions, RunningHost, close_host, open_host
-from agym.backends.outbox import Outbox, OutboxExecutor
+from agym.backends.outbox import Outbox, OutboxBackend
 from agym.hosts.gym import EnvHost
 from agym.protocol.messages import FAULT, OPEN, Completion, Operation, Payload, WorkerDeath
 from agym.protocol.table import SlotTable
@@ -125,7 +125,7 @@ Said = tuple[Worker, Sequence[Completion]]
 MakeHost = Callable[[range, WriteGuard, list[int]], RunningHost]
 
 
-class ThreadBackend(OutboxExecutor[Said]):
+class ThreadBackend(OutboxBackend[Said]):
     """Deals environments to threads."""
 
     replaceable = True
@@ -140,7 +140,7 @@ class ThreadBackend(OutboxExecutor[Said]):
         self._table: SlotTable | None = None
         self._outcomes: list[Completion] = []
         self._given_up = False
-        # Threads do not hold the executor, so that one that is forgotten ends them.
+        # Threads do not hold the backend, so that one that is forgotten ends them.
         self._end = weakref.finalize(self, _end, self._workers, self._left_behind, self._outbox)
 
     def start(self) -> None:

@@ -2,7 +2,7 @@
 
 The program runs on a thread, so that the caller's loop stays free while it steps: what is worth
 batching mostly releases the GIL. It is made, used and closed there, unless the caller made it.
-Otherwise this is the thread executor, which also says what becomes of a program that hangs.
+Otherwise this is the thread backend, which also says what becomes of a program that hangs.
 
 The environments of a worker do everything together, or step so many at a time if the program has a
 ``batch_size`` (EnvPool; ``hosts/vector/envpool.py``); what cannot be, is refused before it is sent.

@@ -32,7 +32,7 @@ class Mending(Runner):
 
     def __init__(
         self,
-        executor: Runs,
+        backend: Runs,
         num_envs: int,
         *,
         autoreset: AutoresetMode,
@@ -44,7 +44,7 @@ class Mending(Runner):
         """Nothing starts yet; see :class:`~agym.engine.runner.Runner` for the rest.
 
         Args:
-            executor: Where the environments live.
+            backend: Where the environments live.
             num_envs: Number of environments.
             autoreset: What follows an episode's end.
             timeout: Deadline of one operation, in seconds.
@@ -52,15 +52,15 @@ class Mending(Runner):
             policy: What is done about faults.
             recycle: When workers are replaced that did nothing wrong.
         """
-        super().__init__(executor, num_envs, autoreset=autoreset, timeout=timeout, copy=copy)
+        super().__init__(backend, num_envs, autoreset=autoreset, timeout=timeout, copy=copy)
         policy = policy or FaultPolicy()
-        self._recovery = Recovery(policy, self._health, self, executor)
+        self._recovery = Recovery(policy, self._health, self, backend)
         again = policy.tolerant or policy.logged or recycle is not None
         self._plain = timeout is None and not again
-        self._at_once = executor.immediate and self._plain
+        self._at_once = backend.immediate and self._plain
         self._leases = copy and not again and autoreset is not AutoresetMode.DISABLED
         if recycle is not None:
-            self._recycling = recycling = Recycling(recycle, self, executor, self._recovery)
+            self._recycling = recycling = Recycling(recycle, self, backend, self._recovery)
             self._recovery.on_replace = recycling.forget
 
     # ---------------------------------------------------------------- deadlines
@@ -100,7 +100,7 @@ class Mending(Runner):
         if not late:  # it waits for others, which have deadlines too, or for what is replaced
             ticket.suspend()
             return
-        forceable = self._executor.replaceable or self.coroutines
+        forceable = self._backend.replaceable or self.coroutines
         if forceable and recovery.policy.tolerant and ticket.kind in ROW_KINDS:
             ticket.suspend()
         else:
@@ -135,7 +135,7 @@ class Mending(Runner):
     @property
     def factories(self) -> Sequence[Factory]:
         """What makes each environment."""
-        return self._executor.factories
+        return self._backend.factories
 
     def order(self, kind: str, ids: Ids, each: list[Any] | None = None) -> int:
         """Begin an operation of our own on neighbours, ahead of all that waits."""
@@ -146,7 +146,7 @@ class Mending(Runner):
             self._be_patient(ticket)
         if kind not in ("restart", "spare"):  # these come with the workers themselves
             try:
-                self._executor.submit(ticket.operation)
+                self._backend.submit(ticket.operation)
             except BaseException:
                 del self._tickets[ticket.number]
                 raise

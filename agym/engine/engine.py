@@ -1,4 +1,4 @@
-"""Engine: the colour-free state machine between a face and an executor.
+"""Engine: the colour-free state machine between a face and an backend.
 
 Here are the calls: what each checks before anything is sent, and what it sends. What becomes of
 it is the runner's (``engine/runner.py``). Nothing here awaits or blocks.
@@ -45,7 +45,7 @@ HURRIED_SECONDS = (1.0, 0.3, 0.3)
 
 
 class Engine(Mending):
-    """Runs ``num_envs`` environments on one executor, for a face.
+    """Runs ``num_envs`` environments on one backend, for a face.
 
     Attributes:
         hurry: Do not wait long for environments when closing.
@@ -67,7 +67,7 @@ class Engine(Mending):
         """Begin to make the environments."""
         ticket = self._tickets[OPEN] = Ticket(OPEN, "make", self._all)
         disown_in_forks(self)
-        self._executor.start()
+        self._backend.start()
         self.poll()
         return ticket
 
@@ -79,7 +79,7 @@ class Engine(Mending):
         """
         if self._closing is not None:
             return
-        if self._executor.forgotten:
+        if self._backend.forgotten:
             self.abandon()
             return
         if self.opened:
@@ -88,7 +88,7 @@ class Engine(Mending):
         for ticket in self._all_tickets():
             ticket.finish(error=ClosedError("the environments were closed meanwhile"))
         self._closing = self._tickets[CLOSE] = Ticket(CLOSE, "close", self._all)
-        resorts = (self._executor.close, self._executor.terminate, self._executor.kill)
+        resorts = (self._backend.close, self._backend.terminate, self._backend.kill)
         seconds = HURRIED_SECONDS if self.hurry else GRACE_SECONDS
         for resort, grace in zip(resorts, seconds, strict=True):
             resort()
@@ -117,7 +117,7 @@ class Engine(Mending):
 
     def disown(self) -> None:
         """In a forked child, where the workers are not: closed, without a word to anybody."""
-        if not self._executor.disown():
+        if not self._backend.disown():
             return
         self._forked = True
         self._health.fine = False
@@ -342,7 +342,7 @@ class Engine(Mending):
     @property
     def ranges(self) -> Sequence[range]:
         """The environments of each worker."""
-        return self._executor.ranges
+        return self._backend.ranges
 
     def holding(self, brake: Throttle) -> AbstractContextManager[None]:
         """A result may be held back, which is neither the caller's time nor the environments'."""
@@ -394,9 +394,7 @@ class Engine(Mending):
         revivals = dict(zip(ids, self._recovery.restart(ids), strict=True))
         for run in runs(ids):
             each = [revivals[i] for i in run]
-            self._executor.submit(
-                Operation(ticket.number, "remake", run.start, run.stop, each=each)
-            )
+            self._backend.submit(Operation(ticket.number, "remake", run.start, run.stop, each=each))
         return ticket
 
     def stats(self) -> Stats:
@@ -413,9 +411,9 @@ class Engine(Mending):
 
     def stats_reader(self) -> Callable[[], Stats]:
         """What reads the statistics at any time, in any thread."""
-        gauges, executor, recovery = self.table.gauges, self._executor, self._recovery
+        gauges, backend, recovery = self.table.gauges, self._backend, self._recovery
         return lambda: self._traffic.read(
-            gauges, executor.ranges, executor.pids, recovery.counts, recovery.restarts
+            gauges, backend.ranges, backend.pids, recovery.counts, recovery.restarts
         )
 
     @property
@@ -456,7 +454,7 @@ class Engine(Mending):
         self, kind: str, ids: Ids, seeds: Sequence[int | None] | None = None
     ) -> None:
         """Refuse what some environments of one program cannot do without the others."""
-        objection = self._executor.objection(kind, ids, seeds)
+        objection = self._backend.objection(kind, ids, seeds)
         if objection is not None:
             raise UsageError(objection)
 
@@ -478,7 +476,7 @@ class Engine(Mending):
             self.poll()
             busy = self._order.stepping(ids)
             if busy is not None:
-                self._executor.look()
+                self._backend.look()
                 self.poll()
                 busy = self._order.stepping(ids)
             if busy is not None:

@@ -1,11 +1,11 @@
-"""Runner: tickets from their dispatch to their end, on one executor.
+"""Runner: tickets from their dispatch to their end, on one backend.
 
 It decides and mutates state in this one place; it never awaits and never blocks, so that the
 sync and the async face share all of it. A call becomes a ticket, a ticket one operation or
 several, and outcomes bring the ticket to its end::
 
-    engine -- Ticket --> order --- Operation(s) --> executor --> host
-    engine <-- result -- collect <-- recovery <-- Outcome(s) ---'
+    engine -- Ticket --> order --- Operation(s) --> backend --> host
+    engine <-- result -- collect <-- recovery <-- Completion(s) ---'
 
 Each environment runs its operations in the order of dispatch (``engine/scheduler.py``); what a
 fault means is recovery's to decide (``engine/faults/recovery.py``).
@@ -57,7 +57,7 @@ from agym.protocol.table import Extension, SlotTable
 
 
 class Runs(Protocol):
-    """What an engine needs of an executor; see :class:`agym.backends.base.Backend`."""
+    """What an engine needs of an backend; see :class:`agym.backends.base.Backend`."""
 
     @property
     def shared(self) -> bool: ...
@@ -130,7 +130,7 @@ class Runner:
 
     def __init__(
         self,
-        executor: Runs,
+        backend: Runs,
         num_envs: int,
         *,
         autoreset: AutoresetMode,
@@ -140,7 +140,7 @@ class Runner:
         """Nothing starts before :meth:`open`.
 
         Args:
-            executor: Where the environments live.
+            backend: Where the environments live.
             num_envs: Number of environments.
             autoreset: What follows an episode's end.
             timeout: Deadline of one operation, in seconds.
@@ -148,7 +148,7 @@ class Runner:
         """
         self.num_envs = num_envs
         self.autoreset = name_of(autoreset)
-        self._executor = executor
+        self._backend = backend
         self._timeout = timeout
         self._copy = copy
         self._debug = is_debugging()
@@ -224,7 +224,7 @@ class Runner:
             ticket.plane = plane = self._collector.place(None)
             self._traffic.dispatch(ticket)
             self.in_place = self._all
-            over = self._executor.step(ticket.number, plane, each)
+            over = self._backend.step(ticket.number, plane, each)
             self.in_place = None
             if over:
                 ticket.value, ticket.error = self._value(ticket)
@@ -250,7 +250,7 @@ class Runner:
         if operation.kind == "step":
             self.in_place = ticket.ids
         try:
-            self._executor.submit(operation)
+            self._backend.submit(operation)
         except BaseException as error:
             self._call_off(ticket, error)
             raise
@@ -270,10 +270,10 @@ class Runner:
     def poll(self) -> None:
         """Take in whatever has ended since; tickets become done."""
         # Asked before the last outcomes are taken: these come first.
-        ended = self._closing is not None and self._executor.ended
+        ended = self._closing is not None and self._backend.ended
         recovery, again = self._recovery, True
         while again:
-            for outcome in self._executor.poll():
+            for outcome in self._backend.poll():
                 extras = outcome.extras
                 wrong = extras is not None and extras.problems
                 if extras is not None and extras.schemas:  # whatever becomes of the rest
@@ -345,7 +345,7 @@ class Runner:
             if ticket.kind == "step":
                 value = self._collector.step(ticket)
                 if ticket.followed:
-                    self._traffic.settle(ticket, self.table.gauges, self._executor.ranges)
+                    self._traffic.settle(ticket, self.table.gauges, self._backend.ranges)
                 if self.listeners:
                     self.listeners.stepped(ticket.number, ticket.ids, value)
                 return value, None
@@ -439,13 +439,13 @@ class Runner:
             self.num_envs,
             final=self.autoreset == "same_step",
             leases=self._leases,
-            shared=self._executor.shared,
+            shared=self._backend.shared,
         )
         self._collector = BatchBuilder(self.table, copy=self._copy, debug=self._debug)
-        self._order = Scheduler(self.num_envs, self._executor.together)
+        self._order = Scheduler(self.num_envs, self._backend.together)
         self._rows = Rows(self.table, 0, self.num_envs)
-        self._buffers = Buffers(self.table, self._executor, direct=self._leases)
-        self._executor.attach(self.table)
+        self._buffers = Buffers(self.table, self._backend, direct=self._leases)
+        self._backend.attach(self.table)
         self._traffic.opened = time.monotonic()
         return None
 

@@ -1,6 +1,6 @@
-"""Order: which operations may go to the executor now, and which wait for a row.
+"""Order: which operations may go to the backend now, and which wait for a row.
 
-Executors keep the order of what they are given. Held back here is only what would overwrite a
+Backends keep the order of what they are given. Held back here is only what would overwrite a
 row of the slot table before it is collected (a reset behind a step still in flight), and,
 behind that, whatever else the same environment is asked to do. Environments that are one program
 have their rows all together (who takes one takes all) and wait in one queue.

@@ -1,4 +1,4 @@
-"""The language between engine, executors and hosts: operations go down, outcomes come up.
+"""The language between engine, backends and hosts: operations go down, outcomes come up.
 
 Everything here is plain data that can be pickled. Environments are always named by a
 contiguous range ``start:stop`` of their ids, so a part of an operation is an operation.

@@ -133,14 +133,14 @@ def _check_seconds(seconds: dict[str, float]) -> None:
 
 def _check_place(envs: BaseEnvs, rates: dict[str, float]) -> None:
     """Refuse what cannot happen, or cannot end, where the environments live."""
-    place = envs._executor.name
-    if rates["kill"] and os.getpid() in envs._executor.pids:
+    place = envs._backend.name
+    if rates["kill"] and os.getpid() in envs._backend.pids:
         raise UsageError(
             f"kill={rates['kill']:g} needs worker processes, and with backend={place!r} it would"
             " end this very program: take backend='process'"
         )
     if rates["hang"]:
-        if not (envs._executor.replaceable or envs._engine.coroutines):
+        if not (envs._backend.replaceable or envs._engine.coroutines):
             raise UsageError(
                 f"hang={rates['hang']:g} cannot work with backend={place!r}, where nothing can end"
                 " a step that hangs: take backend='process' or 'thread', or delay="
@@ -178,7 +178,7 @@ class Chaos(Hook):
         self._bounds = np.cumsum([rates[kind] for kind in KINDS])
         self._seconds = seconds
         self._ways = cycle(ways)
-        ranges = envs._executor.ranges
+        ranges = envs._backend.ranges
         self._worker_of = {i: worker for worker, ids in enumerate(ranges) for i in ids}
         # What takes all environments of its worker along, and must be over before the next.
         self._grave = {"kill"}

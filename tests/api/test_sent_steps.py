@@ -1,6 +1,6 @@
 """A step that was sent excludes other steps until it is received, whether or not it has ended.
 
-The conformance kit says so of the async API on every executor; here are the sync API, the native
+The conformance kit says so of the async API on every backend; here are the sync API, the native
 backend, groups, and steps that fail.
 """
 

@@ -13,9 +13,9 @@ def engine_of(envs: Any) -> Any:
     return envs._engine
 
 
-def executor_of(envs: Any) -> Any:
-    """The executor under environments."""
-    return envs._executor
+def backend_of(envs: Any) -> Any:
+    """The backend under environments."""
+    return envs._backend
 
 
 def hub_of(page: Any) -> Any:

@@ -80,11 +80,11 @@ def measure_apart(factory: Factory) -> tuple[Profile, str | None]:
     if why := obstacle([factory]):
         raise UsageError(f"{name} is measured in a process of its own, which {why}: {instead}")
     mode = AutoresetMode.DISABLED
-    executor = ProcessBackend(BackendOptions([partial(Probe, factory)], mode, 1, watched=True))
-    engine = Engine(executor, 1, autoreset=mode, timeout=PROBE_SECONDS)
+    backend = ProcessBackend(BackendOptions([partial(Probe, factory)], mode, 1, watched=True))
+    engine = Engine(backend, 1, autoreset=mode, timeout=PROBE_SECONDS)
     scratch = tempfile.TemporaryDirectory(prefix="agym-", ignore_cleanup_errors=True)
     try:
-        with scratch as folder, Envs(engine, executor, "list") as envs:
+        with scratch as folder, Envs(engine, backend, "list") as envs:
             ((profile, file),) = envs.call("measure", folder)
     except EnvError as error:
         own = error.exception

@@ -103,7 +103,7 @@ class Bench:
 
     def __init__(
         self,
-        executor: type[Backend],
+        backend: type[Backend],
         num_envs: int = 1,
         workers: int | None = None,
         env: type[Idle | IdleOnLoop] = Idle,
@@ -113,7 +113,7 @@ class Bench:
         """Make them."""
         mode = AutoresetMode.NEXT_STEP
         idle = [_Idle(env, size)] * num_envs
-        made = executor(BackendOptions(idle, mode, workers, cluster=cluster))
+        made = backend(BackendOptions(idle, mode, workers, cluster=cluster))
         self._envs: Envs[Any, Any] = Envs(Engine(made, num_envs, autoreset=mode), made, "array")
         self._envs.reset()
         self._actions = np.zeros(num_envs, np.int64)

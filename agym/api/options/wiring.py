@@ -1,4 +1,4 @@
-"""Wiring: from what the caller asks for to an engine on an executor; a face goes on top."""
+"""Wiring: from what the caller asks for to an engine on a backend; an API goes on top."""
 
 from __future__ import annotations
 
@@ -129,8 +129,8 @@ def wire(
         ask = Requirements(len(factories), workers, blocking, watched, processes, max_concurrency)
         placed = place(factories, ask)
         factories, backend, workers = placed.factories, placed.plan.backend, placed.plan.workers
-    executor_class = BACKENDS[backend] if isinstance(backend, str) else backend
-    if recycle is not None and not getattr(executor_class, "recyclable", False):
+    backend_class = BACKENDS[backend] if isinstance(backend, str) else backend
+    if recycle is not None and not getattr(backend_class, "recyclable", False):
         raise UsageError(
             f"recycle_episodes and recycle_rss_mb replace worker processes, and backend={backend!r}"
             " has none: take backend='process'"
@@ -139,14 +139,14 @@ def wire(
         factories, mode, workers, start_method, max_concurrency, blocking, watched,
         policy.logged or recycle is not None, pin, telling, cluster=cluster,
     )  # fmt: skip
-    executor = executor_class(asked)
+    made = backend_class(asked)
     if pin:
-        _check_pin(executor, backend)
+        _check_pin(made, backend)
     engine = Engine(
-        executor, len(factories), autoreset=mode, timeout=timeout, copy=copy, policy=policy,
+        made, len(factories), autoreset=mode, timeout=timeout, copy=copy, policy=policy,
         recycle=recycle,
     )  # fmt: skip
-    return engine, executor
+    return engine, made
 
 
 # What is no keyword of an environment.
@@ -200,8 +200,8 @@ def _refuse_cluster(option: str, backend: str) -> None:
     )
 
 
-def _check_pin(executor: Backend, backend: BackendLike) -> None:
-    if not executor.pinnable:
+def _check_pin(made: Backend, backend: BackendLike) -> None:
+    if not made.pinnable:
         raise UsageError(
             f"pin=True keeps worker processes on their cores, and backend={backend!r} has none:"
             " take backend='process'"

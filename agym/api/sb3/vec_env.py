@@ -117,7 +117,7 @@ class AgymVecEnv(VecEnv):
                 raise UsageError(f"SB3 takes no observations without a fixed shape: {space}{where}")
         super().__init__(runner.num_envs, space, runner.single_action_space)
         self.metadata = runner._engine.description.metadata
-        programs = runner._executor.programs
+        programs = runner._backend.programs
         if not programs and len({*self._apply(None, identity)}) < self.num_envs:
             raise UsageError(
                 "the functions in env_fns gave the same environment twice: each call must make a"
@@ -211,7 +211,7 @@ class AgymVecEnv(VecEnv):
 
     def seed(self, seed: int | None = None) -> Sequence[int | None]:
         """Set the seeds of the next reset: ``seed + i``, or random ones."""
-        if seed is None and self.runner._executor.programs:  # some take no larger ones
+        if seed is None and self.runner._backend.programs:  # some take no larger ones
             seed = int(np.random.randint(2**30))  # noqa: NPY002 # NumPy's seed governs SB3's too
         return super().seed(seed)
 

@@ -77,7 +77,7 @@ class ProcessBackend(Backend):
         self._table: SlotTable | None = None
         self._parked = False
         self._closing = False
-        # Runs when the executor is released, or forgotten, or at exit; whichever comes first.
+        # Runs when the backend is released, or forgotten, or at exit; whichever comes first.
         held = (self._links, self._spares, self._old, self._arenas)
         self._end = Finalize(self, _end, held, exitpriority=10)
 

@@ -7,7 +7,7 @@ The pool of worker processes of ``workers_per_node`` has a thread of its own::
     driver                                           actor
     run(operation, actions) --------------------->   EnvHost
     <----------------- what has ended: a reply ---   Told
-    post(operation, actions) -------------------->   LoopServer, or Pump -- ProcessExecutor
+    post(operation, actions) -------------------->   LoopServer, or Pump -- ProcessBackend
     listen() ------------------------------------>   Told
     <----------------- what ended since ----------   '--  waits, until there is something
 
@@ -98,9 +98,9 @@ class RayActor:
         told.ids = range(operation.start, operation.stop)
         told.watched = placement.watched
         if workers is not None:
-            executor = ProcessBackend(replace(placement, workers=workers))
-            told.firsts = [ids.start for ids in executor.ranges]
-            self.served = PoolBridge(executor, told, operation)
+            backend = ProcessBackend(replace(placement, workers=workers))
+            told.firsts = [ids.start for ids in backend.ranges]
+            self.served = PoolBridge(backend, told, operation)
             return
         told.firsts = [operation.start]
         coroutines, factories = look_at_first(placement.factories)

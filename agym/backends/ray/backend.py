@@ -4,7 +4,7 @@ Ray places the actors, carries the messages and notices what dies. An actor has 
 its rows come as whole columns, one message per actor and batch each way::
 
     driver                                                    a node of the cluster
-    RayExecutor -- RayLink -- operation, actions ---------->  RayActor -- host
+    RayBackend -- RayLink -- operation, actions ---------->  RayActor -- host
         |  table  <---------- rows, outcomes, gauges -------     | its own table
 
 The driver never asks Ray to wait: each answer is put into an outbox, by a thread of Ray's, whose
@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any
 
 from agym.backends.base import BackendOptions
-from agym.backends.outbox import Outbox, OutboxExecutor
+from agym.backends.outbox import Outbox, OutboxBackend
 from agym.backends.process.serialization import Sealed, seal
 from agym.backends.ray.actor import RayActor
 from agym.backends.ray.actor_group import ActorGroup
@@ -33,7 +33,7 @@ from agym.protocol.table import Extension, SlotTable
 from agym.protocol.transfer import ENV_GAUGES
 
 
-class RayBackend(OutboxExecutor[Said]):
+class RayBackend(OutboxBackend[Said]):
     """Deals environments to actors."""
 
     replaceable = True

@@ -22,17 +22,17 @@ from agym.protocol.transfer import own_plane
 
 
 class PoolBridge:
-    """Runs operations on an executor, and tells what has ended."""
+    """Runs operations on an backend, and tells what has ended."""
 
-    def __init__(self, executor: Backend, told: ReplyBuffer, make: Operation) -> None:
+    def __init__(self, backend: Backend, told: ReplyBuffer, make: Operation) -> None:
         """Begin to make the environments.
 
         Args:
-            executor: Not started yet.
+            backend: Not started yet.
             told: Whom to tell.
             make: The operation that this belongs to.
         """
-        self._executor = executor
+        self._backend = backend
         self._told = told
         self._make = make
         self._inbox: Outbox[Callable[[], None]] = Outbox()
@@ -40,8 +40,8 @@ class PoolBridge:
         threading.Thread(target=self._run, name="agym-pump", daemon=True).start()
 
     def attach(self, table: SlotTable) -> None:
-        """Give the executor its table."""
-        self._inbox.put(partial(self._executor.attach, table))
+        """Give the backend its table."""
+        self._inbox.put(partial(self._backend.attach, table))
 
     def give(self, operation: Operation, actions: Sequence[Array]) -> None:
         """Have an operation done."""
@@ -56,18 +56,18 @@ class PoolBridge:
             os._exit(1)
 
     def _work(self) -> None:
-        executor, inbox = self._executor, self._inbox
+        backend, inbox = self._backend, self._inbox
         try:
-            executor.start()
+            backend.start()
         except Exception as error:
             self._fail(self._make, error)
         while True:
             inbox.park()
-            executor.park()
+            backend.park()
             for do in inbox.take():
                 do()
-            ended = self._closing and executor.ended
-            outcomes = executor.poll()
+            ended = self._closing and backend.ended
+            outcomes = backend.poll()
             if outcomes:
                 self._told.add([self._renumbered(outcome) for outcome in outcomes])
                 self._told.ring()
@@ -76,23 +76,23 @@ class PoolBridge:
             if not outcomes:
                 self._sleep()
             inbox.unpark()
-            executor.unpark()
-        executor.release()
+            backend.unpark()
+        backend.release()
 
     def _sleep(self) -> None:
         poller = select.poll()
-        for descriptor in (*self._inbox.waitables(), *self._executor.waitables()):
+        for descriptor in (*self._inbox.waitables(), *self._backend.waitables()):
             poller.register(descriptor, select.POLLIN)
         poller.poll(RECHECK_SECONDS * 1000)
 
     def _submit(self, operation: Operation, actions: Sequence[Array]) -> None:
         if operation.number == CLOSE:
             self._closing = True
-            self._executor.close()
+            self._backend.close()
             return
         self._told.expect(operation, actions)
         try:
-            self._executor.submit(operation._replace(plane=own_plane(operation.plane)))
+            self._backend.submit(operation._replace(plane=own_plane(operation.plane)))
         except Exception as error:
             self._fail(operation, error)
 

@@ -175,7 +175,7 @@ class Link:
         self._await(calling.remote(), listening=True)
 
     def _await(self, answer: Any, *, listening: bool) -> None:
-        outbox, actor = self._outbox, self.actor  # Ray's thread is to hold no executor
+        outbox, actor = self._outbox, self.actor  # Ray's thread is to hold no backend
         answer.future().add_done_callback(
             lambda done: outbox.put(Said(self, actor, done, listening))
         )

@@ -124,7 +124,7 @@ class RolloutBuffer:
 
 
 class Extends(Protocol):
-    """What buffers need of an executor; see :class:`agym.backends.base.Backend`."""
+    """What buffers need of an backend; see :class:`agym.backends.base.Backend`."""
 
     @property
     def extensible(self) -> bool: ...
@@ -135,16 +135,16 @@ class Extends(Protocol):
 class Buffers:
     """The rollout buffers of some environments."""
 
-    def __init__(self, table: SlotTable, executor: Extends, *, direct: bool) -> None:
+    def __init__(self, table: SlotTable, backend: Extends, *, direct: bool) -> None:
         """Make none yet.
 
         Args:
             table: The slot table.
-            executor: Whose hosts are to write.
+            backend: Whose hosts are to write.
             direct: Hosts may write into the caller's memory, since nobody else reads it again.
         """
         self._table = table
-        self._executor = executor
+        self._backend = backend
         self._direct = direct
         self._next = FIRST_BUFFER
         self._live: dict[int, ref[RolloutBuffer]] = {}
@@ -162,13 +162,13 @@ class Buffers:
             if buffer() is None and in_use.isdisjoint(extension.planes):
                 del self._live[first]
                 table.shrink(first)
-                self._executor.shrink(extension)
-        if not (self._direct and self._executor.extensible):
+                self._backend.shrink(extension)
+        if not (self._direct and self._backend.extensible):
             return RolloutBuffer(self, table.observation, table.stack(steps)[0])
         planes = range(self._next, self._next + steps)
         self._next = planes.stop
         extension = table.extend(planes)
-        self._executor.extend(extension)
+        self._backend.extend(extension)
         made = RolloutBuffer(self, table.observation, extension.stacked, planes)
         self._live[planes.start] = ref(made)
         return made

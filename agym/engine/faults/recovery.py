@@ -64,7 +64,7 @@ class FaultPolicy:
 
 
 class Workers(Protocol):
-    """What recovery needs of an executor; see :class:`agym.backends.base.Backend`."""
+    """What recovery needs of an backend; see :class:`agym.backends.base.Backend`."""
 
     @property
     def ranges(self) -> Sequence[range]: ...

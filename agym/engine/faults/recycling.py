@@ -42,7 +42,7 @@ class RecyclePolicy:
 
 
 class Spares(Protocol):
-    """What recycling needs of an executor; see :class:`agym.backends.base.Backend`."""
+    """What recycling needs of an backend; see :class:`agym.backends.base.Backend`."""
 
     @property
     def ranges(self) -> Sequence[range]: ...

@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as npst
 
 from tests.support.envs.plain_envs import Result
 from tests.support.equality import same_array
-from tests.support.insides import executor_of
+from tests.support.insides import backend_of
 
 Info = dict[str, Any]
 
@@ -108,8 +108,8 @@ def identical(a: Any, b: Any) -> bool:
 @contextmanager
 def messages(envs: Any) -> Iterator[list[Any]]:
     """List the extras of outcomes that come meanwhile: in a worker, each is a message."""
-    executor = executor_of(envs)
-    poll = executor.poll
+    backend = backend_of(envs)
+    poll = backend.poll
     seen: list[Any] = []
 
     def spy() -> Any:
@@ -117,11 +117,11 @@ def messages(envs: Any) -> Iterator[list[Any]]:
         seen.extend(outcome.extras for outcome in outcomes if outcome.extras is not None)
         return outcomes
 
-    executor.poll = spy
+    backend.poll = spy
     try:
         yield seen
     finally:
-        del executor.poll
+        del backend.poll
 
 
 NUMBERS = (np.bool_, np.int8, np.uint16, np.int32, np.int64, np.uint64, np.float16,
