@@ -30,6 +30,10 @@ _plain_signal = importlib.import_module("_signal")
 # of ``signal.alarm``.
 SIGNALS = (int(signal.SIGINT), int(signal.SIGTERM), int(signal.SIGALRM))
 
+# A sleeper looks again after this long, whatever happens. Python does not notice a signal that
+# comes just before a thread goes to sleep on a lock.
+RECHECK_SECONDS = 1.0
+
 Handler = Callable[[int, Any], Any]
 
 

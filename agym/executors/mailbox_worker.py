@@ -13,11 +13,12 @@ from typing import Any
 
 from agym.core.frames import Shelved
 from agym.core.host import EnvHost
+from agym.core.interrupts import RECHECK_SECONDS
 from agym.core.making import Host
 from agym.core.operations import Description, Extras, Failure, Operation, Outcome
 from agym.core.owning import is_plain
 from agym.executors.channel import Channel
-from agym.executors.doorbell import RECHECK_SECONDS, Doorbell, Patience
+from agym.executors.doorbell import Doorbell, Patience
 from agym.executors.mailbox import (
     ANSWERED,
     CALLER_ASLEEP,

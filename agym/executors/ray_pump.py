@@ -12,11 +12,11 @@ import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from agym.core.interrupts import RECHECK_SECONDS
 from agym.core.operations import CLOSE, OPEN, Extras, Failure, Operation, Outcome
 from agym.core.parcels import own_plane
 from agym.core.slots import Array, SlotTable
 from agym.executors.base import Executor
-from agym.executors.doorbell import RECHECK_SECONDS
 from agym.executors.outbox import Outbox
 from agym.executors.ray_told import Told
 

@@ -22,13 +22,12 @@ from typing import Any
 from agym.core.brake import HELD_KINDS, Brake
 from agym.core.engine import Engine
 from agym.core.forks import disown_in_forks
-from agym.core.interrupts import Interruptible
+from agym.core.interrupts import RECHECK_SECONDS, Interruptible
 from agym.core.recorders import WAITING, note
 from agym.core.ticket import Ticket
 from agym.executors.base import Executor
 from agym.executors.doorbell import (
     HOLD_SECONDS,
-    RECHECK_SECONDS,
     SPIN_SECONDS,
     Patience,
     give_way,
@@ -199,10 +198,11 @@ class SyncWaiter:
                 deadline = self._engine.expire()
                 if ticket.done or (end is not None and time.monotonic() >= end):
                     return
-                limits = [] if deadline is None else [deadline]
+                limits = [RECHECK_SECONDS]
+                limits += [] if deadline is None else [deadline]
                 limits += [] if end is None else [end - time.monotonic()]
                 with Interruptible():
-                    turn.wait(max(0.0, min(limits)) if limits else None)
+                    turn.wait(max(0.0, min(limits)))
         finally:
             self._followers.remove(turn)
             ticket.remove_callback(turn.notify)
@@ -222,7 +222,7 @@ class SyncWaiter:
             self._followers.append(turn)
             while self._leader is not None and self._leader != get_ident():
                 self._wake()
-                turn.wait()
+                turn.wait(RECHECK_SECONDS)
             self._followers.remove(turn)
             self._alarm = None
 

@@ -9,12 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agym.core.gauges import BUCKETS, Gauges, Meter, bucket_of, gauge_fields, percentiles
-
-
-def gauges_of(num_envs: int) -> Gauges:
-    fields = gauge_fields(num_envs)
-    return Gauges({name: np.zeros(shape, dtype) for name, (dtype, shape) in fields.items()})
+from agym.core.gauges import BUCKETS, Meter, bucket_of, percentiles
+from tests.support.insides import gauges_of
 
 
 def typical(counts: np.ndarray[Any, Any], share: float) -> float | None:
