@@ -16,8 +16,10 @@ runs environments or sleeps, it lets go::
 from __future__ import annotations
 
 import importlib
+import os
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from threading import get_ident, main_thread
 from typing import Any, ClassVar
 
@@ -27,6 +29,10 @@ _plain_signal = importlib.import_module("_signal")
 # Those whose handlers raise: Ctrl-C, a program that leaves when it is told to end, and a time limit
 # of ``signal.alarm``.
 SIGNALS = (int(signal.SIGINT), int(signal.SIGTERM), int(signal.SIGALRM))
+
+# A sleeper looks again after this long, whatever happens. Python does not notice a signal that
+# comes just before a thread goes to sleep on a lock.
+RECHECK_SECONDS = 1.0
 
 Handler = Callable[[int, Any], Any]
 
@@ -52,6 +58,25 @@ def _remember(signum: int, frame: Any) -> None:
         _State.handlers[signum](signum, frame)
     elif signum not in _State.pending:
         _State.pending.append(signum)
+
+
+def _put_back() -> None:
+    """Install the caller's handlers again."""
+    for signum, handler in _State.handlers.items():
+        if _plain_signal.getsignal(signum) is _remember:
+            _plain_signal.signal(signum, handler)
+
+
+def _forget() -> None:
+    """In a forked child, which runs nothing of the block and is not sent what the parent was."""
+    _State.owner, _State.held = None, False
+    _State.pending.clear()
+    with suppress(ValueError):  # Python runs inside a program whose main thread is another one
+        _put_back()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
 
 
 def _deliver() -> None:
@@ -102,9 +127,7 @@ class Uninterrupted:
             _State.held = self._was_held
         elif self._replaces:
             _State.owner, _State.held = None, False
-            for signum, handler in tuple(_State.handlers.items()):
-                if _plain_signal.getsignal(signum) is _remember:
-                    _plain_signal.signal(signum, handler)
+            _put_back()
         else:
             return
         if not _State.held:

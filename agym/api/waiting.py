@@ -19,12 +19,11 @@ from selectors import EVENT_READ, EVENT_WRITE
 from threading import get_ident
 from typing import Any
 
-from agym._system.defer_signals import Interruptible
+from agym._system.defer_signals import RECHECK_SECONDS, Interruptible
 from agym._system.fork_safety import disown_in_forks
 from agym.backends.base import Backend
 from agym.backends.process.doorbell import (
     HOLD_SECONDS,
-    RECHECK_SECONDS,
     SPIN_SECONDS,
     Patience,
     give_way,
@@ -199,10 +198,11 @@ class SyncWaiter:
                 deadline = self._engine.expire()
                 if ticket.done or (end is not None and time.monotonic() >= end):
                     return
-                limits = [] if deadline is None else [deadline]
+                limits = [RECHECK_SECONDS]
+                limits += [] if deadline is None else [deadline]
                 limits += [] if end is None else [end - time.monotonic()]
                 with Interruptible():
-                    turn.wait(max(0.0, min(limits)) if limits else None)
+                    turn.wait(max(0.0, min(limits)))
         finally:
             self._followers.remove(turn)
             ticket.remove_callback(turn.notify)
@@ -222,7 +222,7 @@ class SyncWaiter:
             self._followers.append(turn)
             while self._leader is not None and self._leader != get_ident():
                 self._wake()
-                turn.wait()
+                turn.wait(RECHECK_SECONDS)
             self._followers.remove(turn)
             self._alarm = None
 

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -147,3 +148,24 @@ def test_other_threads_are_not_concerned() -> None:
         interrupt()  # the thread has not let it through
         done.append(False)
     assert done == [True, False]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@each_signal
+def test_a_forked_child_has_the_callers_handlers(signum: int) -> None:
+    """And nothing of what the parent was sent: it may be a worker, which runs on for long."""
+    code = 1
+    with pytest.raises(KeyboardInterrupt), Uninterrupted():
+        interrupt(signum)
+        child = os.fork()
+        if not child:
+            try:
+                with Uninterrupted():
+                    pass  # what the parent got does not come here
+                interrupt(signum)
+            except KeyboardInterrupt:
+                code = 42
+            finally:
+                os._exit(code)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert code == 42

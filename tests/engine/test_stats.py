@@ -6,16 +6,19 @@ import os
 import time
 from dataclasses import FrozenInstanceError
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pytest
 
 import agym
+from agym.engine.stats import Traffic
 from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.faulty_envs import Exits, Raises
 from tests.support.envs.gated_envs import Gated, Gates
 from tests.support.envs.plain_envs import Tally
+from tests.support.insides import gauges_of
 
 PROCESS = {"backend": "process", "workers": 2, "start_method": "fork"}
 EVERYWHERE = [
@@ -94,32 +97,58 @@ def test_a_straggler_is_named_within_a_hundred_steps(place: dict[str, Any]) -> N
         assert stats.envs[6].p50 > 0.0002
 
 
-def greatest(stats: agym.Stats) -> str:
-    parts = {
-        "environments": stats.work,
-        "transport": stats.queue + stats.transport,
-        "caller": stats.caller,
-    }
-    return max(parts, key=lambda name: parts[name])
+MILLISECOND = 1_000_000
 
 
-def test_what_limits_it() -> None:
-    """Whatever took longest, which on a crowded machine may be the way there and back."""
+@pytest.mark.parametrize(
+    ("there", "work", "back", "caller", "limit"),
+    [
+        (1, 20, 1, 2, "environments"),
+        (1, 1, 1, 10, "caller"),
+        (7, 10, 4, 2, "transport"),
+        (1, 10, 12, 2, "transport"),
+    ],
+)
+def test_what_limits_it(
+    there: int, work: int, back: int, caller: int, limit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each part of a step takes as many milliseconds as given here."""
+    now = 0
+    monkeypatch.setattr("agym.engine.stats.clock", lambda: now)
+    gauges = gauges_of(4)
+    workers = [range(2), range(2, 4)]
+    traffic = Traffic()
+    for _ in range(10):
+        ticket: Any = SimpleNamespace(followed=0)
+        traffic._left = 1  # follow every step
+        traffic.dispatch(ticket)
+        now += there * MILLISECOND
+        gauges.began[0] = gauges.began[2] = now
+        gauges.ended[0] = now + MILLISECOND // 2  # of two workers the slower one counts
+        now += work * MILLISECOND
+        gauges.ended[2] = now
+        now += back * MILLISECOND
+        traffic.settle(ticket, gauges, workers)
+        now += caller * MILLISECOND
+    traffic.dispatch(ticket)
+    stats = traffic.read(gauges, workers, [None, None], [0] * 4, [0, 0])
+    parts = stats.queue, stats.work, stats.transport, stats.caller
+    assert parts == pytest.approx([part / 1000 for part in (there, work, back, caller)])
+    assert stats.limit == limit
+
+
+def test_what_a_step_takes_is_told() -> None:
+    """By environments that say themselves how long they took."""
     with agym.make(partial(Lame, 0.02), 4, **PROCESS) as envs:
         envs.reset()
         for _ in range(20):
             envs.step([0] * 4)
-        stats = envs.stats()
-        assert stats.limit == greatest(stats)
-        assert stats.work > 0.015
-    with agym.make(Tally, 2, **PROCESS) as envs:
-        envs.reset()
-        for _ in range(40):
-            envs.step([0, 0])
             time.sleep(0.01)
         stats = envs.stats()
-        assert stats.limit == greatest(stats)
-        assert stats.caller > 0.01
+        assert stats.work >= 2 * 0.02 * 0.99
+        assert stats.caller >= 0.01
+        # Of the first and the seventeenth step, which are followed.
+        assert 2 * (stats.work + stats.queue + stats.transport + stats.caller) <= stats.seconds
 
 
 def test_faults_and_restarts_are_counted() -> None:

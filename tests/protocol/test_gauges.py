@@ -11,17 +11,10 @@ from hypothesis import strategies as st
 
 from agym.protocol.metrics.gauges import (
     BUCKETS,
-    Gauges,
     Meter,
     bucket_of,
-    gauge_fields,
     percentiles,
 )
-
-
-def gauges_of(num_envs: int) -> Gauges:
-    fields = gauge_fields(num_envs)
-    return Gauges({name: np.zeros(shape, dtype) for name, (dtype, shape) in fields.items()})
 
 
 def typical(counts: np.ndarray[Any, Any], share: float) -> float | None:

@@ -5,7 +5,16 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import numpy as np
+
+from agym.protocol.metrics.gauges import Gauges, gauge_fields
 from tests.support.patience import patience
+
+
+def gauges_of(num_envs: int) -> Gauges:
+    """Gauges in memory of their own."""
+    fields = gauge_fields(num_envs)
+    return Gauges({name: np.zeros(shape, dtype) for name, (dtype, shape) in fields.items()})
 
 
 def engine_of(envs: Any) -> Any:

@@ -233,8 +233,9 @@ async def test_a_step_behind_a_reset_is_spared(tmp_path: Path) -> None:
             for i in range(2):
                 await asyncio.to_thread(gates.open, i)
             await reset
-            await step
+            result = await step
         assert chaos.strikes == []
+        assert result.observations[:, 1].tolist() == [1, 1]
 
 
 def test_stop_is_final_and_makes_room_for_another() -> None:

@@ -69,8 +69,6 @@ class ProcessBackend(Backend):
         # Replaced, and closed when nobody sleeps on them any more.
         self._old: list[Link] = []
         self._dead: dict[int, WorkerDeath] = {}
-        # Why a worker was ended by force.
-        self._reasons: dict[int, str] = {}
         self._arenas: list[Arena] = []
         self._ends = select.poll()
         self._outcomes: list[Completion] = []
@@ -155,10 +153,9 @@ class ProcessBackend(Backend):
         It does nothing any more from here on, even if the system takes its time to clear it away.
         So nothing is posted to it, which would be lost with it.
         """
-        self._reasons[worker] = reason
         self._links[worker].process.kill()
         if worker not in self._dead:
-            self._bury(worker)
+            self._bury(worker, reason)
 
     def running(self, worker: int) -> int | None:
         """The environment of a worker that runs at this moment."""
@@ -332,11 +329,15 @@ class ProcessBackend(Backend):
             failure = Failure(start, "make", f"its new worker died, {reason}", "")
             self._outcomes.append(Completion(number, start, stop, Payload(problems=[failure])))
 
-    def _bury(self, worker: int) -> None:
-        """A worker has ended: that is told, and all that it owes comes back as its death."""
+    def _bury(self, worker: int, forced: str | None = None) -> None:
+        """A worker has ended: that is told, and all that it owes comes back as its death.
+
+        Args:
+            worker: Which one.
+            forced: Why it was killed, if it was.
+        """
         link = self._links[worker]
         process, mailbox = link.process, link.mailbox
-        forced = self._reasons.pop(worker, None)
         exitcode = process.reap(timeout=0.0 if self._closing else LAST_BREATH_SECONDS)
         if exitcode is None and forced is not None:
             exitcode = -signal.SIGKILL

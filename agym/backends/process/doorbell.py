@@ -35,9 +35,6 @@ HOLD_SECONDS = 100e-6
 # What waking a sleeper costs, roughly: a wait that slept would have been this much shorter.
 WAKE_SECONDS = 50e-6
 
-# A sleeper looks again after this long, whatever happens.
-RECHECK_SECONDS = 1.0
-
 _WEAK_ORDER = platform.machine().lower() not in ("x86_64", "amd64")
 
 if hasattr(os, "sched_yield"):

@@ -11,8 +11,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from agym._system.defer_signals import RECHECK_SECONDS
 from agym.backends.process.channel import Channel
-from agym.backends.process.doorbell import RECHECK_SECONDS, Doorbell, Patience
+from agym.backends.process.doorbell import Doorbell, Patience
 from agym.backends.process.mailbox import (
     ANSWERED,
     CALLER_ASLEEP,

@@ -12,9 +12,9 @@ import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from agym._system.defer_signals import RECHECK_SECONDS
 from agym.backends.base import Backend
 from agym.backends.outbox import Outbox
-from agym.backends.process.doorbell import RECHECK_SECONDS
 from agym.backends.ray.reply_buffer import ReplyBuffer
 from agym.protocol.messages import CLOSE, OPEN, Completion, Failure, Operation, Payload
 from agym.protocol.table import Array, SlotTable

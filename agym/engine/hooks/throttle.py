@@ -14,6 +14,8 @@ from collections.abc import Generator
 from contextlib import suppress
 from typing import Any
 
+from agym._system.defer_signals import RECHECK_SECONDS
+
 # The calls whose results are held back.
 HELD_KINDS = frozenset({"step", "recv"})
 
@@ -80,7 +82,7 @@ class Throttle:
         """Wait, in a thread, until results may be given, or until a time of ``monotonic``."""
         with self._changed:
             while (seconds := self._seconds_left(end)) > 0:
-                self._changed.wait(None if math.isinf(seconds) else seconds)
+                self._changed.wait(min(seconds, RECHECK_SECONDS))
 
     def holding(self, end: float | None = None) -> Generator[Any, None, None]:
         """Wait likewise on the running event loop."""

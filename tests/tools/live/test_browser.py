@@ -186,6 +186,27 @@ def test_many_environments_have_pages(browser: Browser) -> None:
 
 
 @pytest.mark.full
+def test_what_is_clicked_stays_where_it_is(browser: Browser) -> None:
+    """Whatever the numbers are: a button that moves is missed by a click."""
+    with watched("sync", 70) as run:
+        browser.open(run.page.url)
+        until(lambda: browser.seen[1:] == (0, 64))
+        buttons = [browser[name] for name in ("#pause", "#step", "#speed", "#fps", "#back", "#on")]
+        browser["#pause"].click()
+        until(lambda: browser["#pause"].text == "Resume")
+        places = [button.rect for button in buttons]
+        for text in ("–", "1,234,567"):
+            for name in ("rate", "mean", "ended", "place"):
+                browser.driver.execute_script(
+                    f"document.getElementById('{name}').textContent = '{text}'"
+                )
+            assert [button.rect for button in buttons] == places
+        browser["#pause"].click()
+        until(lambda: browser["#pause"].text == "Pause")
+        assert [button.rect for button in buttons] == places
+
+
+@pytest.mark.full
 def test_without_the_token_there_is_nothing_to_see(browser: Browser) -> None:
     with watched("sync") as run:
         browser.open(run.page.url.partition("?")[0])
