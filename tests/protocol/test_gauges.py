@@ -15,6 +15,7 @@ from agym.protocol.metrics.gauges import (
     bucket_of,
     percentiles,
 )
+from tests.support.insides import gauges_of
 
 
 def typical(counts: np.ndarray[Any, Any], share: float) -> float | None:
