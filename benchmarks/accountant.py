@@ -90,13 +90,13 @@ class Accountant:
         over = self._flags[:, env_ids].any(axis=0)
         flags = np.stack([terminated, truncated])
         expected = np.where(over, 0, self._counts[env_ids] + 1)
-        fine = (observations == expected) & (rewards == expected)
-        fine &= ~(over & flags.any(axis=0)) & ~flags.all(axis=0)
+        all_ready = (observations == expected) & (rewards == expected)
+        all_ready &= ~(over & flags.any(axis=0)) & ~flags.all(axis=0)
         for k, i in enumerate(env_ids.tolist()):
             action = self._sent.pop(i, None)
             if action is None:
                 self.duplicated += 1
-            elif not fine[k]:
+            elif not all_ready[k]:
                 self._examine(i, int(observations[k]), float(rewards[k]), flags[:, k], infos[k])
             elif infos[k] and not self._fits(infos[k], int(observations[k]), action):
                 self.duplicated += 1

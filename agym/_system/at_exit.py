@@ -23,7 +23,7 @@ LEAVE_SECONDS = 5.0
 _leaves: set[weakref.WeakMethod[Callable[[], None]]] = set()
 
 
-def leave_at_exit(leave: Callable[[], None]) -> None:
+def close_at_exit(leave: Callable[[], None]) -> None:
     """Have a method called when Python ends, if its object is still there.
 
     It lets go of everything, soon; the object is not used any more, or finds itself closed.
@@ -32,11 +32,11 @@ def leave_at_exit(leave: Callable[[], None]) -> None:
 
 
 # What multiprocessing and weakref register is to be called after ours: finalizers do nothing then.
-weakref.finalize(leave_at_exit, bool).detach()
+weakref.finalize(close_at_exit, bool).detach()
 
 
 @atexit.register
-def _leave_all() -> None:
+def _close_all() -> None:
     for reference in [*_leaves]:
         leave = reference()
         if leave is not None:

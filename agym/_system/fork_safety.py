@@ -20,7 +20,7 @@ from typing import Protocol
 class Owner(Protocol):
     """Something that belongs to one process."""
 
-    def disown(self) -> None:
+    def abandon(self) -> None:
         """Let go of it, in a forked child: of descriptors, without a word to anybody.
 
         Only the thread that forked exists here, and another one may have held any lock: so none
@@ -28,53 +28,53 @@ class Owner(Protocol):
         """
 
 
-class Lender(Protocol):
+class ForkListener(Protocol):
     """Something whose memory a forked child shares."""
 
-    def forked(self) -> None:
+    def before_fork(self) -> None:
         """Take note, in the parent, just before."""
 
 
 _owners: weakref.WeakSet[Owner] = weakref.WeakSet()
-_lenders: weakref.WeakSet[Lender] = weakref.WeakSet()
-_untold: ContextVar[bool] = ContextVar("untold", default=False)
+_listeners: weakref.WeakSet[ForkListener] = weakref.WeakSet()
+_unannounced: ContextVar[bool] = ContextVar("untold", default=False)
 
 
-def disown_in_forks(owner: Owner) -> None:
-    """Have ``owner.disown()`` called in every child that is forked while it lives."""
+def abandon_in_forks(owner: Owner) -> None:
+    """Have ``owner.abandon()`` called in every child that is forked while it lives."""
     _owners.add(owner)
 
 
-def tell_of_forks(lender: Lender) -> None:
-    """Have ``lender.forked()`` called in this process whenever it is about to fork."""
-    _lenders.add(lender)
+def notify_before_forks(lender: ForkListener) -> None:
+    """Have ``lender.before_fork()`` called in this process whenever it is about to fork."""
+    _listeners.add(lender)
 
 
 @contextmanager
-def fork_of_our_own() -> Iterator[None]:
+def forking_worker() -> Iterator[None]:
     """A worker is about to be forked, which uses nothing of what the caller was lent."""
-    token = _untold.set(True)
+    token = _unannounced.set(True)
     try:
         yield
     finally:
-        _untold.reset(token)
+        _unannounced.reset(token)
 
 
-def _tell_all() -> None:
-    if _untold.get():
+def _notify_all() -> None:
+    if _unannounced.get():
         return
-    for lender in [*_lenders]:
-        lender.forked()
+    for lender in [*_listeners]:
+        lender.before_fork()
 
 
-def _disown_all() -> None:
-    _lenders.clear()
+def _abandon_all() -> None:
+    _listeners.clear()
     owners = [*_owners]
     _owners.clear()
     for owner in owners:
         with suppress(Exception):  # another thread was in the middle of changing it
-            owner.disown()
+            owner.abandon()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_tell_all, after_in_child=_disown_all)
+    os.register_at_fork(before=_notify_all, after_in_child=_abandon_all)

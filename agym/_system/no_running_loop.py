@@ -23,7 +23,7 @@ from typing import Any
 _swap_task: Any = getattr(asyncio.tasks, "_swap_current_task", None)
 
 
-class OutsideLoop:
+class NoRunningLoop:
     """A block in which this thread runs no event loop."""
 
     __slots__ = ("_loop", "_task")

@@ -22,7 +22,7 @@ _lock = threading.Lock()
 _done = False
 
 
-def fill_one_at_a_time() -> None:
+def lock_polygons() -> None:
     """From now on one thread of this process at a time fills a polygon, if there is pygame."""
     global _done
     with _lock:

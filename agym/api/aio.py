@@ -16,7 +16,7 @@ from gymnasium import Space
 from agym.api.base import BaseEnvs, is_own, suggest
 from agym.api.handles import Handle
 from agym.api.output import Output
-from agym.api.waiting import AsyncWaiter, leave
+from agym.api.waiting import AsyncWaiter, close_quickly
 from agym.backends.base import Backend
 from agym.engine.batches.results import Batch, ResetResult, StepResult
 from agym.engine.engine import NOT_OPEN, Engine
@@ -197,7 +197,7 @@ class AsyncEnvs(BaseEnvs[Observations, Actions]):
     ) -> None:
         """Close them; what that raises does not hide an error of the block."""
         # Ctrl-C, SystemExit or a cancelled task: the program is about to end.
-        self._engine.hurry = error is not None and not isinstance(error, Exception)
+        self._engine.fast_close = error is not None and not isinstance(error, Exception)
         with contextlib.suppress(*() if error is None else (AgymError,)):
             await self.aclose()
 
@@ -260,7 +260,7 @@ class AsyncEnvs(BaseEnvs[Observations, Actions]):
                 await self._waiter.waiting(receiver.ticket)
                 batch = self._engine.receive(receiver, max_envs)
             finally:
-                self._engine.leave(receiver)
+                self._engine.cancel_receive(receiver)
                 self._warn()
         return self._batch_result(batch)
 
@@ -353,8 +353,8 @@ class AsyncEnvs(BaseEnvs[Observations, Actions]):
             loop.call_soon_threadsafe(_stand_still, standing)
             if not standing.wait(LEAVE_SECONDS):
                 return  # it is in an environment, or in something else that takes long
-        self._waiter.forget()
-        leave(self._engine, self._backend)
+        self._waiter.stop_watching()
+        close_quickly(self._engine, self._backend)
 
     async def _close(self) -> None:
         error: BaseException | None = None
@@ -368,7 +368,7 @@ class AsyncEnvs(BaseEnvs[Observations, Actions]):
             self._backend.kill()
             raise
         finally:
-            self._waiter.forget()
+            self._waiter.stop_watching()
             self._backend.release()
             self._engine.release()
         if error is not None:
@@ -452,7 +452,7 @@ class AsyncEnvHandle(Handle, Generic[Observation, Action]):
 
     def close(self) -> Pending[None]:
         """Close it alone, once it has done what was dispatched; the others go on. Idempotent."""
-        ticket = self._envs._here.retire(self._ids[0])
+        ticket = self._envs._here.close_env(self._ids[0])
         return self._envs._pending(ticket, lambda _: None)
 
     async def __aenter__(self) -> Self:

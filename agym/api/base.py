@@ -15,19 +15,19 @@ import numpy as np
 from gymnasium import Space
 from gymnasium.envs.registration import EnvSpec
 
-from agym._system.at_exit import leave_at_exit
-from agym.api.output import Output, make_form
+from agym._system.at_exit import close_at_exit
+from agym.api.output import Output, make_output_format
 from agym.backends.base import Backend
 from agym.engine.batches.out_target import RolloutBuffer
-from agym.engine.batches.ready import Ready
+from agym.engine.batches.ready import ReadyQueue
 from agym.engine.batches.results import Batch
 from agym.engine.engine import Engine
-from agym.engine.hooks.trace_registry import announce
+from agym.engine.hooks.trace_registry import add_table
 from agym.engine.stats import Stats
 from agym.engine.ticket import Ticket
 from agym.errors import UsageError, UsageTypeError
 from agym.protocol.arguments import check_count, parse_env_ids, refuse_windows, take_mask
-from agym.protocol.attributes import Marker
+from agym.protocol.attributes import Placeholder
 from agym.protocol.messages import name_ids
 from agym.protocol.type_variables import Actions, Observations
 
@@ -88,15 +88,15 @@ class BaseEnvs(Generic[Observations, Actions]):
         """Join engine and backend; :func:`agym.make` does this."""
         self.num_envs = engine.num_envs
         self.output = output
-        self._form = make_form(output)
+        self._form = make_output_format(output)
         self._engine = engine
         self._backend = backend
         self._notices = engine.notices
         self._pages: list[Any] = []  # of agym.watch, the latest; groups share the list
         # The ids of a group's environments (see ``split``), ``None`` for all.
         self._ids: list[int] | None = None
-        self._ready = Ready()
-        leave_at_exit(self._leave)
+        self._ready = ReadyQueue()
+        close_at_exit(self._leave)
 
     def _leave(self) -> None:
         """Let go of all when Python ends."""
@@ -116,7 +116,7 @@ class BaseEnvs(Generic[Observations, Actions]):
         }
         self.spec = description.spec
         self.render_mode = description.render_mode
-        announce("environments" if self.spec is None else self.spec.id, self._engine.table.gauges)
+        add_table("environments" if self.spec is None else self.spec.id, self._engine.table.gauges)
 
     def _describe_batch(self) -> None:
         self.observation_space = self._form.space(self.single_observation_space, self.num_envs)
@@ -237,12 +237,12 @@ class BaseEnvs(Generic[Observations, Actions]):
         group.__dict__.update(self.__dict__)
         group.num_envs = len(ids)
         group._ids = ids
-        group._ready = Ready()
+        group._ready = ReadyQueue()
         group._describe_batch()
         return group
 
     def _attributes(self, name: str, values: list[Any]) -> list[Any]:
-        missing = [i for i, value in enumerate(values) if value is Marker.MISSING]
+        missing = [i for i, value in enumerate(values) if value is Placeholder.MISSING]
         if missing:
             raise AttributeError(f"environments {missing[:8]} have no attribute {name!r}")
         return values
@@ -257,7 +257,7 @@ class BaseEnvs(Generic[Observations, Actions]):
         Raises:
             AttributeError: Names them.
         """
-        missing = [i for i, answer in enumerate(answers) if answer is Marker.MISSING]
+        missing = [i for i, answer in enumerate(answers) if answer is Placeholder.MISSING]
         if missing:
             others = "" if len(missing) == len(answers) else "; it was set in the others"
             raise AttributeError(

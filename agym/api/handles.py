@@ -9,7 +9,7 @@ from typing import Any, Self
 from gymnasium.envs.registration import EnvSpec
 
 from agym.api.base import BaseEnvs, is_own
-from agym.protocol.attributes import Marker
+from agym.protocol.attributes import Placeholder
 from agym.protocol.messages import Description
 
 
@@ -83,9 +83,9 @@ class Handle:
 
     def _found(self, name: str, value: Any) -> Any:
         """What was read by a name; a method becomes a function which calls it."""
-        if value is Marker.MISSING:
+        if value is Placeholder.MISSING:
             raise AttributeError(f"environment {self._ids[0]} has no attribute {name!r}")
-        return partial(self.call, name) if value is Marker.METHOD else value
+        return partial(self.call, name) if value is Placeholder.METHOD else value
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """Call a method, or read an attribute."""

@@ -15,7 +15,7 @@ from gymnasium.vector import AutoresetMode
 from agym.api.aio import AsyncEnvs
 from agym.api.options.names import check_option_names
 from agym.api.options.wiring import OPTIONS, BackendLike, wire
-from agym.api.output import Output, make_form
+from agym.api.output import Output, make_output_format
 from agym.api.sync import Envs
 from agym.api.vector.env import AgymVectorEnv
 from agym.errors import UsageError
@@ -146,7 +146,7 @@ def make(
         3
     """
     options = dict(locals())
-    make_form(options.pop("output"), copy=copy)  # here only to see that it can be
+    make_output_format(options.pop("output"), copy=copy)  # here only to see that it can be
     return Envs(*wire(**options), output)
 
 
@@ -192,7 +192,7 @@ def make_async(
         UsageError: An argument cannot work.
     """
     options = dict(locals())
-    make_form(options.pop("output"), copy=copy)  # here only to see that it can be
+    make_output_format(options.pop("output"), copy=copy)  # here only to see that it can be
     return AsyncEnvs(*wire(**options, blocking=False), output)
 
 

@@ -237,7 +237,7 @@ FORMS: dict[str, type[OutputFormat]] = {
 }
 
 
-def make_form(output: str, *, copy: bool = True) -> OutputFormat:
+def make_output_format(output: str, *, copy: bool = True) -> OutputFormat:
     """Find a form by its name.
 
     Args:

@@ -17,7 +17,7 @@ from agym._system.defer_signals import Uninterrupted
 from agym.api.base import BaseEnvs, has_own, suggest
 from agym.api.handles import Handle
 from agym.api.output import Output
-from agym.api.waiting import SyncWaiter, leave
+from agym.api.waiting import SyncWaiter, close_quickly
 from agym.backends.base import Backend
 from agym.engine.batches.out_target import RolloutBuffer
 from agym.engine.batches.results import Batch, ResetResult, StepResult
@@ -26,7 +26,7 @@ from agym.engine.stats import Stats
 from agym.engine.ticket import Ticket
 from agym.errors import AgymError, ClosedError, NothingSentError, UsageError, UsageTypeError
 from agym.protocol.arguments import check_batch_size
-from agym.protocol.attributes import Marker, has_attribute
+from agym.protocol.attributes import Placeholder, has_attribute
 from agym.protocol.type_variables import Actions, EnvAction, EnvObservation, Observations
 
 # Threads that ``parallel`` may use at once.
@@ -215,7 +215,7 @@ class Envs(BaseEnvs[Observations, Actions]):
                         batch = engine.receive(receiver, max_envs)
                 finally:
                     with waiter.lock:
-                        engine.leave(receiver)
+                        engine.cancel_receive(receiver)
                     self._warn()
         return self._batch_result(batch)
 
@@ -278,7 +278,7 @@ class Envs(BaseEnvs[Observations, Actions]):
         """Set an attribute that environments have; gives whether any has it."""
         each = self._each(name, values)
         answers = self._do(self._begin_ask, "set_attr", (name, False), each)
-        if optional and all(answer is Marker.MISSING for answer in answers):
+        if optional and all(answer is Placeholder.MISSING for answer in answers):
             return False
         self._assigned(name, answers)
         return True
@@ -367,7 +367,7 @@ class Envs(BaseEnvs[Observations, Actions]):
                     break
                 waiter.wait(*resort)
                 error = resort[0].error
-            waiter.leave_alone()
+            waiter.wait_until_unused()
             self._backend.release()
             self._engine.release()
         return error
@@ -378,10 +378,10 @@ class Envs(BaseEnvs[Observations, Actions]):
             self._pages.pop().close()
         waiter = self._waiter
         if waiter.lock.acquire(timeout=LEAVE_SECONDS):  # for good
-            leave(self._engine, self._backend)
+            close_quickly(self._engine, self._backend)
         else:  # one is in an environment, and keeps the lock
-            waiter.disown()
-            self._engine.abandon()
+            waiter.abandon()
+            self._engine.discard()
 
     def __enter__(self) -> Self:
         """Close at the end of the block."""
@@ -395,7 +395,7 @@ class Envs(BaseEnvs[Observations, Actions]):
     ) -> None:
         """Close; what that raises does not hide an error of the block."""
         # Ctrl-C, SystemExit or a cancelled task: the program is about to end.
-        self._engine.hurry = error is not None and not isinstance(error, Exception)
+        self._engine.fast_close = error is not None and not isinstance(error, Exception)
         with contextlib.suppress(*() if error is None else (AgymError,)):
             self.close()
 
@@ -436,7 +436,7 @@ class Envs(BaseEnvs[Observations, Actions]):
 
     def _broadcast(self, name: str) -> Any:
         values = self.get_attr(name)
-        is_method = any(value is Marker.METHOD for value in values)
+        is_method = any(value is Placeholder.METHOD for value in values)
         return partial(self.call, name) if is_method else values
 
 
@@ -532,7 +532,7 @@ class EnvHandle(Handle, gymnasium.Env[EnvObservation, EnvAction]):  # type: igno
     def close(self) -> None:
         """Close it alone; the others go on. Idempotent."""
         if not self.closed:
-            self._envs._do(self._envs._engine.retire, self._ids[0])
+            self._envs._do(self._envs._engine.close_env, self._ids[0])
 
     # ---------------------------------------------------------------- what Gymnasium's wrappers ask
 
@@ -550,7 +550,7 @@ class EnvHandle(Handle, gymnasium.Env[EnvObservation, EnvAction]):  # type: igno
         if has_own(self, name):
             setattr(self, name, value)
             return True
-        return self._ask("set_attr", (self._path + name, force), value) is not Marker.MISSING
+        return self._ask("set_attr", (self._path + name, force), value) is not Placeholder.MISSING
 
     @property
     def np_random(self) -> Any:

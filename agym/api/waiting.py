@@ -20,12 +20,12 @@ from threading import get_ident
 from typing import Any
 
 from agym._system.defer_signals import RECHECK_SECONDS, Interruptible
-from agym._system.fork_safety import disown_in_forks
+from agym._system.fork_safety import abandon_in_forks
 from agym.backends.base import Backend
 from agym.backends.process.doorbell import (
     HOLD_SECONDS,
     SPIN_SECONDS,
-    Patience,
+    SpinPolicy,
     give_way,
 )
 from agym.engine.engine import Engine
@@ -83,16 +83,16 @@ class SyncWaiter:
         """Wait for an engine's tickets."""
         self._engine = engine
         self._backend = backend
-        self._patience = Patience()
+        self._spinning = SpinPolicy()
         self.lock: Any = threading.RLock()  # with the methods that conditions need of it
         # The thread that sleeps for all, and what it sleeps on.
         self._leader: int | None = None
         self._asleep: Mapping[int, int] | None = None
         self._alarm: Alarm | None = None
         self._followers: list[threading.Condition] = []
-        disown_in_forks(self)
+        abandon_in_forks(self)
 
-    def disown(self) -> None:
+    def abandon(self) -> None:
         """In a forked child, where no other thread is that could give the lock back."""
         self.lock = threading.RLock()
         self._leader = self._asleep = None
@@ -119,13 +119,13 @@ class SyncWaiter:
         # Where another thread sleeps, it would have to share this one's core.
         alone = self._leader is None
         slept = not (
-            alone and self._patience.watch(lambda: ticket.done or (news() and self._ready(ticket)))
+            alone and self._spinning.spin(lambda: ticket.done or (news() and self._ready(ticket)))
         )
         if slept:
             self._sleep(ticket, None if seconds is None else time.monotonic() + seconds)
         now = time.perf_counter()
         if alone:
-            self._patience.learn(now - begun, slept=slept)
+            self._spinning.learn(now - begun, slept=slept)
         note(WAITING, ticket.kind, begun, now, in_task=False)
 
     def _ready(self, ticket: Ticket) -> bool:
@@ -212,7 +212,7 @@ class SyncWaiter:
         if self._asleep is not None and self._alarm is not None:
             self._alarm.ring()
 
-    def leave_alone(self) -> None:
+    def wait_until_unused(self) -> None:
         """Wait until no other thread sleeps on descriptors, which are about to close.
 
         Every ticket is done.
@@ -227,11 +227,11 @@ class SyncWaiter:
             self._alarm = None
 
 
-def leave(engine: Engine, backend: Backend) -> None:
+def close_quickly(engine: Engine, backend: Backend) -> None:
     """Close environments when Python ends, without waiting long; nobody else uses them any more."""
     if engine.closed:
         return
-    engine.hurry = True
+    engine.fast_close = True
     engine.forget_calls()
     waiter = SyncWaiter(engine, backend)
     try:
@@ -270,7 +270,7 @@ class AsyncWaiter:
         """Wait for an engine's tickets."""
         self._engine = engine
         self._backend = backend
-        self._patience = Patience()
+        self._spinning = SpinPolicy()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watched: dict[int, int] = {}
         self._sleepers = 0
@@ -295,11 +295,11 @@ class AsyncWaiter:
         begun = now = time.perf_counter()
         slept = False
         if not self.ready(ticket):
-            slept = not (yield from self._watch_for(ticket, begun + SPIN_SECONDS))
+            slept = not (yield from self._spin(ticket, begun + SPIN_SECONDS))
             if slept:
                 yield from self._sleep(ticket)
             now = time.perf_counter()
-            self._patience.learn(now - begun, slept=slept)
+            self._spinning.learn(now - begun, slept=slept)
             note(WAITING, ticket.kind, begun, now, in_task=True)
         if slept:
             self._last_turn = now
@@ -311,14 +311,14 @@ class AsyncWaiter:
             with self._engine.holding(brake):
                 yield from brake.holding(until(ticket))
 
-    def _watch_for(self, ticket: Ticket, end: float) -> Generator[Any, None, bool]:
+    def _spin(self, ticket: Ticket, end: float) -> Generator[Any, None, bool]:
         """Watch for a while, soon with a turn of the loop between two looks."""
         if not self._backend.watchable:
             return False
         news = self._backend.news
-        if self._patience.watch(lambda: news() and self.ready(ticket), HOLD_SECONDS):
+        if self._spinning.spin(lambda: news() and self.ready(ticket), HOLD_SECONDS):
             return True
-        while self._patience.worthwhile and time.perf_counter() < end:
+        while self._spinning.worth_spinning and time.perf_counter() < end:
             yield
             give_way()
             if self.ready(ticket):
@@ -336,7 +336,7 @@ class AsyncWaiter:
 
         def wake() -> None:
             self._sleepers -= 1
-            self._rest()
+            self._stop_watching()
             if not woken.done():
                 woken.set_result(None)
 
@@ -347,9 +347,9 @@ class AsyncWaiter:
             self._park(loop)
             yield from woken
         finally:
-            self._rest()
+            self._stop_watching()
 
-    def _rest(self) -> None:
+    def _stop_watching(self) -> None:
         """When nobody sleeps, nobody has to be woken."""
         if not self._sleepers:
             self._backend.unpark()
@@ -403,7 +403,7 @@ class AsyncWaiter:
                 loop.add_writer(descriptor, self._wake)
         self._watched = dict(wanted)
 
-    def forget(self) -> None:
+    def stop_watching(self) -> None:
         """Take all readers and writers off the loop; its descriptors are about to close."""
         self._cancel_timer()
         if self._loop is not None and not self._loop.is_closed():

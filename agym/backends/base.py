@@ -194,16 +194,16 @@ class Backend(ABC):
         return False
 
     @property
-    def programs(self) -> Sequence[range]:
+    def vector_programs(self) -> Sequence[range]:
         """Environments that are one program, and so fail together; mostly there are none."""
         return ()
 
     @property
-    def together(self) -> Sequence[range]:
+    def env_groups(self) -> Sequence[range]:
         """Environments that are stepped together, once they are made."""
-        return self.programs
+        return self.vector_programs
 
-    def objection(
+    def reason_unsupported(
         self, kind: str, ids: Ids, seeds: Sequence[int | None] | None = None
     ) -> str | None:
         """Say why some environments cannot do something without others of their program.
@@ -278,10 +278,10 @@ class Backend(ABC):
     def unpark(self) -> None:
         """The caller is awake again."""
 
-    def look(self) -> None:
+    def check_workers(self) -> None:
         """See which workers are gone, though nobody was woken by that."""
 
-    def disown(self) -> bool:
+    def abandon(self) -> bool:
         """Let go of the workers, in a forked child; tell whether nothing here works without them.
 
         No lock may be taken, and nobody told.

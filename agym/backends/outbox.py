@@ -81,7 +81,7 @@ class Outbox(Generic[Item]):
         with contextlib.suppress(BlockingIOError):
             self._ours.recv(_READ)
 
-    def disown(self) -> None:
+    def abandon(self) -> None:
         """Let go of the sockets, which are another process's."""
         self._ours.close()
         self._theirs.close()
@@ -108,10 +108,10 @@ class OutboxBackend(Backend, Generic[Item]):
         """Whether the finalizer has run."""
         return not self._end.alive
 
-    def disown(self) -> bool:
+    def abandon(self) -> bool:
         """Neither the threads nor the loop were forked, and the bell is the parent's."""
         self._end.detach()
-        self._outbox.disown()
+        self._outbox.abandon()
         return True
 
     def waitables(self) -> Mapping[int, int]:

@@ -163,8 +163,8 @@ def install(entries: Entries) -> None:
 
 def with_registry(factories: Sequence[Factory], entries: Entries) -> Sequence[Factory]:
     """Have a registry installed where factories are unpickled, before they are."""
-    together: Any = _Together(factories, entries)
-    return together  # type: ignore[no-any-return]
+    both: Any = _Together(factories, entries)
+    return both  # type: ignore[no-any-return]
 
 
 class _Together:

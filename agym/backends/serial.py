@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from agym._system.defer_signals import Interruptible
-from agym._system.no_running_loop import OutsideLoop
+from agym._system.no_running_loop import NoRunningLoop
 from agym.backends.base import Backend, BackendOptions, close_host, open_host
 from agym.hosts.gym import EnvHost
 from agym.protocol.messages import UNBROKEN_KINDS, Completion, Operation
@@ -59,7 +59,7 @@ class SerialBackend(Backend):
         """Step all environments."""
         host = self._host
         if self._on_loop:
-            with OutsideLoop():
+            with NoRunningLoop():
                 extras = host.step(0, host.stop, plane, each)
         else:
             extras = host.step(0, host.stop, plane, each)
@@ -81,7 +81,7 @@ class SerialBackend(Backend):
 
     def _outside(self) -> AbstractContextManager[None]:
         """Where environments are run: outside of the caller's loop, if there is one."""
-        return OutsideLoop() if self._on_loop else nullcontext()
+        return NoRunningLoop() if self._on_loop else nullcontext()
 
     @property
     def ended(self) -> bool:

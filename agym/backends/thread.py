@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar
 
-from agym._system.pygame_lock import fill_one_at_a_time
+from agym._system.pygame_lock import lock_polygons
 from agym.backends.base import BackendOptions, RunningHost, close_host, open_host
 from agym.backends.outbox import Outbox, OutboxBackend
 from agym.hosts.gym import EnvHost
@@ -74,7 +74,9 @@ class Worker:
         ended: It has closed its environments.
     """
 
-    def __init__(self, ids: range, make: MakeHost, outbox: Outbox[Said], number: int) -> None:
+    def __init__(
+        self, ids: range, make: MakeHost, outbox: Outbox[WorkerReply], number: int
+    ) -> None:
         """Start the thread; ``make`` is not kept."""
         self.ids = ids
         self.inbox: queue.SimpleQueue[Operation | SlotTable | None] = queue.SimpleQueue()
@@ -96,11 +98,11 @@ class Worker:
         if operation.kind != "make":
             self.inbox.put(operation)
 
-    def _work(self, host: RunningHost, outbox: Outbox[Said], number: int) -> None:
+    def _work(self, host: RunningHost, outbox: Outbox[WorkerReply], number: int) -> None:
         """Be the thread."""
         made = open_host(host, number)
         if made.extras and any(each.render_mode for each in made.extras.values.values()):
-            fill_one_at_a_time()
+            lock_polygons()
         outbox.put((self, (made,)))
         while (item := self.inbox.get()) is not None and not self.permit.withdrawn:
             if isinstance(item, SlotTable):
@@ -111,7 +113,7 @@ class Worker:
         self.ended = True
         outbox.ring()
 
-    def _run(self, host: RunningHost, operation: Operation, outbox: Outbox[Said]) -> None:
+    def _run(self, host: RunningHost, operation: Operation, outbox: Outbox[WorkerReply]) -> None:
         outbox.put((self, (host.run(operation),)))
 
     def settle(self, outcome: Completion) -> None:
@@ -121,11 +123,11 @@ class Worker:
 
 
 # What comes together is taken together.
-Said = tuple[Worker, Sequence[Completion]]
+WorkerReply = tuple[Worker, Sequence[Completion]]
 MakeHost = Callable[[range, WriteGuard, list[int]], RunningHost]
 
 
-class ThreadBackend(OutboxBackend[Said]):
+class ThreadBackend(OutboxBackend[WorkerReply]):
     """Deals environments to threads."""
 
     replaceable = True
@@ -157,7 +159,7 @@ class ThreadBackend(OutboxBackend[Said]):
     def submit(self, operation: Operation) -> None:
         """Queue the parts of an operation."""
         for worker in self._workers:
-            for piece in self._pieces(operation, worker.ids):
+            for piece in self._split(operation, worker.ids):
                 if worker.permit.withdrawn:
                     death = self._death(worker, "left behind")
                     self._outcomes.append(Completion(*piece.span, Payload(problems=[death])))
@@ -173,7 +175,7 @@ class ThreadBackend(OutboxBackend[Said]):
             marker=marker if placement.watched else None, guard=permit, infos=placement.infos,
         )  # fmt: skip
 
-    def _pieces(self, operation: Operation, ids: range) -> Iterator[Operation]:
+    def _split(self, operation: Operation, ids: range) -> Iterator[Operation]:
         """What a thread is given of an operation, each to be run in one go."""
         return operation.pieces(ids)
 
@@ -243,7 +245,7 @@ class ThreadBackend(OutboxBackend[Said]):
                     worker.thread.join()
 
 
-def _end(workers: list[Worker], left_behind: list[Worker], outbox: Outbox[Said]) -> None:
+def _end(workers: list[Worker], left_behind: list[Worker], outbox: Outbox[WorkerReply]) -> None:
     for worker in [*workers, *left_behind]:
         worker.inbox.put(None)
     outbox.close()

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 
 from agym.backends.base import BackendOptions, RunningHost
 from agym.backends.outbox import Outbox
-from agym.backends.thread import Said, ThreadBackend, Worker, WriteGuard
+from agym.backends.thread import ThreadBackend, Worker, WorkerReply, WriteGuard
 from agym.hosts.vector.envpool import PoolHost
 from agym.hosts.vector.making import Traits
 from agym.protocol.arguments import Ids
@@ -27,7 +27,7 @@ ASKED_OF_SOME = frozenset({"render", "call", "get_attr"})
 class NativeWorker(Worker):
     """A thread with a program, whose environments may end an operation one after the other."""
 
-    def _run(self, host: RunningHost, operation: Operation, outbox: Outbox[Said]) -> None:
+    def _run(self, host: RunningHost, operation: Operation, outbox: Outbox[WorkerReply]) -> None:
         assert isinstance(host, PoolHost)
         host.serve(operation, lambda said: outbox.put((self, said)))
 
@@ -55,12 +55,12 @@ class NativeBackend(ThreadBackend):
         self._traits: Traits | None = None
 
     @property
-    def programs(self) -> Sequence[range]:
+    def vector_programs(self) -> Sequence[range]:
         """Each worker's environments."""
         return self.ranges
 
     @property
-    def together(self) -> Sequence[range]:
+    def env_groups(self) -> Sequence[range]:
         """The same, but for those that come as they are done."""
         pools = [self._traits_of(worker).batch_size for worker in self._workers]
         return [
@@ -75,7 +75,7 @@ class NativeBackend(ThreadBackend):
         assert self._traits is not None
         return self._traits
 
-    def objection(
+    def reason_unsupported(
         self, kind: str, ids: Ids, seeds: Sequence[int | None] | None = None
     ) -> str | None:
         """Say what a program cannot do for some of its environments, or with such seeds."""
@@ -88,9 +88,9 @@ class NativeBackend(ThreadBackend):
             why = None
             traits = self._traits_of(worker)
             if mine and kind == "reset":
-                why = traits.reset_objection(whole, mine)
+                why = traits.unsupported_reset(whole, mine)
             if mine and why is None and kind in ROW_KINDS and traits.batch_size:
-                why = traits.batch_objection(len(mine))
+                why = traits.unsupported_batch(len(mine))
             elif mine and not whole and kind != "reset":
                 why = "are one program: name all of them"
             if why is not None:
@@ -108,6 +108,6 @@ class NativeBackend(ThreadBackend):
             infos=placement.infos,
         )  # fmt: skip
 
-    def _pieces(self, operation: Operation, ids: range) -> Iterator[Operation]:
+    def _split(self, operation: Operation, ids: range) -> Iterator[Operation]:
         """All environments of a program at once, also where they are received one by one."""
         return operation.shares(ids)

@@ -79,7 +79,7 @@ def replay(
     for lack in lacks(capsule):
         _warn(lack)
     stage = _Stage(capsule, debug, timeout)
-    watch = Watch(stage.stepped, stage.last, stage.ended, stage.stuck, timeout)
+    watch = Watch(stage.after_step, stage.last, stage.ended, stage.stuck, timeout)
     if capsule.kind == "died":
         faulthandler.enable(STDERR)
     try:
@@ -107,7 +107,7 @@ class _Stage:
         )
         self._task = self._bar.add_task("", total=len(capsule.actions))
 
-    def stepped(self, steps: int) -> None:
+    def after_step(self, steps: int) -> None:
         """After each action."""
         now = time.monotonic()
         if now - self._begun > QUICK_SECONDS and now - self._drawn > DRAW_SECONDS:

@@ -16,7 +16,7 @@ from gymnasium import spaces
 
 from agym.errors import UsageError, UsageTypeError
 from agym.protocol.arguments import Ids, arrays_in, as_array
-from agym.protocol.copying import own
+from agym.protocol.copying import copy_value
 from agym.protocol.messages import GivenAction
 from agym.protocol.space_layout import Layout, Leaf
 
@@ -100,7 +100,7 @@ def _is_exact(layout: Layout, actions: Any, env_ids: Ids) -> bool:
 def _hand_on(cut: Cut, actions: Any, env_ids: Ids) -> list[GivenAction]:
     """Cut a batch, of which the environments may keep parts."""
     try:
-        given = [GivenAction(own(action)) for action in cut(arrays_in(actions))]
+        given = [GivenAction(copy_value(action)) for action in cut(arrays_in(actions))]
     except TypeError as error:
         raise UsageTypeError(f"the actions cannot be dealt to the environments: {error}") from error
     except Exception as error:

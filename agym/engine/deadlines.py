@@ -17,14 +17,14 @@ from agym.engine.runner import Runner, Runs
 from agym.engine.ticket import Ticket
 from agym.hosts.base import Factory
 from agym.protocol.arguments import Ids
-from agym.protocol.copying import own
+from agym.protocol.copying import copy_value
 from agym.protocol.messages import ROW_KINDS, Operation
 
 # How many deadlines may pass until what takes another's place is made, and how long at least.
 REMAKE_DEADLINES, REMAKE_SECONDS = 10, 10.0
 
 # What they have time for, since an environment is made or closed in it.
-PATIENT = frozenset({"remake", "restart", "depart", "takeover"})
+PATIENT = frozenset({"recreate", "restart", "export", "import_env"})
 
 
 class Mending(Runner):
@@ -54,14 +54,14 @@ class Mending(Runner):
         """
         super().__init__(backend, num_envs, autoreset=autoreset, timeout=timeout, copy=copy)
         policy = policy or FaultPolicy()
-        self._recovery = Recovery(policy, self._health, self, backend)
-        again = policy.tolerant or policy.logged or recycle is not None
-        self._plain = timeout is None and not again
+        self._recovery = Recovery(policy, self._status, self, backend)
+        resend = policy.tolerant or policy.logged or recycle is not None
+        self._plain = timeout is None and not resend
         self._at_once = backend.immediate and self._plain
-        self._leases = copy and not again and autoreset is not AutoresetMode.DISABLED
+        self._leases = copy and not resend and autoreset is not AutoresetMode.DISABLED
         if recycle is not None:
             self._recycling = recycling = Recycling(recycle, self, backend, self._recovery)
-            self._recovery.on_replace = recycling.forget
+            self._recovery.on_replace = recycling.release
 
     # ---------------------------------------------------------------- deadlines
 
@@ -161,7 +161,7 @@ class Mending(Runner):
     def _patience(self) -> float:
         return max(REMAKE_SECONDS, REMAKE_DEADLINES * (self._timeout or 0.0))
 
-    def again(self, ticket: Ticket, start: int, stop: int) -> None:
+    def resend(self, ticket: Ticket, start: int, stop: int) -> None:
         """Send a part of a ticket's operation once more."""
         each = ticket.operation.each
         if each is not None:
@@ -191,7 +191,7 @@ class Mending(Runner):
         """The action of an environment in a step, in the form that it takes."""
         each = ticket.operation.each
         part = each and [each[ticket.ids.index(slot)]]
-        return own(self._rows.actions(slot, slot + 1, part)[0])
+        return copy_value(self._rows.actions(slot, slot + 1, part)[0])
 
     # ---------------------------------------------------------------- to other workers
 
@@ -200,15 +200,15 @@ class Mending(Runner):
         row = self.table.planes[plane]
         return bool(row.terminated[slot]), bool(row.truncated[slot])
 
-    def depart(self, slot: int) -> int | None:
+    def export(self, slot: int) -> int | None:
         """Begin to move an environment, and hold back what it is to do next; unless it is busy."""
         if not self._order.is_free(slot):
             return None
-        number = self.order("depart", (slot,))
+        number = self.order("export", (slot,))
         self._order.seize(slot, self._tickets[number])
         return number
 
-    def let_go(self, slot: int, number: int) -> None:
+    def release_env(self, slot: int, number: int) -> None:
         """Let it go on."""
         holder = self._order.owner(slot)
         if holder is not None and holder.number == number:

@@ -12,10 +12,10 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from agym._system.defer_signals import Interruptible
-from agym._system.fork_safety import disown_in_forks
+from agym._system.fork_safety import abandon_in_forks
 from agym.engine.actions import Cut, write_actions
 from agym.engine.batches.out_target import OutTarget, RolloutBuffer
-from agym.engine.batches.ready import Ready
+from agym.engine.batches.ready import ReadyQueue
 from agym.engine.batches.results import Batch
 from agym.engine.deadlines import Mending
 from agym.engine.hooks.throttle import Throttle
@@ -51,7 +51,7 @@ class Engine(Mending):
         hurry: Do not wait long for environments when closing.
     """
 
-    hurry = False
+    fast_close = False
 
     _forked = False
 
@@ -66,7 +66,7 @@ class Engine(Mending):
     def open(self) -> Ticket:
         """Begin to make the environments."""
         ticket = self._tickets[OPEN] = Ticket(OPEN, "make", self._all)
-        disown_in_forks(self)
+        abandon_in_forks(self)
         self._backend.start()
         self.poll()
         return ticket
@@ -80,16 +80,16 @@ class Engine(Mending):
         if self._closing is not None:
             return
         if self._backend.forgotten:
-            self.abandon()
+            self.discard()
             return
         if self.opened:
             self._last_stats = self.stats_reader()()
-        self._health.fine = False
+        self._status.all_ready = False
         for ticket in self._all_tickets():
             ticket.finish(error=ClosedError("the environments were closed meanwhile"))
         self._closing = self._tickets[CLOSE] = Ticket(CLOSE, "close", self._all)
         resorts = (self._backend.close, self._backend.terminate, self._backend.kill)
-        seconds = HURRIED_SECONDS if self.hurry else GRACE_SECONDS
+        seconds = HURRIED_SECONDS if self.fast_close else GRACE_SECONDS
         for resort, grace in zip(resorts, seconds, strict=True):
             resort()
             self.poll()
@@ -108,19 +108,19 @@ class Engine(Mending):
         self._tickets.clear()
         self._sent.receivers.clear()
 
-    def abandon(self) -> None:
+    def discard(self) -> None:
         """Be closed, without doing anything about it: Python ends."""
         self.forget_calls()
-        self._health.fine = False
+        self._status.all_ready = False
         self._closing = Ticket(CLOSE, "close", ())
         self._closing.done = True
 
-    def disown(self) -> None:
+    def abandon(self) -> None:
         """In a forked child, where the workers are not: closed, without a word to anybody."""
-        if not self._backend.disown():
+        if not self._backend.abandon():
             return
         self._forked = True
-        self._health.fine = False
+        self._status.all_ready = False
         self._closing = Ticket(CLOSE, "close", ())
         for ticket in (*self._all_tickets(), self._closing):
             ticket.done = True  # who waits for it does so in the parent: nobody is called back
@@ -134,7 +134,7 @@ class Engine(Mending):
 
     def is_closed(self, env_id: int) -> bool:
         """Whether an environment is closed, by itself or with all others."""
-        return self.closed or env_id in self._health.retired
+        return self.closed or env_id in self._status.retired
 
     # ---------------------------------------------------------------- calls
 
@@ -172,7 +172,7 @@ class Engine(Mending):
         Raises:
             UsageError: Wrong number, shape or dtype of actions.
         """
-        usual = self._at_once and self._health.fine and self._order.idle
+        usual = self._at_once and self._status.all_ready and self._order.idle
         if not usual or self.listeners or self._sent.queues:
             return None
         table = self.table
@@ -182,11 +182,11 @@ class Engine(Mending):
     def _write(self, actions: Any, env_ids: Sequence[int] | None) -> tuple[Ids, list[Any] | None]:
         """Check that environments can step, and write their actions, given in any order."""
         ids: Ids = self._all if env_ids is None else parse_env_ids(env_ids, self.num_envs)
-        if self._closing or self._sent.queues or not (self._health.fine and self._order.idle):
+        if self._closing or self._sent.queues or not (self._status.all_ready and self._order.idle):
             self._check(ids)
             self._check_steppable(ids)
         if len(ids) < self.num_envs:
-            self._check_together("step", ids)
+            self._check_groups("step", ids)
         given = ids if env_ids is None else tuple(int(i) for i in env_ids)
         table = self.table
         each = write_actions(table.action, table.actions, actions, given, self._cut)
@@ -203,11 +203,11 @@ class Engine(Mending):
         """
         self._cut = cut
 
-    def excuse_resets(self) -> None:
+    def allow_unreset_step(self) -> None:
         """Let environments step that were never reset, as Gymnasium's vector environments do."""
-        self._health.mark_ready(self._all)
+        self._status.mark_ready(self._all)
 
-    def send(self, actions: Any, env_ids: Sequence[int] | None, ready: Ready) -> None:
+    def send(self, actions: Any, env_ids: Sequence[int] | None, ready: ReadyQueue) -> None:
         """Step environments, in any order; each goes to ``ready`` when it has ended.
 
         Raises:
@@ -227,7 +227,7 @@ class Engine(Mending):
             self._sent.drop(ids, ready)
             raise
 
-    def expect(self, ready: Ready, count: int, timeout: float | None) -> Receiver:
+    def expect(self, ready: ReadyQueue, count: int, timeout: float | None) -> Receiver:
         """Begin to wait for a batch: its ticket is done when there is one, or time is up.
 
         Raises:
@@ -253,10 +253,10 @@ class Engine(Mending):
             return None
         batch = self._collector.batch(*taken)
         if self.listeners:
-            self.listeners.stepped(None, tuple(taken[0]), batch)
+            self.listeners.after_step(None, tuple(taken[0]), batch)
         return batch
 
-    def leave(self, receiver: Receiver) -> None:
+    def cancel_receive(self, receiver: Receiver) -> None:
         """A call that waited has what it wanted, or gave up."""
         self._sent.leave(receiver)
 
@@ -293,11 +293,11 @@ class Engine(Mending):
         about = about or self._all
         if not ids:
             return self._ask_nobody("reset", about, place)
-        self._check_together("reset", ids, seeds)
+        self._check_groups("reset", ids, seeds)
         self._recovery.incidents.note_reset(ids, seeds, options)
         ticket = self._dispatch("reset", ids, seeds, options, out=place)
         ticket.about = about
-        self._health.mark_ready(ids)  # a step may be sent right behind
+        self._status.mark_ready(ids)  # a step may be sent right behind
         return ticket
 
     def rollout_buffer(self, steps: int) -> RolloutBuffer:
@@ -322,10 +322,10 @@ class Engine(Mending):
         self._check(ids)
         if not ids:
             return self._ask_nobody(kind)
-        self._check_together(kind, ids)
+        self._check_groups(kind, ids)
         return self._dispatch(kind, ids, each, shared)
 
-    def look(self, ids: Ids) -> Ticket:
+    def render_aside(self, ids: Ids) -> Ticket:
         """Render for somebody beside the caller, whose own deadlines do not run meanwhile."""
         ticket = self.ask("render", env_ids=ids)
         if ticket.deadline is not None and not ticket.done:
@@ -350,20 +350,20 @@ class Engine(Mending):
 
     def usable(self, ids: Ids) -> Ids:
         """Those of some environments that are there, and were reset."""
-        return () if self._closing is not None else self._health.usable(ids)
+        return () if self._closing is not None else self._status.usable(ids)
 
-    def retire(self, env_id: int) -> Ticket:
+    def close_env(self, env_id: int) -> Ticket:
         """Close one environment, behind what it has to do; it takes nothing any more.
 
         Idempotent.
         """
-        if env_id in self._health.retired:
+        if env_id in self._status.retired:
             self._check(())
-            return self._ask_nobody("retire")
+            return self._ask_nobody("close_env")
         self._check((env_id,))
-        self._check_together("retire", (env_id,))
-        ticket = self._dispatch("retire", (env_id,), None)
-        self._health.retire(env_id)
+        self._check_groups("close_env", (env_id,))
+        ticket = self._dispatch("close_env", (env_id,), None)
+        self._status.close_env(env_id)
         return ticket
 
     def restart(self, env_ids: Sequence[int] | None = None) -> Ticket:
@@ -375,15 +375,15 @@ class Engine(Mending):
         self._check(())
         self.poll()
         if env_ids is None:
-            env_ids = sorted(self._health.lost)
+            env_ids = sorted(self._status.lost)
         ids = self._recovery.whole(parse_env_ids(env_ids, self.num_envs))
-        self._check_together("restart", ids)
-        ticket = Ticket(next(self._numbers), "remake", ids)
+        self._check_groups("restart", ids)
+        ticket = Ticket(next(self._numbers), "recreate", ids)
         if not ids:
             ticket.finish([])
             return ticket
         for other in self._tickets.values():
-            busy = set(ids).intersection(other.ids).difference(self._health.lost)
+            busy = set(ids).intersection(other.ids).difference(self._status.lost)
             if busy and not other.done:
                 raise BusyError(
                     f"environment {min(busy)} is busy with {other.kind}: await that first",
@@ -391,10 +391,12 @@ class Engine(Mending):
                 )
         self._tickets[ticket.number] = ticket
         self._be_patient(ticket)
-        revivals = dict(zip(ids, self._recovery.restart(ids), strict=True))
+        restores = dict(zip(ids, self._recovery.restart(ids), strict=True))
         for run in runs(ids):
-            each = [revivals[i] for i in run]
-            self._backend.submit(Operation(ticket.number, "remake", run.start, run.stop, each=each))
+            each = [restores[i] for i in run]
+            self._backend.submit(
+                Operation(ticket.number, "recreate", run.start, run.stop, each=each)
+            )
         return ticket
 
     def stats(self) -> Stats:
@@ -448,15 +450,13 @@ class Engine(Mending):
 
     def _check(self, ids: Ids) -> None:
         self.check_open()
-        self._health.check(ids)
+        self._status.check(ids)
 
-    def _check_together(
-        self, kind: str, ids: Ids, seeds: Sequence[int | None] | None = None
-    ) -> None:
+    def _check_groups(self, kind: str, ids: Ids, seeds: Sequence[int | None] | None = None) -> None:
         """Refuse what some environments of one program cannot do without the others."""
-        objection = self._backend.objection(kind, ids, seeds)
-        if objection is not None:
-            raise UsageError(objection)
+        reason = self._backend.reason_unsupported(kind, ids, seeds)
+        if reason is not None:
+            raise UsageError(reason)
 
     def refuse_in_place(self, env_ids: Sequence[int] | None) -> None:
         """Refuse to step what another thread is stepping in place, without waiting for its end.
@@ -476,9 +476,9 @@ class Engine(Mending):
             self.poll()
             busy = self._order.stepping(ids)
             if busy is not None:
-                self._backend.look()
+                self._backend.check_workers()
                 self.poll()
                 busy = self._order.stepping(ids)
             if busy is not None:
                 raise BusyError(STEPPING.format(busy))
-        self._health.check_ready(ids)
+        self._status.check_ready(ids)

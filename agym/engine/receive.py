@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from agym.engine.batches.ready import Ready
+from agym.engine.batches.ready import ReadyQueue
 from agym.engine.ticket import Ticket
 from agym.errors import BusyError, NothingSentError
 from agym.protocol.messages import Payload
@@ -22,12 +22,12 @@ class Receiver:
         ticket: It has the call's deadline, if there is one.
     """
 
-    ready: Ready
+    ready: ReadyQueue
     count: int
     ticket: Ticket
 
 
-class Sent:
+class SentSteps:
     """To which queue each environment belongs whose step was sent, and who waits at them.
 
     From ``send`` until ``recv`` has given its result, or its error, an environment takes no other
@@ -40,7 +40,7 @@ class Sent:
 
     def __init__(self) -> None:
         """Nothing was sent."""
-        self.queues: dict[int, Ready] = {}
+        self.queues: dict[int, ReadyQueue] = {}
         self.receivers: list[Receiver] = []
 
     def check(self, ids: Iterable[int]) -> None:
@@ -56,13 +56,13 @@ class Sent:
                     " recv() it before the next"
                 )
 
-    def add(self, ids: Iterable[int], ready: Ready) -> None:
+    def add(self, ids: Iterable[int], ready: ReadyQueue) -> None:
         """A step is about to be sent."""
         for i in ids:
             self.queues[i] = ready
             ready.flying += 1
 
-    def drop(self, ids: Iterable[int], ready: Ready, error: BaseException | None = None) -> None:
+    def drop(self, ids: Iterable[int], ready: ReadyQueue, error: BaseException | None = None) -> None:
         """Nothing will come of a step; an error is for the next call that receives.
 
         With an error the environments count as not received until it is raised.
@@ -75,7 +75,7 @@ class Sent:
             ready.errors.append((error, ids))
         self._tell()
 
-    def arrive(self, ids: Iterable[int], ready: Ready, extras: Payload | None) -> None:
+    def arrive(self, ids: Iterable[int], ready: ReadyQueue, extras: Payload | None) -> None:
         """Environments have ended their step."""
         for i in ids:
             ready.flying -= 1
@@ -84,7 +84,7 @@ class Sent:
             ready.extras.merge(extras)
         self._tell()
 
-    def wait(self, ready: Ready, count: int, ticket: Ticket) -> Receiver:
+    def wait(self, ready: ReadyQueue, count: int, ticket: Ticket) -> Receiver:
         """Begin to wait.
 
         Raises:

@@ -27,15 +27,15 @@ from agym._system.defer_signals import Uninterrupted
 from agym.engine.batches.builder import BatchBuilder
 from agym.engine.batches.debugging import is_debugging
 from agym.engine.batches.out_target import Buffers, OutTarget
-from agym.engine.batches.ready import Ready
+from agym.engine.batches.ready import ReadyQueue
 from agym.engine.faults.recovery import Recovery
 from agym.engine.faults.recycling import KINDS as RECYCLING_KINDS
 from agym.engine.faults.recycling import Recycling
 from agym.engine.hooks.hooks import Hooks
-from agym.engine.receive import Sent
+from agym.engine.receive import SentSteps
 from agym.engine.scheduler import Scheduler
 from agym.engine.stats import Traffic
-from agym.engine.status import Health
+from agym.engine.status import EnvStatus
 from agym.engine.ticket import Ticket
 from agym.errors import AgymError, SpaceMismatchError, UsageError
 from agym.hosts.base import Factory
@@ -64,8 +64,8 @@ class Runs(Protocol):
     @property
     def replaceable(self) -> bool: ...
     @property
-    def together(self) -> Sequence[range]: ...
-    def objection(
+    def env_groups(self) -> Sequence[range]: ...
+    def reason_unsupported(
         self, kind: str, ids: Ids, seeds: Sequence[int | None] | None = None
     ) -> str | None: ...
     @property
@@ -85,7 +85,7 @@ class Runs(Protocol):
     def poll(self) -> Sequence[Completion]: ...
     @property
     def pids(self) -> Sequence[int | None]: ...
-    def look(self) -> None: ...
+    def check_workers(self) -> None: ...
     def end_worker(self, worker: int, reason: str) -> None: ...
     def replace_worker(self, worker: int, number: int) -> None: ...
     def running(self, worker: int) -> int | None: ...
@@ -96,7 +96,7 @@ class Runs(Protocol):
     def close(self) -> None: ...
     def terminate(self) -> None: ...
     def kill(self) -> None: ...
-    def disown(self) -> bool: ...
+    def abandon(self) -> bool: ...
     @property
     def ended(self) -> bool: ...
     @property
@@ -157,8 +157,8 @@ class Runner:
         self._closing: Ticket | None = None
         self._all = range(num_envs)
         self._order = Scheduler(num_envs)
-        self._health = Health(num_envs)
-        self._sent = Sent()
+        self._status = EnvStatus(num_envs)
+        self._sent = SentSteps()
         self._traffic = Traffic()
         self.listeners = Hooks()
         self._looks = 0
@@ -171,7 +171,7 @@ class Runner:
         ids: Ids,
         each: list[Any] | None,
         shared: Any = None,
-        ready: Ready | None = None,
+        ready: ReadyQueue | None = None,
         out: OutTarget | None = None,
     ) -> Ticket:
         if self.listeners and kind == "step":
@@ -194,7 +194,7 @@ class Runner:
             else:
                 ticket.plane = SIDE_PLANE
         if self.listeners and kind == "reset":
-            self.listeners.sent_reset(ticket.number, ids)
+            self.listeners.after_reset_sent(ticket.number, ids)
         self._tickets[ticket.number] = ticket
         operation = Operation(ticket.number, kind, ids[0], ids[-1] + 1, ticket.plane, each, shared)
         ticket.operation = operation
@@ -260,7 +260,7 @@ class Runner:
     def _call_off(self, ticket: Ticket, error: BaseException) -> None:
         """Arguments that cannot be sent, or Ctrl-C inside a serial step."""
         if ticket.kind in ROW_KINDS and not isinstance(error, AgymError):
-            self._health.mark_unready(ticket.ids, f"was interrupted in {ticket.kind}")
+            self._status.mark_unready(ticket.ids, f"was interrupted in {ticket.kind}")
         ticket.finish(error=error)
         self._order.forget(ticket)
         self._drop(ticket)
@@ -271,23 +271,23 @@ class Runner:
         """Take in whatever has ended since; tickets become done."""
         # Asked before the last outcomes are taken: these come first.
         ended = self._closing is not None and self._backend.ended
-        recovery, again = self._recovery, True
-        while again:
+        recovery, resend = self._recovery, True
+        while resend:
             for outcome in self._backend.poll():
                 extras = outcome.extras
                 wrong = extras is not None and extras.problems
                 if extras is not None and extras.schemas:  # whatever becomes of the rest
                     self._collector.learn(extras.schemas)
-                if (recovery.attentive or wrong) and self._closing is None:
-                    for part in recovery.screen(outcome, self._tickets.get(outcome.number)):
+                if (recovery.active or wrong) and self._closing is None:
+                    for part in recovery.filter(outcome, self._tickets.get(outcome.number)):
                         self._account(part)
                 else:
                     self._account(outcome)
-            again, recovery.acted = recovery.acted, False
+            resend, recovery.dirty = recovery.dirty, False
         if ended and self._closing is not None and not self._closing.done:
             extras = self._closing.extras
             self._closing.finish(
-                error=None if extras is None else self._health.blame("close", extras)
+                error=None if extras is None else self._status.blame("close", extras)
             )
 
     def _account(self, outcome: Completion) -> None:
@@ -315,8 +315,8 @@ class Runner:
         """Every environment has ended its part."""
         if ticket.kind == "reset":
             recovering = self._recovery.recovering
-            self._health.mark_ready(tuple(i for i in ticket.ids if i not in recovering))
-        error = None if ticket.extras is None else self._health.blame(ticket.kind, ticket.extras)
+            self._status.mark_ready(tuple(i for i in ticket.ids if i not in recovering))
+        error = None if ticket.extras is None else self._status.blame(ticket.kind, ticket.extras)
         value: Any = None
         if ticket.kind == "make":
             error = self._describe(ticket, error)
@@ -335,7 +335,7 @@ class Runner:
         if self._recycling is not None and self._closing is None:
             if ticket.kind in RECYCLING_KINDS:
                 self._recycling.advance(ticket)
-                self._recovery.acted = True  # what it began may have ended
+                self._recovery.dirty = True  # what it began may have ended
             elif ticket.kind == "step" and ticket.ready is None and not ticket.expired:
                 self._recycling.settled(ticket.ids, ticket.plane)
 
@@ -347,7 +347,7 @@ class Runner:
                 if ticket.followed:
                     self._traffic.settle(ticket, self.table.gauges, self._backend.ranges)
                 if self.listeners:
-                    self.listeners.stepped(ticket.number, ticket.ids, value)
+                    self.listeners.after_step(ticket.number, ticket.ids, value)
                 return value, None
             if ticket.kind == "reset":
                 return self._collector.reset(ticket), None
@@ -395,7 +395,7 @@ class Runner:
         if extras is not None and extras.problems:
             for problem in extras.problems:
                 failed.update(problem.env_ids)
-            error = self._health.blame("step", extras)
+            error = self._status.blame("step", extras)
             # A worker that died is told once, not for each of its environments.
             (*_, problem) = extras.problems
             if not isinstance(problem, Failure):
@@ -442,7 +442,7 @@ class Runner:
             shared=self._backend.shared,
         )
         self._collector = BatchBuilder(self.table, copy=self._copy, debug=self._debug)
-        self._order = Scheduler(self.num_envs, self._backend.together)
+        self._order = Scheduler(self.num_envs, self._backend.env_groups)
         self._rows = Rows(self.table, 0, self.num_envs)
         self._buffers = Buffers(self.table, self._backend, direct=self._leases)
         self._backend.attach(self.table)

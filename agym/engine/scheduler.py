@@ -19,14 +19,14 @@ from agym.protocol.messages import ROW_KINDS, Operation
 class Scheduler:
     """The owner of each row, and the operations that wait for it."""
 
-    def __init__(self, num_envs: int, programs: Sequence[range] = ()) -> None:
+    def __init__(self, num_envs: int, vector_programs: Sequence[range] = ()) -> None:
         """Begin with no row owned.
 
         Args:
             num_envs: Number of environments.
-            programs: Environments that are one program each.
+            vector_programs: Environments that are one program each.
         """
-        self._program = {i: ids for ids in programs for i in ids}
+        self._program = {i: ids for ids in vector_programs for i in ids}
         self._nobody: list[Ticket | None] = [None] * num_envs
         self._owners = self._nobody
         self._owned = 0
@@ -68,7 +68,7 @@ class Scheduler:
 
     def seize(self, slot: int, ticket: Ticket) -> None:
         """Hold back all that a free environment is asked to do, until this is released."""
-        self._own(slot, ticket)
+        self._set_owner(slot, ticket)
         self._seized.add(slot)
         self.idle = False
 
@@ -118,7 +118,7 @@ class Scheduler:
             if i in waiting:
                 self._held.setdefault(self._key(i), deque()).append(part(range(i, i + 1)))
             elif row:
-                self._own(i, ticket)
+                self._set_owner(i, ticket)
         self.idle = not self._owned and not self._held
         free = tuple(i for i in ids if i not in waiting)
         if free:
@@ -131,7 +131,7 @@ class Scheduler:
     def _queue(self, slot: int) -> Sequence[Operation]:
         return self._held.get(self._key(slot), ())
 
-    def _own(self, slot: int, ticket: Ticket) -> None:
+    def _set_owner(self, slot: int, ticket: Ticket) -> None:
         if self._owners is self._nobody:
             self._owners = list(self._nobody)
         for i in self._program.get(slot, (slot,)):
@@ -169,7 +169,7 @@ class Scheduler:
                     waiting = tickets[part.number]
                     if self._owners[part.start] not in (None, waiting):
                         break
-                    self._own(part.start, waiting)
+                    self._set_owner(part.start, waiting)
                 freed.append(queue.popleft())
             if queue is not None and not queue:
                 del self._held[i]

@@ -140,7 +140,7 @@ class Traffic:
         self._returned = 0
         self._brake: Throttle | None = None
         self._held = 0.0  # the share of the time between the latest two results
-        self._let_go = 0.0
+        self._release = 0.0
         self.opened = time.monotonic()
 
     def dispatch(self, ticket: Ticket) -> None:
@@ -165,7 +165,7 @@ class Traffic:
             yield
         finally:
             now = time.monotonic()
-            self._held, self._let_go = (now - begun) / (now - self._let_go), now
+            self._held, self._release = (now - begun) / (now - self._release), now
             if now - begun > HELD_SECONDS:
                 self._left, self._returned = FOLLOWED, 0
 

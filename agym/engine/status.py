@@ -9,7 +9,7 @@ from agym.protocol.arguments import Ids
 from agym.protocol.messages import ROW_KINDS, EnvLoss, Failure, Payload
 
 
-class Health:
+class EnvStatus:
     """What is the matter with each environment.
 
     Attributes:
@@ -20,7 +20,7 @@ class Health:
 
     def __init__(self, num_envs: int) -> None:
         """Begin with environments that were never reset."""
-        self.fine = False
+        self.all_ready = False
         self.lost: dict[int, EnvLoss] = {}
         self.retired: set[int] = set()
         self._unready = dict.fromkeys(range(num_envs), "has not been reset yet")
@@ -60,7 +60,7 @@ class Health:
 
     def usable(self, ids: Ids) -> Ids:
         """Those that are there, and were reset."""
-        if self.fine:
+        if self.all_ready:
             return ids
         gone = self._unready.keys() | self.lost.keys() | self.retired
         return tuple(i for i in ids if i not in gone)
@@ -74,26 +74,26 @@ class Health:
     def mark_unready(self, ids: Iterable[int], why: str) -> None:
         """Environments have to be reset before they step."""
         self._unready.update(dict.fromkeys(ids, why))
-        self.fine = False
+        self.all_ready = False
 
-    def lose(self, ids: Iterable[int], loss: EnvLoss) -> None:
+    def mark_lost(self, ids: Iterable[int], loss: EnvLoss) -> None:
         """Environments are gone."""
         self.lost.update(dict.fromkeys(ids, loss))
-        self.fine = False
+        self.all_ready = False
 
-    def find(self, ids: Iterable[int]) -> None:
+    def mark_found(self, ids: Iterable[int]) -> None:
         """Environments are back."""
         for i in ids:
             self.lost.pop(i, None)
         self._judge()
 
     def _judge(self) -> None:
-        self.fine = not (self._unready or self.lost or self.retired)
+        self.all_ready = not (self._unready or self.lost or self.retired)
 
-    def retire(self, env_id: int) -> None:
+    def close_env(self, env_id: int) -> None:
         """An environment is closed by itself."""
         self.retired.add(env_id)
-        self.fine = False
+        self.all_ready = False
 
     def blame(self, kind: str, extras: Payload) -> BaseException | None:
         """Turn what went wrong into the error to raise, and remember what it means."""

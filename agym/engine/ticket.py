@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from agym.engine.batches.out_target import OutTarget
-from agym.engine.batches.ready import Ready
+from agym.engine.batches.ready import ReadyQueue
 from agym.errors import StepTimeout
 from agym.protocol.arguments import Ids
 from agym.protocol.messages import OPEN, Operation, Payload, name_ids
@@ -45,7 +45,7 @@ class Ticket:
     plane = 0
     deadline: float | None = None
     ended: list[range] | None = None
-    ready: Ready | None = None
+    ready: ReadyQueue | None = None
     out: OutTarget | None = None
     operation = Operation(OPEN, "make", 0, 0)
     followed = 0

@@ -244,9 +244,9 @@ class ChaoticEnv(CounterEnv):
         if deed == "leak":
             self._leak(self._size)
         elif deed == "crash":
-            InjectedFault("exit" if self.steps % 2 else "segfault").strike()
+            InjectedFault("exit" if self.steps % 2 else "segfault").trigger()
         else:
-            InjectedFault(deed).strike()
+            InjectedFault(deed).trigger()
 
     def _note(self, deed: str) -> None:
         if self._diary is not None:

@@ -118,7 +118,7 @@ class Host:
             raise UsageError(_wrong_kind(env))
         return replace(_describe(env), exact=self._exact)
 
-    def _make_again(self, i: int) -> Any:
+    def _make_anew(self, i: int) -> Any:
         """Make an environment that is to take another's place."""
         env = self._factories[i]()
         check_made(env)
@@ -127,13 +127,13 @@ class Host:
             raise mismatch
         return env
 
-    def _take_over(self, i: int, revival: RestoreSpec) -> None:
+    def _import_env(self, i: int, restore: RestoreSpec) -> None:
         """Go on with the count of episodes, seeds and options of the environment before."""
-        self._seeds[i] = revival.seed
-        self._options[i] = revival.options
-        self._episodes[i] = revival.episode
-        if revival.reseed is not None:
-            self._reseeds[i] = revival.reseed
+        self._seeds[i] = restore.seed
+        self._options[i] = restore.options
+        self._episodes[i] = restore.episode
+        if restore.reseed is not None:
+            self._reseeds[i] = restore.reseed
 
     def _seeded(self, i: int, arguments: dict[str, Any]) -> dict[str, Any]:
         """Give the first reset of an environment that took another's place a seed of its own."""
@@ -185,7 +185,7 @@ def innermost(factory: Any) -> Any:
     return factory
 
 
-def look_at_first(factories: Sequence[Factory]) -> tuple[bool, list[Factory]]:
+def describe_first(factories: Sequence[Factory]) -> tuple[bool, list[Factory]]:
     """Make the first environment to see of which kind all are, while no event loop runs.
 
     A constructor that insists on a running loop is that of a coroutine environment, and is called
@@ -204,14 +204,14 @@ def look_at_first(factories: Sequence[Factory]) -> tuple[bool, list[Factory]]:
         try:
             env = first()
         except BaseException as error:
-            if misses_loop(error):
+            if needs_loop(error):
                 on_loop = partial(_make_on_loop, first, error.with_traceback(None))
                 return True, [OneShotFactory(on_loop, first), *others]
             return False, [partial(reraise, error), *others]
     return is_coroutine_env(env), [OneShotFactory(lambda: env, first), *others]
 
 
-def misses_loop(error: BaseException) -> bool:
+def needs_loop(error: BaseException) -> bool:
     """Whether something was raised because no event loop runs."""
     return isinstance(error, RuntimeError) and any(words in str(error) for words in NO_LOOP)
 

@@ -22,10 +22,10 @@ from gymnasium.vector import AutoresetMode
 from agym.hosts.base import TELL_ALL, Factory, Host
 from agym.hosts.episode import AtEnd
 from agym.hosts.fault_injection import InjectedFault
-from agym.hosts.running_env import Marker, marked
+from agym.hosts.running_env import RunningSlot, track_running
 from agym.hosts.snapshot import note_start, restore_start, same_observation
 from agym.protocol.attributes import assign, look_up, peek
-from agym.protocol.copying import own, own_info
+from agym.protocol.copying import copy_info, copy_value
 from agym.protocol.infos.policy import InfoPolicy
 from agym.protocol.messages import (
     NAMES,
@@ -57,7 +57,7 @@ class CoroutineHost(Host):
         fatal: tuple[type[BaseException], ...] = (),
         *,
         log: bool = False,
-        marker: Marker | None = None,
+        marker: RunningSlot | None = None,
         infos: InfoPolicy = TELL_ALL,
     ) -> None:
         """Remember what to make.
@@ -92,7 +92,7 @@ class CoroutineHost(Host):
         self._starts: dict[int, EpisodeStart] = {}
         # What the next step of an environment gives that is not where it was.
         self._cut: dict[int, tuple[Any, ...]] = {}
-        self._afflictions: dict[int, InjectedFault] = {}
+        self._injected_faults: dict[int, InjectedFault] = {}
         self._turns: dict[int, _Turn] = {}
         # Tasks of environments that were given up, and of their closing.
         self._leftovers: set[asyncio.Task[None]] = set()
@@ -112,7 +112,7 @@ class CoroutineHost(Host):
             arguments = each or [None] * (stop - start)
         for slot, argument in zip(range(start, stop), arguments, strict=True):
             i = slot - self.first
-            if operation.kind == "remake" and argument.anew:
+            if operation.kind == "recreate" and argument.anew:
                 # One that waits for its turn was late only because of others: it is as it was.
                 waits = i in self._turns and self._turns[i].waiting
                 self._give_up(i)
@@ -164,7 +164,7 @@ class CoroutineHost(Host):
                         with self._meter.running(self.first + i, operation.kind):
                             running = self._run(i, operation, argument)
                             if self._marker is not None:
-                                running = marked(running, self._marker, self.first + i)
+                                running = track_running(running, self._marker, self.first + i)
                             extras = await running
                     if task is not self._tasks.get(i):
                         return  # it was given up
@@ -214,8 +214,8 @@ class CoroutineHost(Host):
         return Payload(problems=[self._failure(problem, slot, kind, step, action)])
 
     async def _step(self, i: int, plane: int, action: Any) -> Payload | None:
-        if i in self._afflictions:
-            await self._afflictions.pop(i).strike_later()
+        if i in self._injected_faults:
+            await self._injected_faults.pop(i).trigger_later()
         held = self._held[i]
         if held is not None:
             return self._store(i, plane, held)
@@ -253,8 +253,8 @@ class CoroutineHost(Host):
     async def _finish_and_reset(self, i: int, plane: int, result: Any) -> Payload | None:
         """Same-step autoreset: keep apart what the episode ended with."""
         slot = self.first + i
-        final_observation = own(result[0])
-        final_info = self._rows.with_final(own_info(result[4]), final_observation)
+        final_observation = copy_value(result[0])
+        final_info = self._rows.with_final(copy_info(result[4]), final_observation)
         observation, info = await self._begin_again(i)
         extras = self._store(i, plane, (observation, *result[1:4], info))
         row = self._rows.plane(plane, slot, slot + 1)
@@ -280,7 +280,7 @@ class CoroutineHost(Host):
         told = self._writer.put(area, slot, info)
         if told and objects is None and start is None:
             return None
-        infos = {} if told else {slot: own_info(info)}
+        infos = {} if told else {slot: copy_info(info)}
         starts = {} if start is None else {slot: start}
         return Payload(infos=infos, objects=objects or {}, starts=starts)
 
@@ -312,18 +312,18 @@ class CoroutineHost(Host):
     async def _ask(self, i: int, operation: Operation, argument: Any) -> Any:
         """Render, call, or look up; methods may be coroutines."""
         env, kind, shared = self._envs[i], operation.kind, operation.shared
-        if kind == "retire":
+        if kind == "close_env":
             return await self._close(i)
         if kind == "get_attr":
             return peek(env, shared)
         if kind == "set_attr":
             name, create = shared
             return assign(env, name, argument, create=create)
-        if kind == "afflict":
-            self._afflictions[i] = argument
+        if kind == "inject_fault":
+            self._injected_faults[i] = argument
             return None
-        if kind == "remake":
-            return "" if argument is None else await self._remake(i, argument)
+        if kind == "recreate":
+            return "" if argument is None else await self._recreate(i, argument)
         name, arguments, keywords = ("render", (), {}) if kind == "render" else shared
         value = look_up(env, name)
         if callable(value):
@@ -333,25 +333,25 @@ class CoroutineHost(Host):
 
     # ---------------------------------------------------------------- after a fault
 
-    async def _remake(self, i: int, revival: RestoreSpec) -> str | None:
-        """Put an environment in the place of another; see :meth:`EnvHost._remake`."""
-        if revival.anew:
+    async def _recreate(self, i: int, restore: RestoreSpec) -> str | None:
+        """Put an environment in the place of another; see :meth:`EnvHost._recreate`."""
+        if restore.anew:
             self._leave(self._running_loop().create_task(self._close_quietly(self._envs[i])))
-            self._envs[i] = self._make_again(i)
-        self._take_over(i, revival)
+            self._envs[i] = self._make_anew(i)
+        self._import_env(i, restore)
         self._held[i], self._over[i], self._resetting[i] = None, False, False
         self._steps[i] = 0
         self._cut.pop(i, None)
-        self._afflictions.pop(i, None)
+        self._injected_faults.pop(i, None)
         reason = None
-        if revival.over is not None:
-            self._arrange(i, (revival.observation, 0.0, *revival.over, {}))
+        if restore.over is not None:
+            self._arrange(i, (restore.observation, 0.0, *restore.over, {}))
             return ""
-        if revival.start is not None:
-            reason = await self._replay(i, revival, revival.start)
+        if restore.start is not None:
+            reason = await self._replay(i, restore, restore.start)
             if not reason:
                 return reason
-        self._cut[i] = (revival.observation, 0.0, False, True, {})
+        self._cut[i] = (restore.observation, 0.0, False, True, {})
         self._filter.cut(i)
         return reason
 
@@ -366,14 +366,14 @@ class CoroutineHost(Host):
         except BaseException:
             return
 
-    async def _replay(self, i: int, revival: RestoreSpec, start: EpisodeStart) -> str:
+    async def _replay(self, i: int, restore: RestoreSpec, start: EpisodeStart) -> str:
         """Play an episode again; see :meth:`EnvHost._replay`."""
         env = self._envs[i]
         reseed = self._reseeds.pop(i, None)
         try:
             observation, _ = await env.reset(**copy.deepcopy(restore_start(env, start)))
             self._filter.begin(i)
-            for action in revival.actions:
+            for action in restore.actions:
                 result = await env.step(action)
                 self._steps[i] += 1
                 self._filter.add(i, result[1:2])
@@ -381,7 +381,7 @@ class CoroutineHost(Host):
                 if result[2] or result[3]:
                     self._arrange(i, result)
                     break
-            if same_observation(self._layout, observation, revival.observation):
+            if same_observation(self._layout, observation, restore.observation):
                 return ""
             reason = "its replay came to another observation"
         except self._fatal:
@@ -398,7 +398,7 @@ class CoroutineHost(Host):
         if self._at_end is AtEnd.RESET_NEXT:
             self._over[i] = True
         else:
-            self._held[i] = (own(result[0]), 0.0, result[2], result[3], {})
+            self._held[i] = (copy_value(result[0]), 0.0, result[2], result[3], {})
 
     # ---------------------------------------------------------------- close
 

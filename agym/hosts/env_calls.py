@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from agym.protocol.attributes import Marker, look_up
+from agym.protocol.attributes import Placeholder, look_up
 
 
 def get_attribute(env: Any, name: str) -> Any:
@@ -16,7 +16,7 @@ def get_attribute(env: Any, name: str) -> Any:
     try:
         return look_up(env, name)
     except AttributeError:
-        return Marker.MISSING
+        return Placeholder.MISSING
 
 
 def set_attribute(env: Any, name: str, value: Any) -> None:
@@ -27,7 +27,7 @@ def set_attribute(env: Any, name: str, value: Any) -> None:
 def call_method(env: Any, name: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
     """Call a method."""
     method = get_attribute(env, name)
-    return method if method is Marker.MISSING else method(*arguments, **keywords)
+    return method if method is Placeholder.MISSING else method(*arguments, **keywords)
 
 
 def is_wrapped(env: Any, module: str, name: str) -> bool:

@@ -27,7 +27,7 @@ class InjectedFault:
     kind: str
     seconds: float = 3600.0
 
-    def strike(self) -> None:
+    def trigger(self) -> None:
         """Do it; only a delay, or a hang that was too short, comes back.
 
         Raises:
@@ -46,9 +46,9 @@ class InjectedFault:
         else:
             raise ChaosError("agym.chaos struck")
 
-    async def strike_later(self) -> None:
+    async def trigger_later(self) -> None:
         """The same for a coroutine environment, which must not hold its loop up."""
         if self.kind in ("hang", "delay"):
             await asyncio.sleep(self.seconds)
         else:
-            self.strike()
+            self.trigger()

@@ -26,10 +26,10 @@ from gymnasium.vector import AutoresetMode
 from agym.hosts.base import TELL_ALL, Factory, Host
 from agym.hosts.episode import AtEnd
 from agym.hosts.fault_injection import InjectedFault
-from agym.hosts.running_env import Marker
+from agym.hosts.running_env import RunningSlot
 from agym.hosts.snapshot import Snapshot, note_start, pack_env, restore_start, same_observation
 from agym.protocol.attributes import assign, look_up, peek
-from agym.protocol.copying import own_info
+from agym.protocol.copying import copy_info
 from agym.protocol.infos.policy import InfoPolicy
 from agym.protocol.messages import (
     FIRST_BUFFER,
@@ -62,7 +62,7 @@ class EnvHost(Host):
         catch: type[BaseException] = Exception,
         *,
         log: bool = False,
-        marker: Marker | None = None,
+        marker: RunningSlot | None = None,
         guard: AbstractContextManager[None] | None = None,
         infos: InfoPolicy = TELL_ALL,
     ) -> None:
@@ -240,7 +240,7 @@ class EnvHost(Host):
             if rows.blank != self._blank:
                 for slot, info in enumerate(infos, start):
                     if not self._writer.put(rows.infos, slot, info):
-                        self._extra.infos[slot] = own_info(info)
+                        self._extra.infos[slot] = copy_info(info)
                 if not informs:
                     rows.blank = self._blank
         if objects is not None:
@@ -318,7 +318,7 @@ class EnvHost(Host):
                 # Without anything to tell no message is sent, which takes longer than the step.
                 if not told:
                     self._extra.infos.pop(slot, None)
-                    self._extra.final_infos[slot] = own_info(info)
+                    self._extra.final_infos[slot] = copy_info(info)
                 self._mark(slot)
                 beginning = self._begin_again(i)
                 self._mark(None)
@@ -369,7 +369,7 @@ class EnvHost(Host):
             if info:
                 self._blank += 1
             if not self._writer.put(row.infos, slot, info):
-                self._extra.infos[slot] = own_info(info)
+                self._extra.infos[slot] = copy_info(info)
         if objects is not None:
             self._extra.objects.update(objects)
 
@@ -405,7 +405,7 @@ class EnvHost(Host):
             return
         if kind == "render":
             value = self.frames.keep(env.render())
-        elif kind == "retire":
+        elif kind == "close_env":
             self._retired.add(slot)
             value = env.close()
         elif kind == "call":
@@ -417,55 +417,55 @@ class EnvHost(Host):
         elif kind == "set_attr":
             name, create = operation.shared
             value = assign(env, name, argument, create=create)
-        elif kind == "afflict":
-            self._steps[i] = partial(self._afflicted, i, argument, self._steps[i])
-        elif kind == "depart":
-            value = self._depart(i)
+        elif kind == "inject_fault":
+            self._steps[i] = partial(self._inject_fault, i, argument, self._steps[i])
+        elif kind == "export":
+            value = self._export(i)
         elif kind == "pack":
             value = self._pack(i)
         elif kind == "unpack":
             self._unpack(i, argument)
         else:
-            value = self._remake(i, argument)
+            value = self._recreate(i, argument)
         self._extra.values[slot] = value
 
     # ---------------------------------------------------------------- after a fault
 
-    def _afflicted(
-        self, i: int, affliction: InjectedFault, step: Callable[[Any], Step], action: Any
+    def _inject_fault(
+        self, i: int, fault: InjectedFault, step: Callable[[Any], Step], action: Any
     ) -> Step:
         """Stand in for a step that is to go wrong."""
         self._steps[i] = step
-        affliction.strike()
+        fault.trigger()
         return step(action)
 
-    def _remake(self, i: int, revival: RestoreSpec) -> str | None:
+    def _recreate(self, i: int, restore: RestoreSpec) -> str | None:
         """Put an environment in the place of one that is broken or gone.
 
         Returns:
             ``""`` if it was brought back to where the other was, why not if that was tried and
             failed, ``None`` if it was not tried.
         """
-        if revival.anew:
+        if restore.anew:
             with suppress(self._catch):
                 self._envs[i].close()
-            self._envs[i] = self._make_again(i)
-        self._take_over(i, revival)
+            self._envs[i] = self._make_anew(i)
+        self._import_env(i, restore)
         self._steps[i] = self._envs[i].step
         reason = None
-        if revival.start is not None and revival.over is not None:
-            restore_start(self._envs[i], revival.start)
-            self._arrange(i, (revival.observation, 0.0, *revival.over, {}))
+        if restore.start is not None and restore.over is not None:
+            restore_start(self._envs[i], restore.start)
+            self._arrange(i, (restore.observation, 0.0, *restore.over, {}))
             return ""
-        if revival.start is not None:
-            reason = self._replay(i, revival, revival.start)
+        if restore.start is not None:
+            reason = self._replay(i, restore, restore.start)
             if not reason:
                 return reason
-        self._steps[i] = partial(self._cut_off, i, revival.observation)
+        self._steps[i] = partial(self._cut_off, i, restore.observation)
         self._filter.cut(i)
         return reason
 
-    def _depart(self, i: int) -> EpisodeStart:
+    def _export(self, i: int) -> EpisodeStart:
         """Say where another environment is to go on, and end this one, if its episode is over."""
         if self._at_end is AtEnd.RESET_NOW:
             return self._starts[i]
@@ -476,14 +476,14 @@ class EnvHost(Host):
             env.close()
         return start
 
-    def _replay(self, i: int, revival: RestoreSpec, start: EpisodeStart) -> str:
+    def _replay(self, i: int, restore: RestoreSpec, start: EpisodeStart) -> str:
         """Play an episode again; gives why it did not come to the same place, if it did not."""
         env = self._envs[i]
         self._episodes[i] -= 1  # it is no episode more
         reseed = self._reseeds.pop(i, None)
         try:
             observation, _ = self._begin(i, **copy.deepcopy(restore_start(env, start)))
-            for action in revival.actions:
+            for action in restore.actions:
                 self._begun[i] -= 1
                 result = env.step(action)
                 self._filter.add(i, result[1:2])
@@ -491,13 +491,13 @@ class EnvHost(Host):
                 if result[2] or result[3]:
                     self._arrange(i, result)
                     break
-            if same_observation(self._layout, observation, revival.observation):
+            if same_observation(self._layout, observation, restore.observation):
                 return ""
             reason = "its replay came to another observation"
         except self._catch as error:
             self._resetting = None
             reason = f"its replay raised {type(error).__name__}"
-        self._episodes[i] = revival.episode
+        self._episodes[i] = restore.episode
         if reseed is not None:
             self._reseeds[i] = reseed
         return reason

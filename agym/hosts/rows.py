@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from agym.protocol.copying import own
+from agym.protocol.copying import copy_value
 from agym.protocol.messages import FINAL_OBSERVATION, FIRST_BUFFER, GivenAction
 from agym.protocol.table import Array, Plane, SlotTable, write_column, write_rows
 
@@ -119,6 +119,6 @@ class Rows:
         if not layout.objects:
             return None
         return {
-            slot: [own(values[leaf]) for leaf in layout.objects]
+            slot: [copy_value(values[leaf]) for leaf in layout.objects]
             for slot, values in enumerate(flat, start)
         }

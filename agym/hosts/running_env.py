@@ -13,11 +13,13 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-Marker = memoryview | list[int]
+RunningSlot = memoryview | list[int]
 
 
 @types.coroutine
-def marked(awaitable: Awaitable[T], marker: Marker, slot: int) -> Generator[Any, Any, T]:
+def track_running(
+    awaitable: Awaitable[T], marker: RunningSlot, slot: int
+) -> Generator[Any, Any, T]:
     """Await something, with an environment's mark on every turn of it."""
     turns = awaitable.__await__()
     answer: Any = None

@@ -211,7 +211,7 @@ def candidates(profile: Profile, transport: Transport, ask: Requirements) -> lis
     for backend in BACKENDS:
         for workers in _workers(backend, profile, transport, ask):
             seconds = predict(profile, transport, ask, backend, workers)
-            remark = _objection(backend, seconds, profile, ask)
+            remark = _reason_unsupported(backend, seconds, profile, ask)
             found.append(Candidate(backend, workers, seconds, remark))
     return found
 
@@ -239,7 +239,7 @@ def _workers(
     yield from sorted({*(2**i for i in range(most.bit_length()) if 2**i <= most), most})
 
 
-def _objection(backend: str, seconds: float, profile: Profile, ask: Requirements) -> str:
+def _reason_unsupported(backend: str, seconds: float, profile: Profile, ask: Requirements) -> str:
     """Say why a backend cannot be chosen."""
     if ask.recycled and backend != "process":
         return "has no worker processes to recycle"

@@ -22,12 +22,12 @@ import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
-from agym._system.no_running_loop import OutsideLoop
+from agym._system.no_running_loop import NoRunningLoop
 from agym._system.pickling import dumps_by_value
 from agym._system.thread_cpu import thread_usage
 from agym.backends.process.supervisor import check_platform
 from agym.errors import MissingExtraError
-from agym.hosts.base import Factory, innermost, is_coroutine_env, misses_loop
+from agym.hosts.base import Factory, innermost, is_coroutine_env, needs_loop
 from agym.protocol.arguments import check_made
 from agym.protocol.copying import is_plain
 
@@ -81,7 +81,7 @@ def undisturbed() -> Iterator[None]:
     torch = sys.modules.get("torch")
     tensors = None if torch is None else torch.get_rng_state()
     try:
-        with warnings.catch_warnings(), OutsideLoop():
+        with warnings.catch_warnings(), NoRunningLoop():
             warnings.simplefilter("ignore")
             yield
     finally:
@@ -100,7 +100,7 @@ def make_sample(factory: Factory) -> Sample:
     try:
         return _make_sample(factory)
     except RuntimeError as error:
-        if not misses_loop(error):
+        if not needs_loop(error):
             raise
     env = factory()  # a coroutine environment, whose constructor needs the caller's loop
     return Sample(env, 0.0)

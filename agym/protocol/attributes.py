@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 
-class Marker(Enum):
+class Placeholder(Enum):
     """Answers that stand for a value that is better not sent."""
 
     METHOD = "the attribute can be called"
@@ -53,8 +53,8 @@ def peek(env: Any, name: str) -> Any:
     try:
         value = look_up(env, name)
     except AttributeError:
-        return Marker.MISSING
-    return Marker.METHOD if callable(value) else value
+        return Placeholder.MISSING
+    return Placeholder.METHOD if callable(value) else value
 
 
 def has_attribute(env: Any, name: str) -> bool:
@@ -66,7 +66,7 @@ def has_attribute(env: Any, name: str) -> bool:
     return True
 
 
-def assign(env: Any, name: str, value: Any, *, create: bool = True) -> Marker | None:
+def assign(env: Any, name: str, value: Any, *, create: bool = True) -> Placeholder | None:
     """Set an attribute: where it exists among the wrappers, else on the innermost environment.
 
     Args:
@@ -79,7 +79,7 @@ def assign(env: Any, name: str, value: Any, *, create: bool = True) -> Marker | 
         A marker if there is none, and none was added.
     """
     if not create and not has_attribute(env, name):
-        return Marker.MISSING
+        return Placeholder.MISSING
     path, _, last = name.rpartition(".")
     if path:
         setattr(look_up(env, path), last, value)

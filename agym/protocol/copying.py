@@ -13,12 +13,14 @@ _FIXED = frozenset({bool, int, float, complex, str, bytes, type(None)})
 _DEPTH = 16
 
 
-def own_info(info: dict[str, Any]) -> dict[str, Any]:
+def copy_info(info: dict[str, Any]) -> dict[str, Any]:
     """Copy an info with the containers and arrays in it; other objects are passed on."""
-    return {key: value if type(value) in _FIXED else _own(value, {}) for key, value in info.items()}
+    return {
+        key: value if type(value) in _FIXED else _copy(value, {}) for key, value in info.items()
+    }
 
 
-def own(value: Any) -> Any:
+def copy_value(value: Any) -> Any:
     """Copy a value with all that is in it, where that can be done: a lock cannot be copied."""
     try:
         return copy.deepcopy(value)
@@ -39,7 +41,7 @@ def is_plain(value: Any, depth: int = _DEPTH) -> bool:
     return all(is_plain(part, depth - 1) for part in parts)
 
 
-def _own(value: Any, memo: dict[int, Any]) -> Any:
+def _copy(value: Any, memo: dict[int, Any]) -> Any:
     kind = type(value)
     if kind is np.ndarray:
         return value.copy()
@@ -50,11 +52,11 @@ def _own(value: Any, memo: dict[int, Any]) -> Any:
     if kind is dict:
         copied: dict[Any, Any] = {}
         memo[id(value)] = copied
-        copied.update((key, _own(part, memo)) for key, part in value.items())
+        copied.update((key, _copy(part, memo)) for key, part in value.items())
         return copied
     if kind is list:
         parts: list[Any] = []
         memo[id(value)] = parts
-        parts.extend(_own(part, memo) for part in value)
+        parts.extend(_copy(part, memo) for part in value)
         return parts
-    return kind(_own(part, memo) for part in value)
+    return kind(_copy(part, memo) for part in value)

@@ -32,8 +32,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from agym._system.fork_safety import disown_in_forks, tell_of_forks
-from agym.protocol.copying import is_plain, own
+from agym._system.fork_safety import abandon_in_forks, notify_before_forks
+from agym.protocol.copying import copy_value, is_plain
 from agym.protocol.memory import Leased, anonymous_file
 
 Array = np.ndarray[Any, Any]
@@ -102,7 +102,7 @@ class OwnFrames:
 
     def keep(self, frame: Any) -> Any:
         """Copy it, in the order in which it lies in memory."""
-        return own(frame)
+        return copy_value(frame)
 
     def take_back(self, regions: Iterable[int]) -> None:
         """Nothing was lent."""
@@ -263,8 +263,8 @@ class FrameLeases:
         self._leased: set[int] = set()
         self._returned: deque[int] = deque()
         self._end = weakref.finalize(self, os.close, self.descriptor)
-        disown_in_forks(self)
-        tell_of_forks(self)
+        abandon_in_forks(self)
+        notify_before_forks(self)
 
     def open(self, value: Shelved) -> Any:
         """Give what was shelved to the caller.
@@ -330,14 +330,14 @@ class FrameLeases:
             regions.append(self._returned.popleft())
         return regions
 
-    def forked(self) -> None:
+    def before_fork(self) -> None:
         """A child process has the same arrays over the same memory: it is theirs for ever."""
         for start in [*self._leased]:
             self._leased.discard(start)
             self._regions.pop(start, None)
             self._laid.pop(start, None)
 
-    def disown(self) -> None:
+    def abandon(self) -> None:
         """Let go of the file, in a forked child."""
         self.close()
 

@@ -51,7 +51,7 @@ UNBROKEN_KINDS = frozenset({"pack", "unpack"})
 MAX_PICKLED = 64 * 1024
 
 # What an operation is called in an error, where that is not its kind.
-NAMES = {"retire": "close", "remake": "make", "takeover": "make", "depart": "close"}
+NAMES = {"close_env": "close", "recreate": "make", "import_env": "make", "export": "close"}
 
 
 class GivenAction(NamedTuple):
@@ -74,10 +74,10 @@ class Operation(NamedTuple):
     Attributes:
         number: The ticket that it belongs to; an outcome carries the same number.
         kind: ``"step"``, ``"reset"``, ``"render"``, ``"call"``, ``"get_attr"``, ``"set_attr"``;
-            ``"retire"``, which closes an environment for good; ``"remake"``, which puts another
-            in its place, as ``"takeover"`` does, for which ``"depart"`` tells where the old one is;
-            ``"afflict"``, which makes its next step go wrong; ``"pack"`` and
-            ``"unpack"``, by which it moves to another host (``hosts/snapshot.py``).
+            ``"close_env"``, which closes an environment for good; ``"recreate"``, which replaces
+            it by a new one; ``"export"`` and ``"import_env"``, which hand its state over to a
+            replacement; ``"inject_fault"``, which makes its next step fail; ``"pack"`` and
+            ``"unpack"``, which move it to another host (``hosts/snapshot.py``).
         start: First environment.
         stop: One past the last environment.
         plane: Which plane of the slot table takes the rows (steps and resets).

@@ -55,7 +55,7 @@ def take_rows(table: SlotTable, plane: int, ids: Sequence[int], info_bytes: int)
         ids: The environments, ascending.
         info_bytes: Of how many bytes the largest info is that hosts write.
     """
-    rows = table.planes[own_plane(plane)]
+    rows = table.planes[copy_plane(plane)]
     whole = ids[-1] - ids[0] + 1 == len(ids)
     named = (ids[0], ids[-1] + 1) if whole else np.array(ids, np.int64)
     index = _index(named)
@@ -74,7 +74,7 @@ def take_rows(table: SlotTable, plane: int, ids: Sequence[int], info_bytes: int)
     return parcel._replace(ended=ended, final=final, final_infos=final_infos)
 
 
-def own_plane(plane: int) -> int:
+def copy_plane(plane: int) -> int:
     """The plane of a table that has none but those that there always are."""
     return plane if plane < PLANES else STAND_IN
 

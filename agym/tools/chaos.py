@@ -3,7 +3,7 @@
 It draws for every step before that is sent off, and has the hosts of those that are struck told;
 what goes wrong then goes wrong for good, in the place where the environment lives::
 
-    step(ids) --> draw a number for each --> "afflict" env i --> the step itself
+    step(ids) --> draw a number for each --> "inject_fault" env i --> the step itself
 
 A strike that takes a worker with it is never drawn while another is on its way in that worker,
 so that everything that was injected also happens.
@@ -230,7 +230,7 @@ class Chaos(Hook):
     def _strike(self, strike: Strike) -> None:
         """Strike an environment, unless that might be lost, or lose another strike."""
         slot, kind = strike
-        # With something in flight, such as a reset, it is not sure what the affliction meets.
+        # With something in flight, such as a reset, it is not sure what the injected fault meets.
         if slot in self._engine._recovery.recovering or self._engine.in_flight(slot) is not None:
             return
         worker = self._worker_of[slot]
@@ -240,8 +240,8 @@ class Chaos(Hook):
         self._struck[worker] = [*others, strike]
         self._fresh.add(slot)
         name = next(self._ways) if kind == "kill" else kind
-        affliction = InjectedFault(name, self._seconds.get(kind, 0.0))
-        self._engine.order("afflict", (slot,), [affliction])
+        fault = InjectedFault(name, self._seconds.get(kind, 0.0))
+        self._engine.order("inject_fault", (slot,), [fault])
         self.strikes.append(strike)
 
     def _is_under_way(self, strike: Strike) -> bool:

@@ -115,7 +115,7 @@ class Forgets(Parrot):
 # ---------------------------------------------------------------- what cannot be pickled
 
 
-class Holds(Tally):
+class HoldsLock(Tally):
     """Tells of a thing that is nobody else's."""
 
     def __init__(self, thing: Any = None) -> None:
@@ -132,11 +132,11 @@ class Holds(Tally):
         return self.thing
 
 
-def of_many_arguments() -> Holds:
-    return Holds(ManyArguments(7, "boom", "here"))
+def of_many_arguments() -> HoldsLock:
+    return HoldsLock(ManyArguments(7, "boom", "here"))
 
 
-@pytest.mark.parametrize("factory", [Holds, of_many_arguments])
+@pytest.mark.parametrize("factory", [HoldsLock, of_many_arguments])
 def test_infos_that_cannot_be_sent(factory: Callable[[], Any]) -> None:
     with agym.make([Tally, Tally, factory], **PROCESS) as envs:
         envs.reset()
@@ -153,7 +153,7 @@ def test_infos_that_cannot_be_sent(factory: Callable[[], Any]) -> None:
 
 @pytest.mark.parametrize("place", [PLACES["serial"], PLACES["thread"]], ids=["serial", "thread"])
 def test_infos_that_need_not_be_sent(place: dict[str, Any]) -> None:
-    with agym.make([Tally, Holds], **place) as envs:
+    with agym.make([Tally, HoldsLock], **place) as envs:
         envs.reset()
         assert envs.step([0, 1]).infos[1]["inner"]["things"][1] is envs[1].call("give")
 
@@ -165,7 +165,9 @@ def test_factories_that_cannot_be_sent(backend: str) -> None:
     with pytest.raises(
         agym.UsageError, match=r"the factory of environment 1 cannot be sent .*_thread\.lock"
     ) as caught:
-        agym.make([Tally, lambda: Holds(lock), Tally], backend=backend, workers=2, **processes)
+        agym.make(
+            [Tally, lambda: HoldsLock(lock), Tally], backend=backend, workers=2, **processes
+        )
     assert "make it in the factory" in str(caught.value)
     assert "backend='thread'" in str(caught.value)
 
@@ -396,7 +398,7 @@ def test_environments_are_not_copied(
             with pytest.raises(agym.UsageTypeError, match=words):
                 duplicate(envs[0])
         with pytest.raises(agym.UsageTypeError, match=words):
-            agym.make([partial(Holds, envs)], backend="process", start_method="fork")
+            agym.make([partial(HoldsLock, envs)], backend="process", start_method="fork")
         envs.reset()
     with pytest.raises(agym.UsageTypeError, match=f"AsyncEnvs {words}"):
         duplicate(agym.make_async(Tally, 2, **place))

@@ -196,9 +196,9 @@ def test_a_condition_is_asked_of_each_failure() -> None:
     assert [each.env_id for each in first.exceptions] == [0]
     assert [each.env_id for each in others.exceptions] == [1, 2]
     assert others.env_ids == (1, 2)
-    again = caught.value.subgroup(lambda each: isinstance(each, agym.EnvError) and each.env_id < 2)
-    assert again is not None
-    assert len(again.exceptions) == 2
+    resend = caught.value.subgroup(lambda each: isinstance(each, agym.EnvError) and each.env_id < 2)
+    assert resend is not None
+    assert len(resend.exceptions) == 2
 
 
 def test_a_group_of_tasks_holds_groups() -> None:
@@ -213,16 +213,16 @@ def test_a_group_of_tasks_holds_groups() -> None:
 
 
 @pytest.mark.parametrize("again", [lambda e: pickle.loads(pickle.dumps(e)), copy.copy])
-def test_they_survive_a_pickle(again: Any) -> None:
+def test_they_survive_a_pickle(resend: Any) -> None:
     error = mixed()
     error.add_note("a note")
-    other = again(error)
+    other = resend(error)
     assert type(other) is type(error)
     assert str(other) == str(error)
     assert other.env_ids == error.env_ids  # type: ignore[attr-defined]
     assert other.__notes__ == ["a note"]
     assert [type(each) for each in other.exceptions] == [type(each) for each in error.exceptions]
-    assert isinstance(again(error.subgroup(agym.EnvError)), agym.EnvError)
+    assert isinstance(resend(error.subgroup(agym.EnvError)), agym.EnvError)
 
 
 def test_given_up_at_once() -> None:

@@ -253,10 +253,10 @@ def test_a_missing_attribute(place: dict[str, Any]) -> None:
 
 def test_parallel(place: dict[str, Any]) -> None:
     with agym.make(Tally, 3, **place) as envs:
-        together = threading.Barrier(3)
+        barrier = threading.Barrier(3)
 
         def predict(observation: int, scale: int) -> int:
-            together.wait(patience(3))  # passes only when all three run at once
+            barrier.wait(patience(3))  # passes only when all three run at once
             return observation * scale
 
         assert envs.parallel(predict, [1, 2, 3], (10, 20, 30)) == [10, 40, 90]

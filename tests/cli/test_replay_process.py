@@ -249,7 +249,7 @@ def test_ctrl_c_stops_it(tmp_path: Path) -> None:
         code = (
             "import agym.replay, agym.rerun, sys\n"
             "from agym.cli.app import app\n"
-            "agym.replay._Stage.stepped = lambda *_: print('stepping', flush=True)\n"
+            "agym.replay._Stage.after_step = lambda *_: print('stepping', flush=True)\n"
             f"app(['replay', {str(path)!r}])"
         )
         process = subprocess.Popen(

@@ -44,7 +44,7 @@ class FakeBackend:
     shared = False
     replaceable = False
     immediate = False
-    together: Sequence[range] = ()
+    env_groups: Sequence[range] = ()
     pids: Sequence[int | None] = (None,)
     factories: Sequence[Factory] = ()
     forgotten = False
@@ -60,7 +60,7 @@ class FakeBackend:
         self.table: SlotTable
         self.description = description or Description(SPACE, spaces.Discrete(3), {}, None, None)
 
-    def objection(self, *_: Any) -> str | None:
+    def reason_unsupported(self, *_: Any) -> str | None:
         return None
 
     def start(self) -> None:
@@ -77,7 +77,7 @@ class FakeBackend:
         outcomes, self.outcomes = self.outcomes, []
         return outcomes
 
-    def look(self) -> None:
+    def check_workers(self) -> None:
         self.looks += 1
 
     def end_worker(self, worker: int, reason: str) -> None:

@@ -23,10 +23,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from agym._system.no_running_loop import OutsideLoop
+from agym._system.no_running_loop import NoRunningLoop
 from agym.api.auto.transport import extremes, known, this_machine, typical
 from agym.backends.registry import refuse_import
-from agym.hosts.base import Factory, OneShotFactory, look_at_first, reraise
+from agym.hosts.base import Factory, OneShotFactory, describe_first, reraise
 from agym.planning.caching import recall_profile, remember_profile, source_file
 from agym.planning.model import Candidate, Profile, Requirements, Transport, candidates, choose
 from agym.planning.plans import Plan, explain
@@ -88,8 +88,8 @@ def _place_unknown(name: str, factories: Sequence[Factory], ask: Requirements) -
         return Placed(_unmeasured(name, factories, ask), factories)
     # One has to be made to see of which kind it is.
     if ask.blocking and ask.workers is None:
-        with OutsideLoop():
-            coroutines, factories = look_at_first(factories)
+        with NoRunningLoop():
+            coroutines, factories = describe_first(factories)
         plan = _on_loops(name, ask) if coroutines else _unmeasured(name, factories, ask)
         return Placed(plan, factories)
     sample = make_sample(factory)

@@ -18,7 +18,7 @@ from typing import Any
 PACKAGES = ("stable_baselines3", "stable_baselines3.common.vec_env")
 
 
-class _Later(ModuleType):
+class _LaterModule(ModuleType):
     """A package whose submodules can be imported, and whose own code has not run yet."""
 
     def __getattr__(self, name: str) -> Any:
@@ -29,7 +29,7 @@ class _Later(ModuleType):
         return getattr(self, name)
 
 
-def put_off() -> None:
+def defer_imports() -> None:
     """Put the packages off, unless SB3 is imported already, or is not there."""
     if PACKAGES[0] in sys.modules or importlib.util.find_spec(PACKAGES[0]) is None:
         return
@@ -37,23 +37,23 @@ def put_off() -> None:
         spec = importlib.util.find_spec(name)
         assert spec is not None
         package = importlib.util.module_from_spec(spec)
-        package.__class__ = _Later
+        package.__class__ = _LaterModule
         sys.modules[name] = package
 
 
-class _PutOff:
+class _DeferringFinder:
     """Puts the packages off where it is unpickled."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return put_off, ()
+        return defer_imports, ()
 
 
-def lightly(factory: Any) -> Any:
+def deferring_imports(factory: Any) -> Any:
     """A factory that puts the packages off before the one in it is unpickled.
 
     Arguments of a partial function are unpickled in order.
     """
-    return partial(_make, _PutOff(), factory) if callable(factory) else factory
+    return partial(_make, _DeferringFinder(), factory) if callable(factory) else factory
 
 
 def _make(_: Any, factory: Callable[[], Any]) -> Any:

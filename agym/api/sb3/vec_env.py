@@ -27,7 +27,7 @@ from stable_baselines3.common.vec_env.util import obs_space_info
 
 from agym.api.options.names import check_option_names
 from agym.api.options.wiring import OPTIONS, BackendLike, wire
-from agym.api.sb3.lazy import lightly
+from agym.api.sb3.lazy import deferring_imports
 from agym.api.sync import Envs
 from agym.api.vector.arguments import check_functions
 from agym.backends.base import Backend
@@ -37,7 +37,7 @@ from agym.engine.ticket import Ticket
 from agym.errors import BusyError, Fault, NothingSentError, UsageError
 from agym.hosts.env_calls import call_method, get_attribute, identity, is_wrapped, set_attribute
 from agym.hosts.factories import EnvLike
-from agym.protocol.attributes import Marker, has_attribute
+from agym.protocol.attributes import Placeholder, has_attribute
 from agym.protocol.messages import PerEnvOptions
 
 Info = dict[str, Any]
@@ -86,7 +86,7 @@ class AgymVecEnv(VecEnv):
         """
         if start_method is not None:
             options["start_method"] = start_method
-        factories = [lightly(function) for function in check_functions(env_fns)]
+        factories = [deferring_imports(function) for function in check_functions(env_fns)]
         _check_options(options)
         self._hold(wire(factories, None, {}, backend=backend, autoreset="same_step", **options))
 
@@ -117,13 +117,13 @@ class AgymVecEnv(VecEnv):
                 raise UsageError(f"SB3 takes no observations without a fixed shape: {space}{where}")
         super().__init__(runner.num_envs, space, runner.single_action_space)
         self.metadata = runner._engine.description.metadata
-        programs = runner._backend.programs
-        if not programs and len({*self._apply(None, identity)}) < self.num_envs:
+        vector_programs = runner._backend.vector_programs
+        if not vector_programs and len({*self._apply(None, identity)}) < self.num_envs:
             raise UsageError(
                 "the functions in env_fns gave the same environment twice: each call must make a"
                 " new one"
             )
-        runner._engine.excuse_resets()  # SB3 does not insist on a reset before the first step
+        runner._engine.allow_unreset_step()  # SB3 does not insist on a reset before the first step
 
     # ---------------------------------------------------------------- reset and step
 
@@ -211,7 +211,7 @@ class AgymVecEnv(VecEnv):
 
     def seed(self, seed: int | None = None) -> Sequence[int | None]:
         """Set the seeds of the next reset: ``seed + i``, or random ones."""
-        if seed is None and self.runner._backend.programs:  # some take no larger ones
+        if seed is None and self.runner._backend.vector_programs:  # some take no larger ones
             seed = int(np.random.randint(2**30))  # noqa: NPY002 # NumPy's seed governs SB3's too
         return super().seed(seed)
 
@@ -316,7 +316,7 @@ class AgymVecEnv(VecEnv):
         return [by_id[i] for i in ids]
 
     def _found(self, name: str, answers: list[Any]) -> list[Any]:
-        if any(answer is Marker.MISSING for answer in answers):
+        if any(answer is Placeholder.MISSING for answer in answers):
             raise AttributeError(f"the environments have no attribute {name!r}")
         return answers
 

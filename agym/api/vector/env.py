@@ -149,7 +149,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
                 raise
             raise SpaceMismatchError(f"{error}. {HOW_TO_DIFFER}") from None
         self._engine = self.runner._engine
-        self._engine.excuse_resets()
+        self._engine.allow_unreset_step()
         self._engine.hand_on_actions(lambda actions: iterate(self.action_space, actions))
         try:
             self._describe(observation_mode)
@@ -360,7 +360,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
             if timeout is not None and not terminate:  # else the workers have their time to close
                 self.runner._wait(ticket, timeout)
                 terminate = not ticket.done
-        self._engine.hurry = terminate
+        self._engine.fast_close = terminate
         self.closed = True  # whatever the environments raise now
         self.runner.close()
 

@@ -21,7 +21,7 @@ from agym.backends.base import Backend, BackendOptions
 from agym.backends.process.mailbox import Mailbox
 from agym.backends.process.serialization import pack_by_value
 from agym.backends.process.supervisor import WorkerProcess, check_daemon, check_platform
-from agym.backends.process.worker_handle import Link, pack_make, start_link
+from agym.backends.process.worker_handle import WorkerHandle, pack_make, start_worker
 from agym.backends.registry import Entries, collect, refuse_import
 from agym.protocol.arguments import runs
 from agym.protocol.memory import Arena
@@ -59,15 +59,15 @@ class ProcessBackend(Backend):
         super().__init__(placement)
         self.ranges = placement.ranges(placement.workers or available_cores())
         # Of each worker, by its index; one that died stays until it is replaced.
-        self._links: list[Link] = []
-        self._spares: dict[int, Link] = {}
+        self._handles: list[WorkerHandle] = []
+        self._spares: dict[int, WorkerHandle] = {}
         # The environments of a worker that its spare has taken over.
         self._moved: dict[int, set[int]] = {}
         # Where steps go while nobody moves; and all.
         self._leading: list[Mailbox] = []
         self._mailboxes: list[Mailbox] = []
         # Replaced, and closed when nobody sleeps on them any more.
-        self._old: list[Link] = []
+        self._old: list[WorkerHandle] = []
         self._dead: dict[int, WorkerDeath] = {}
         self._arenas: list[Arena] = []
         self._ends = select.poll()
@@ -76,7 +76,7 @@ class ProcessBackend(Backend):
         self._parked = False
         self._closing = False
         # Runs when the backend is released, or forgotten, or at exit; whichever comes first.
-        held = (self._links, self._spares, self._old, self._arenas)
+        held = (self._handles, self._spares, self._old, self._arenas)
         self._end = Finalize(self, _end, held, exitpriority=10)
 
     # ---------------------------------------------------------------- life
@@ -87,10 +87,10 @@ class ProcessBackend(Backend):
         registry = self._registry()
         makes = [pack_make(self.placement, ids, OPEN, registry) for ids in self.ranges]
         for worker, (make, message) in enumerate(makes):
-            link = start_link(make, message, worker, self.placement)
-            self._links.append(link)
-            self._ends.register(link.process.ended, select.POLLIN)
-        self._survey()
+            handle = start_worker(make, message, worker, self.placement)
+            self._handles.append(handle)
+            self._ends.register(handle.process.ended, select.POLLIN)
+        self._list_mailboxes()
 
     def _registry(self) -> Entries | None:
         """What is registered now, unless workers have a copy of this process."""
@@ -100,8 +100,8 @@ class ProcessBackend(Backend):
         """Send the table's descriptor; the workers lay it out from their own spaces."""
         self._table = table
         self._arenas += [table.arena, *(added.arena for added in table.extensions.values())]
-        for link in self._links:
-            link.attach(table)
+        for handle in self._handles:
+            handle.attach(table)
 
     @property
     def extensible(self) -> bool:
@@ -111,40 +111,42 @@ class ProcessBackend(Backend):
     def extend(self, extension: Extension) -> None:
         """Send the descriptor of planes that were added."""
         self._arenas.append(extension.arena)
-        for link in self._all_links():
-            link.extend(extension)
+        for handle in self._all_handles():
+            handle.extend(extension)
 
     def shrink(self, extension: Extension) -> None:
         """Have planes let go of."""
         self._arenas.remove(extension.arena)
-        for link in self._all_links():
-            link.shrink(extension.planes.start)
+        for handle in self._all_handles():
+            handle.shrink(extension.planes.start)
 
-    def _all_links(self) -> Iterator[Link]:
-        yield from (link for worker, link in enumerate(self._links) if worker not in self._dead)
+    def _all_handles(self) -> Iterator[WorkerHandle]:
+        yield from (
+            handle for worker, handle in enumerate(self._handles) if worker not in self._dead
+        )
         yield from self._spares.values()
 
     def replace_worker(self, worker: int, number: int) -> None:
         """Start another process; it maps the same table."""
-        link = self._another(worker, number)
-        self._old.append(self._links[worker])
-        self._links[worker] = link
+        handle = self._start_another(worker, number)
+        self._old.append(self._handles[worker])
+        self._handles[worker] = handle
         self._dead.pop(worker, None)
-        self._survey()
+        self._list_mailboxes()
 
-    def _another(self, worker: int, number: int) -> Link:
+    def _start_another(self, worker: int, number: int) -> WorkerHandle:
         make, message = pack_make(self.placement, self.ranges[worker], number, self._registry())
-        link = start_link(make, message, worker, self.placement)
-        self._ends.register(link.process.ended, select.POLLIN)
+        handle = start_worker(make, message, worker, self.placement)
+        self._ends.register(handle.process.ended, select.POLLIN)
         if self._table is not None:
-            link.attach(self._table)
+            handle.attach(self._table)
         if self._parked:
-            link.mailbox.bell.park()
-        return link
+            handle.mailbox.bell.park()
+        return handle
 
-    def _survey(self) -> None:
+    def _list_mailboxes(self) -> None:
         """List the mailboxes anew."""
-        self._leading = [link.mailbox for link in self._links]
+        self._leading = [handle.mailbox for handle in self._handles]
         self._mailboxes = [*self._leading, *(spare.mailbox for spare in self._spares.values())]
 
     def end_worker(self, worker: int, reason: str) -> None:
@@ -153,28 +155,28 @@ class ProcessBackend(Backend):
         It does nothing any more from here on, even if the system takes its time to clear it away.
         So nothing is posted to it, which would be lost with it.
         """
-        self._links[worker].process.kill()
+        self._handles[worker].process.kill()
         if worker not in self._dead:
-            self._bury(worker, reason)
+            self._report_death(worker, reason)
 
     def running(self, worker: int) -> int | None:
         """The environment of a worker that runs at this moment."""
-        return self._links[worker].mailbox.running
+        return self._handles[worker].mailbox.running
 
     @property
     def pids(self) -> Sequence[int | None]:
         """The worker processes."""
         return [
-            None if worker in self._dead else link.process.pid
-            for worker, link in enumerate(self._links)
+            None if worker in self._dead else handle.process.pid
+            for worker, handle in enumerate(self._handles)
         ]
 
     # ---------------------------------------------------------------- recycling
 
     def prepare(self, worker: int, number: int) -> None:
         """Start a spare for a worker; the outcome has the number given."""
-        self._spares[worker] = self._another(worker, number)
-        self._survey()
+        self._spares[worker] = self._start_another(worker, number)
+        self._list_mailboxes()
 
     def discard(self, worker: int) -> None:
         """End a spare that took nothing over."""
@@ -191,10 +193,10 @@ class ProcessBackend(Backend):
     def finish(self, worker: int) -> None:
         """All environments of a worker have moved: its spare is the worker now."""
         del self._moved[worker]
-        old, self._links[worker] = self._links[worker], self._spares.pop(worker)
+        old, self._handles[worker] = self._handles[worker], self._spares.pop(worker)
         self._ends.unregister(old.process.ended)
         self._old.append(old)
-        self._survey()
+        self._list_mailboxes()
 
     def _discard_spare(self, worker: int) -> list[Mailbox]:
         """End a spare; gives the mailboxes that are to be settled with its worker's."""
@@ -205,7 +207,7 @@ class ProcessBackend(Backend):
         spare.process.kill()
         self._ends.unregister(spare.process.ended)
         self._old.append(spare)
-        self._survey()
+        self._list_mailboxes()
         return [spare.mailbox]
 
     # ---------------------------------------------------------------- operations
@@ -240,15 +242,15 @@ class ProcessBackend(Backend):
 
     def _routes(self) -> Iterator[tuple[int, Mailbox, range]]:
         """Which mailbox leads to which environments."""
-        for worker, link in enumerate(self._links):
+        for worker, handle in enumerate(self._handles):
             moved = self._moved.get(worker)
             if moved is None:
-                yield worker, link.mailbox, self.ranges[worker]
+                yield worker, handle.mailbox, self.ranges[worker]
                 continue
             for run in runs(tuple(sorted(moved))):
                 yield worker, self._spares[worker].mailbox, run
             for run in runs(tuple(i for i in self.ranges[worker] if i not in moved)):
-                yield worker, link.mailbox, run
+                yield worker, handle.mailbox, run
 
     def poll(self) -> Sequence[Completion]:
         """Collect from all mailboxes."""
@@ -271,16 +273,16 @@ class ProcessBackend(Backend):
         for old in self._old:
             old.watched = False
         waitables = {}
-        for link in self._living():
-            channel = link.mailbox.channel
+        for handle in self._living_handles():
+            channel = handle.mailbox.channel
             waitables[channel.fileno()] = EVENT_READ | (EVENT_WRITE if channel.backlog else 0)
-            waitables[link.process.ended] = EVENT_READ
+            waitables[handle.process.ended] = EVENT_READ
         if self._closing:
-            waitables.update((link.process.ended, EVENT_READ) for link in self._links)
+            waitables.update((handle.process.ended, EVENT_READ) for handle in self._handles)
         return waitables
 
-    def _living(self) -> list[Link]:
-        living = [link for worker, link in enumerate(self._links) if worker not in self._dead]
+    def _living_handles(self) -> list[WorkerHandle]:
+        living = [handle for worker, handle in enumerate(self._handles) if worker not in self._dead]
         return [*living, *self._spares.values()]
 
     def park(self) -> None:
@@ -293,51 +295,51 @@ class ProcessBackend(Backend):
         """Read what woke the caller, and see who is gone."""
         self._parked = False
         if self._old:
-            self._let_go()
+            self._close_replaced()
         for mailbox in self._mailboxes:
             mailbox.bell.unpark()
-        self.look()
+        self.check_workers()
 
-    def _let_go(self) -> None:
+    def _close_replaced(self) -> None:
         """Close what belonged to workers that were replaced, once nobody sleeps on it."""
         for old in [*self._old]:
             if not old.watched and old.close():
                 self._old.remove(old)
 
-    def look(self) -> None:
+    def check_workers(self) -> None:
         """Read what has come, and see who is gone."""
         gone = {descriptor for descriptor, _ in self._ends.poll(0)}
-        for worker, link in enumerate(self._links):
-            if worker not in self._dead and _has_ended(link, gone):
-                self._bury(worker)
+        for worker, handle in enumerate(self._handles):
+            if worker not in self._dead and _has_ended(handle, gone):
+                self._report_death(worker)
         for worker, spare in [*self._spares.items()]:
             if _has_ended(spare, gone):
                 if worker in self._moved:
-                    self._links[worker].process.kill()
-                    self._bury(worker)
+                    self._handles[worker].process.kill()
+                    self._report_death(worker)
                 else:
-                    self._lose_spare(worker, spare)
+                    self._report_lost_spare(worker, spare)
 
-    def _lose_spare(self, worker: int, spare: Link) -> None:
+    def _report_lost_spare(self, worker: int, spare: WorkerHandle) -> None:
         """A spare has ended before it took anything over: it could not be made."""
         reason = describe_exit(spare.process.reap(LAST_BREATH_SECONDS))
         self._outcomes += spare.mailbox.collect()
         self._discard_spare(worker)
         ids = self.ranges[worker]
         death = WorkerDeath(worker, spare.process.pid, None, ids, reason)
-        for number, start, stop, _ in spare.mailbox.abandon(death):
+        for number, start, stop, _ in spare.mailbox.fail_pending(death):
             failure = Failure(start, "make", f"its new worker died, {reason}", "")
             self._outcomes.append(Completion(number, start, stop, Payload(problems=[failure])))
 
-    def _bury(self, worker: int, forced: str | None = None) -> None:
+    def _report_death(self, worker: int, forced: str | None = None) -> None:
         """A worker has ended: that is told, and all that it owes comes back as its death.
 
         Args:
             worker: Which one.
             forced: Why it was killed, if it was.
         """
-        link = self._links[worker]
-        process, mailbox = link.process, link.mailbox
+        handle = self._handles[worker]
+        process, mailbox = handle.process, handle.mailbox
         exitcode = process.reap(timeout=0.0 if self._closing else LAST_BREATH_SECONDS)
         if exitcode is None and forced is not None:
             exitcode = -signal.SIGKILL
@@ -363,7 +365,7 @@ class ProcessBackend(Backend):
         if not self._closing:
             self._outcomes.append(Completion(FAULT, mailbox.ids.start, mailbox.ids.stop, told))
         for each in mailboxes:
-            self._outcomes += each.abandon(death)
+            self._outcomes += each.fail_pending(death)
 
     # ---------------------------------------------------------------- leaving
 
@@ -372,21 +374,21 @@ class ProcessBackend(Backend):
         self._closing = True
         for worker in [*self._spares]:
             self._discard_spare(worker)
-        for worker, link in enumerate(self._links):
+        for worker, handle in enumerate(self._handles):
             if worker not in self._dead:
                 ids = self.ranges[worker]
                 close = Operation(CLOSE, "close", ids.start, ids.stop)
-                link.mailbox.post(close, pack_by_value(close))
+                handle.mailbox.post(close, pack_by_value(close))
 
     def terminate(self) -> None:
         """Send SIGTERM to the workers that are left."""
-        for link in self._links:
-            link.process.terminate()
+        for handle in self._handles:
+            handle.process.terminate()
 
     def kill(self) -> None:
         """Send SIGKILL to the workers that are left."""
-        for link in self._links:
-            link.process.kill()
+        for handle in self._handles:
+            handle.process.kill()
 
     @property
     def forgotten(self) -> bool:
@@ -396,40 +398,45 @@ class ProcessBackend(Backend):
     @property
     def ended(self) -> bool:
         """Whether every worker process has ended."""
-        return not any(link.process.is_alive() for link in self._links)
+        return not any(handle.process.is_alive() for handle in self._handles)
 
-    def disown(self) -> bool:
+    def abandon(self) -> bool:
         """Forget the workers, in a forked child; channels and processes let go by themselves."""
-        self._links, self._spares, self._old, self._dead = [], {}, [], {}
-        self._survey()
+        self._handles, self._spares, self._old, self._dead = [], {}, [], {}
+        self._list_mailboxes()
         return True
 
     def release(self) -> None:
         """End what has not ended, and close channels and processes."""
         self._end()
-        self._links, self._spares, self._arenas, self._table = [], {}, [], None
-        self._survey()
+        self._handles, self._spares, self._arenas, self._table = [], {}, [], None
+        self._list_mailboxes()
 
 
-def _has_ended(link: Link, gone: set[int]) -> bool:
-    link.mailbox.receive()
-    return link.mailbox.channel.ended or link.process.ended in gone
+def _has_ended(handle: WorkerHandle, gone: set[int]) -> bool:
+    handle.mailbox.receive()
+    return handle.mailbox.channel.ended or handle.process.ended in gone
 
 
-def _end(links: list[Link], spares: dict[int, Link], old: list[Link], arenas: list[Arena]) -> None:
+def _end(
+    handles: list[WorkerHandle],
+    spares: dict[int, WorkerHandle],
+    old: list[WorkerHandle],
+    arenas: list[Arena],
+) -> None:
     """End workers: by the end of their channels, else by force."""
     for arena in arenas:
         arena.close()
-    every = [*links, *spares.values(), *old]
-    for link in every:
-        link.mailbox.close()
-    left = [link.process for link in every]
+    every = [*handles, *spares.values(), *old]
+    for handle in every:
+        handle.mailbox.close()
+    left = [handle.process for handle in every]
     for force in (None, WorkerProcess.terminate, WorkerProcess.kill):
         if force is not None:
             for process in left:
                 force(process)
         end = time.monotonic() + 1.0
         left = [p for p in left if p.reap(max(0.0, end - time.monotonic())) is None]
-    for link in every:
-        if link.process not in left:
-            link.process.close()
+    for handle in every:
+        if handle.process not in left:
+            handle.process.close()

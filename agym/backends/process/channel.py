@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 
-from agym._system.fork_safety import disown_in_forks
+from agym._system.fork_safety import abandon_in_forks
 from agym.backends.process.serialization import Buffer
 from agym.protocol.memory import anonymous_file
 
@@ -61,7 +61,7 @@ class Channel:
         self._descriptors: deque[int] = deque()
         self.ended = False
         self.corrupt: str | None = None
-        disown_in_forks(self)
+        abandon_in_forks(self)
 
     def fileno(self) -> int:
         """Descriptor to sleep on."""
@@ -222,7 +222,7 @@ class Channel:
         self._descriptors.clear()
         self._socket.close()
 
-    def disown(self) -> None:
+    def abandon(self) -> None:
         """Let go of this end, which is another process's."""
         self._socket.close()
 

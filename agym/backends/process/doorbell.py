@@ -11,7 +11,7 @@ With the full fence on both sides, one of the two always sees what the other wro
 is lost; waits have a coarse timeout all the same, so that a lost one would be late, not fatal.
 
 News is a counter that is written after all that it announces, and read before it. x86 keeps that
-order by itself; elsewhere a fence has to (``publish`` and ``look``).
+order by itself; elsewhere a fence has to (``publish`` and ``read``).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Doorbell:
     """One party's end of the handshake.
 
     Attributes:
-        look: Read a counter; what it announces may be read after this.
+        read: Read a counter; what it announces may be read after this.
     """
 
     def __init__(self, words: memoryview, mine: int, theirs: int, channel: Channel) -> None:
@@ -67,9 +67,9 @@ class Doorbell:
         self._theirs = theirs
         self._channel = channel
         self._lock = threading.Lock()
-        self.look: Callable[[int], int] = words.__getitem__
+        self.read: Callable[[int], int] = words.__getitem__
         if _WEAK_ORDER:
-            self.look = partial(_look, words, self._lock)
+            self.read = partial(_look, words, self._lock)
 
     def publish(self, counter: int, value: int) -> None:
         """Announce what was written to shared memory, and wake the other party if it sleeps."""
@@ -104,16 +104,16 @@ def _look(words: memoryview, lock: threading.Lock, counter: int) -> int:
     return value
 
 
-class Patience:
+class SpinPolicy:
     """Decides whether watching is worth it: only when waits have been shorter than the budget."""
 
     def __init__(self) -> None:
         """Begin with watching."""
         self._expected = 0.0
 
-    def watch(self, ready: Callable[[], bool], seconds: float = SPIN_SECONDS) -> bool:
+    def spin(self, ready: Callable[[], bool], seconds: float = SPIN_SECONDS) -> bool:
         """Watch for at most ``seconds``, and tell whether it became ready."""
-        if not self.worthwhile:
+        if not self.worth_spinning:
             return False
         end = time.perf_counter() + seconds
         while time.perf_counter() < end:
@@ -123,7 +123,7 @@ class Patience:
         return False
 
     @property
-    def worthwhile(self) -> bool:
+    def worth_spinning(self) -> bool:
         """Whether the next wait should be watched."""
         return self._expected <= SPIN_SECONDS
 

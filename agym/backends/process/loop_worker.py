@@ -12,7 +12,7 @@ from itertools import groupby
 from operator import itemgetter
 
 from agym.backends.process.channel import Channel
-from agym.backends.process.mailbox import SENT, TAIL, Span
+from agym.backends.process.mailbox import SENT, TAIL, SlotRange
 from agym.backends.process.mailbox_worker import MailboxWorker
 from agym.hosts.coroutine import CoroutineHost
 from agym.protocol.arguments import runs
@@ -61,13 +61,13 @@ class LoopWorker(MailboxWorker):
             if merged.schemas:  # they go ahead of all that may be written by them
                 schemas, merged.schemas = merged.schemas, {}
                 next(iter(self._ended.values()))[1].schemas.update(schemas)
-        if operation.kind == "remake":
+        if operation.kind == "recreate":
             self._send_ended()  # before what the environment ends next
 
     def _begin_posted(self, host: CoroutineHost) -> None:
         self._receive()
         while not self._over.done():
-            tail = self._bell.look(TAIL)
+            tail = self._bell.read(TAIL)
             self._receive_all(self._words[SENT])
             if self.message_is_next():
                 operation = self.next_message()
@@ -107,7 +107,7 @@ class LoopWorker(MailboxWorker):
 NOTHING = Payload()
 
 
-def _spans(slots: list[tuple[int, int]]) -> Iterator[Span]:
+def _spans(slots: list[tuple[int, int]]) -> Iterator[SlotRange]:
     """Join neighbours of one operation; each slot stands behind its operation's start."""
     for start, group in groupby(slots, key=itemgetter(0)):
         for span in runs(tuple(slot for _, slot in group)):

@@ -42,7 +42,7 @@ DOWN = struct.Struct("<qqqq")
 UP = struct.Struct("<qq")
 
 # An operation's start, and first and one past the last of its environments that have ended.
-Span = tuple[int, int, int]
+SlotRange = tuple[int, int, int]
 
 
 def mailbox_fields(count: int) -> dict[str, Field]:
@@ -151,13 +151,13 @@ class Mailbox:
         while True:
             # The count is read before the messages: what was sent before it is among them then.
             # And it is read again after them: a bell may have been read among them.
-            completed, answered = bell.look(COMPLETED), words[ANSWERED]
+            completed, answered = bell.read(COMPLETED), words[ANSWERED]
             received = answered > self._received
             if completed == self._completed and not received:
                 break
             if received and not self._receive_until(answered):
                 break  # what it says to have sent is on the way, and will wake whoever sleeps
-            counted = bell.look(COMPLETED) if received else completed
+            counted = bell.read(COMPLETED) if received else completed
             if not self._completed <= counted <= self._completed + len(self._steps):
                 self.channel.give_up("a count of steps that were not posted")
                 break
@@ -238,7 +238,7 @@ class Mailbox:
             del self._ended[key]
         if in_ring:
             # Steps that ended before this one without a message come before it.
-            completed = self.bell.look(COMPLETED)
+            completed = self.bell.read(COMPLETED)
             while self._completed < completed and self._steps[0] != key:
                 self._take_completed()
             self._steps.remove(key)
@@ -262,7 +262,7 @@ class Mailbox:
             doing.update((i, kind) for i in range(start, stop) if i not in ended)
         return doing
 
-    def abandon(self, death: WorkerDeath) -> list[Completion]:
+    def fail_pending(self, death: WorkerDeath) -> list[Completion]:
         """The worker is gone: a death for all that it still owes; what it had finished is taken."""
         outcomes = []
         for key, (stop, _, _) in self._owed.items():
@@ -276,7 +276,7 @@ class Mailbox:
         return outcomes
 
 
-def _read_head(payload: Buffer) -> tuple[int, list[Span], memoryview]:
+def _read_head(payload: Buffer) -> tuple[int, list[SlotRange], memoryview]:
     """Take a message from a worker apart: number, spans, and its packed extras."""
     if len(payload) < UP.size:
         raise ValueError(f"a message of {len(payload)} bytes")

@@ -13,7 +13,7 @@ from typing import Any
 
 from agym._system.defer_signals import RECHECK_SECONDS
 from agym.backends.process.channel import Channel
-from agym.backends.process.doorbell import Doorbell, Patience
+from agym.backends.process.doorbell import Doorbell, SpinPolicy
 from agym.backends.process.mailbox import (
     ANSWERED,
     CALLER_ASLEEP,
@@ -25,7 +25,7 @@ from agym.backends.process.mailbox import (
     TAIL,
     UP,
     WORKER_ASLEEP,
-    Span,
+    SlotRange,
 )
 from agym.backends.process.serialization import Buffer, find_unsendable, pack, unpack
 from agym.hosts.base import Host
@@ -55,7 +55,7 @@ class MailboxWorker:
         self._channel = channel
         self._settle = settle
         self._bell = Doorbell(words, WORKER_ASLEEP, CALLER_ASLEEP, channel)
-        self._patience = Patience()
+        self._spinning = SpinPolicy()
         self._settled = 0.0
         self._inbox: deque[Buffer] = deque()
         self._head = 0
@@ -67,7 +67,7 @@ class MailboxWorker:
         """Run operations in the order in which they were posted, until ``close`` or EOF."""
         words = self._words
         while not self._channel.ended:
-            tail = self._bell.look(TAIL)
+            tail = self._bell.read(TAIL)
             if words[SENT] > self._received:
                 self._receive_all(words[SENT])
             if self._inbox and self.message_is_next():
@@ -110,7 +110,7 @@ class MailboxWorker:
         self.send(outcome.number, [span], outcome.extras)
         self._channel.flush_all()
 
-    def send(self, number: int, spans: Sequence[Span], extras: Payload | None) -> None:
+    def send(self, number: int, spans: Sequence[SlotRange], extras: Payload | None) -> None:
         """Send what has ended of the operations with a number."""
         flat = [bound for span in spans for bound in span]
         head = UP.pack(number, len(spans)) + struct.pack(f"<{len(flat)}q", *flat)
@@ -175,7 +175,7 @@ class MailboxWorker:
 
     def _wait(self) -> None:
         begun = time.perf_counter()
-        slept = not self._patience.watch(self._news)
+        slept = not self._spinning.spin(self._news)
         if slept:
             self._bell.park()
             while not self._news() and not self._channel.ended:
@@ -184,7 +184,7 @@ class MailboxWorker:
                 self._receive()
             self._bell.unpark()
         now = time.perf_counter()
-        self._patience.learn(now - begun, slept=slept)
+        self._spinning.learn(now - begun, slept=slept)
         if now - self._settled > SETTLE_SECONDS and self._settle is not None:
             self._settled = now
             self._settle()

@@ -97,10 +97,10 @@ def _join(pickled: bytes, buffers: Sequence[pickle.PickleBuffer]) -> list[Buffer
     return [_COUNT.pack(len(parts)) + lengths, *parts]
 
 
-def unpack(data: Buffer, *, own: bool = True) -> Any:
+def unpack(data: Buffer, *, copy: bool = True) -> Any:
     """Undo either. Only bytes of this process's own workers, or of its parent, come here.
 
-    Unless they are to be their ``own``, arrays lie over the message, and cannot be written to.
+    With ``copy=False`` arrays lie over the message, and cannot be written to.
     """
     view = memoryview(data)
     (count,) = _COUNT.unpack_from(view)
@@ -111,7 +111,7 @@ def unpack(data: Buffer, *, own: bool = True) -> Any:
         parts.append(view[at : at + length])
         at += length
     # Arrays get memory of their own, which can be written to and outlives the message.
-    return pickle.loads(parts[0], buffers=[bytearray(part) if own else part for part in parts[1:]])
+    return pickle.loads(parts[0], buffers=[bytearray(part) if copy else part for part in parts[1:]])
 
 
 def seal(value: Any, *, by_value: bool = False, parts: Iterable[tuple[str, Any]] = ()) -> Sealed:
@@ -135,9 +135,9 @@ def _as_array(part: Buffer) -> np.ndarray[Any, Any]:
     return np.frombuffer(part, np.uint8) if len(part) else np.zeros(0, np.uint8)
 
 
-def unseal(sealed: Sealed, *, own: bool = False) -> Any:
-    """Undo it; unless they are to be their ``own``, arrays lie over the message, read-only."""
+def unseal(sealed: Sealed, *, copy: bool = False) -> Any:
+    """Undo it; with ``copy=False``, arrays lie over the message, read-only."""
     if isinstance(sealed, bytes):
-        return unpack(sealed, own=own)
+        return unpack(sealed, copy=copy)
     pickled, *parts = sealed
-    return pickle.loads(pickled, buffers=[bytearray(part) if own else part for part in parts])
+    return pickle.loads(pickled, buffers=[bytearray(part) if copy else part for part in parts])

@@ -29,7 +29,7 @@ from typing import Any, Protocol
 import aiomultiprocess
 from aiomultiprocess.types import Unit
 
-from agym._system.fork_safety import disown_in_forks, fork_of_our_own
+from agym._system.fork_safety import abandon_in_forks, forking_worker
 from agym.backends.process.forkserver import ensure_fork_server
 from agym.backends.process.parent_watch import arm
 from agym.errors import MissingExtraError, UsageError
@@ -98,10 +98,10 @@ class WorkerProcess(aiomultiprocess.Process):
         """
         # First, since starting the tracker would let interrupts through again.
         resource_tracker.ensure_running()
-        disown_in_forks(self)
+        abandon_in_forks(self)
         try:
             main = contextlib.nullcontext() if self._method == "fork" else _blank_main()
-            with _starting, main, _interrupts_blocked(), fork_of_our_own():
+            with _starting, main, _interrupts_blocked(), forking_worker():
                 if self._method == "forkserver":
                     ensure_fork_server()
                 super().start()
@@ -132,7 +132,7 @@ class WorkerProcess(aiomultiprocess.Process):
             os.close(self._pidfd)
             self._pidfd = None
 
-    def disown(self) -> None:
+    def abandon(self) -> None:
         """Let go of it in a forked child, whose exit must not wait for it either."""
         self._lifeline.close()
         processes._children.discard(self.aio_process)  # type: ignore[attr-defined]

@@ -19,7 +19,7 @@ from agym.backends.process.channel import Channel
 from agym.backends.process.loop_worker import LoopWorker
 from agym.backends.process.mailbox import RUNNING, mailbox_fields
 from agym.backends.process.supervisor import cap_threads, ignore_interrupts
-from agym.hosts.base import Host, look_at_first
+from agym.hosts.base import Host, describe_first
 from agym.hosts.coroutine import CoroutineHost
 from agym.hosts.gym import EnvHost
 from agym.protocol.frames import FrameShelf
@@ -82,7 +82,7 @@ class Worker:
             worker.answer(Completion(*_wait_for_close(worker, None).span))
             return
         factories, autoreset, max_concurrency, watched, logged, infos = make.shared
-        coroutines, factories = look_at_first(factories)
+        coroutines, factories = describe_first(factories)
         marker = words[RUNNING : RUNNING + 1] if watched else None
         if coroutines:
             tasks = CoroutineHost(

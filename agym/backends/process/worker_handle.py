@@ -20,7 +20,7 @@ from agym.protocol.table import Extension, SlotTable
 
 
 @dataclass(eq=False)
-class Link:
+class WorkerHandle:
     """A worker process, and the mailbox to it.
 
     Attributes:
@@ -93,9 +93,9 @@ def pack_make(
     return make, pack_by_value(make, placement.named(ids))
 
 
-def start_link(
+def start_worker(
     make: Operation, message: list[Buffer], worker: int, placement: BackendOptions
-) -> Link:
+) -> WorkerHandle:
     """Start a worker, and have it make its environments."""
     ids = range(make.start, make.stop)
     ours, theirs = socket.socketpair()
@@ -118,4 +118,4 @@ def start_link(
     mailbox = Mailbox(arena.carve(fields)["words"].data, channel, ids)
     mailbox.post(make, message, arena.descriptor)
     arena.close()
-    return Link(mailbox, process)
+    return WorkerHandle(mailbox, process)

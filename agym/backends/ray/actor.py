@@ -35,12 +35,12 @@ from agym.backends.process.supervisor import cap_threads, own_loop
 from agym.backends.ray.event_loop import LoopServer
 from agym.backends.ray.pool_bridge import PoolBridge
 from agym.backends.ray.reply_buffer import ReplyBuffer
-from agym.hosts.base import look_at_first, reraise
+from agym.hosts.base import describe_first, reraise
 from agym.hosts.gym import EnvHost
 from agym.protocol.messages import CLOSE, ROW_KINDS, SENT_PLANE, Operation
 from agym.protocol.space_layout import Layout
 from agym.protocol.table import Array, SlotTable
-from agym.protocol.transfer import ENV_GAUGES, own_plane
+from agym.protocol.transfer import ENV_GAUGES, copy_plane
 
 # While steps that were sent are run one by one, who listens is told of them this often.
 TELL_SECONDS = 1e-3
@@ -64,7 +64,7 @@ class RayActor:
 
     def run(self, message: Sealed) -> Sealed:
         """Do an operation; gives what has ended."""
-        operation, beside = unseal(message, own=True)
+        operation, beside = unseal(message, copy=True)
         if operation.kind == "make":
             self._make(operation, _read(beside, operation))
         elif operation.kind == "attach":
@@ -76,7 +76,7 @@ class RayActor:
     def post(self, message: Sealed) -> Sealed:
         """Begin an operation, which another thread does, once the environments are made."""
         self.told.opened.wait()
-        operation, beside = unseal(message, own=True)
+        operation, beside = unseal(message, copy=True)
         if operation.kind == "attach":
             self._attach(operation, *beside)
         elif self.served is not None:
@@ -103,7 +103,7 @@ class RayActor:
             self.served = PoolBridge(backend, told, operation)
             return
         told.firsts = [operation.start]
-        coroutines, factories = look_at_first(placement.factories)
+        coroutines, factories = describe_first(placement.factories)
         if coroutines:
             with asyncio.Runner(loop_factory=own_loop) as runner:
                 runner.run(_serve_on_loop(self, operation, replace(placement, factories=factories)))
@@ -144,7 +144,7 @@ class RayActor:
             self.told.add([close_host(host)])
             return
         self.told.expect(operation, actions)
-        operation = operation._replace(plane=own_plane(operation.plane))
+        operation = operation._replace(plane=copy_plane(operation.plane))
         if operation.plane != SENT_PLANE or operation.kind not in ROW_KINDS:
             self.told.add([host.run(operation)])
             return
@@ -159,7 +159,7 @@ class RayActor:
 def _read(sealed: Sealed, make: Operation) -> BackendOptions:
     """Read what to make; what cannot be read fails as a constructor does."""
     try:
-        placement: BackendOptions = unseal(sealed, own=True)
+        placement: BackendOptions = unseal(sealed, copy=True)
     except Exception as error:
         failing = [partial(reraise, error)] * (make.stop - make.start)
         return BackendOptions(failing, AutoresetMode.DISABLED, first=make.start)

@@ -8,7 +8,7 @@ from typing import Any
 
 from agym._system.extras import require
 from agym.backends.cluster_options import KNOWN, ClusterOptions
-from agym.backends.ray.worker_handle import THREADS
+from agym.backends.ray.actor_handle import THREADS
 
 # What Ray says of an actor that we know.
 HEADINGS = ("class_name", "actor_id", "pid", "name", "namespace", "ip")

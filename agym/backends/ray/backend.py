@@ -25,15 +25,15 @@ from agym.backends.outbox import Outbox, OutboxBackend
 from agym.backends.process.serialization import Sealed, seal
 from agym.backends.ray.actor import RayActor
 from agym.backends.ray.actor_group import ActorGroup
+from agym.backends.ray.actor_handle import ActorHandle, ActorReply
 from agym.backends.ray.cluster import MEMBERS, count_workers, warn_of_waiting
-from agym.backends.ray.worker_handle import Link, Said
 from agym.backends.registry import Entries, collect, refuse_import, with_registry
 from agym.protocol.messages import CLOSE, FAULT, OPEN, Completion, Operation, Payload, WorkerDeath
 from agym.protocol.table import Extension, SlotTable
 from agym.protocol.transfer import ENV_GAUGES
 
 
-class RayBackend(OutboxBackend[Said]):
+class RayBackend(OutboxBackend[ActorReply]):
     """Deals environments to actors."""
 
     replaceable = True
@@ -48,7 +48,7 @@ class RayBackend(OutboxBackend[Said]):
         refuse_import()
         options = placement.cluster
         ray, joined = MEMBERS.join(options, placement.workers)
-        self._links: list[Link] = []
+        self._handles: list[ActorHandle] = []
         try:
             super().__init__(placement)
             self._stage = ActorGroup(ray, options)
@@ -57,7 +57,7 @@ class RayBackend(OutboxBackend[Said]):
                 MEMBERS.leave()
             raise
         self._end = weakref.finalize(
-            self, _end, self._links, self._stage, self._outbox, joined=joined
+            self, _end, self._handles, self._stage, self._outbox, joined=joined
         )
         self.ranges = placement.ranges(placement.workers or count_workers(ray, options))
         warn_of_waiting(ray, options, len(self.ranges))
@@ -76,37 +76,37 @@ class RayBackend(OutboxBackend[Said]):
         makes = [self._pack(ids, registry) for ids in self.ranges]
         self._stage.open(len(self.ranges))
         for worker, make in enumerate(makes):
-            self._links.append(self._start(worker, make, OPEN))
+            self._handles.append(self._start(worker, make, OPEN))
 
     def _pack(self, ids: range, registry: Entries) -> Any:
         """Say what an actor is to make, packed, since the actor alone is to unpack it."""
         factories = with_registry(self.placement.some(ids), registry)
-        own = replace(self.placement, factories=factories, first=ids.start)
-        return seal(own, by_value=True, parts=self.placement.named(ids))
+        mine = replace(self.placement, factories=factories, first=ids.start)
+        return seal(mine, by_value=True, parts=self.placement.named(ids))
 
-    def _start(self, worker: int, make: Any, number: int) -> Link:
+    def _start(self, worker: int, make: Any, number: int) -> ActorHandle:
         ids = self.ranges[worker]
         launch = partial(self._stage.start, RayActor, worker)
-        link = Link(worker, ids, launch, self._outbox)
+        handle = ActorHandle(worker, ids, launch, self._outbox)
         making = Operation(number, "make", ids.start, ids.stop)
-        link.post(making, seal((making, make)))
+        handle.post(making, seal((making, make)))
         # A pool has its own thread; that of coroutine environments is known once one is made.
-        link.posting = self._posting or self.placement.cluster.workers_per_node is not None
-        return link
+        handle.posting = self._posting or self.placement.cluster.workers_per_node is not None
+        return handle
 
     def attach(self, table: SlotTable) -> None:
         """Remember the table, and have the actors make their own."""
         self._table = table
-        self._posting = self._links[0].posting
-        for link in self._links:
-            self._attach(link, table)
+        self._posting = self._handles[0].posting
+        for handle in self._handles:
+            self._attach(handle, table)
 
-    def _attach(self, link: Link, table: SlotTable) -> None:
-        ids, arrays = link.ids, table.gauges.arrays
+    def _attach(self, handle: ActorHandle, table: SlotTable) -> None:
+        ids, arrays = handle.ids, table.gauges.arrays
         table.gauges.settle([ids])  # what was before counts on
         gauges = {name: arrays[name][ids.start : ids.stop] for name in ENV_GAUGES}
         attach = Operation(OPEN, "attach", 0, table.num_envs)
-        link.send(seal((attach, (table.final, gauges))))
+        handle.send(seal((attach, (table.final, gauges))))
 
     def extend(self, extension: Extension) -> None:
         """Actors need not know: rows go where the driver wants them."""
@@ -114,28 +114,33 @@ class RayBackend(OutboxBackend[Said]):
     @property
     def pids(self) -> Sequence[int | None]:
         """The actors' processes, as far as they are on this machine."""
-        return [None if link.death else link.local_pid for link in self._links]
+        return [None if handle.death else handle.local_pid for handle in self._handles]
 
     def replace_worker(self, worker: int, number: int) -> None:
         """Have another actor made, on whichever node has room or comes to have it."""
         make = self._pack(self.ranges[worker], collect())
-        self._links[worker] = link = self._start(worker, make, number)
+        self._handles[worker] = handle = self._start(worker, make, number)
         if self._table is not None:
-            self._attach(link, self._table)
+            self._attach(handle, self._table)
 
     def end_worker(self, worker: int, reason: str) -> None:
         """Have an actor killed; nothing that it still says is heard."""
-        link = self._links[worker]
+        handle = self._handles[worker]
         said = self.poll()  # first: it takes the list away
         self._outcomes += said
-        if link.death is None:
-            self._bury(link, reason, late=True)
+        if handle.death is None:
+            self._report_death(handle, reason, late=True)
 
-    def _bury(
-        self, link: Link, reason: str, because: WorkerDeath | None = None, *, late: bool = False
+    def _report_death(
+        self,
+        handle: ActorHandle,
+        reason: str,
+        because: WorkerDeath | None = None,
+        *,
+        late: bool = False,
     ) -> None:
-        self._stage.kill(link.actor)
-        self._outcomes += link.bury(reason, because, late=late, told=not self._closing)
+        self._stage.kill(handle.actor)
+        self._outcomes += handle.fail_pending(reason, because, late=late, told=not self._closing)
 
     # ---------------------------------------------------------------- operations
 
@@ -147,15 +152,15 @@ class RayBackend(OutboxBackend[Said]):
         self._check_connection()
         by_value = operation.kind != "step" or operation.each is not None
         messages = [
-            (link, part, seal((part, self._actions(part)), by_value=by_value, parts=part.given()))
-            for link in self._links
-            for part in operation.shares(link.ids)
+            (handle, part, seal((part, self._actions(part)), by_value=by_value, parts=part.given()))
+            for handle in self._handles
+            for part in operation.shares(handle.ids)
         ]
-        for link, part, message in messages:
-            if link.death is None:
-                self._post(link, part, message)
+        for handle, part, message in messages:
+            if handle.death is None:
+                self._post(handle, part, message)
             else:
-                extras = Payload(problems=[link.death])
+                extras = Payload(problems=[handle.death])
                 self._outcomes.append(Completion(*part.span, extras))
 
     def _actions(self, part: Operation) -> Sequence[Any]:
@@ -163,54 +168,56 @@ class RayBackend(OutboxBackend[Said]):
             return ()
         return [block[part.start : part.stop] for block in self._table.actions]
 
-    def _post(self, link: Link, operation: Operation, message: Sealed) -> None:
+    def _post(self, handle: ActorHandle, operation: Operation, message: Sealed) -> None:
         """Hand an operation to an actor; one that takes nothing is as good as dead."""
         try:
-            link.post(operation, message)
+            handle.post(operation, message)
         except Exception as error:
-            self._bury(link, self._stage.describe(error))
+            self._report_death(handle, self._stage.describe(error))
 
     def poll(self) -> Sequence[Completion]:
         """Take in what actors have answered."""
         self._check_connection()
         for said in self._outbox.take():
-            link = said.link
-            if link.death is not None or said.actor is not link.actor:
+            handle = said.handle
+            if handle.death is not None or said.actor is not handle.actor:
                 continue
-            made = link.made
+            made = handle.made
             try:
-                for outcome in link.take(said, self._table):
+                for outcome in handle.take(said, self._table):
                     if outcome.number == FAULT:
-                        self._bury_whole(link, outcome)
+                        self._report_lost_actor(handle, outcome)
                         break
                     if outcome.number == CLOSE:
-                        link.closed = True
-                        self._stage.kill(link.actor)
+                        handle.closed = True
+                        self._stage.kill(handle.actor)
                     self._outcomes.append(outcome)
-                if self._closing and link.made > made and link.death is None:
-                    self._close(link)  # only now it is known how
+                if self._closing and handle.made > made and handle.death is None:
+                    self._close(handle)  # only now it is known how
             except Exception as error:
-                if link.unborn and self._stage.never_ran(error):
-                    self._stage.kill(link.actor)  # if it should come after all, it takes the room
-                    link.launch()
+                if handle.is_starting and self._stage.never_ran(error):
+                    self._stage.kill(handle.actor)  # if it should come after all, it takes the room
+                    handle.launch()
                 else:
-                    self._bury(link, self._stage.describe(error))
+                    self._report_death(handle, self._stage.describe(error))
         outcomes, self._outcomes = self._outcomes, []
         return outcomes
 
     def _check_connection(self) -> None:
         """Without one there are no actors; and to call one would have Ray make another."""
         if not self._stage.connected:
-            for link in self._links:
-                if link.death is None and not link.closed:
-                    self._bury(link, "this process left the cluster: ray.shutdown() was called")
+            for handle in self._handles:
+                if handle.death is None and not handle.closed:
+                    self._report_death(
+                        handle, "this process left the cluster: ray.shutdown() was called"
+                    )
 
-    def _bury_whole(self, link: Link, outcome: Completion) -> None:
+    def _report_lost_actor(self, handle: ActorHandle, outcome: Completion) -> None:
         """A worker process of an actor died: the actor goes with it."""
         assert outcome.extras is not None
         (death,) = (p for p in outcome.extras.problems if isinstance(p, WorkerDeath))
         who = f"its worker process {death.pid} did: {death.reason}"
-        self._bury(link, who, death)
+        self._report_death(handle, who, death)
 
     def news(self) -> bool:
         """Look whether an answer is there."""
@@ -222,30 +229,30 @@ class RayBackend(OutboxBackend[Said]):
         """Ask the actors to close their environments once they have done what was posted."""
         self._closing = True
         self._check_connection()
-        for link in self._links:
-            if link.death is None and link.made:
-                self._close(link)
+        for handle in self._handles:
+            if handle.death is None and handle.made:
+                self._close(handle)
 
-    def _close(self, link: Link) -> None:
-        closing = Operation(CLOSE, "close", link.ids.start, link.ids.stop)
-        self._post(link, closing, seal((closing, ())))
+    def _close(self, handle: ActorHandle) -> None:
+        closing = Operation(CLOSE, "close", handle.ids.start, handle.ids.stop)
+        self._post(handle, closing, seal((closing, ())))
 
     def terminate(self) -> None:
         """Kill the actors that are left: Ray ends them at once."""
-        for link in self._links:
-            if link.death is None and not link.closed:
-                self._bury(link, "it did not close its environments in time")
+        for handle in self._handles:
+            if handle.death is None and not handle.closed:
+                self._report_death(handle, "it did not close its environments in time")
 
     @property
     def ended(self) -> bool:
         """Whether every actor has closed its environments, or is gone."""
-        return all(link.closed or link.death is not None for link in self._links)
+        return all(handle.closed or handle.death is not None for handle in self._handles)
 
-    def disown(self) -> bool:
+    def abandon(self) -> bool:
         """Forget the actors, in a forked child, where Ray does not work: not even to let go."""
-        _INHERITED.append(self._links)
+        _INHERITED.append(self._handles)
         _INHERITED.append(self._stage)
-        return super().disown()
+        return super().abandon()
 
     def release(self) -> None:
         """Kill what is left, and leave the cluster if it was joined."""
@@ -257,11 +264,13 @@ class RayBackend(OutboxBackend[Said]):
 _INHERITED: list[Any] = []
 
 
-def _end(links: list[Link], stage: ActorGroup, outbox: Outbox[Said], *, joined: bool) -> None:
-    for link in links:
+def _end(
+    handles: list[ActorHandle], stage: ActorGroup, outbox: Outbox[ActorReply], *, joined: bool
+) -> None:
+    for handle in handles:
         with suppress(Exception):
-            stage.kill(link.actor)
-    links.clear()
+            stage.kill(handle.actor)
+    handles.clear()
     stage.close()
     outbox.close()
     if joined:

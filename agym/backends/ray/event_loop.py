@@ -11,7 +11,7 @@ from agym.hosts.base import Factory
 from agym.hosts.coroutine import CoroutineHost
 from agym.protocol.messages import CLOSE, Completion, Operation, Payload
 from agym.protocol.table import Array, SlotTable
-from agym.protocol.transfer import own_plane
+from agym.protocol.transfer import copy_plane
 
 
 class LoopServer:
@@ -50,7 +50,7 @@ class LoopServer:
                 self._over.set_result(None)
             return
         self._told.expect(operation, actions)
-        self._host.begin(operation._replace(plane=own_plane(operation.plane)))
+        self._host.begin(operation._replace(plane=copy_plane(operation.plane)))
 
     def _tell(self, operation: Operation, slot: int, extras: Payload | None) -> None:
         if not self._ended:

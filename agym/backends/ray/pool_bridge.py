@@ -18,7 +18,7 @@ from agym.backends.outbox import Outbox
 from agym.backends.ray.reply_buffer import ReplyBuffer
 from agym.protocol.messages import CLOSE, OPEN, Completion, Failure, Operation, Payload
 from agym.protocol.table import Array, SlotTable
-from agym.protocol.transfer import own_plane
+from agym.protocol.transfer import copy_plane
 
 
 class PoolBridge:
@@ -92,7 +92,7 @@ class PoolBridge:
             return
         self._told.expect(operation, actions)
         try:
-            self._backend.submit(operation._replace(plane=own_plane(operation.plane)))
+            self._backend.submit(operation._replace(plane=copy_plane(operation.plane)))
         except Exception as error:
             self._fail(operation, error)
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from agym._system.fork_safety import tell_of_forks
+from agym._system.fork_safety import notify_before_forks
 from agym.protocol.memory import Leased
 from agym.protocol.table import LEASE_BYTES, Array, SlotTable
 
@@ -34,7 +34,7 @@ class Planes:
         # Which of a plane's observation leaves are worth a lease.
         self._large = [block.nbytes >= LEASE_BYTES for block in table.planes[0].observations]
         if table.shared:
-            tell_of_forks(self)
+            notify_before_forks(self)
 
     def take(self, in_use: set[int]) -> int:
         """Choose the plane for the next whole batch, none that has somebody's latest row."""
@@ -67,7 +67,7 @@ class Planes:
             )
         ]
 
-    def forked(self) -> None:
+    def before_fork(self) -> None:
         """A child process has the same arrays over the same memory: it is theirs for ever."""
         for plane, state in self._states.items():
             if state == LEASED:

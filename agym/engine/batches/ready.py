@@ -7,7 +7,7 @@ from collections import deque
 from agym.protocol.messages import EnvLoss, Payload
 
 
-class Ready:
+class ReadyQueue:
     """What was sent and is not yet received.
 
     Attributes:

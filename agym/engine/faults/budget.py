@@ -28,7 +28,7 @@ class RestartBudget:
         self._window = window
         self._faults: dict[range, deque[tuple[float, Fault]]] = {}
 
-    def spend(self, ids: range, fault: Fault) -> BudgetExceeded | None:
+    def record(self, ids: range, fault: Fault) -> BudgetExceeded | None:
         """Take in a failure of some environments; gives the verdict once it is one too many."""
         now = time.monotonic()
         faults = self._faults.setdefault(ids, deque())

@@ -2,12 +2,12 @@
 
 It looks at every outcome before the engine accounts for it. Under ``raise`` a fault passes and
 becomes the caller's error. Under ``restart`` and ``replay`` the worker, or the one environment that
-raised, is replaced, and what it owed is sent again, behind a ``remake``::
+raised, is replaced, and what it owed is sent again, behind a ``recreate``::
 
-    death  --> replace(worker) --> remake(its envs) --> the steps and resets it owed, again
-    raised -->                     remake(that env) --> its step or reset, again
+    death  --> replace(worker) --> recreate(its envs) --> the steps and resets it owed, again
+    raised -->                     recreate(that env) --> its step or reset, again
 
-A remade environment has nothing but its place: its next step comes back truncated, with the last
+A recreated environment has nothing but its place: its next step comes back truncated, with the last
 known observation and no reward, and the autoreset mode's rule does the rest. A replayed one is
 where it was, so its step is a step.
 """
@@ -23,7 +23,7 @@ import numpy as np
 from agym.engine.faults.action_log import ActionLog
 from agym.engine.faults.budget import BudgetExceeded, RestartBudget
 from agym.engine.faults.fault_log import FaultLog, Witness
-from agym.engine.status import Health
+from agym.engine.status import EnvStatus
 from agym.engine.ticket import Ticket
 from agym.errors import Fault
 from agym.protocol.arguments import Ids, runs
@@ -91,7 +91,7 @@ class Repairs(Witness, Protocol):
     def order(self, kind: str, ids: Ids, each: list[Any] | None = None) -> int:
         """Begin an operation of our own, ahead of all that waits; gives its number."""
 
-    def again(self, ticket: Ticket, start: int, stop: int) -> None:
+    def resend(self, ticket: Ticket, start: int, stop: int) -> None:
         """Send a part of a ticket's operation once more."""
 
     def last_row(self, slot: int) -> tuple[Any, tuple[bool, bool]]:
@@ -117,7 +117,7 @@ class Recovery:
     """
 
     def __init__(
-        self, policy: FaultPolicy, health: Health, repairs: Repairs, workers: Workers
+        self, policy: FaultPolicy, health: EnvStatus, repairs: Repairs, workers: Workers
     ) -> None:
         """Begin with nothing wrong."""
         self.policy = policy
@@ -125,9 +125,9 @@ class Recovery:
         self.pending: dict[int, Fault] = {}
         self.counts = [0] * repairs.num_envs
         self.restarts = [0] * len(workers.ranges)
-        self.acted = False
+        self.dirty = False
         self.on_replace: Callable[[int], object] = int
-        self._health = health
+        self._status = health
         self._repairs = repairs
         self._workers = workers
         self._budget = RestartBudget(policy.max_restarts, policy.restart_window)
@@ -147,18 +147,18 @@ class Recovery:
         self._attend()
 
     def _attend(self) -> None:
-        self.attentive = bool(self._log is not None or self.pending or self.recovering)
+        self.active = bool(self._log is not None or self.pending or self.recovering)
 
     # ---------------------------------------------------------------- outcomes
 
-    def screen(self, outcome: Completion, ticket: Ticket | None) -> Iterator[Completion]:
+    def filter(self, outcome: Completion, ticket: Ticket | None) -> Iterator[Completion]:
         """Look at an outcome; gives what of it the engine is to account for."""
         number, start, stop, extras = outcome
         problems = [] if extras is None else extras.problems
         for problem in problems:
             if isinstance(problem, WorkerDeath) and self._latest.get(problem.worker) is not problem:
                 self._latest[problem.worker] = problem
-                self._bury(problem)
+                self.on_worker_death(problem)
         self._attend()
         if number == FAULT or ticket is None:
             yield from self._forfeit()
@@ -166,8 +166,8 @@ class Recovery:
         ids: Ids = tuple(i for i in range(start, stop) if self._cancelled.get(i) != number)
         if ticket.kind == "restart":
             self._made(problems)
-        elif ticket.kind == "remake":
-            self._remade(ids, extras)
+        elif ticket.kind == "recreate":
+            self._on_recreated(ids, extras)
         elif any(isinstance(problem, WorkerDeath) for problem in problems):
             ids = self._lost(ids, ticket, problems)
         else:
@@ -214,47 +214,47 @@ class Recovery:
             return ids
         failures = [problem for problem in extras.problems if isinstance(problem, Failure)]
         extras.problems = []
-        again: list[int] = []
+        resend: list[int] = []
         for failure in failures:
             span = failure.env_ids
-            given_up = self._health.lost.get(failure.env_id)
+            given_up = self._status.lost.get(failure.env_id)
             if not failure.echo:
-                given_up = self._spend(span, self.incidents.raised(failure))
+                given_up = self._record_restart(span, self.incidents.raised(failure))
             if given_up is not None:
                 extras.problems.append(given_up)
                 continue
-            again += span
+            resend += span
             self._owed.update((i, ticket) for i in ids if i in span)
             if not failure.echo:
-                self._remake(span)
-        return tuple(i for i in ids if i not in again)
+                self._recreate(span)
+        return tuple(i for i in ids if i not in resend)
 
-    def _remake(self, span: range) -> None:
+    def _recreate(self, span: range) -> None:
         """Put another in the place of an environment, or of all that are one program."""
-        self.acted = True
+        self.dirty = True
         self.recovering.update(span)
-        self._repairs.order("remake", span, [self._revival(i) for i in span])
+        self._repairs.order("recreate", span, [self._restore_spec(i) for i in span])
 
     def _count(self, span: range) -> None:
         for i in span:
             self.counts[i] += 1
 
-    def _remade(self, ids: Ids, extras: Payload | None) -> None:
+    def _on_recreated(self, ids: Ids, extras: Payload | None) -> None:
         """Environments were put in the place of others, or could not be."""
         problems = [] if extras is None else extras.problems
         if any(isinstance(problem, WorkerDeath) for problem in problems):
-            return  # there is another remake on the way
+            return  # there is another "recreate" on the way
         bad: set[int] = set()
         for failure in problems:
             if isinstance(failure, Failure) and failure.env_id in ids:
                 bad.update(failure.env_ids)
-                self._unremade(failure)
+                self._on_recreate_failed(failure)
         well = [i for i in ids if i not in bad]
         for i in ids:
             self._cancelled.pop(i, None)
             self._asked.discard(i)
         self.recovering.difference_update(well)
-        self._repay(well)
+        self._resend_pending(well)
         for i in well:
             reason = None if extras is None else extras.values.get(i)
             if reason == "":
@@ -263,27 +263,27 @@ class Recovery:
                 self.pending[i] = replace(self.pending[i], replay=reason)
         self._repairs.rearm()
 
-    def _unremade(self, failure: Failure) -> None:
+    def _on_recreate_failed(self, failure: Failure) -> None:
         """What was to take another's place could not be made."""
         span = failure.env_ids
         if not self.policy.tolerant or self._asked.intersection(span):
             self._abandon(span, failure)
             return
         self._count(span)
-        if self._spend(span, self.incidents.raised(failure)) is None:
-            self._remake(span)
+        if self._record_restart(span, self.incidents.raised(failure)) is None:
+            self._recreate(span)
 
-    def _repay(self, ids: Iterable[int]) -> None:
+    def _resend_pending(self, ids: Iterable[int]) -> None:
         """Send again what environments owe, to neighbours together."""
         owed = [(self._owed.pop(i), i) for i in ids if i in self._owed]
         for ticket in dict.fromkeys(ticket for ticket, _ in owed):
             for run in runs(tuple(i for other, i in owed if other is ticket)):
-                self._repairs.again(ticket, run.start, run.stop)
-                self.acted = True
+                self._repairs.resend(ticket, run.start, run.stop)
+                self.dirty = True
 
-    def _spend(self, ids: range, fault: Fault) -> BudgetExceeded | None:
+    def _record_restart(self, ids: range, fault: Fault) -> BudgetExceeded | None:
         """A fault is to be mended; gives the verdict if it is one too many."""
-        given_up = self._budget.spend(ids, fault)
+        given_up = self._budget.record(ids, fault)
         if given_up is not None:
             self._abandon(ids, given_up)
         elif self.policy.tolerant:
@@ -293,7 +293,7 @@ class Recovery:
 
     def _abandon(self, ids: range, loss: EnvLoss) -> None:
         """Environments are gone, until the caller asks for others."""
-        self._health.lose(ids, loss)
+        self._status.mark_lost(ids, loss)
         self.recovering.difference_update(ids)
         self._asked.difference_update(ids)
         for i in ids:
@@ -307,7 +307,7 @@ class Recovery:
 
     # ---------------------------------------------------------------- a worker died
 
-    def _bury(self, death: WorkerDeath) -> None:
+    def on_worker_death(self, death: WorkerDeath) -> None:
         """A worker has ended: put another in its place, if that is wanted."""
         ids, worker = death.env_ids, death.worker
         unmade = worker in self._unmade
@@ -330,7 +330,7 @@ class Recovery:
             for i in ids:
                 self.pending.setdefault(i, faults[i])
         worst = faults[next(iter(suspects), ids[0])]
-        if self._spend(ids, worst) is not None:
+        if self._record_restart(ids, worst) is not None:
             return
         try:
             self._replace(worker, suspects)
@@ -341,7 +341,7 @@ class Recovery:
     def _replace(self, worker: int, suspects: set[int]) -> None:
         """Put a worker in the place of one, with environments that take over or begin again."""
         ids = self._workers.ranges[worker]
-        self.acted = True
+        self.dirty = True
         self.restarts[worker] += 1
         self._dead.discard(worker)
         self.on_replace(worker)
@@ -350,12 +350,12 @@ class Recovery:
             return
         self.recovering.update(ids)
         if not self.policy.tolerant:
-            self._health.mark_unready(ids, "was replaced after a missed deadline")
+            self._status.mark_unready(ids, "was replaced after a missed deadline")
         self._workers.replace_worker(worker, self._repairs.order("restart", ids))
-        revivals = [self._revival(i, anew=False, innocent=i not in suspects) for i in ids]
-        self._repairs.order("remake", ids, revivals)
-        for i in self._health.retired.intersection(ids):
-            self._repairs.order("retire", (i,))
+        restores = [self._restore_spec(i, anew=False, innocent=i not in suspects) for i in ids]
+        self._repairs.order("recreate", ids, restores)
+        for i in self._status.retired.intersection(ids):
+            self._repairs.order("close_env", (i,))
 
     @staticmethod
     def _suspects(death: WorkerDeath) -> set[int]:
@@ -366,18 +366,18 @@ class Recovery:
 
     def _lost(self, ids: Ids, ticket: Ticket, problems: list[Any]) -> Ids:
         """A worker died that owed something: send it again where that may be, else it failed."""
-        gone = any(i in self._health.lost for i in ids)
+        gone = any(i in self._status.lost for i in ids)
         if ticket.number == OPEN and not gone:
             return ()  # the worker in its place owes it now
         if gone and self.policy.tolerant:
-            problems[:] = {id(loss): loss for loss in map(self._health.lost.get, ids)}.values()
+            problems[:] = {id(loss): loss for loss in map(self._status.lost.get, ids)}.values()
             return ids
         # Nothing is lost with a reset: where another is in place already, it is done there.
         mended = self.policy.tolerant or (ticket.kind == "reset" and not gone)
         if ticket.kind not in ROW_KINDS or not mended or ticket.expired:
             return ids
         for run in runs(ids) if ids else ():
-            self._repairs.again(ticket, run.start, run.stop)
+            self._repairs.resend(ticket, run.start, run.stop)
         return ()
 
     def _made(self, problems: Iterable[Any]) -> None:
@@ -387,7 +387,7 @@ class Recovery:
                 worker = self._worker_of(failure.env_id)
                 self._unmade.add(worker)
                 self._workers.end_worker(worker, f"could not be made again: {failure.error}")
-                self.acted = True
+                self.dirty = True
 
     def _worker_of(self, slot: int) -> int:
         return next(k for k, ids in enumerate(self._workers.ranges) if slot in ids)
@@ -411,13 +411,13 @@ class Recovery:
             if self.policy.tolerant and not ticket.expired and ticket.kind in ROW_KINDS:
                 self._owed[i] = ticket
             else:
-                unmade = [Failure(i, "make", reason, "")] if ticket.kind == "remake" else []
+                unmade = [Failure(i, "make", reason, "")] if ticket.kind == "recreate" else []
                 extras = Payload(problems=[*unmade])
                 self._forfeited.append(Completion(ticket.number, i, i + 1, extras))
-            if self._spend(range(i, i + 1), fault) is None:
+            if self._record_restart(range(i, i + 1), fault) is None:
                 if not self.policy.tolerant:
-                    self._health.mark_unready((i,), "was replaced after a missed deadline")
-                self._remake(range(i, i + 1))
+                    self._status.mark_unready((i,), "was replaced after a missed deadline")
+                self._recreate(range(i, i + 1))
         self._attend()
         yield from self._forfeit()
 
@@ -453,17 +453,17 @@ class Recovery:
             self._budget.clear(run)
         self.recovering.update(ids)
         self._asked.update(ids)
-        self._health.find(ids)
-        self._health.mark_unready(ids, "was restarted")
+        self._status.mark_found(ids)
+        self._status.mark_unready(ids, "was restarted")
         for i in ids:
             self.pending.pop(i, None)
         self._attend()
         return [
-            replace(self._revival(i, anew=self._worker_of(i) not in dead), observation=None)
+            replace(self._restore_spec(i, anew=self._worker_of(i) not in dead), observation=None)
             for i in ids
         ]
 
-    def takeover(self, slot: int) -> RestoreSpec:
+    def import_env(self, slot: int) -> RestoreSpec:
         """What an environment takes over from one that is well."""
         incidents = self.incidents
         return RestoreSpec(
@@ -477,44 +477,44 @@ class Recovery:
         span = failure.env_ids
         self._count(span)
         if not self.policy.tolerant:
-            self._health.mark_unready(span, f"raised in {failure.operation}")
-        elif self._spend(span, self.incidents.raised(failure)) is None:
-            self._remake(span)
+            self._status.mark_unready(span, f"raised in {failure.operation}")
+        elif self._record_restart(span, self.incidents.raised(failure)) is None:
+            self._recreate(span)
         self._attend()
 
     def whole(self, ids: Ids) -> Ids:
         """Environments, and all that died with them."""
         dead = [self._workers.ranges[worker] for worker in self._dead]
         with_them = {i for span in dead if set(span).intersection(ids) for i in span}
-        return tuple(sorted({*ids, *with_them} - self._health.retired))
+        return tuple(sorted({*ids, *with_them} - self._status.retired))
 
-    def _revival(self, slot: int, *, anew: bool = True, innocent: bool = False) -> RestoreSpec:
+    def _restore_spec(self, slot: int, *, anew: bool = True, innocent: bool = False) -> RestoreSpec:
         """What an environment is to take over."""
         seed = self.incidents.seeds.get(slot)
-        revival = RestoreSpec(
+        restore = RestoreSpec(
             anew, seed, self._reseed(slot, seed), self.incidents.options.get(slot)
         )
-        if not self.policy.tolerant or not self._health.is_ready(slot):
-            return revival
+        if not self.policy.tolerant or not self._status.is_ready(slot):
+            return restore
         observation, over = self._repairs.last_row(slot)
         if observation is None:  # its first reset is still under way
-            return revival
-        revival = replace(revival, observation=observation)
+            return restore
+        restore = replace(restore, observation=observation)
         fault = self.pending.get(slot)
         if not innocent or fault is None or fault.culprit == slot or fault.kind == "raised":
-            return revival  # also if it was cut off before, and the caller is yet to hear of it
+            return restore  # also if it was cut off before, and the caller is yet to hear of it
         if self.policy.on_fault != "replay" or self._log is None:
-            return revival
+            return restore
         episode = self._log.episode(slot)
         if episode.start is not None and episode.complete:
-            return replace(revival, start=episode.start, actions=[*episode.actions])
+            return replace(restore, start=episode.start, actions=[*episode.actions])
         if any(over) and self._repairs.autoreset != "same_step":  # nothing is left to cut off
-            return replace(revival, start=EpisodeStart(), over=over)
+            return replace(restore, start=EpisodeStart(), over=over)
         why = f"its episode is longer than replay_limit={self._log.limit}"
         if episode.start is None:
             why = "how its episode began is not known"
         self.pending[slot] = replace(fault, replay=why)
-        return revival
+        return restore
 
     def _reseed(self, slot: int, seed: int | None) -> int | None:
         """A seed for what takes another's place: a function of its seed and number of faults."""

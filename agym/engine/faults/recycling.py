@@ -4,8 +4,8 @@ When one of a worker's environments has had its number of episodes, or the worke
 the limit, a spare makes the same environments beside it. Once it is ready, each environment moves
 when its episode is over, and nobody waits but for the few messages that takes::
 
-    episode over --> depart (old worker: where are your random numbers?)
-                 --> takeover (spare: go on from there) --> what comes next for it
+    episode over --> export (old worker: where are your random numbers?)
+                 --> import_env (spare: go on from there) --> what comes next for it
     all over     --> the spare is the worker, and the old one ends
 
 A trajectory does not change by that, if it is a function of ``np_random``. Under same-step
@@ -30,7 +30,7 @@ from agym.protocol.messages import Failure, RestoreSpec
 # Memory is not looked at more often than this.
 LOOK_SECONDS = 0.25
 
-KINDS = frozenset({"spare", "depart", "takeover"})
+KINDS = frozenset({"spare", "export", "import_env"})
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Spares(Protocol):
     def finish(self, worker: int) -> None: ...
 
 
-class Movers(Protocol):
+class EnvMover(Protocol):
     """What recycling needs of the engine."""
 
     @property
@@ -67,10 +67,10 @@ class Movers(Protocol):
     def ended_with(self, slot: int, plane: int) -> tuple[bool, bool]:
         """The flags of an environment's row."""
 
-    def depart(self, slot: int) -> int | None:
+    def export(self, slot: int) -> int | None:
         """Begin to move an environment, and hold back what it is to do next; unless that began."""
 
-    def let_go(self, slot: int, number: int) -> None:
+    def release_env(self, slot: int, number: int) -> None:
         """Let it go on."""
 
 
@@ -78,7 +78,7 @@ class Recycling:
     """Moves environments from workers to their spares."""
 
     def __init__(
-        self, policy: RecyclePolicy, movers: Movers, spares: Spares, recovery: Recovery
+        self, policy: RecyclePolicy, movers: EnvMover, spares: Spares, recovery: Recovery
     ) -> None:
         """Begin with workers that are new."""
         self._policy = policy
@@ -111,7 +111,7 @@ class Recycling:
         elif self._ready[worker] and slot not in self._moved[worker]:
             if slot in self._recovery.recovering or slot in self._recovery.pending:
                 return
-            number = self._movers.depart(slot)
+            number = self._movers.export(slot)
             if number is not None:
                 self._holders[slot] = number, plane
 
@@ -137,21 +137,21 @@ class Recycling:
         extras = ticket.extras
         problems = [] if extras is None else extras.problems
         if worker not in self._ready:
-            self._let_go(slot)  # its worker died meanwhile
+            self._release(slot)  # its worker died meanwhile
         elif ticket.kind == "spare":
             self._prepared(worker, problems)
         elif slot not in self._holders:
             pass
-        elif ticket.kind == "depart" and extras is not None and not problems:
+        elif ticket.kind == "export" and extras is not None and not problems:
             self._hand_over(worker, slot, extras.values[slot])
-        elif ticket.kind == "depart":
-            self._let_go(slot)  # it stays where it is
+        elif ticket.kind == "export":
+            self._release(slot)  # it stays where it is
         else:
             self._taken_over(worker, slot, problems, extras and extras.values.get(slot))
 
     def _prepared(self, worker: int, problems: Sequence[Any]) -> None:
         for problem in problems:
-            self.forget(worker)
+            self.release(worker)
             self._spares.discard(worker)
             if isinstance(problem, Failure):
                 self._recovery.incidents.notices.append(
@@ -162,14 +162,14 @@ class Recycling:
 
     def _hand_over(self, worker: int, slot: int, start: Any) -> None:
         """The old environment has said where it is."""
-        revival = self._recovery.takeover(slot)
+        restore = self._recovery.import_env(slot)
         over = None
         if self._movers.autoreset != "same_step":
             over = self._movers.ended_with(slot, self._holders[slot][1])
         self._spares.move(worker, slot)
-        each = [RestoreSpec(False, revival.seed, None, revival.options, revival.episode,
-                        revival.observation, start, (), over)]  # fmt: skip
-        self._movers.order("takeover", (slot,), each)
+        each = [RestoreSpec(False, restore.seed, None, restore.options, restore.episode,
+                        restore.observation, start, (), over)]  # fmt: skip
+        self._movers.order("import_env", (slot,), each)
 
     def _taken_over(self, worker: int, slot: int, problems: Sequence[Any], reason: Any) -> None:
         """The new environment is in place, or is not."""
@@ -180,23 +180,23 @@ class Recycling:
             self._spares.move(worker, slot, back=True)
         else:
             self._moved[worker].add(slot)
-        self._let_go(slot)
+        self._release(slot)
         if len(self._moved[worker]) == len(self._spares.ranges[worker]):
             self._spares.finish(worker)
             self._recovery.restarts[worker] += 1
-            self.forget(worker)
+            self.release(worker)
 
-    def forget(self, worker: int) -> None:
+    def release(self, worker: int) -> None:
         """A worker is a new one."""
         self._ready.pop(worker, None)
         self._moved.pop(worker, None)
         for slot in self._spares.ranges[worker]:
             self._episodes.pop(slot, None)
 
-    def _let_go(self, slot: int) -> None:
+    def _release(self, slot: int) -> None:
         held = self._holders.pop(slot, None)
         if held is not None:
-            self._movers.let_go(slot, held[0])
+            self._movers.release_env(slot, held[0])
 
     def _worker_of(self, slot: int) -> int:
         return next(k for k, ids in enumerate(self._spares.ranges) if slot in ids)

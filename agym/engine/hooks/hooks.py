@@ -21,10 +21,10 @@ class Hook:
     def before_step(self, ids: Ids) -> None:
         """Environments are about to be sent a step; what is dispatched here comes before it."""
 
-    def sent_reset(self, number: int, ids: Ids) -> None:
+    def after_reset_sent(self, number: int, ids: Ids) -> None:
         """A reset was sent; what is sent after it has higher numbers."""
 
-    def stepped(self, number: int | None, ids: Ids, result: Result) -> None:
+    def after_step(self, number: int | None, ids: Ids, result: Result) -> None:
         """The caller gets what came of steps.
 
         Args:
@@ -65,12 +65,12 @@ class Hooks:
         for listener in self._all:
             listener.before_step(ids)
 
-    def sent_reset(self, number: int, ids: Ids) -> None:
+    def after_reset_sent(self, number: int, ids: Ids) -> None:
         """Tell all of a reset."""
         for listener in self._all:
-            listener.sent_reset(number, ids)
+            listener.after_reset_sent(number, ids)
 
-    def stepped(self, number: int | None, ids: Ids, result: Result) -> None:
+    def after_step(self, number: int | None, ids: Ids, result: Result) -> None:
         """Tell all of results."""
         for listener in self._all:
-            listener.stepped(number, ids, result)
+            listener.after_step(number, ids, result)

@@ -44,21 +44,21 @@ _tables: weakref.WeakKeyDictionary[Recorded, str] = weakref.WeakKeyDictionary()
 _recorders: list[Recorder] = []  # those whose block runs; to look at a list takes no time
 
 
-def announce(name: str, recorded: Recorded) -> None:
+def add_table(name: str, recorded: Recorded) -> None:
     """Environments were made."""
     _tables[recorded] = name
     for recorder in tuple(_recorders):
         recorder.add_table(name, recorded)
 
 
-def enlist(recorder: Recorder) -> None:
+def add_recorder(recorder: Recorder) -> None:
     """A timeline begins."""
     for recorded, name in [*_tables.items()]:
         recorder.add_table(name, recorded)
     _recorders.append(recorder)
 
 
-def dismiss(recorder: Recorder) -> None:
+def remove_recorder(recorder: Recorder) -> None:
     """It ends."""
     _recorders.remove(recorder)
 

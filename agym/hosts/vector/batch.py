@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from agym.protocol.copying import own, own_info
+from agym.protocol.copying import copy_info, copy_value
 from agym.protocol.space_layout import Layout
 from agym.protocol.table import Array
 
@@ -67,7 +67,7 @@ class Columns:
 
     def objects(self, row: int) -> list[Any]:
         """Copies of the leaves without a fixed size of one row."""
-        return [own(column[row]) for column in self._objects]
+        return [copy_value(column[row]) for column in self._objects]
 
 
 def check_result(result: Any, form: Sequence[str], what: str) -> None:
@@ -122,11 +122,11 @@ def _values(value: Any, count: int) -> Sequence[Any]:
     if isinstance(value, dict):
         return split_info(value, count) or [{} for _ in range(count)]
     if not hasattr(value, "__array__") or not np.ndim(value) or len(value) != count:
-        return [own_info({"": value})[""] for _ in range(count)]
+        return [copy_info({"": value})[""] for _ in range(count)]
     array = np.asarray(value)
     if array.dtype == np.bool_ and array.ndim == 1:
         values: list[Any] = array.tolist()
         return values
     if array.dtype.hasobject:
-        return [own_info({"": one})[""] for one in array]
+        return [copy_info({"": one})[""] for one in array]
     return list(array if array.ndim == 1 else array.copy())

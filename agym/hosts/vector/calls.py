@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from agym.errors import UsageError
-from agym.protocol.attributes import Marker, MissingAttribute
+from agym.protocol.attributes import MissingAttribute, Placeholder
 from agym.protocol.messages import Operation, PerEnvOptions, name_range
 
 
@@ -77,11 +77,11 @@ def peek(env: Any, count: int, name: str) -> Sequence[Any]:
             return _each(env.get_attr(name), count, name)
         value = _look_up(env, name)
     except AttributeError:
-        return [Marker.MISSING] * count
-    return [Marker.METHOD if callable(value) else value] * count
+        return [Placeholder.MISSING] * count
+    return [Placeholder.METHOD if callable(value) else value] * count
 
 
-def assign(env: Any, name: str, values: list[Any], *, create: bool) -> Sequence[Marker | None]:
+def assign(env: Any, name: str, values: list[Any], *, create: bool) -> Sequence[Placeholder | None]:
     """Set an attribute.
 
     Args:
@@ -96,8 +96,8 @@ def assign(env: Any, name: str, values: list[Any], *, create: bool) -> Sequence[
     Raises:
         UsageError: There are several values for the one attribute.
     """
-    if not create and any(value is Marker.MISSING for value in peek(env, len(values), name)):
-        return [Marker.MISSING] * len(values)
+    if not create and any(value is Placeholder.MISSING for value in peek(env, len(values), name)):
+        return [Placeholder.MISSING] * len(values)
     if hasattr(env, "set_attr"):
         env.set_attr(name, values)
         return [None] * len(values)

@@ -32,7 +32,7 @@ from agym.errors import UsageError
 from agym.hosts.vector.batch import STEP, Columns, check_column, check_result, split_info
 from agym.hosts.vector.calls import options_of_all
 from agym.hosts.vector.host import NativeHost
-from agym.hosts.vector.making import pool_objection
+from agym.hosts.vector.making import unsupported_pool
 from agym.protocol.messages import ROW_KINDS, Completion, Description, Failure, Operation, Payload
 from agym.protocol.metrics.gauges import clock
 from agym.protocol.table import Array
@@ -68,9 +68,9 @@ class PoolHost(NativeHost):
     def _make(self) -> Description:
         description = super()._make()
         if self.traits.batch_size:
-            objection = pool_objection(self._env, self._autoreset, self.traits)
-            if objection is not None:
-                raise UsageError(objection)
+            reason = unsupported_pool(self._env, self._autoreset, self.traits)
+            if reason is not None:
+                raise UsageError(reason)
         return description
 
     def close(self) -> list[Failure]:
@@ -78,9 +78,9 @@ class PoolHost(NativeHost):
         self._stop()
         return super().close()
 
-    def _remake(self, revivals: Any) -> None:
+    def _recreate(self, restores: Any) -> None:
         self._stop()
-        super()._remake(revivals)
+        super()._recreate(restores)
 
     # ---------------------------------------------------------------- the worker's thread
 
@@ -112,8 +112,8 @@ class PoolHost(NativeHost):
         if self._broken is not None:
             self._break(None, tell)
             return
-        while self._afflictions and operation.kind == "step":
-            self._afflictions.pop().strike()
+        while self._injected_faults and operation.kind == "step":
+            self._injected_faults.pop().trigger()
         begun, stepped = ids[doing != STEPS], ids[doing == STEPS]
         if len(begun) == self._count:
             self._env.async_reset()

@@ -28,9 +28,9 @@ from agym.hosts.fault_injection import InjectedFault
 from agym.hosts.rows import Rows
 from agym.hosts.vector.batch import RESET, STEP, Columns, check_column, check_result, split_info
 from agym.hosts.vector.calls import assign, call, options_of_all, peek, render
-from agym.hosts.vector.holds import Holds
+from agym.hosts.vector.held_episodes import HeldEpisodes
 from agym.hosts.vector.making import Traits, check_vector, describe_vector
-from agym.protocol.copying import own
+from agym.protocol.copying import copy_value
 from agym.protocol.infos.policy import InfoPolicy
 from agym.protocol.messages import (
     NAMES,
@@ -86,13 +86,13 @@ class NativeHost(Host):
         self._count = len(factories)
         self._extras = Payload()
         self._resetting = False
-        self._afflictions: list[InjectedFault] = []
+        self._injected_faults: list[InjectedFault] = []
         self._forget()
 
     def _forget(self) -> None:
         """Nothing is known of the episodes: there is another program, or none yet."""
         self._began = False
-        self._holds = Holds(self._count)
+        self._holds = HeldEpisodes(self._count)
         # Whose episode ended with the program's last step.
         self._over = np.zeros(self._count, bool)
         # Whose next step is a reset by the host.
@@ -114,9 +114,9 @@ class NativeHost(Host):
         self._env = factory(num_envs=self._count, first=self.first, mode=self._autoreset)
         check_vector(self._env, self._count)
         self.traits = Traits.of(self._env)
-        objection = self.traits.mode_objection(self._autoreset, type(self._env).__name__)
-        if objection is not None:
-            raise UsageError(objection)
+        reason = self.traits.unsupported_mode(self._autoreset, type(self._env).__name__)
+        if reason is not None:
+            raise UsageError(reason)
         return describe_vector(self._env)
 
     def attach(self, table: SlotTable) -> None:
@@ -186,13 +186,13 @@ class NativeHost(Host):
         elif kind == "set_attr":
             name, create = operation.shared
             values = assign(self._env, name, each, create=create)
-        elif kind == "afflict":
-            self._afflictions += each
+        elif kind == "inject_fault":
+            self._injected_faults += each
         else:
-            self._remake(each)
+            self._recreate(each)
         for slot in range(operation.start, operation.stop):
             value = values[slot - self.first]
-            self._extras.values[slot] = own(value) if kind == "render" else value
+            self._extras.values[slot] = copy_value(value) if kind == "render" else value
 
     # ---------------------------------------------------------------- step
 
@@ -250,8 +250,8 @@ class NativeHost(Host):
             The infos, none if there is nothing to tell; and the observation and info with which
             each episode ended that the program has followed by another already.
         """
-        while self._afflictions:
-            self._afflictions.pop().strike()
+        while self._injected_faults:
+            self._injected_faults.pop().trigger()
         mode, over = self.traits.mode, self._over
         if over.any():
             if mode is AutoresetMode.DISABLED:
@@ -411,20 +411,20 @@ class NativeHost(Host):
 
     # ---------------------------------------------------------------- after a fault
 
-    def _remake(self, revivals: list[RestoreSpec]) -> None:
+    def _recreate(self, restores: list[RestoreSpec]) -> None:
         """Put another program in the place of one that is broken or gone."""
-        if any(revival.anew for revival in revivals):
+        if any(restore.anew for restore in restores):
             with suppress(self._catch):
                 self._env.close()
             mismatch = self._description.mismatch(self._make())
             if mismatch is not None:
                 raise UsageError(mismatch)
         self._forget()
-        self._afflictions.clear()
-        for i, revival in enumerate(revivals):
-            self._take_over(i, revival)
-            if revival.observation is not None:
-                self._cut[i] = revival.observation
+        self._injected_faults.clear()
+        for i, restore in enumerate(restores):
+            self._import_env(i, restore)
+            if restore.observation is not None:
+                self._cut[i] = restore.observation
 
     # ---------------------------------------------------------------- rows
 

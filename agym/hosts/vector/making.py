@@ -163,7 +163,7 @@ class Traits:
             ales or pools,
         )
 
-    def mode_objection(self, asked: AutoresetMode, name: str) -> str | None:
+    def unsupported_mode(self, asked: AutoresetMode, name: str) -> str | None:
         """Say why an ``autoreset`` mode cannot be had, if it cannot."""
         held = asked is AutoresetMode.DISABLED
         by_mask = asked is AutoresetMode.SAME_STEP and self.reset_mask
@@ -195,7 +195,7 @@ class Traits:
             every[i] = seed
         return every
 
-    def reset_objection(self, whole: bool, seeds: Seeds | None) -> str | None:
+    def unsupported_reset(self, whole: bool, seeds: Seeds | None) -> str | None:
         """Say why some environments of one program cannot be reset with some seeds."""
         if not whole and not self.reset_mask:
             return "are one program, which is not known to reset some of them: reset all of them"
@@ -204,7 +204,7 @@ class Traits:
             return None
         return f"{SEEDS}: reset all of them with one integer, which gives environment i seed + i"
 
-    def batch_objection(self, count: int) -> str | None:
+    def unsupported_batch(self, count: int) -> str | None:
         """Say why so many environments of one program cannot be sent, if they cannot."""
         if count % self.batch_size == 0:
             return None
@@ -258,7 +258,7 @@ def check_vector(env: Any, num_envs: int) -> None:
 POOL = ("async_reset", "_reset", "send", "recv")
 
 
-def pool_objection(env: Any, asked: AutoresetMode, traits: Traits) -> str | None:
+def unsupported_pool(env: Any, asked: AutoresetMode, traits: Traits) -> str | None:
     """Say why such a program cannot do what follows an episode's end, if it cannot."""
     if asked is traits.mode is AutoresetMode.NEXT_STEP:
         return None

@@ -75,15 +75,15 @@ def make_app(hub: Hub, token: str, num_envs: int) -> Any:
             await socket.close(1008)  # before it is accepted: 403
             return
         await socket.accept()
-        await Viewer(hub, socket, num_envs).serve()
+        await SocketViewer(hub, socket, num_envs).serve()
 
     return applications.Starlette(
         routes=[routing.Route("/", page), routing.WebSocketRoute("/live", live)]
     )
 
 
-class Viewer:
-    """One browser's socket; see :class:`~agym.live.hub.Seat`."""
+class SocketViewer:
+    """One browser's socket; see :class:`~agym.live.hub.Viewer`."""
 
     def __init__(self, hub: Hub, socket: Any, num_envs: int) -> None:
         """Look at the first page."""
@@ -164,15 +164,15 @@ class Viewer:
         """
         hub, kind = self._hub, message["type"]
         if kind == "shown":
-            hub.shown(self)
+            hub.on_shown(self)
         elif kind == "view":
-            hub.look(self, self._view(message))
+            hub.set_view(self, self._view(message))
         elif kind == "keys":
             keys = message["down"]
             if len(keys) > MOST_KEYS or not all(isinstance(key, str) for key in keys):
                 raise ValueError("keys")
             self.keys = frozenset(keys)
-            hub.pressing()
+            hub.on_keys_changed()
         elif kind != "here":
             self._control(kind, message)
 

@@ -62,11 +62,11 @@ class Camera(Hook):
         # Written by the page, maybe in another thread, and taken by the caller.
         self._wanted: Ids = ()
         # By worker, the render that is under way; what has come of the others; since when.
-        self._flying: dict[int, Ticket] = {}
-        self._gathered: Frames = {}
+        self._in_flight: dict[int, Ticket] = {}
+        self._collected: Frames = {}
         self._begun = 0.0
         # Environments whose render raised are left alone: that is a fault of theirs each time.
-        self._blind: set[int] = set()
+        self._failing: set[int] = set()
         self._due = 0.0
         self._rendering = engine.table.gauges.arrays["rendering"]
         self._rendered = int(self._rendering.sum())
@@ -80,7 +80,7 @@ class Camera(Hook):
 
     def try_again(self, ids: Iterable[int]) -> None:
         """Render these even if that has raised before."""
-        self._blind.difference_update(ids)
+        self._failing.difference_update(ids)
 
     def charge(self, seconds: float) -> None:
         """So long was computed to show the latest picture."""
@@ -88,19 +88,19 @@ class Camera(Hook):
 
     def before_step(self, ids: Ids) -> None:
         """Take a picture, if one is wanted and due."""
-        if self._gathered and time.monotonic() >= self._begun + GATHER_SECONDS:
-            self._hand_over()
-        if self._wanted and time.monotonic() >= self._due and not self._gathered:
+        if self._collected and time.monotonic() >= self._begun + GATHER_SECONDS:
+            self._deliver_frames()
+        if self._wanted and time.monotonic() >= self._due and not self._collected:
             self.take()
 
     def take(self) -> list[Ticket]:
         """Begin to render those that are wanted, as far as they are there and not at it."""
         self._set_due()
-        wanted = {i for i in self._engine.usable(self._wanted) if i not in self._blind}
+        wanted = {i for i in self._engine.usable(self._wanted) if i not in self._failing}
         begun = []
         for worker, ids in enumerate(self._engine.ranges):
             mine = tuple(sorted(wanted.intersection(ids)))
-            if mine and worker not in self._flying:
+            if mine and worker not in self._in_flight:
                 ticket = self._begin(worker, mine)
                 begun += [] if ticket is None else [ticket]
         if begun:
@@ -110,36 +110,36 @@ class Camera(Hook):
     def _begin(self, worker: int, ids: Ids) -> Ticket | None:
         self._begun = time.monotonic()
         try:
-            ticket = self._engine.look(ids)
+            ticket = self._engine.render_aside(ids)
         except Exception as error:  # that is no reason for a step to fail
-            self._blind.update(ids)
+            self._failing.update(ids)
             self._deliver({}, str(error))
             return None
         if ticket.done:
-            self._arrived(worker, ticket)
+            self._on_rendered(worker, ticket)
         else:
-            self._flying[worker] = ticket
-            ticket.on_done(partial(self._arrived, worker, ticket))
+            self._in_flight[worker] = ticket
+            ticket.on_done(partial(self._on_rendered, worker, ticket))
         return ticket
 
-    def _arrived(self, worker: int, ticket: Ticket) -> None:
+    def _on_rendered(self, worker: int, ticket: Ticket) -> None:
         """A render has ended; where some environments raised, the others have frames."""
-        self._flying.pop(worker, None)
+        self._in_flight.pop(worker, None)
         values = {} if ticket.extras is None else ticket.extras.values
-        self._gathered.update((i, values[i]) for i in ticket.ids if i in values)
+        self._collected.update((i, values[i]) for i in ticket.ids if i in values)
         if ticket.error is not None:
             problems = [] if ticket.extras is None else ticket.extras.problems
             for problem in problems:
                 if isinstance(problem, Failure):  # another will be there for one that was lost
-                    self._blind.update(problem.env_ids)
+                    self._failing.update(problem.env_ids)
             if ticket.expired:
-                self._blind.update(ticket.late())
+                self._failing.update(ticket.late())
             self._deliver({}, str(ticket.error))
-        if not self._flying or time.monotonic() >= self._begun + GATHER_SECONDS:
-            self._hand_over()
+        if not self._in_flight or time.monotonic() >= self._begun + GATHER_SECONDS:
+            self._deliver_frames()
 
-    def _hand_over(self) -> None:
-        frames, self._gathered = self._gathered, {}
+    def _deliver_frames(self) -> None:
+        frames, self._collected = self._collected, {}
         if frames:
             self._deliver(frames, None)
 

@@ -32,7 +32,7 @@ from agym.tools.live.view import View, last, pages, paint
 TELL_SECONDS = 0.5
 
 
-class Seat(Protocol):
+class Viewer(Protocol):
     """Somebody who looks.
 
     Attributes:
@@ -90,7 +90,7 @@ class Hub:
             legend: What keys do, if they do anything.
         """
         self.brake = Throttle(engine.num_envs)
-        self.camera = Camera(engine, self._delivered, fps=fps, share=share)
+        self.camera = Camera(engine, self._on_frames, fps=fps, share=share)
         self.arrival = asyncio.Event()
         self.pressed = asyncio.Event()
         self._engine = engine
@@ -108,7 +108,7 @@ class Hub:
         # What was said in code, and what in a browser, which holds as long as somebody looks.
         self._speed: float | None = None
         self._paused_there = False
-        self._seats: set[Seat] = set()
+        self._viewers: set[Viewer] = set()
         self._loop = asyncio.get_running_loop()
         self._frames: Frames = {}
         self._trouble: str | None = None
@@ -127,40 +127,40 @@ class Hub:
     @property
     def keys(self) -> frozenset[str]:
         """The keys that are held down anywhere."""
-        return frozenset().union(*(seat.keys for seat in tuple(self._seats)))
+        return frozenset().union(*(viewer.keys for viewer in tuple(self._viewers)))
 
     @property
-    def seats(self) -> int:
+    def viewers(self) -> int:
         """How many look."""
-        return len(self._seats)
+        return len(self._viewers)
 
-    def add(self, seat: Seat) -> bool:
+    def add(self, viewer: Viewer) -> bool:
         """Somebody comes; tells whether there is still something to see."""
         if self._closed:
             return False
-        if not self._seats:
+        if not self._viewers:
             self._score.forget()
             self._engine.listeners.add(self.camera)
             self._engine.listeners.add(self._score)
             self._painter = ThreadPoolExecutor(1, thread_name_prefix="agym-painter")
-        self._seats.add(seat)
+        self._viewers.add(viewer)
         self.arrival.set()
-        seat.tell("about", json.dumps({"type": "about", **self._about}))
-        self.look(seat, seat.view)
+        viewer.tell("about", json.dumps({"type": "about", **self._about}))
+        self.set_view(viewer, viewer.view)
         self._tell()
         return True
 
-    def remove(self, seat: Seat) -> None:
+    def remove(self, viewer: Viewer) -> None:
         """Somebody leaves; with the last one all goes on as if nobody had come. Idempotent."""
-        if seat not in self._seats:
+        if viewer not in self._viewers:
             return
-        self._seats.remove(seat)
-        self.pressing()
-        self._want()
-        if not self._seats:
-            self._rest()
+        self._viewers.remove(viewer)
+        self.on_keys_changed()
+        self._request_frames()
+        if not self._viewers:
+            self._on_last_left()
 
-    def _rest(self) -> None:
+    def _on_last_left(self) -> None:
         """Nobody looks any more."""
         self.arrival.clear()
         self._engine.listeners.remove(self.camera)
@@ -180,17 +180,17 @@ class Hub:
     async def close(self) -> None:
         """Let the caller go on, and send everybody away."""
         self._closed = True
-        seats = tuple(self._seats)
-        for seat in seats:
-            self.remove(seat)
+        viewers = tuple(self._viewers)
+        for viewer in viewers:
+            self.remove(viewer)
         self.set_pause(False)
         self.set_speed(None)
-        await asyncio.gather(*(seat.hang_up(1001) for seat in seats))
+        await asyncio.gather(*(viewer.hang_up(1001) for viewer in viewers))
         under_way = [task for task in (self._painting, self._asking) if task is not None]
         if under_way:
             await asyncio.wait(under_way)
 
-    def pressing(self) -> None:
+    def on_keys_changed(self) -> None:
         """Keys went down, or up."""
         if self.keys:
             self.pressed.set()
@@ -225,42 +225,42 @@ class Hub:
 
     # ---------------------------------------------------------------- pictures
 
-    def look(self, seat: Seat, view: View) -> None:
+    def set_view(self, viewer: Viewer, view: View) -> None:
         """Somebody wants to see this now; what is known of it is shown at once."""
-        seat.view, seat.due = view, True
+        viewer.view, viewer.due = view, True
         ids = view.ids(self._engine.num_envs)
         self.camera.try_again(ids)
         self._trouble = None
-        self._want()
+        self._request_frames()
         if not self._frames.keys().isdisjoint(ids):
             self._paint()
         elif self._pictures and self.take_idle is not None:
             self.take_idle()
 
-    def shown(self, seat: Seat) -> None:
+    def on_shown(self, viewer: Viewer) -> None:
         """Somebody has shown a picture."""
-        seat.due = True
-        self._want()
+        viewer.due = True
+        self._request_frames()
 
-    def _want(self) -> None:
+    def _request_frames(self) -> None:
         """Tell the camera who is wanted."""
         wanted: set[int] = set()
         if self._pictures:
-            for seat in self._seats:
-                if seat.due:
-                    wanted.update(seat.view.ids(self._engine.num_envs))
+            for viewer in self._viewers:
+                if viewer.due:
+                    wanted.update(viewer.view.ids(self._engine.num_envs))
         self.camera.want(tuple(sorted(wanted)))
 
-    def _delivered(self, frames: Frames, trouble: str | None) -> None:
+    def _on_frames(self, frames: Frames, trouble: str | None) -> None:
         """The camera has taken a picture, in the caller's thread."""
         with suppress(RuntimeError):  # the page's loop has ended
-            self._loop.call_soon_threadsafe(self._take_in, frames, trouble)
+            self._loop.call_soon_threadsafe(self._receive_frames, frames, trouble)
 
-    def _take_in(self, frames: Frames, trouble: str | None) -> None:
+    def _receive_frames(self, frames: Frames, trouble: str | None) -> None:
         self._trouble = trouble or self._trouble
         known: set[int] = set()
-        for seat in self._seats:
-            known.update(seat.view.reach(self._engine.num_envs))
+        for viewer in self._viewers:
+            known.update(viewer.view.reach(self._engine.num_envs))
         taken = {**self._frames, **{i: last(frame) for i, frame in frames.items()}}
         self._frames = {i: frame for i, frame in taken.items() if i in known}
         self._paint()
@@ -269,7 +269,7 @@ class Hub:
         """Paint for those who are due, after what is being painted."""
         if self._painting is not None:
             self._again = True
-        elif self._seats:
+        elif self._viewers:
             self._again = False
             self._painting = self._loop.create_task(self._paint_all())
             self._painting.add_done_callback(self._painted)
@@ -280,12 +280,12 @@ class Hub:
             self._trouble = str(task.exception())
         if self._again:
             self._paint()
-        self._want()  # those who could not be served
+        self._request_frames()  # those who could not be served
 
     async def _paint_all(self) -> None:
-        due = [seat for seat in self._seats if seat.due]
+        due = [viewer for viewer in self._viewers if viewer.due]
         seconds = 0.0
-        for view in {seat.view for seat in due}:
+        for view in {viewer.view for viewer in due}:
             ids = view.ids(self._engine.num_envs)
             frames = {i: self._frames[i] for i in ids if i in self._frames}
             if not frames or self._painter is None:
@@ -299,10 +299,10 @@ class Hub:
                 continue
             seconds += spent
             self._shown += 1
-            for seat in due:
-                if seat.view == view and seat in self._seats:
-                    seat.due = False
-                    seat.show(picture)
+            for viewer in due:
+                if viewer.view == view and viewer in self._viewers:
+                    viewer.due = False
+                    viewer.show(picture)
         if seconds:
             self.camera.charge(seconds)
 
@@ -312,21 +312,21 @@ class Hub:
         """Tell everybody the numbers of what they look at, now and again."""
         if self._telling is not None:
             self._telling.cancel()
-        if self._seats and self._asking is None:
+        if self._viewers and self._asking is None:
             self._asking = self._loop.create_task(self._tell_all())
             self._asking.add_done_callback(self._told)
 
     def _told(self, task: asyncio.Task[None]) -> None:
         self._asking = None
-        if self._seats:
+        if self._viewers:
             self._telling = self._loop.call_later(TELL_SECONDS, self._tell)
 
     async def _tell_all(self) -> None:
         if self._painter is None:
             return
         if self._engine.closed:
-            for seat in self._seats:
-                seat.tell("closed", '{"type": "closed"}')
+            for viewer in self._viewers:
+                viewer.tell("closed", '{"type": "closed"}')
             return
         try:
             numbers = await self._loop.run_in_executor(self._painter, self._score.read)
@@ -335,19 +335,19 @@ class Hub:
             return
         state = {**self._controls(), "pictures": self._shown, "trouble": self._trouble}
         told: dict[range, str] = {}
-        for seat in self._seats:
-            ids = seat.view.page_ids(self._engine.num_envs)
+        for viewer in self._viewers:
+            ids = viewer.view.page_ids(self._engine.num_envs)
             if ids not in told:
                 envs = numbers["envs"][ids.start : ids.stop]
                 message = {**state, **numbers, "type": "numbers", "first": ids.start, "envs": envs}
                 told[ids] = json.dumps(message)
-            seat.tell("numbers", told[ids])
+            viewer.tell("numbers", told[ids])
 
     def _tell_controls(self) -> None:
         """Tell the state of the controls, which somebody has changed."""
         message = json.dumps({"type": "controls", **self._controls()})
-        for seat in self._seats:
-            seat.tell("controls", message)
+        for viewer in self._viewers:
+            viewer.tell("controls", message)
 
     def _controls(self) -> dict[str, Any]:
         return {

@@ -46,7 +46,7 @@ class Keyboard(NamedTuple):
         space: Space[Any],
         keys: str | None,
         noop: str | None,
-        own: Mapping[Any, Any] | None = None,
+        custom: Mapping[Any, Any] | None = None,
         meanings: Sequence[str] | None = None,
     ) -> Keyboard:
         """Make it for an environment.
@@ -55,7 +55,7 @@ class Keyboard(NamedTuple):
             space: Of its actions.
             keys: What the player wants: ``"a=0 d=1"``, with actions in JSON.
             noop: The action of no key, in JSON; by default zeros.
-            own: What the environment itself says, ``None`` if nothing.
+            custom: What the environment itself says, ``None`` if nothing.
             meanings: What its actions are called, if it says so.
 
         Raises:
@@ -63,8 +63,8 @@ class Keyboard(NamedTuple):
         """
         if keys is not None:
             actions = dict(_parse(part, space) for part in keys.split())
-        elif own:
-            actions = {_names(held): action for held, action in own.items()}
+        elif custom:
+            actions = {_names(held): action for held, action in custom.items()}
         elif isinstance(space, spaces.Discrete) and space.n <= 10:
             actions = {frozenset([str(k)]): space.start + k for k in range(int(space.n))}
         else:

@@ -10,7 +10,7 @@ from typing import Any, Protocol, Self, overload
 
 from agym._system.defer_signals import Uninterrupted
 from agym._system.extras import require
-from agym._system.fork_safety import disown_in_forks
+from agym._system.fork_safety import abandon_in_forks
 from agym.api.aio import AsyncEnvs
 from agym.api.base import BaseEnvs
 from agym.api.sync import Envs
@@ -77,7 +77,7 @@ class Page:
         where, number, *_ = self._listening.getsockname()
         where = f"[{where}]" if ":" in where else where
         self.url = f"http://{where}:{number}/?token={self._token}"
-        disown_in_forks(self)
+        abandon_in_forks(self)
         try:
             self._begin(lambda: self._serve(title, fps, share, pictures, legend))
         except BaseException:
@@ -107,7 +107,7 @@ class Page:
     @property
     def viewers(self) -> int:
         """How many have it open."""
-        return self._hub.seats
+        return self._hub.viewers
 
     @property
     def keys(self) -> frozenset[str]:
@@ -152,7 +152,7 @@ class Page:
             self._thread.close()
             self._closed = True
 
-    def disown(self) -> None:
+    def abandon(self) -> None:
         """Let go of the port, in a forked child, where nobody serves."""
         self._listening.close()
         self._closed = True

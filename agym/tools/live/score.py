@@ -12,7 +12,7 @@ from collections import deque
 from typing import Any
 
 from agym.engine.engine import Engine
-from agym.engine.hooks.held_episodes import Episodes
+from agym.engine.hooks.episodes import Episodes
 from agym.engine.hooks.hooks import Hook, Result
 from agym.protocol.arguments import Ids
 from agym.protocol.metrics.gauges import clock
@@ -43,10 +43,10 @@ class Metrics(Hook):
         # Steps, and time of work of each worker, when they were told last, and when.
         self._before: tuple[float, int, list[float]] | None = None
 
-    def sent_reset(self, number: int, ids: Ids) -> None:
+    def after_reset_sent(self, number: int, ids: Ids) -> None:
         self._episodes.reset(number, ids)
 
-    def stepped(self, number: int | None, ids: Ids, result: Result) -> None:
+    def after_step(self, number: int | None, ids: Ids, result: Result) -> None:
         try:
             self._episodes.add(number, ids, result)
         except (RuntimeWarning, FloatingPointError):

@@ -20,7 +20,7 @@ from agym.hosts.episode import AtEnd, at_end, parse_mode
 from agym.hosts.rows import Rows
 from agym.hosts.snapshot import restore_start
 from agym.protocol.attributes import assign, look_up, peek
-from agym.protocol.copying import own_info
+from agym.protocol.copying import copy_info
 from agym.protocol.messages import EpisodeStart
 from agym.protocol.space_layout import Layout
 from agym.protocol.table import SlotTable
@@ -131,14 +131,14 @@ class Replica:
             *row, info = result
             self._rows().store(0, 0, *row)
             if info:
-                own_info(info)
+                copy_info(info)
 
     def _fit_reset(self, result: Any) -> None:
         if self.last:
             observation, info = result
             self._rows().store(0, 0, observation, 0.0, False, False)
             if info:
-                own_info(info)
+                copy_info(info)
 
     def _rows(self) -> Rows:
         """A place for one result."""

@@ -54,7 +54,7 @@ class Watch:
         seconds: How long to wait for a hang.
     """
 
-    stepped: Callable[[int], None]
+    after_step: Callable[[int], None]
     last: Callable[[], None]
     ended: Callable[[Ending], None]
     stuck: Callable[[str, FrameType], None]
@@ -141,7 +141,7 @@ class _Rerun:
         for action in sent:
             await replica.step(action)
             self._steps += 1
-            self._watch.stepped(self._steps)
+            self._watch.after_step(self._steps)
         return await self._fail_again(function, *arguments)
 
     async def _fail_again(

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from agym._system.extras import require
 from agym.api.aio import AsyncEnvs
 from agym.engine.batches.results import StepResult
-from agym.engine.hooks.held_episodes import Episodes
+from agym.engine.hooks.episodes import Episodes
 from agym.engine.hooks.hooks import Hook, Result
 from agym.errors import UsageError
 from agym.protocol.arguments import Ids, check_count, parse_env_ids
@@ -171,11 +171,11 @@ class TensorBoard(Block, Hook):
 
     # ---------------------------------------------------------------- as a listener
 
-    def sent_reset(self, number: int, ids: Ids) -> None:
+    def after_reset_sent(self, number: int, ids: Ids) -> None:
         """A reset was sent."""
         self._episodes.reset(number, ids)
 
-    def stepped(self, number: int | None, ids: Ids, result: Result) -> None:
+    def after_step(self, number: int | None, ids: Ids, result: Result) -> None:
         """Steps have ended."""
         if self._members is not None and not self._members.issuperset(ids):
             mine = [k for k, i in enumerate(ids) if i in self._members]

@@ -21,7 +21,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from agym.engine.hooks.trace_registry import Recorded, dismiss, enlist, note
+from agym.engine.hooks.trace_registry import Recorded, remove_recorder, add_recorder, note
 from agym.errors import UsageError
 from agym.protocol.metrics.spans import KINDS, SpanReader
 
@@ -113,7 +113,7 @@ class trace:  # noqa: N801 (it is called, and is a context manager)
         if self._begun:
             raise UsageError("a trace is recorded once: make another")
         self._begun = time.perf_counter_ns()
-        enlist(self)
+        add_recorder(self)
         self._thread.start()
         return self
 
@@ -124,7 +124,7 @@ class trace:  # noqa: N801 (it is called, and is a context manager)
         where: TracebackType | None,
     ) -> None:
         """End, and write the file, also if the block raised."""
-        dismiss(self)
+        remove_recorder(self)
         self._over.set()
         self._thread.join()
         self._read()

@@ -16,7 +16,7 @@ from gymnasium import spaces
 from hypothesis import given
 
 import agym
-from agym.api.output import FORMS, OutputFormat, Tensors, make_form
+from agym.api.output import FORMS, OutputFormat, Tensors, make_output_format
 from agym.errors import MissingExtraError, UsageError
 from agym.protocol.space_layout import Layout
 from agym.protocol.table import SlotTable
@@ -45,7 +45,7 @@ def as_numpy(value: Any) -> Any:
 
 def attached(space: spaces.Space[Any]) -> OutputFormat:
     """The form of tensors for environments with such observations."""
-    form = make_form("torch")
+    form = make_output_format("torch")
     form.attach(SlotTable(Layout(space), Layout(spaces.Discrete(2)), 3, final=False))
     return form
 

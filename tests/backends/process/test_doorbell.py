@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pytest
 
 from agym.backends.process.channel import Channel
-from agym.backends.process.doorbell import SPIN_SECONDS, Doorbell, Patience
+from agym.backends.process.doorbell import SPIN_SECONDS, Doorbell, SpinPolicy
 
 COUNTER, OURS, THEIRS, ANSWER = range(4)
 
@@ -51,7 +51,7 @@ def bell_has_come(channel: Channel) -> bool:
 
 def test_nobody_rings_for_somebody_awake(parties: Parties) -> None:
     parties.ours.publish(COUNTER, 1)
-    assert parties.theirs.look(COUNTER) == 1
+    assert parties.theirs.read(COUNTER) == 1
     assert not bell_has_come(parties.channels[1])
 
 
@@ -81,9 +81,9 @@ def test_no_bell_is_lost(parties: Parties) -> None:
         for turn in range(1, rounds + 1):
             if mine == COUNTER:
                 bell.publish(mine, turn)
-            while bell.look(other) < turn:
+            while bell.read(other) < turn:
                 bell.park()
-                if bell.look(other) < turn:
+                if bell.read(other) < turn:
                     channel.wait()
                     channel.drain()
                 bell.unpark()
@@ -101,26 +101,26 @@ def test_no_bell_is_lost(parties: Parties) -> None:
 
 def test_watching_sees_what_comes() -> None:
     looks = iter([False, False, True])
-    assert Patience().watch(lambda: next(looks), 10.0)  # however rarely this process runs
+    assert SpinPolicy().spin(lambda: next(looks), 10.0)  # however rarely this process runs
 
 
 def test_watching_has_a_limit() -> None:
-    assert not Patience().watch(lambda: False)
+    assert not SpinPolicy().spin(lambda: False)
 
 
 def test_long_waits_are_not_watched_and_short_ones_are_again() -> None:
-    patience = Patience()
+    policy = SpinPolicy()
     for _ in range(50):
-        patience.learn(1.0, slept=True)
+        policy.learn(1.0, slept=True)
     looks: list[bool] = []
 
     def look() -> bool:
         looks.append(True)
         return len(looks) > 1  # not there at the first look
 
-    assert not patience.watch(look)
+    assert not policy.spin(look)
     assert len(looks) <= 1
     for _ in range(50):
-        patience.learn(SPIN_SECONDS / 10, slept=False)
+        policy.learn(SPIN_SECONDS / 10, slept=False)
     looks.clear()
-    assert patience.watch(look, 10.0)  # however rarely this process runs
+    assert policy.spin(look, 10.0)  # however rarely this process runs

@@ -100,7 +100,7 @@ async def test_aclose_with_all_kinds_of_operations_under_way() -> None:
 
 @pytest.mark.once
 @pytest.mark.parametrize("again", [False, True])
-async def test_aclose_after_a_cancelled_await(again: bool, gates: Gates) -> None:
+async def test_aclose_after_a_cancelled_await(resend: bool, gates: Gates) -> None:
     async with agym.make_async(gates.factories, backend="process", workers=2) as envs:
         await envs.reset()
         step = envs.step([1, 0, 0])
@@ -109,12 +109,12 @@ async def test_aclose_after_a_cancelled_await(again: bool, gates: Gates) -> None
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        if again:
+        if resend:
             task = asyncio.create_task(envs.aclose())
             await asyncio.sleep(0)
         gates.open(0)
         await envs.aclose()
-        if again:
+        if resend:
             await task
         with pytest.raises(agym.ClosedError):
             await step

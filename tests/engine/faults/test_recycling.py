@@ -84,11 +84,11 @@ def first_k(lengths: list[int] | None = None, **options: Any) -> list[list[Any]]
             for k, i in enumerate(batch.env_ids.tolist()):
                 rows[i].append([column[k].tolist() for column in batch[1:5]])
             more = lengths is None and next(going, None) is not None
-            again = [
+            resend = [
                 i for i in batch.env_ids.tolist()
                 if more or len(rows[i]) < (lengths[i] if lengths else 300)
             ]  # fmt: skip
-            envs.send([len(rows[i]) % 3 % 2 for i in again], again)
+            envs.send([len(rows[i]) % 3 % 2 for i in resend], resend)
     return rows
 
 

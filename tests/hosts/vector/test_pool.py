@@ -280,8 +280,8 @@ def test_all_at_a_time_are_stepped_together() -> None:
         played("sync", pool, 4, **NATIVE, batch_size=2) as ours,
         played("sync", pool, 4, **NATIVE, workers=2) as apart,  # two programs with both in one
     ):
-        assert executor_of(apart.envs).together == [range(2), range(2, 4)]
-        assert executor_of(ours.envs).together == [range(i, i + 1) for i in range(4)]
+        assert executor_of(apart.envs).env_groups == [range(2), range(2, 4)]
+        assert executor_of(ours.envs).env_groups == [range(i, i + 1) for i in range(4)]
 
 
 # ---------------------------------------------------------------- closing

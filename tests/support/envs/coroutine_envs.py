@@ -275,10 +275,10 @@ class Stubborn(AsyncTally):
 
     def __init__(self, let_go: threading.Event) -> None:
         super().__init__(Tally, 1000)
-        self._let_go = let_go
+        self._release = let_go
 
     async def step(self, action: Any) -> Result:
-        while action == 1 and not self._let_go.is_set():
+        while action == 1 and not self._release.is_set():
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.sleep(0.01)
         return await super().step(action)

@@ -158,10 +158,10 @@ def test_what_is_written_into_a_frame_is_nobody_elses(place: Place) -> None:
         envs.reset()
         first = envs.render()
         first[1][:] = 7
-        again = envs.render()
+        resend = envs.render()
         assert (first[1] == 7).all()
-        assert not (again[1] == 7).all()
-        assert first[0].strides == again[0].strides
+        assert not (resend[1] == 7).all()
+        assert first[0].strides == resend[0].strides
 
 
 def test_frames_outlive_their_environments() -> None:
@@ -200,9 +200,9 @@ def test_frames_of_a_worker_that_died_stay_and_another_paints_on() -> None:
             envs.step([0] * 4)
         envs.restart()
         envs.reset()
-        for i, (frame, again) in enumerate(zip(frames, envs.render(), strict=True)):
+        for i, (frame, resend) in enumerate(zip(frames, envs.render(), strict=True)):
             np.testing.assert_array_equal(frame, Painter(i).picture())
-            np.testing.assert_array_equal(again, Painter(i).picture())
+            np.testing.assert_array_equal(resend, Painter(i).picture())
 
 
 def test_a_forked_child_keeps_its_frames() -> None:
@@ -355,10 +355,10 @@ def test_memory_that_is_not_needed_again_is_given_up() -> None:
     held.clear()
     assert os.fstat(leases.descriptor).st_blocks * 512 <= (SPARE + 1) << 20
     shelf.take_back(leases.give_back())
-    again = [leases.open(shelf.keep(frame)) for _ in range(90)]  # more than one mapping
-    assert all((array == 7).all() for array in again)
-    assert len({array.ctypes.data for array in again}) == 90
-    del again
+    resend = [leases.open(shelf.keep(frame)) for _ in range(90)]  # more than one mapping
+    assert all((array == 7).all() for array in resend)
+    assert len({array.ctypes.data for array in resend}) == 90
+    del resend
     leases.close()
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from agym.protocol.table import Array, Plane
 
 
-class Holds:
+class HeldEpisodes:
     """The rows of those that are held.
 
     Attributes:

@@ -37,7 +37,7 @@ MOST_LAUNCHES = 20
 _TIMES = ("began", "ended")
 
 
-class Said(NamedTuple):
+class ActorReply(NamedTuple):
     """What came of a call to an actor.
 
     Attributes:
@@ -47,13 +47,13 @@ class Said(NamedTuple):
         listening: It was the call that waits for news.
     """
 
-    link: Link
+    handle: ActorHandle
     actor: Any
     future: Any
     listening: bool
 
 
-class Owed(NamedTuple):
+class PendingOp(NamedTuple):
     """An operation that an actor has not ended.
 
     Attributes:
@@ -67,7 +67,7 @@ class Owed(NamedTuple):
     ended: set[int]
 
 
-class Link:
+class ActorHandle:
     """An actor, from its start to its end.
 
     Attributes:
@@ -89,7 +89,7 @@ class Link:
     pid: int | None = None
 
     def __init__(
-        self, worker: int, ids: range, launch: Callable[[], Any], outbox: Outbox[Said]
+        self, worker: int, ids: range, launch: Callable[[], Any], outbox: Outbox[ActorReply]
     ) -> None:
         """Have Ray start an actor, and begin to listen to it.
 
@@ -107,7 +107,7 @@ class Link:
         self._first: list[tuple[Sealed, bool]] = []
         self._launches = 0
         # By number and first environment.
-        self._owed: dict[tuple[int, int], Owed] = {}
+        self._owed: dict[tuple[int, int], PendingOp] = {}
         self._next = 0
         self._host: str | None = None
         self._early: dict[int, Reply] = {}
@@ -134,7 +134,7 @@ class Link:
         return self.pid if self._host == platform.node() else None
 
     @property
-    def unborn(self) -> bool:
+    def is_starting(self) -> bool:
         """Whether it has never answered, and may be started once more."""
         return self.pid is None and self._launches < MOST_LAUNCHES
 
@@ -149,7 +149,7 @@ class Link:
             Exception: Ray cannot send it.
         """
         number, kind, start, stop, *_ = operation
-        self._owed[number, start] = Owed(stop, kind, set())
+        self._owed[number, start] = PendingOp(stop, kind, set())
         if stop - start == len(self.ids):
             self._last = kind
             self._lasts.clear()
@@ -177,12 +177,12 @@ class Link:
     def _await(self, answer: Any, *, listening: bool) -> None:
         outbox, actor = self._outbox, self.actor  # Ray's thread is to hold no backend
         answer.future().add_done_callback(
-            lambda done: outbox.put(Said(self, actor, done, listening))
+            lambda done: outbox.put(ActorReply(self, actor, done, listening))
         )
 
     # ---------------------------------------------------------------- from the actor
 
-    def take(self, said: Said, table: SlotTable | None) -> Iterator[Completion]:
+    def take(self, said: ActorReply, table: SlotTable | None) -> Iterator[Completion]:
         """Take in an answer, and what could not be taken in before it.
 
         Raises:
@@ -235,7 +235,7 @@ class Link:
                     del self._owed[other, start]
                 return
 
-    def bury(
+    def fail_pending(
         self, reason: str, because: WorkerDeath | None, *, late: bool, told: bool
     ) -> list[Completion]:
         """The actor is gone: all that it owes comes back as its death.
