@@ -23,7 +23,7 @@ from agym.engine.engine import NOT_OPEN, Engine
 from agym.engine.ticket import Ticket
 from agym.errors import AgymError, NothingSentError, UsageError, UsageTypeError
 from agym.protocol.arguments import check_batch_size
-from agym.protocol.type_variables import Action, Actions, Observation, Observations
+from agym.protocol.typing import Action, Actions, Observation, Observations
 
 T = TypeVar("T")
 

@@ -29,7 +29,7 @@ from agym.errors import UsageError, UsageTypeError
 from agym.protocol.arguments import check_count, parse_env_ids, refuse_windows, take_mask
 from agym.protocol.attributes import Placeholder
 from agym.protocol.messages import name_ids
-from agym.protocol.type_variables import Actions, Observations
+from agym.protocol.typing import Actions, Observations
 
 
 @cache

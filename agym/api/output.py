@@ -29,7 +29,8 @@ from agym.engine.batches.results import Batch, ResetResult, StepResult
 from agym.errors import UsageError
 from agym.protocol.memory import Arena
 from agym.protocol.space_layout import Layout
-from agym.protocol.table import Array, SlotTable
+from agym.protocol.table import SlotTable
+from agym.protocol.typing import Array
 
 Output = Literal["list", "array", "torch", "jax"]
 

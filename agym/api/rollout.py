@@ -20,12 +20,11 @@ from agym.api.aio import AsyncEnvs
 from agym.api.sync import Envs
 from agym.errors import UsageError, UsageTypeError
 from agym.protocol.space_layout import Layout
-from agym.protocol.type_variables import Observations
+from agym.protocol.typing import Array, Observations
 
 # Environments take actions, a rollout gives them: hence not the variable of ``Envs``.
 ActionsTaken = TypeVar("ActionsTaken", covariant=True, default=Any)
 
-Array = np.ndarray[Any, Any]
 Policy = Callable[[Observations], ActionsTaken | Awaitable[ActionsTaken]]
 
 

@@ -27,7 +27,7 @@ from agym.engine.ticket import Ticket
 from agym.errors import AgymError, ClosedError, NothingSentError, UsageError, UsageTypeError
 from agym.protocol.arguments import check_batch_size
 from agym.protocol.attributes import Placeholder, has_attribute
-from agym.protocol.type_variables import Actions, EnvAction, EnvObservation, Observations
+from agym.protocol.typing import Actions, EnvAction, EnvObservation, Observations
 
 # Threads that ``parallel`` may use at once.
 PARALLEL_THREADS = 32

@@ -163,11 +163,11 @@ def install(entries: Entries) -> None:
 
 def with_registry(factories: Sequence[Factory], entries: Entries) -> Sequence[Factory]:
     """Have a registry installed where factories are unpickled, before they are."""
-    both: Any = _Together(factories, entries)
+    both: Any = _FactoriesWithEntries(factories, entries)
     return both  # type: ignore[no-any-return]
 
 
-class _Together:
+class _FactoriesWithEntries:
     def __init__(self, factories: Sequence[Factory], entries: Entries) -> None:
         self._factories = factories
         self._entries = entries

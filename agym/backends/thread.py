@@ -61,7 +61,7 @@ class WriteGuard:
             self.withdrawn = True
 
 
-class Worker:
+class ThreadWorker:
     """A thread and what the caller knows of it.
 
     Attributes:
@@ -123,7 +123,7 @@ class Worker:
 
 
 # What comes together is taken together.
-WorkerReply = tuple[Worker, Sequence[Completion]]
+WorkerReply = tuple[ThreadWorker, Sequence[Completion]]
 MakeHost = Callable[[range, WriteGuard, list[int]], RunningHost]
 
 
@@ -131,14 +131,14 @@ class ThreadBackend(OutboxBackend[WorkerReply]):
     """Deals environments to threads."""
 
     replaceable = True
-    worker_type: ClassVar[type[Worker]] = Worker
+    worker_type: ClassVar[type[ThreadWorker]] = ThreadWorker
 
     def __init__(self, placement: BackendOptions) -> None:
         """Remember what to make."""
         super().__init__(placement)
         self.ranges = placement.ranges(placement.workers or MAX_THREADS)
-        self._workers: list[Worker] = []
-        self._left_behind: list[Worker] = []
+        self._workers: list[ThreadWorker] = []
+        self._left_behind: list[ThreadWorker] = []
         self._table: SlotTable | None = None
         self._outcomes: list[Completion] = []
         self._given_up = False
@@ -204,7 +204,7 @@ class ThreadBackend(OutboxBackend[WorkerReply]):
             self._outcomes.append(Completion(*operation.span, Payload(problems=[death])))
         self._outbox.ring()
 
-    def _death(self, worker: Worker, reason: str) -> WorkerDeath:
+    def _death(self, worker: ThreadWorker, reason: str) -> WorkerDeath:
         doing = dict.fromkeys(worker.ids, "idle")
         for operation in reversed(worker.owed):
             doing.update(dict.fromkeys(range(operation.start, operation.stop), operation.kind))
@@ -245,7 +245,9 @@ class ThreadBackend(OutboxBackend[WorkerReply]):
                     worker.thread.join()
 
 
-def _end(workers: list[Worker], left_behind: list[Worker], outbox: Outbox[WorkerReply]) -> None:
+def _end(
+    workers: list[ThreadWorker], left_behind: list[ThreadWorker], outbox: Outbox[WorkerReply]
+) -> None:
     for worker in [*workers, *left_behind]:
         worker.inbox.put(None)
     outbox.close()

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 
 from agym.backends.base import BackendOptions, RunningHost
 from agym.backends.outbox import Outbox
-from agym.backends.thread import ThreadBackend, Worker, WorkerReply, WriteGuard
+from agym.backends.thread import ThreadBackend, ThreadWorker, WorkerReply, WriteGuard
 from agym.hosts.vector.envpool import PoolHost
 from agym.hosts.vector.making import Traits
 from agym.protocol.arguments import Ids
@@ -24,7 +24,7 @@ from agym.protocol.messages import NAMES, ROW_KINDS, Completion, Operation, name
 ASKED_OF_SOME = frozenset({"render", "call", "get_attr"})
 
 
-class NativeWorker(Worker):
+class NativeWorker(ThreadWorker):
     """A thread with a program, whose environments may end an operation one after the other."""
 
     def _run(self, host: RunningHost, operation: Operation, outbox: Outbox[WorkerReply]) -> None:
@@ -69,7 +69,7 @@ class NativeBackend(ThreadBackend):
             for ids in ([range(i, i + 1) for i in worker.ids] if pool else [worker.ids])
         ]
 
-    def _traits_of(self, worker: Worker) -> Traits:
+    def _traits_of(self, worker: ThreadWorker) -> Traits:
         # One that was just put in another's place need not be made yet.
         self._traits = getattr(worker.host, "traits", self._traits)
         assert self._traits is not None

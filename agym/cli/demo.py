@@ -41,7 +41,7 @@ agym demo HumanoidStandup-v5 -n 32 --backend ray
 
 
 @dataclass(frozen=True)
-class Result:
+class DemoResult:
     """What one backend did.
 
     Attributes:
@@ -90,7 +90,7 @@ def demo(
 
 def run(
     backend: str, env: str, num_envs: int, steps: int, workers: int | None, progress: Progress
-) -> Result:
+) -> DemoResult:
     """Make the environments, step them, close them.
 
     Args:
@@ -119,10 +119,10 @@ def run(
                 now = time.perf_counter()
             seconds += now - begun
             progress.update(bar, completed=done * num_envs, refresh=True)
-    return Result(backend, workers, startup, steps * num_envs / seconds)
+    return DemoResult(backend, workers, startup, steps * num_envs / seconds)
 
 
-def table(env: str, num_envs: int, steps: int, results: list[Result]) -> Table:
+def table(env: str, num_envs: int, steps: int, results: list[DemoResult]) -> Table:
     """The results, a row each; speeds are relative to the first."""
     shown = Table(title=f"{env} ×{num_envs}, {steps} random steps each")
     shown.add_column("backend")
@@ -139,7 +139,7 @@ def table(env: str, num_envs: int, steps: int, results: list[Result]) -> Table:
     return shown
 
 
-def verdict(env: str, num_envs: int, results: list[Result]) -> str:
+def verdict(env: str, num_envs: int, results: list[DemoResult]) -> str:
     """One sentence: which backend won, and how to use it."""
     slower, faster = sorted(results, key=lambda result: result.rate)
     return (

@@ -19,9 +19,7 @@ from agym.protocol.arguments import Ids, arrays_in, as_array
 from agym.protocol.copying import copy_value
 from agym.protocol.messages import GivenAction
 from agym.protocol.space_layout import Layout, Leaf
-
-Array = np.ndarray[Any, Any]
-
+from agym.protocol.typing import Array
 
 # Gives the action of each environment in a batch.
 Cut = Callable[[Any], Iterable[Any]]

@@ -62,7 +62,9 @@ class SentSteps:
             self.queues[i] = ready
             ready.flying += 1
 
-    def drop(self, ids: Iterable[int], ready: ReadyQueue, error: BaseException | None = None) -> None:
+    def drop(
+        self, ids: Iterable[int], ready: ReadyQueue, error: BaseException | None = None
+    ) -> None:
         """Nothing will come of a step; an error is for the next call that receives.
 
         With an error the environments count as not received until it is raised.

@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 from gymnasium import Space
 
 from agym.errors import UsageError
-from agym.protocol.type_variables import Action, Observation
+from agym.protocol.typing import Action, Observation
 
 
 @runtime_checkable

@@ -39,7 +39,7 @@ from agym.protocol.messages import (
 )
 from agym.protocol.metrics.gauges import clock
 
-Tell = Callable[[Operation, int, Payload | None], None]
+Report = Callable[[Operation, int, Payload | None], None]
 
 
 class CoroutineHost(Host):
@@ -52,7 +52,7 @@ class CoroutineHost(Host):
         factories: Sequence[Factory],
         first: int,
         autoreset: AutoresetMode,
-        tell: Tell,
+        tell: Report,
         max_concurrency: int | None = None,
         fatal: tuple[type[BaseException], ...] = (),
         *,

@@ -46,8 +46,8 @@ from agym.protocol.messages import (
 )
 from agym.protocol.metrics.gauges import clock
 from agym.protocol.table import Plane, write_column
+from agym.protocol.typing import Info
 
-Info = dict[str, Any]
 Step = tuple[Any, Any, Any, Any, Info]
 
 

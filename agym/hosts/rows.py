@@ -7,7 +7,8 @@ from typing import Any
 
 from agym.protocol.copying import copy_value
 from agym.protocol.messages import FINAL_OBSERVATION, FIRST_BUFFER, GivenAction
-from agym.protocol.table import Array, Plane, SlotTable, write_column, write_rows
+from agym.protocol.table import Plane, SlotTable, write_column, write_rows
+from agym.protocol.typing import Array
 
 # Observations are copied while they are still in the cache: after so many bytes of them, or so
 # many environments, since what else a step returns takes memory too.

@@ -130,7 +130,7 @@ def _measure_on_loop(factory: Factory) -> Profile:
 
 
 @dataclass
-class Steps:
+class StepTimes:
     """What was seen of some steps.
 
     Attributes:
@@ -167,7 +167,7 @@ class Steps:
         return sum(usual) / len(usual) + self.resets / count
 
 
-def _run(env: Any, actions: list[Any], enough: float, most: int, least: int) -> Steps:
+def _run(env: Any, actions: list[Any], enough: float, most: int, least: int) -> StepTimes:
     """Step until one of the limits is reached, in seconds or steps."""
     times: list[float] = []
     infos: list[dict[str, Any]] = []
@@ -187,10 +187,10 @@ def _run(env: Any, actions: list[Any], enough: float, most: int, least: int) -> 
             resets += time.perf_counter() - ended
     nanoseconds, waited = thread_usage()
     waits = waited - waits if waits >= 0 else -1
-    return Steps(times, resets, (nanoseconds - computed) / 1e9, waits, infos[-16:])
+    return StepTimes(times, resets, (nanoseconds - computed) / 1e9, waits, infos[-16:])
 
 
-def _step(env: Any, space: gymnasium.Space[Any]) -> Steps:
+def _step(env: Any, space: gymnasium.Space[Any]) -> StepTimes:
     """Step for a while."""
     actions = [space.sample() for _ in range(16)]
     steps = _run(env, actions, WARMING_SECONDS, WARMING_STEPS, 1)

@@ -35,8 +35,7 @@ import numpy as np
 from agym._system.fork_safety import abandon_in_forks, notify_before_forks
 from agym.protocol.copying import copy_value, is_plain
 from agym.protocol.memory import Leased, anonymous_file
-
-Array = np.ndarray[Any, Any]
+from agym.protocol.typing import Array
 
 # Arrays of fewer bytes in all travel quicker in the message.
 LEAST_BYTES = 4096
@@ -63,7 +62,7 @@ class Region(NamedTuple):
     chunk_size: int
 
 
-class Placed(NamedTuple):
+class FrameRef(NamedTuple):
     """An array in a region: its dtype, shape and strides, and where it begins."""
 
     dtype: np.dtype[Any]
@@ -72,7 +71,7 @@ class Placed(NamedTuple):
     offset: int
 
 
-class Shelved(NamedTuple):
+class ShelvedFrame(NamedTuple):
     """A value whose arrays lie in a region.
 
     Attributes:
@@ -83,7 +82,7 @@ class Shelved(NamedTuple):
     """
 
     region: Region | int
-    arrays: Sequence[Placed]
+    arrays: Sequence[FrameRef]
     rest: bytes | None
 
 
@@ -137,7 +136,7 @@ class FrameShelf:
         region, memory = self._take(size)
         for array, place in zip(arrays, placed, strict=True):
             array_at(memory, place)[...] = array
-        return Shelved(region, placed, rest)
+        return ShelvedFrame(region, placed, rest)
 
     def take_back(self, regions: Iterable[int]) -> None:
         """Reuse these, the last one first."""
@@ -165,7 +164,7 @@ class FrameShelf:
         self._chunk_start, self._cut = start, 0
 
 
-def array_at(memory: memoryview, place: Placed) -> Array:
+def array_at(memory: memoryview, place: FrameRef) -> Array:
     """Lay an array over its place in a region's memory.
 
     Raises:
@@ -177,18 +176,18 @@ def array_at(memory: memoryview, place: Placed) -> Array:
 
 def put_together(rest: bytes | None, arrays: Sequence[Array]) -> Any:
     """Undo the taking apart of a value."""
-    return arrays[0] if rest is None else _Together(rest, arrays).load()
+    return arrays[0] if rest is None else _FrameUnpickler(rest, arrays).load()
 
 
 def _take_apart(value: Any) -> tuple[bytes, list[Array]]:
     """Pickle a plain value without its arrays."""
     stream = io.BytesIO()
-    pickler = _Apart(stream)
+    pickler = _FramePickler(stream)
     pickler.dump(value)
     return stream.getvalue(), pickler.arrays
 
 
-class _Apart(pickle.Pickler):
+class _FramePickler(pickle.Pickler):
     def __init__(self, stream: io.BytesIO) -> None:
         super().__init__(stream, pickle.HIGHEST_PROTOCOL)
         self.arrays: list[Array] = []
@@ -200,7 +199,7 @@ class _Apart(pickle.Pickler):
         return len(self.arrays) - 1
 
 
-class _Together(pickle.Unpickler):
+class _FrameUnpickler(pickle.Unpickler):
     def __init__(self, rest: bytes, arrays: Sequence[Array]) -> None:
         super().__init__(io.BytesIO(rest))
         self._arrays = arrays
@@ -212,14 +211,14 @@ class _Together(pickle.Unpickler):
 @lru_cache
 def _place(
     *arrays: tuple[np.dtype[Any], tuple[int, ...], tuple[int, ...]],
-) -> tuple[tuple[Placed, ...], int]:
+) -> tuple[tuple[FrameRef, ...], int]:
     """Find a place for each array, by its dtype, shape and strides; and the size of all.
 
     Frames of one kind have one and the same places, which are pickled once per message then.
     """
     placed, offset = [], 0
     for dtype, shape, strides in arrays:
-        placed.append(Placed(dtype, shape, dense(shape, strides, dtype.itemsize), offset))
+        placed.append(FrameRef(dtype, shape, dense(shape, strides, dtype.itemsize), offset))
         offset += -(-math.prod(shape) * dtype.itemsize // ALIGNMENT) * ALIGNMENT
     return tuple(placed), offset
 
@@ -259,14 +258,14 @@ class FrameLeases:
         # are lent; and those to be sent back: first those without memory, which are the last to be
         # reused.
         self._regions: dict[int, tuple[Region, memoryview]] = {}
-        self._laid: dict[int, tuple[Sequence[Placed], list[Laid]]] = {}
+        self._laid: dict[int, tuple[Sequence[FrameRef], list[Laid]]] = {}
         self._leased: set[int] = set()
         self._returned: deque[int] = deque()
         self._end = weakref.finalize(self, os.close, self.descriptor)
         abandon_in_forks(self)
         notify_before_forks(self)
 
-    def open(self, value: Shelved) -> Any:
+    def open(self, value: ShelvedFrame) -> Any:
         """Give what was shelved to the caller.
 
         Raises:

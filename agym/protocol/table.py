@@ -32,8 +32,7 @@ from agym.protocol.memory import Arena, Field
 from agym.protocol.messages import LEASABLE, PLANES
 from agym.protocol.metrics.gauges import Gauges, gauge_fields
 from agym.protocol.space_layout import Layout
-
-Array = np.ndarray[Any, Any]
+from agym.protocol.typing import Array
 
 # For smaller batches a lease takes longer than a copy.
 LEASE_BYTES = 64 * 1024

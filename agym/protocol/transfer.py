@@ -14,7 +14,8 @@ import numpy as np
 
 from agym.protocol.infos.table import InfoRows
 from agym.protocol.messages import PLANES
-from agym.protocol.table import Array, SlotTable
+from agym.protocol.table import SlotTable
+from agym.protocol.typing import Array
 
 # The plane of a table without leases or rollout buffers for what goes into one of those.
 STAND_IN = 0

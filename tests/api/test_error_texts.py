@@ -165,9 +165,7 @@ def test_factories_that_cannot_be_sent(backend: str) -> None:
     with pytest.raises(
         agym.UsageError, match=r"the factory of environment 1 cannot be sent .*_thread\.lock"
     ) as caught:
-        agym.make(
-            [Tally, lambda: HoldsLock(lock), Tally], backend=backend, workers=2, **processes
-        )
+        agym.make([Tally, lambda: HoldsLock(lock), Tally], backend=backend, workers=2, **processes)
     assert "make it in the factory" in str(caught.value)
     assert "backend='thread'" in str(caught.value)
 

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from agym.cli.app import app
-from agym.cli.demo import Result, verdict
+from agym.cli.demo import DemoResult, verdict
 from tests.support.patience import patience
 
 
@@ -29,7 +29,7 @@ def test_demo_ends_with_a_table_and_a_sentence(env: str) -> None:
 
 @pytest.mark.parametrize(("serial", "process"), [(10.0, 20.0), (20.0, 10.0)])
 def test_verdict_names_the_faster_one(serial: float, process: float) -> None:
-    results = [Result("serial", None, 0.1, serial), Result("process", 2, 0.1, process)]
+    results = [DemoResult("serial", None, 0.1, serial), DemoResult("process", 2, 0.1, process)]
     winner = "process" if process > serial else "serial"
     sentence = verdict("CartPole-v1", 8, results)
     assert sentence.startswith(f"{winner} won, 2.00 times")

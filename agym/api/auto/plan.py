@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from agym.api.auto.choosing import plan_for
 from agym.api.auto.cluster import with_cluster
-from agym.api.auto.placing import plan_for
 from agym.api.auto.probing import measure_apart, measure_here
 from agym.api.auto.transport import this_machine
 from agym.api.options.names import check_option_names

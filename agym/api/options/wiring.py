@@ -11,7 +11,7 @@ from typing import Any
 
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from agym.api.auto.placing import place
+from agym.api.auto.choosing import choose_backend
 from agym.api.options.names import check_option_names
 from agym.backends.asyncio import AsyncioBackend
 from agym.backends.base import Backend, BackendOptions
@@ -127,7 +127,7 @@ def wire(
     if backend == "auto":
         processes = recycle is not None or pin
         ask = Requirements(len(factories), workers, blocking, watched, processes, max_concurrency)
-        placed = place(factories, ask)
+        placed = choose_backend(factories, ask)
         factories, backend, workers = placed.factories, placed.plan.backend, placed.plan.workers
     backend_class = BACKENDS[backend] if isinstance(backend, str) else backend
     if recycle is not None and not getattr(backend_class, "recyclable", False):

@@ -39,9 +39,7 @@ from agym.hosts.env_calls import call_method, get_attribute, identity, is_wrappe
 from agym.hosts.factories import EnvLike
 from agym.protocol.attributes import Placeholder, has_attribute
 from agym.protocol.messages import PerEnvOptions
-
-Info = dict[str, Any]
-
+from agym.protocol.typing import Info
 
 # Options of agym's that are none here.
 NOT_HERE = {

@@ -44,9 +44,9 @@ from agym.engine.engine import Engine
 from agym.engine.ticket import Ticket
 from agym.errors import EnvError, EnvErrorGroup, RemoteTraceback, SpaceMismatchError, UsageError
 from agym.hosts.base import LooseSpaceFactory
+from agym.protocol.typing import Array
 
 T = TypeVar("T")
-Array = np.ndarray[Any, Any]
 Infos = dict[str, Any]
 Steps = tuple[Any, Array, Array, Array, Infos]
 Wired = tuple[Engine, Backend]

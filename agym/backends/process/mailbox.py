@@ -24,7 +24,7 @@ from agym.backends.process.channel import Channel
 from agym.backends.process.doorbell import Doorbell
 from agym.backends.process.serialization import Buffer, unpack
 from agym.protocol.arguments import runs
-from agym.protocol.frames import FrameLeases, Shelved
+from agym.protocol.frames import FrameLeases, ShelvedFrame
 from agym.protocol.memory import Field
 from agym.protocol.messages import Completion, Failure, Operation, Payload, WorkerDeath
 
@@ -203,7 +203,7 @@ class Mailbox:
             raise ValueError(f"an answer of type {type(extras).__name__}")
         if extras is not None:
             for slot, value in extras.values.items():
-                if isinstance(value, Shelved):
+                if isinstance(value, ShelvedFrame):
                     extras.values[slot] = self.frames.open(value)
         for k, (start, low, high) in enumerate(spans, 1):
             self._settle((number, start), low, high)

@@ -31,7 +31,7 @@ from agym.backends.process.serialization import Buffer, find_unsendable, pack, u
 from agym.hosts.base import Host
 from agym.hosts.gym import EnvHost
 from agym.protocol.copying import is_plain
-from agym.protocol.frames import Shelved
+from agym.protocol.frames import ShelvedFrame
 from agym.protocol.messages import Completion, Description, Failure, Operation, Payload
 
 # After this long the scheduler may have moved a worker onto another one's core.
@@ -203,7 +203,7 @@ def pack_extras(extras: Payload) -> list[Buffer]:
     }
     for name, by_id in answers.items():
         for env_id, answer in [*by_id.items()]:
-            if is_plain(answer) or isinstance(answer, Description | Shelved):
+            if is_plain(answer) or isinstance(answer, Description | ShelvedFrame):
                 continue
             if unsendable := find_unsendable(answer, name):
                 where, why = unsendable

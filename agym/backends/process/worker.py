@@ -31,7 +31,7 @@ from agym.protocol.table import SlotTable
 OBJECTS_OF_A_STEP = 20
 
 
-class Worker:
+class WorkerMain:
     """Is a worker: what its process runs, first without an event loop and then on one.
 
     Environments with plain methods are made, stepped and closed while no loop runs, since they may

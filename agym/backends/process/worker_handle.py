@@ -12,7 +12,7 @@ from agym.backends.process.channel import Channel
 from agym.backends.process.mailbox import Mailbox, mailbox_fields
 from agym.backends.process.serialization import Buffer, pack_by_value
 from agym.backends.process.supervisor import WorkerProcess
-from agym.backends.process.worker import Worker
+from agym.backends.process.worker import WorkerMain
 from agym.backends.registry import Entries, with_registry
 from agym.protocol.memory import Arena
 from agym.protocol.messages import OPEN, Operation
@@ -103,7 +103,7 @@ def start_worker(
     try:
         core = core_of(worker) if placement.pin else None
         process = WorkerProcess(
-            Worker(theirs, len(ids), os.getpid() + worker, core),
+            WorkerMain(theirs, len(ids), os.getpid() + worker, core),
             name=f"agym-{worker}",
             start_method=placement.start_method,
         )

@@ -39,8 +39,9 @@ from agym.hosts.base import describe_first, reraise
 from agym.hosts.gym import EnvHost
 from agym.protocol.messages import CLOSE, ROW_KINDS, SENT_PLANE, Operation
 from agym.protocol.space_layout import Layout
-from agym.protocol.table import Array, SlotTable
+from agym.protocol.table import SlotTable
 from agym.protocol.transfer import ENV_GAUGES, copy_plane
+from agym.protocol.typing import Array
 
 # While steps that were sent are run one by one, who listens is told of them this often.
 TELL_SECONDS = 1e-3

@@ -10,8 +10,9 @@ from agym.backends.ray.reply_buffer import ReplyBuffer
 from agym.hosts.base import Factory
 from agym.hosts.coroutine import CoroutineHost
 from agym.protocol.messages import CLOSE, Completion, Operation, Payload
-from agym.protocol.table import Array, SlotTable
+from agym.protocol.table import SlotTable
 from agym.protocol.transfer import copy_plane
+from agym.protocol.typing import Array
 
 
 class LoopServer:

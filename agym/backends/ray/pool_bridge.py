@@ -17,8 +17,9 @@ from agym.backends.base import Backend
 from agym.backends.outbox import Outbox
 from agym.backends.ray.reply_buffer import ReplyBuffer
 from agym.protocol.messages import CLOSE, OPEN, Completion, Failure, Operation, Payload
-from agym.protocol.table import Array, SlotTable
+from agym.protocol.table import SlotTable
 from agym.protocol.transfer import copy_plane
+from agym.protocol.typing import Array
 
 
 class PoolBridge:

@@ -14,8 +14,9 @@ from agym.backends.process.mailbox_worker import pack_extras
 from agym.backends.process.serialization import Sealed, seal
 from agym.protocol.messages import ROW_KINDS, SENT_PLANE, Completion, Description, Operation
 from agym.protocol.metrics.gauges import clock
-from agym.protocol.table import Array, SlotTable
+from agym.protocol.table import SlotTable
 from agym.protocol.transfer import ENV_GAUGES, HOST_GAUGES, Parcel, take_rows
+from agym.protocol.typing import Array
 
 # The counts of single environments are sent this often.
 GAUGE_SECONDS = 1.0

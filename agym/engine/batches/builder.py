@@ -15,7 +15,8 @@ from agym.protocol.arguments import Ids
 from agym.protocol.infos.schema import Schema
 from agym.protocol.infos.table import InfoReader, merge_infos
 from agym.protocol.messages import FINAL_OBSERVATION, PLANES, SENT_PLANE, Payload
-from agym.protocol.table import Array, Plane, SlotTable
+from agym.protocol.table import Plane, SlotTable
+from agym.protocol.typing import Array
 
 # Terminated, truncated.
 Flags = tuple[bool, bool]

@@ -14,7 +14,7 @@ from types import TracebackType
 
 import numpy as np
 
-from agym.protocol.table import Array
+from agym.protocol.typing import Array
 
 _on: ContextVar[bool] = ContextVar("agym_debug", default=False)
 

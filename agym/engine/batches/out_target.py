@@ -16,7 +16,8 @@ import numpy as np
 from agym.errors import UsageError
 from agym.protocol.messages import FIRST_BUFFER
 from agym.protocol.space_layout import Layout
-from agym.protocol.table import Array, Extension, Plane, SlotTable
+from agym.protocol.table import Extension, Plane, SlotTable
+from agym.protocol.typing import Array
 
 
 class OutTarget:

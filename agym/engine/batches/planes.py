@@ -18,7 +18,8 @@ from typing import NamedTuple
 
 from agym._system.fork_safety import notify_before_forks
 from agym.protocol.memory import Leased
-from agym.protocol.table import LEASE_BYTES, Array, SlotTable
+from agym.protocol.table import LEASE_BYTES, SlotTable
+from agym.protocol.typing import Array
 
 FREE, RESERVED, LEASED, LOST = range(4)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Generic, NamedTuple, NoReturn
 
-from agym.protocol.type_variables import Observations
+from agym.protocol.typing import Observations
 
 
 def _refuse_await(_: object) -> NoReturn:

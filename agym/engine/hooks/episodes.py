@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from agym.engine.hooks.hooks import Result
+from agym.engine.hooks.hooks import StepOutcome
 from agym.protocol.infos.policy import EPISODE
 
 
@@ -48,7 +48,7 @@ class Episodes:
         self._resets[list(ids)] = number
         self._reset_sent = True
 
-    def add(self, number: int | None, ids: Sequence[int], result: Result) -> None:
+    def add(self, number: int | None, ids: Sequence[int], result: StepOutcome) -> None:
         """Steps have ended.
 
         Args:

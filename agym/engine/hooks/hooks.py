@@ -12,7 +12,7 @@ from typing import Any
 from agym.engine.batches.results import Batch, StepResult
 from agym.protocol.arguments import Ids
 
-Result = StepResult[Any] | Batch[Any]
+StepOutcome = StepResult[Any] | Batch[Any]
 
 
 class Hook:
@@ -24,7 +24,7 @@ class Hook:
     def after_reset_sent(self, number: int, ids: Ids) -> None:
         """A reset was sent; what is sent after it has higher numbers."""
 
-    def after_step(self, number: int | None, ids: Ids, result: Result) -> None:
+    def after_step(self, number: int | None, ids: Ids, result: StepOutcome) -> None:
         """The caller gets what came of steps.
 
         Args:
@@ -70,7 +70,7 @@ class Hooks:
         for listener in self._all:
             listener.after_reset_sent(number, ids)
 
-    def after_step(self, number: int | None, ids: Ids, result: Result) -> None:
+    def after_step(self, number: int | None, ids: Ids, result: StepOutcome) -> None:
         """Tell all of results."""
         for listener in self._all:
             listener.after_step(number, ids, result)

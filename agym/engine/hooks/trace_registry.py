@@ -11,12 +11,9 @@ import threading
 import weakref
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Protocol
 
-import numpy as np
-
-Array = np.ndarray[Any, Any]
-
+from agym.protocol.typing import Array
 
 # What the caller does while it waits for a result.
 WAITING = "waiting"

@@ -9,9 +9,10 @@ import numpy as np
 
 from agym._system.extras import require
 from agym.envs.pong.game import BEFORE, CELLS, FIELDS, bound, compile_game, restart, take_turn
-from agym.envs.pong.games import Array, Games, Setup
+from agym.envs.pong.games import Games, Setup
 from agym.envs.pong.prefetching import make_prefetch
 from agym.envs.pong.rules import DOWN, FULL_SKILL, UP, WIDTH, follow
+from agym.protocol.typing import Array
 
 KEY, DRAWS = FIELDS.index("key"), FIELDS.index("draws")
 

@@ -22,8 +22,9 @@ from agym.envs.pong.game import (
     restart,
     take_turn,
 )
-from agym.envs.pong.games import Array, Games, Setup
+from agym.envs.pong.games import Games, Setup
 from agym.errors import UsageError
+from agym.protocol.typing import Array
 
 KEY, DRAWS = FIELDS.index("key"), FIELDS.index("draws")
 

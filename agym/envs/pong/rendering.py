@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from agym.envs.pong.games import Array
 from agym.envs.pong.rules import BALL, EMPTY, PADDLE
 from agym.errors import UsageError
+from agym.protocol.typing import Array
 
 METADATA: dict[str, Any] = {"render_modes": ["rgb_array", "ansi"], "render_fps": 30}
 

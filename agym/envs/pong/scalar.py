@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from agym.envs.pong.game import BEFORE, CELLS, Game, restart, take_turn
-from agym.envs.pong.games import Array, Games, Setup, as_bytes
+from agym.envs.pong.games import Games, Setup, as_bytes
+from agym.protocol.typing import Array
 
 
 class ScalarGames(Games):

@@ -10,10 +10,11 @@ import numpy as np
 from gymnasium import spaces
 
 from agym.envs.pong.game import BEFORE, restart, take_turn
-from agym.envs.pong.games import Array, Setup, as_bytes, first_picture, key_of
+from agym.envs.pong.games import Setup, as_bytes, first_picture, key_of
 from agym.envs.pong.rendering import METADATA, check_render_mode, picture
 from agym.envs.pong.rules import BALL, DOWN, HEIGHT, STAY, UP, WIDTH
 from agym.errors import UsageError
+from agym.protocol.typing import Array
 
 # A key by its letter, or by its number in pygame.
 Key = str | int

@@ -14,7 +14,7 @@ from gymnasium.vector.utils import batch_space
 from agym._system.extras import installed
 from agym.envs.pong.compiled import CompiledGames, ParallelGames
 from agym.envs.pong.cuda import CudaGames
-from agym.envs.pong.games import Array, Games, Setup, key_of
+from agym.envs.pong.games import Games, Setup, key_of
 from agym.envs.pong.rendering import METADATA, check_render_mode, picture
 from agym.envs.pong.rules import DOWN
 from agym.envs.pong.scalar import ScalarGames
@@ -22,6 +22,7 @@ from agym.envs.pong.single import observation_space
 from agym.envs.pong.vectorised import VectorisedGames
 from agym.errors import UsageError
 from agym.protocol.arguments import check_count
+from agym.protocol.typing import Array
 
 ENGINES: dict[str, Callable[[int, Setup], Games]] = {
     "scalar": ScalarGames,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from agym.envs.pong.game import BEFORE, CELLS, FIELDS, NEXT_STEP, SAME_STEP
-from agym.envs.pong.games import Array, Games, Setup
+from agym.envs.pong.games import Games, Setup
 from agym.envs.pong.rules import (
     BALL,
     BOTTOM,
@@ -28,6 +28,7 @@ from agym.envs.pong.rules import (
     UP,
     WIDTH,
 )
+from agym.protocol.typing import Array
 
 BLOCK = 16_384
 
@@ -46,7 +47,7 @@ class VectorisedGames(Games):
         super().__init__(count, setup)
         pieces = [slice(first, min(first + BLOCK, count)) for first in range(0, count, BLOCK)]
         self._blocks = [
-            (piece, Block(self.cells[piece], self.finals[piece], setup)) for piece in pieces
+            (piece, GameBlock(self.cells[piece], self.finals[piece], setup)) for piece in pieces
         ]
 
     def begin(self, mask: Array, keys: Array, seeded: Array) -> None:
@@ -58,7 +59,7 @@ class VectorisedGames(Games):
             block.turn(actions[piece], rewards[piece], terminated[piece], truncated[piece])
 
 
-class Block:
+class GameBlock:
     """Some games, played together. Fields are those of a record."""
 
     def __init__(self, cells: Array, finals: Array, setup: Setup) -> None:

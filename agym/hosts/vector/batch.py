@@ -9,7 +9,7 @@ import numpy as np
 
 from agym.protocol.copying import copy_info, copy_value
 from agym.protocol.space_layout import Layout
-from agym.protocol.table import Array
+from agym.protocol.typing import Array
 
 STEP = ("observations", "rewards", "terminated", "truncated", "info")
 RESET = ("observations", "info")

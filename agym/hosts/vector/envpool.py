@@ -35,12 +35,12 @@ from agym.hosts.vector.host import NativeHost
 from agym.hosts.vector.making import unsupported_pool
 from agym.protocol.messages import ROW_KINDS, Completion, Description, Failure, Operation, Payload
 from agym.protocol.metrics.gauges import clock
-from agym.protocol.table import Array
+from agym.protocol.typing import Array
 
 # What an environment is doing.
 IDLE, STEPS, RESETS, CUT = range(4)
 
-Tell = Callable[[Sequence[Completion]], None]
+Report = Callable[[Sequence[Completion]], None]
 
 
 class PoolHost(NativeHost):
@@ -84,7 +84,7 @@ class PoolHost(NativeHost):
 
     # ---------------------------------------------------------------- the worker's thread
 
-    def serve(self, operation: Operation, tell: Tell) -> None:
+    def serve(self, operation: Operation, tell: Report) -> None:
         """Do one operation, or have it begin; ``tell`` is given the outcomes, by any thread."""
         if self._env is None or not self.traits.batch_size:
             tell([self.run(operation)])
@@ -104,7 +104,7 @@ class PoolHost(NativeHost):
                 self._lock.wait_for(lambda: not self._batches)
             tell([self.run(operation)])
 
-    def _send(self, operation: Operation, tell: Tell) -> None:
+    def _send(self, operation: Operation, tell: Report) -> None:
         ids = np.arange(operation.start, operation.stop) - self.first
         with self._lock:
             self._note(operation, ids)
@@ -181,7 +181,7 @@ class PoolHost(NativeHost):
 
     # ---------------------------------------------------------------- the receiver's thread
 
-    def _receive(self, env: Any, tokens: queue.SimpleQueue[bool], tell: Tell) -> None:
+    def _receive(self, env: Any, tokens: queue.SimpleQueue[bool], tell: Report) -> None:
         """Be the thread."""
         while tokens.get():
             try:
@@ -264,7 +264,7 @@ class PoolHost(NativeHost):
 
     # ---------------------------------------------------------------- either thread
 
-    def _break(self, error: BaseException | None, tell: Tell) -> None:
+    def _break(self, error: BaseException | None, tell: Report) -> None:
         """The program raised: whatever is under way in it has failed. It is told once why."""
         with self._lock:
             under_way = np.flatnonzero(self._doing)

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from agym.protocol.table import Array, Plane
+from agym.protocol.table import Plane
+from agym.protocol.typing import Array
 
 
 class HeldEpisodes:

@@ -45,7 +45,8 @@ from agym.protocol.messages import (
     lasting,
 )
 from agym.protocol.metrics.gauges import Meter, clock
-from agym.protocol.table import Array, Plane, SlotTable
+from agym.protocol.table import Plane, SlotTable
+from agym.protocol.typing import Array
 
 Infos = list[dict[str, Any]]
 

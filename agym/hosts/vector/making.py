@@ -21,9 +21,9 @@ from agym.errors import UsageError
 from agym.hosts.episode import name_of
 from agym.protocol.arguments import check_made
 from agym.protocol.messages import Description
-from agym.protocol.table import Array
+from agym.protocol.typing import Array
 
-Seeds = Sequence[int | None]
+SeedList = Sequence[int | None]
 
 # The constructor's keyword in Gymnasium's, ALE's and other vector environments.
 MODE_KEYWORD = "autoreset_mode"
@@ -175,7 +175,7 @@ class Traits:
             f" take autoreset={name_of(self.mode)!r} or backend='process'"
         )
 
-    def seed_argument(self, seeds: Seeds | None, mask: Array) -> Any:
+    def seed_argument(self, seeds: SeedList | None, mask: Array) -> Any:
         """The seeds of a reset in a form in which they are taken.
 
         Args:
@@ -195,7 +195,7 @@ class Traits:
             every[i] = seed
         return every
 
-    def unsupported_reset(self, whole: bool, seeds: Seeds | None) -> str | None:
+    def unsupported_reset(self, whole: bool, seeds: SeedList | None) -> str | None:
         """Say why some environments of one program cannot be reset with some seeds."""
         if not whole and not self.reset_mask:
             return "are one program, which is not known to reset some of them: reset all of them"
@@ -217,7 +217,7 @@ class Traits:
 SEEDS = "are one program, which takes an integer as seed of all of them"
 
 
-def is_consecutive(seeds: Seeds) -> bool:
+def is_consecutive(seeds: SeedList) -> bool:
     """Whether each seed is its predecessor plus one."""
     first = seeds[0]
     return first is not None and list(seeds) == list(range(first, first + len(seeds)))

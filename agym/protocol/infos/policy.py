@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-Info = dict[str, Any]
+from agym.protocol.typing import Info
 
 # What can be asked for.
 INFOS = ("all", "episode", "none")

@@ -18,8 +18,7 @@ from typing import Any
 
 import numpy as np
 
-Info = dict[str, Any]
-Array = np.ndarray[Any, Any]
+from agym.protocol.typing import Array, Info
 
 # Of each key, in order: the key, the kind of its value, and what tells values of this kind apart.
 Signature = tuple[tuple[Any, ...], ...]

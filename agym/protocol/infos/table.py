@@ -23,8 +23,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from agym.errors import AgymError
-from agym.protocol.infos.schema import Array, Info, Schema, signature_of
+from agym.protocol.infos.schema import Schema, signature_of
 from agym.protocol.memory import ALIGNMENT, Field
+from agym.protocol.typing import Array, Info
 
 # Schemas that one host learns; what comes after these goes as messages.
 MOST_SCHEMAS = 16

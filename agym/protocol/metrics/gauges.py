@@ -11,14 +11,12 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 
 from agym.protocol.memory import Field
 from agym.protocol.metrics.spans import SpanLog, span_fields
-
-Array = np.ndarray[Any, Any]
+from agym.protocol.typing import Array
 
 # Four for each power of two nanoseconds, up to more than an hour.
 BUCKETS = 4 * 43

@@ -7,13 +7,11 @@ does, all that this costs a host is to look at one word for each operation.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
 from agym.protocol.memory import Field
-
-Array = np.ndarray[Any, Any]
+from agym.protocol.typing import Array
 
 # How many spans a host's ring holds, between these: fewer where there are many environments, whose
 # operations take longer. What is never written takes no memory.

@@ -24,7 +24,7 @@ from agym.engine.ticket import Ticket
 from agym.protocol.arguments import Ids
 from agym.protocol.messages import Failure
 
-Frames = dict[int, Any]
+FramesById = dict[int, Any]
 
 # So long are the frames of other workers waited for.
 GATHER_SECONDS = 0.1
@@ -41,7 +41,7 @@ class Camera(Hook):
     def __init__(
         self,
         engine: Engine,
-        deliver: Callable[[Frames, str | None], None],
+        deliver: Callable[[FramesById, str | None], None],
         *,
         fps: float,
         share: float,
@@ -63,7 +63,7 @@ class Camera(Hook):
         self._wanted: Ids = ()
         # By worker, the render that is under way; what has come of the others; since when.
         self._in_flight: dict[int, Ticket] = {}
-        self._collected: Frames = {}
+        self._collected: FramesById = {}
         self._begun = 0.0
         # Environments whose render raised are left alone: that is a fault of theirs each time.
         self._failing: set[int] = set()

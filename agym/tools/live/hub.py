@@ -24,7 +24,7 @@ from agym.engine.engine import Engine
 from agym.engine.hooks.hooks import Hook
 from agym.engine.hooks.throttle import Throttle
 from agym.protocol.arguments import Ids
-from agym.tools.live.camera import Camera, Frames
+from agym.tools.live.camera import Camera, FramesById
 from agym.tools.live.score import Metrics
 from agym.tools.live.view import View, last, pages, paint
 
@@ -110,7 +110,7 @@ class Hub:
         self._paused_there = False
         self._viewers: set[Viewer] = set()
         self._loop = asyncio.get_running_loop()
-        self._frames: Frames = {}
+        self._frames: FramesById = {}
         self._trouble: str | None = None
         self._closed = False
         self._shown = 0
@@ -251,12 +251,12 @@ class Hub:
                     wanted.update(viewer.view.ids(self._engine.num_envs))
         self.camera.want(tuple(sorted(wanted)))
 
-    def _on_frames(self, frames: Frames, trouble: str | None) -> None:
+    def _on_frames(self, frames: FramesById, trouble: str | None) -> None:
         """The camera has taken a picture, in the caller's thread."""
         with suppress(RuntimeError):  # the page's loop has ended
             self._loop.call_soon_threadsafe(self._receive_frames, frames, trouble)
 
-    def _receive_frames(self, frames: Frames, trouble: str | None) -> None:
+    def _receive_frames(self, frames: FramesById, trouble: str | None) -> None:
         self._trouble = trouble or self._trouble
         known: set[int] = set()
         for viewer in self._viewers:
@@ -357,7 +357,7 @@ class Hub:
         }
 
 
-def _paint(ids: range, frames: Frames) -> tuple[bytes, float]:
+def _paint(ids: range, frames: FramesById) -> tuple[bytes, float]:
     """Paint, and tell how long this thread has computed."""
     begun = time.thread_time()
     picture = paint(ids, frames)

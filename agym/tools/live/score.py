@@ -13,7 +13,7 @@ from typing import Any
 
 from agym.engine.engine import Engine
 from agym.engine.hooks.episodes import Episodes
-from agym.engine.hooks.hooks import Hook, Result
+from agym.engine.hooks.hooks import Hook, StepOutcome
 from agym.protocol.arguments import Ids
 from agym.protocol.metrics.gauges import clock
 
@@ -46,7 +46,7 @@ class Metrics(Hook):
     def after_reset_sent(self, number: int, ids: Ids) -> None:
         self._episodes.reset(number, ids)
 
-    def after_step(self, number: int | None, ids: Ids, result: Result) -> None:
+    def after_step(self, number: int | None, ids: Ids, result: StepOutcome) -> None:
         try:
             self._episodes.add(number, ids, result)
         except (RuntimeWarning, FloatingPointError):

@@ -25,7 +25,7 @@ from agym.protocol.messages import EpisodeStart
 from agym.protocol.space_layout import Layout
 from agym.protocol.table import SlotTable
 
-Operation = tuple[Callable[..., Coroutine[Any, Any, Any]], tuple[Any, ...]]
+ReplayCall = tuple[Callable[..., Coroutine[Any, Any, Any]], tuple[Any, ...]]
 
 
 class NeedsLoop(Exception):
@@ -58,7 +58,7 @@ class Replica:
         self._over = False  # the episode is
         self._armed = True
 
-    def what_failed(self, sent: list[Any]) -> Operation:
+    def what_failed(self, sent: list[Any]) -> ReplayCall:
         """The last operation; takes the action out of those sent if it is among them."""
         capsule, env = self._capsule, self.env
         name, arguments = capsule.operation, capsule.arguments

@@ -14,7 +14,8 @@ import numpy as np
 from agym._system.extras import require
 from agym.api.base import BaseEnvs
 from agym.protocol.arguments import Ids
-from agym.tools.video.movie import Array, Movie
+from agym.protocol.typing import Array
+from agym.tools.video.movie import Movie
 from agym.tools.video.recording import Recording
 from agym.tools.video.writer import Writer
 

@@ -23,11 +23,11 @@ from agym._system.extras import require
 from agym.api.aio import AsyncEnvs
 from agym.engine.batches.results import StepResult
 from agym.engine.hooks.episodes import Episodes
-from agym.engine.hooks.hooks import Hook, Result
+from agym.engine.hooks.hooks import Hook, StepOutcome
 from agym.errors import UsageError
 from agym.protocol.arguments import Ids, check_count, parse_env_ids
 from agym.tools.tensorboard.clips import ClipMovie, Clips
-from agym.tools.video.blocks import Block
+from agym.tools.video.context import EitherContext
 from agym.tools.video.recording import USUAL_FPS, check_pictures, face_of, paint_whole
 from agym.tools.video.writer import Writer
 
@@ -50,7 +50,7 @@ class _Point(NamedTuple):
     lengths: list[int]
 
 
-class TensorBoard(Block, Hook):
+class TensorBoard(EitherContext, Hook):
     """Write returns and lengths of episodes, statistics and videos for TensorBoard.
 
     It begins at once, and all is written at the end of the block: ``with
@@ -175,7 +175,7 @@ class TensorBoard(Block, Hook):
         """A reset was sent."""
         self._episodes.reset(number, ids)
 
-    def after_step(self, number: int | None, ids: Ids, result: Result) -> None:
+    def after_step(self, number: int | None, ids: Ids, result: StepOutcome) -> None:
         """Steps have ended."""
         if self._members is not None and not self._members.issuperset(ids):
             mine = [k for k, i in enumerate(ids) if i in self._members]

@@ -7,15 +7,13 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from agym._system.extras import require
 from agym.engine.hooks.trace_registry import WAITING
 from agym.errors import UsageError
-
-Array = np.ndarray[Any, Any]
+from agym.protocol.typing import Array
 
 # The lane group of environments, and that of the caller's own blocks; see ``agym/timeline.py``.
 ENVIRONMENTS, CALLER = "environments", "caller"

@@ -21,7 +21,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from agym.engine.hooks.trace_registry import Recorded, remove_recorder, add_recorder, note
+from agym.engine.hooks.trace_registry import Recorded, add_recorder, note, remove_recorder
 from agym.errors import UsageError
 from agym.protocol.metrics.spans import KINDS, SpanReader
 

@@ -14,8 +14,7 @@ import numpy as np
 
 from agym._system.extras import require
 from agym.errors import UsageError
-
-Array = np.ndarray[Any, Any]
+from agym.protocol.typing import Array
 
 # By the end of the file's name: codec, form of pixels, and options of the codec.
 FORMS: dict[str, tuple[str, str, dict[str, str]]] = {

@@ -27,8 +27,9 @@ from agym.engine.hooks.hooks import Hook
 from agym.engine.ticket import Ticket
 from agym.errors import AgymError, UsageError
 from agym.protocol.arguments import Ids, check_count, parse_env_ids
-from agym.tools.video.blocks import Block
-from agym.tools.video.movie import Array, Movie, check_path
+from agym.protocol.typing import Array
+from agym.tools.video.context import EitherContext
+from agym.tools.video.movie import Movie, check_path
 from agym.tools.video.tiling import mosaic as make_mosaic
 from agym.tools.video.writer import Writer
 
@@ -169,7 +170,7 @@ def _paint_each(
     ]
 
 
-class Recording(Block, Hook):
+class Recording(EitherContext, Hook):
     """A video that is being recorded; :func:`agym.record` begins it.
 
     Whatever it does not have itself is looked up in the environments.

@@ -12,8 +12,7 @@ import numpy as np
 from agym._system.extras import require
 from agym.errors import UsageError
 from agym.protocol.arguments import check_count
-
-Array = np.ndarray[Any, Any]
+from agym.protocol.typing import Array
 
 # Without ``scale`` or ``size``, a mosaic is made to fit into so many pixels (width, height).
 FITTING = (1920, 1080)

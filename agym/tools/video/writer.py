@@ -13,7 +13,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from agym.protocol.typing import Array
+
 Paint = Callable[[list[Any]], Sequence[Array]]
 
 # What may wait to be encoded: so many renders, and so many bytes, but two in any case.

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import agym
-from agym.api.auto.placing import plan_for
+from agym.api.auto.choosing import plan_for
 from agym.planning.caching import remember_profile
 from agym.planning.model import Profile, Requirements
 from tests.support.drivers import opened
@@ -234,7 +234,7 @@ def test_the_choice_is_made_without_this_machines_costs_where_it_is_clear(
     def measured() -> Any:
         raise AssertionError("the machine was measured")
 
-    monkeypatch.setattr("agym.api.auto.placing.this_machine", measured)
+    monkeypatch.setattr("agym.api.auto.choosing.this_machine", measured)
     quick = Profile("Quick", 1e-3, 1e-5, 2e-6)
     assert plan_for(quick, [Tally] * 2, Requirements(2)).backend == "serial"
     sleeps = Profile("Sleeps", 1e-3, 1e-5, 2e-2, waiting=1.0)

@@ -11,7 +11,7 @@ from agym.api.base import BaseEnvs
 from agym.errors import UsageError
 
 
-class Block(ABC):
+class EitherContext(ABC):
     """Is ended by the block's end: of the kind that goes with its face."""
 
     _face: BaseEnvs[Any, Any]

@@ -1,7 +1,8 @@
-"""The type variables of agym: plural for a batch as the caller sees it, singular for one of it.
+"""The types that annotations share, and the type variables of agym's generic classes.
 
+Type variables are plural for a batch as the caller sees it, singular for one environment's part.
 All default to ``Any``, so a plain ``agym.Envs`` is a complete annotation, as in Gymnasium. What
-only comes out is covariant and what only goes in is contravariant: environments that take any
+only comes out is covariant, and what only goes in is contravariant: environments that take any
 sequence of actions are also environments that take lists.
 """
 
@@ -9,7 +10,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from typing_extensions import TypeVar  # typing's own has defaults from Python 3.13 on
+
+Array = np.ndarray[Any, Any]
+Info = dict[str, Any]
 
 Observations = TypeVar("Observations", covariant=True, default=Any)
 Actions = TypeVar("Actions", contravariant=True, default=Any)
@@ -17,6 +22,6 @@ Actions = TypeVar("Actions", contravariant=True, default=Any)
 Observation = TypeVar("Observation", covariant=True, default=Any)
 Action = TypeVar("Action", contravariant=True, default=Any)
 
-# Those of one environment that is a ``gymnasium.Env``, whose own are invariant.
+# Those of one environment that is a ``gymnasium.Env``, whose type variables are invariant.
 EnvObservation = TypeVar("EnvObservation", default=Any)
 EnvAction = TypeVar("EnvAction", default=Any)

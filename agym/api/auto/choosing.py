@@ -42,7 +42,7 @@ from agym.planning.sampling import (
 
 
 @dataclass(frozen=True)
-class Placed:
+class BackendChoice:
     """Where to make environments.
 
     Attributes:
@@ -54,28 +54,30 @@ class Placed:
     factories: Sequence[Factory]
 
 
-def place(factories: Sequence[Factory], ask: Requirements) -> Placed:
+def choose_backend(factories: Sequence[Factory], ask: Requirements) -> BackendChoice:
     """Choose where environments live; the first of them may be made for that."""
     name = name_of(factories[0])
     if ask.recycled or ask.endable:
-        return Placed(_safe(name, factories, ask), factories)
+        return BackendChoice(_safe(name, factories, ask), factories)
     if ask.num_envs == 1 and ask.blocking and ask.workers is None:
-        return Placed(_by_rule(name, ask, "serial", "one environment needs no company"), factories)
+        return BackendChoice(
+            _by_rule(name, ask, "serial", "one environment needs no company"), factories
+        )
     refuse_import()
     profile = recall_profile(factories[0])
     if profile is not None:
-        return Placed(plan_for(profile, factories, ask), factories)
-    here = _place_known if is_known(factories[0]) else _place_unknown
+        return BackendChoice(plan_for(profile, factories, ask), factories)
+    here = _choose_known if is_known(factories[0]) else _choose_unknown
     try:
         return here(name, factories, ask)
     except (Exception, SystemExit) as error:
         # Whoever makes the environments meets the same error, and tells of it.
         failing = OneShotFactory(partial(reraise, error), factories[0])
         plan = _by_rule(name, ask, "serial", "it cannot be made")
-        return Placed(plan, [failing, *factories[1:]])
+        return BackendChoice(plan, [failing, *factories[1:]])
 
 
-def _place_unknown(name: str, factories: Sequence[Factory], ask: Requirements) -> Placed:
+def _choose_unknown(name: str, factories: Sequence[Factory], ask: Requirements) -> BackendChoice:
     """Place environments that nobody has measured: in doubt serial.
 
     Raises:
@@ -83,15 +85,15 @@ def _place_unknown(name: str, factories: Sequence[Factory], ask: Requirements) -
     """
     factory = factories[0]
     if ask.workers is not None and not obstacle(factories):
-        return Placed(_unmeasured(name, factories, ask), factories)
+        return BackendChoice(_unmeasured(name, factories, ask), factories)
     if makes_sync(factory):
-        return Placed(_unmeasured(name, factories, ask), factories)
+        return BackendChoice(_unmeasured(name, factories, ask), factories)
     # One has to be made to see of which kind it is.
     if ask.blocking and ask.workers is None:
         with NoRunningLoop():
             coroutines, factories = describe_first(factories)
         plan = _on_loops(name, ask) if coroutines else _unmeasured(name, factories, ask)
-        return Placed(plan, factories)
+        return BackendChoice(plan, factories)
     sample = make_sample(factory)
     if sample.coroutine:
         plan = _on_loops(name, ask)
@@ -101,12 +103,12 @@ def _place_unknown(name: str, factories: Sequence[Factory], ask: Requirements) -
         plan = _unmeasured(name, factories, ask)
     if plan.backend in ("serial", "asyncio"):
         env = sample.env
-        return Placed(plan, [OneShotFactory(lambda: env, factory), *factories[1:]])
+        return BackendChoice(plan, [OneShotFactory(lambda: env, factory), *factories[1:]])
     sample.close()  # a thread makes its own
-    return Placed(plan, factories)
+    return BackendChoice(plan, factories)
 
 
-def _place_known(name: str, factories: Sequence[Factory], ask: Requirements) -> Placed:
+def _choose_known(name: str, factories: Sequence[Factory], ask: Requirements) -> BackendChoice:
     """Make one environment, measure it unless it shows a window, and plan.
 
     Raises:
@@ -115,15 +117,15 @@ def _place_known(name: str, factories: Sequence[Factory], ask: Requirements) -> 
     sample = make_sample(factories[0])
     try:
         if sample.shown:
-            return Placed(_unmeasured(name, factories, ask, "it shows a window"), factories)
+            return BackendChoice(_unmeasured(name, factories, ask, "it shows a window"), factories)
         try:
             profile = measure(sample, factories[0])
         except Exception as error:
             why = f"it raised {type(error).__name__} when it was measured"
-            return Placed(_unmeasured(name, factories, ask, why), factories)
+            return BackendChoice(_unmeasured(name, factories, ask, why), factories)
         if sample.construction > CHEAP_SECONDS:
             remember_profile(factories[0], profile, source_file(sample.env))
-        return Placed(plan_for(profile, factories, ask), factories)
+        return BackendChoice(plan_for(profile, factories, ask), factories)
     finally:
         sample.close()
 
