@@ -3,14 +3,15 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from agym import backends
 from agym.api.aio import AsyncEnvHandle, AsyncEnvs, Pending
 from agym.api.make import make, make_async, make_vec, register
-from agym.api.rollout import Rollout, rollout
 from agym.api.sync import EnvHandle, Envs
-from agym.api.vector.env import AgymVectorEnv
+from agym.backends.options import Recycle
 from agym.engine.batches.debugging import debug
 from agym.engine.batches.out_target import RolloutBuffer
 from agym.engine.batches.results import Batch, ResetResult, StepResult
+from agym.engine.faults.policy import FaultPolicy
 from agym.engine.stats import EnvStats, Stats, WorkerStats
 from agym.envs import registration as registration
 from agym.errors import (
@@ -37,7 +38,9 @@ from agym.hosts.async_env import AsyncEnv
 
 if TYPE_CHECKING:
     from agym.api.auto.plan import plan
+    from agym.api.rollout import Rollout, rollout
     from agym.api.sb3 import make as sb3
+    from agym.api.vector.env import AgymVectorEnv
     from agym.planning.plans import Plan
     from agym.tools import tensorboard as log
     from agym.tools import video as render
@@ -71,12 +74,14 @@ __all__ = [
     "EnvStats",
     "Envs",
     "Fault",
+    "FaultPolicy",
     "MissingExtraError",
     "NothingSentError",
     "Overlap",
     "Pending",
     "Plan",
     "Recording",
+    "Recycle",
     "ResetNeededError",
     "ResetResult",
     "Rollout",
@@ -90,6 +95,7 @@ __all__ = [
     "WorkerDied",
     "WorkerDiedGroup",
     "WorkerStats",
+    "backends",
     "chaos",
     "debug",
     "log",
@@ -111,16 +117,19 @@ __all__ = [
 
 # What is imported when it is used: where each name is found.
 _LATER = {
+    "AgymVectorEnv": "agym.api.vector.env",
     "Chaos": "agym.tools.chaos",
     "Overlap": "agym.tools.trace.report",
     "Plan": "agym.planning.plans",
     "Recording": "agym.tools.video.recording",
+    "Rollout": "agym.api.rollout",
     "chaos": "agym.tools.chaos",
     "log": "agym.tools.tensorboard",
     "mark": "agym.tools.trace.timeline",
     "overlap": "agym.tools.trace.report",
     "plan": "agym.api.auto.plan",
     "record": "agym.tools.video.recording",
+    "rollout": "agym.api.rollout",
     "render": "agym.tools.video",
     "run": "agym.tools.run",
     "sb3": "agym.api.sb3.make",

@@ -21,7 +21,7 @@ import numpy as np
 from gymnasium import Space, spaces
 
 from agym.api.make import make, make_async
-from agym.api.options.wiring import BackendLike
+from agym.api.options.options import Autoreset, BackendLike
 from agym.envs.probes import FaultyEnv, RandomEnv
 from agym.errors import (
     BusyError,
@@ -136,7 +136,7 @@ class BackendConformance:
     Attributes:
         backend: The backend.
         workers: Its number of workers.
-        options: What else :func:`agym.make` is given, such as ``{"start_method": "fork"}``.
+        options: What else :func:`agym.make` is given, such as ``{"timeout": 60.0}``.
         coroutines: Whether to give it coroutine environments.
     """
 
@@ -169,7 +169,7 @@ class BackendConformance:
         return {"backend": type(self).backend, "workers": self.workers, **self.options}
 
     @pytest.mark.parametrize("mode", MODES)
-    def test_batches_equal_those_of_serial(self, mode: str) -> None:
+    def test_batches_equal_those_of_serial(self, mode: Autoreset) -> None:
         """The same seeds and actions give the same batches, whatever the spaces."""
 
         @settings(
@@ -203,7 +203,7 @@ class BackendConformance:
         compare()
 
     @pytest.mark.parametrize("mode", MODES)
-    def test_async_face_equals_sync_face(self, mode: str) -> None:
+    def test_async_face_equals_sync_face(self, mode: Autoreset) -> None:
         """Both faces give the same arrays."""
 
         async def rounds(seed: int) -> list[Any]:
@@ -220,7 +220,7 @@ class BackendConformance:
         assert_same(asyncio.run(rounds(3)), [reset, *steps])
 
     @pytest.mark.parametrize("mode", MODES)
-    def test_sent_steps_are_received_once(self, mode: str) -> None:
+    def test_sent_steps_are_received_once(self, mode: Autoreset) -> None:
         """In batches of any environments, and each as serial's plain step gives it."""
         env = partial(RandomEnv, spaces.Dict(a=spaces.Box(0, 1, (2,)), b=spaces.Text(4)))
         env = partial(env, spaces.Discrete(3))

@@ -8,6 +8,7 @@ from agym.cli.commands import Commands
 from benchmarks import (
     everything,
     grid,
+    imports,
     io,
     multienv,
     overhead,
@@ -30,6 +31,8 @@ python -m benchmarks throughput CartPole-v1:8
 python -m benchmarks grid CartPole-v1 --num-envs 1,8
 
 python -m benchmarks overhead
+
+python -m benchmarks imports
 
 python -m benchmarks all --quick
 
@@ -66,6 +69,7 @@ app.command(epilog=overhead.EXAMPLES)(overhead.overhead)
 app.command(epilog=scale.EXAMPLES)(scale.scale)
 app.command(epilog=starting.STARTUP_EXAMPLES)(starting.startup)
 app.command(epilog=starting.MEMORY_EXAMPLES)(starting.memory)
+app.command(epilog=imports.EXAMPLES)(imports.imports)
 app.command("all", epilog=everything.EXAMPLES)(everything.everything)
 app.command(epilog=io.EXAMPLES)(io.io)
 app.command(epilog=overlap.EXAMPLES)(overlap.overlap)

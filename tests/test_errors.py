@@ -14,11 +14,11 @@ import pytest
 from gymnasium import spaces
 
 import agym
-from tests.support.drivers import FACES, PLACES, opened
+from tests.support.drivers import FACES, FORK, PLACES, opened
 from tests.support.envs.faulty_envs import ABRUPT, EXCEPTIONS, Informs, Misfit, Raises
 from tests.support.envs.plain_envs import Echo, Nested, Probe, Tally
 
-PROCESS = {"backend": "process", "start_method": "fork", "workers": 2}
+PROCESS = {"backend": FORK, "workers": 2}
 SOME = ("plain", "unpicklable", "mute")
 
 
@@ -286,7 +286,7 @@ def test_methods_that_raise(place: dict[str, Any]) -> None:
 
 
 def test_an_answer_that_cannot_be_pickled() -> None:
-    with agym.make(Probe, 2, backend="process", start_method="fork", workers=1) as envs:
+    with agym.make(Probe, 2, backend=FORK, workers=1) as envs:
         envs.reset()
         with pytest.raises(ExceptionGroup) as caught:
             envs.unpicklable()
@@ -298,7 +298,7 @@ def test_an_answer_that_cannot_be_pickled() -> None:
 @pytest.mark.parametrize("bad", ["unpicklable", "many-arguments"])
 def test_an_info_that_cannot_travel(bad: str) -> None:
     factories = [partial(Informs, infos) for infos in ([{"a": 1}], [{"b": 1}, bad, {"c": 1}])]
-    with agym.make(factories, backend="process", start_method="fork", workers=1) as envs:
+    with agym.make(factories, backend=FORK, workers=1) as envs:
         envs.reset()
         assert envs.step([0, 0]).infos == [{"a": 1}, {"b": 1}]
         with pytest.raises(agym.EnvError, match="environment 1") as caught:

@@ -13,6 +13,7 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.vector.utils import iterate
 
+from tests.support.backends import FORK
 from tests.support.drivers import FACES, opened
 from tests.support.envs.plain_envs import Nested
 from tests.support.equality import same, same_array, same_values
@@ -152,7 +153,7 @@ def test_serial(name: str, mode: str, face: str) -> None:
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", ["CartPole-v1", "Nested"])
 def test_process(name: str, mode: str, face: str, workers: int) -> None:
-    run(name, 5, mode, face, backend="process", start_method="fork", workers=workers)
+    run(name, 5, mode, face, backend=FORK, workers=workers)
 
 
 @pytest.mark.full
@@ -167,14 +168,14 @@ def test_process(name: str, mode: str, face: str, workers: int) -> None:
 )
 @pytest.mark.parametrize("name", [name for name in LIGHT if name not in ("CartPole-v1", "Nested")])
 def test_process_others(name: str, mode: str, face: str, workers: int) -> None:
-    run(name, 5, mode, face, backend="process", start_method="fork", workers=workers)
+    run(name, 5, mode, face, backend=FORK, workers=workers)
 
 
 @pytest.mark.parametrize(
     ("face", "options"),
     [
         ("sync", {"backend": "serial"}),
-        ("async", {"backend": "process", "start_method": "fork", "workers": 2}),
+        ("async", {"backend": FORK, "workers": 2}),
     ],
     ids=["serial-sync", "process-async"],
 )

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 import agym
 from tests.support.core_selection import examples
+from tests.support.drivers import FORK
 from tests.support.envs.coroutine_envs import AsyncTally, Keeper
 from tests.support.envs.plain_envs import Tally
 from tests.support.patience import patience
@@ -227,10 +228,10 @@ async def _let_for_ever(keeper: Keeper) -> None:
 PLACES = [
     pytest.param(Tally, {"backend": "serial"}, id="serial"),
     pytest.param(Tally, {"backend": "thread"}, id="thread"),
-    pytest.param(Tally, {"backend": "process", "start_method": "fork", "workers": 2}, id="process"),
+    pytest.param(Tally, {"backend": FORK, "workers": 2}, id="process"),
     pytest.param(
         partial(AsyncTally, Tally),
-        {"backend": "process", "start_method": "fork", "workers": 2},
+        {"backend": FORK, "workers": 2},
         id="process-coroutines",
     ),
 ]

@@ -1,1 +1,1 @@
-"""What the operating system needs of agym."""
+"""Platform support: signals, forks, process exit, CPU limits and pickling."""

@@ -1,10 +1,9 @@
-"""Exits: what is left open is left when Python ends, while everything still works.
+"""Exit handling: closes what is still open while threads and modules still work.
 
-After the functions of ``atexit`` Python stops all daemon threads wherever they are, and then lets
-go of modules and their objects. Who closes environments only then, a generator that was left in the
-middle of its ``with`` block or a ``__del__``, would wait for threads that never answer. So whoever
-may be left open registers here, and is told to leave at the last moment at which it can: after
-functions that the program has registered with ``atexit`` itself, which may use environments.
+After the ``atexit`` functions, Python stops all daemon threads and tears modules down. Environments
+which are closed only then (by ``__del__``, or by a generator suspended inside its ``with`` block)
+would wait for threads that never answer. Their owners therefore register here. They are closed
+after the ``atexit`` functions of the program itself, because those may still use environments.
 """
 
 from __future__ import annotations
@@ -17,21 +16,22 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
-# How long one may take: an environment of the caller's own thread may hang while it is closed.
+# Limit per object: an environment in the caller's own thread may hang while it is closed.
 LEAVE_SECONDS = 5.0
 
 _leaves: set[weakref.WeakMethod[Callable[[], None]]] = set()
 
 
 def close_at_exit(leave: Callable[[], None]) -> None:
-    """Have a method called when Python ends, if its object is still there.
+    """Call a method when Python ends, if its object is still alive.
 
-    It lets go of everything, soon; the object is not used any more, or finds itself closed.
+    The method must release everything quickly. The object is not used afterwards.
     """
     _leaves.add(weakref.WeakMethod(leave, _leaves.discard))
 
 
-# What multiprocessing and weakref register is to be called after ours: finalizers do nothing then.
+# ``atexit`` runs in reverse order. multiprocessing and weakref must register first, so that they
+# run after this module: finalizers do nothing once weakref's own exit function has run.
 weakref.finalize(close_at_exit, bool).detach()
 
 
@@ -45,12 +45,12 @@ def _close_all() -> None:
 
 
 class _TooLongError(BaseException):
-    """Ends what takes too long."""
+    """Interrupts a method that exceeds its limit."""
 
 
 @contextmanager
 def _at_most(seconds: float) -> Iterator[None]:
-    """Break a block off, where the system can."""
+    """Interrupt a block after its limit, on platforms with ``setitimer``."""
     if not hasattr(signal, "setitimer"):
         yield
         return

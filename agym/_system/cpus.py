@@ -1,4 +1,4 @@
-"""What this machine grants this process."""
+"""CPU limits: the cores that this process may use, and the placement of workers on them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def available_cores() -> int:
-    """Cores that this process may use: its affinity, cut to the cgroup's CPU quota."""
+    """Return the number of cores this process may use: its affinity, capped by the CPU quota."""
     if hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))
     else:
@@ -18,10 +18,10 @@ def available_cores() -> int:
 
 
 def spread(position: int) -> None:
-    """Move this process to one of its cores, by position, and let the scheduler go on from there.
+    """Move this process to one of its cores, then let the scheduler move it freely.
 
-    The kernel wakes a process on the core of the one that woke it, and may leave all workers
-    stacked there for half a second, since they are never long off that core.
+    The kernel wakes a process on the core of its waker. Without this, all workers may stay stacked
+    on that core for half a second, since they never leave it for long.
     """
     if hasattr(os, "sched_setaffinity"):
         cores = sorted(os.sched_getaffinity(0))
@@ -30,16 +30,16 @@ def spread(position: int) -> None:
 
 
 def core_of(worker: int) -> int:
-    """The core of a pinned worker: as the cores of this process come, around and around."""
+    """Return the core of a pinned worker: round-robin over the cores of this process."""
     cores = sorted(os.sched_getaffinity(0))
     return cores[worker % len(cores)]
 
 
 def _quota(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> float:
-    """CPUs' worth of time per period (cgroup v2, or v1), infinite without a limit.
+    """Return the CPU quota in CPUs (cgroup v2 or v1), infinite without a limit.
 
-    A process gets no more than its own cgroup and each of those around it grants. In a container
-    the outermost that can be seen is its own.
+    A process is limited by its own cgroup and by every ancestor. In a container, the outermost
+    visible cgroup is the container's own.
     """
     groups = {root, root / "cpu"}
     with suppress(OSError):

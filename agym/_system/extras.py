@@ -1,4 +1,4 @@
-"""Optional packages, imported at the door of the one file that uses each."""
+"""Optional packages: imports them, or raises an error that names the missing extra."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def require(module: str, extra: str) -> Any:
 
     Args:
         module: Its name.
-        extra: The extra of agym that brings it.
+        extra: The extra of agym that installs it.
 
     Raises:
         MissingExtraError: It is not installed.
@@ -26,10 +26,10 @@ def require(module: str, extra: str) -> Any:
 
 
 def installed(module: str) -> bool:
-    """Whether a top-level module could be imported; it is not."""
+    """Return whether a top-level module is installed, without importing it."""
     return importlib.util.find_spec(module) is not None
 
 
 def how_to_get(module: str, extra: str) -> str:
-    """The sentence that names the extra."""
+    """Return the sentence that names the extra."""
     return f'{module.partition(".")[0]} is not installed: pip install "agym-envs[{extra}]"'

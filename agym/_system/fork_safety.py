@@ -1,10 +1,10 @@
-"""Forks: a copy of this process lets go of what belongs to the original.
+"""Fork safety: a forked child releases what belongs to its parent.
 
-A forked child has a copy of every descriptor that its parent has. As long as it lives, workers
-would not notice that the parent is gone; and what the child sent would be taken for the parent's.
-So whoever holds such things registers here, and the child's copy of it is told to let go, before
-anything else runs in the child. The parent notices nothing, but for memory that it has lent and
-the child goes on to see.
+A forked child has a copy of each of its parent's descriptors. While the child lives, workers would
+not notice that the parent is gone, and messages from the child would be taken for the parent's.
+Owners of such resources therefore register here, and their copies in the child are abandoned before
+anything else runs there. The parent is not affected, except for leased memory, which the child
+continues to see.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from typing import Protocol
 
 
 class Owner(Protocol):
-    """Something that belongs to one process."""
+    """A resource that belongs to one process."""
 
     def abandon(self) -> None:
-        """Let go of it, in a forked child: of descriptors, without a word to anybody.
+        """Close descriptors in a forked child, without sending anything to anybody.
 
-        Only the thread that forked exists here, and another one may have held any lock: so none
-        is taken. And the parent's owners are told in any order.
+        Only the forking thread exists in the child, and any other thread may have held a lock, so
+        implementations must take none. Owners are abandoned in no particular order.
         """
 
 
 class ForkListener(Protocol):
-    """Something whose memory a forked child shares."""
+    """An object whose memory a forked child shares."""
 
     def before_fork(self) -> None:
-        """Take note, in the parent, just before."""
+        """Run in the parent just before it forks."""
 
 
 _owners: weakref.WeakSet[Owner] = weakref.WeakSet()
@@ -41,18 +41,18 @@ _unannounced: ContextVar[bool] = ContextVar("untold", default=False)
 
 
 def abandon_in_forks(owner: Owner) -> None:
-    """Have ``owner.abandon()`` called in every child that is forked while it lives."""
+    """Call ``owner.abandon()`` in every child that is forked during the owner's lifetime."""
     _owners.add(owner)
 
 
 def notify_before_forks(lender: ForkListener) -> None:
-    """Have ``lender.before_fork()`` called in this process whenever it is about to fork."""
+    """Call ``lender.before_fork()`` in this process whenever it is about to fork."""
     _listeners.add(lender)
 
 
 @contextmanager
 def forking_worker() -> Iterator[None]:
-    """A worker is about to be forked, which uses nothing of what the caller was lent."""
+    """Suppress ``before_fork`` while a worker is forked: workers do not use leased memory."""
     token = _unannounced.set(True)
     try:
         yield

@@ -1,10 +1,10 @@
-"""Pickles for other processes: by name what they can import, by value what they cannot.
+"""Pickles for other processes: importable objects by name, all others by value.
 
-cloudpickle sends what is in ``__main__`` by value, and takes every other module that is loaded here
-for one that can be imported elsewhere. Two kinds cannot: the script of a process that
-multiprocessing started (``__mp_main__``), and a module that was loaded from a path and that no
-``import`` finds. Both go by value too, and so do the objects in such modules that an ``EnvSpec``
-names by a string (``"__main__:MyEnv"``).
+cloudpickle sends objects of ``__main__`` by value, and assumes that every other loaded module can
+be imported elsewhere. That is wrong for the script of a process that multiprocessing started
+(``__mp_main__``) and for modules which were loaded from a path that ``import`` does not search.
+Both are sent by value here, as are objects of such modules that an ``EnvSpec`` names by a string
+(``"__main__:MyEnv"``).
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from typing import Any
 import cloudpickle
 from gymnasium.envs.registration import EnvSpec
 
-# Every process has its own, whatever it is that another one finds under this name.
+# Every process has modules of its own under these names.
 _SCRIPTS = ("__main__", "__mp_main__")
 
 
 class ByValuePickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
-    """cloudpickle's, which also knows what cannot be imported elsewhere."""
+    """A cloudpickle pickler that also detects modules which cannot be imported elsewhere."""
 
     def reducer_override(self, obj: Any) -> Any:
-        """Look at the module of a function or class, and at the names in an ``EnvSpec``."""
+        """Check the module of a function or class, and the names in an ``EnvSpec``."""
         if isinstance(obj, type | types.FunctionType | types.ModuleType):
             _check_module(obj)
         elif isinstance(obj, EnvSpec) and (named := _named_objects(obj)):
@@ -40,10 +40,10 @@ class ByValuePickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle 
 def dumps_by_value(
     value: Any, buffer_callback: Callable[[pickle.PickleBuffer], object] | None = None
 ) -> bytes:
-    """Pickle for a process that has neither this one's ``__main__`` nor what it loaded by path.
+    """Pickle for a process that has neither this ``__main__`` nor modules loaded by path.
 
     Raises:
-        Exception: There is something in it that cannot be pickled.
+        Exception: ``value`` contains an object that cannot be pickled.
     """
     file = io.BytesIO()
     ByValuePickler(file, pickle.HIGHEST_PROTOCOL, buffer_callback).dump(value)
@@ -51,14 +51,14 @@ def dumps_by_value(
 
 
 def is_importable(name: str) -> bool:
-    """Whether an ``import`` elsewhere finds the module that is loaded here under a name."""
+    """Return whether ``import`` in another process finds the module loaded here as ``name``."""
     if name in _SCRIPTS:
         return False
     module = sys.modules.get(name)
     spec = getattr(module, "__spec__", None)
     file = getattr(spec, "origin", None) or getattr(module, "__file__", None)
     if not isinstance(file, str) or (spec is not None and spec.name != name):
-        return True  # it is built in, or made by another one, as `six.moves` is
+        return True  # built in, or created by another module, as `six.moves` is
     parent = name.rpartition(".")[0]
     if parent and not is_importable(parent):
         return False
@@ -68,29 +68,29 @@ def is_importable(name: str) -> bool:
 
 @functools.cache
 def _finds(name: str, file: str, folders: tuple[str, ...]) -> bool:
-    """Whether a module that is a file is found as that.
+    """Return whether ``import`` finds a module at the file it was loaded from.
 
-    Cached, since it looks into folders; what is in these changes too seldom to matter here.
+    Cached because it searches folders, whose contents change too seldom to matter here.
     """
     path = Path(file)
     if path.suffix != ".py" or not path.is_file():
-        return True  # nothing that could be sent by value
-    place = path.parent if path.name == "__init__.py" else path.with_suffix("")
-    # It need not be the first there: Ray, for one, puts a folder before all others.
-    if place.name == name.rpartition(".")[2] and place.parent in map(Path, folders):
+        return True  # cannot be sent by value
+    location = path.parent if path.name == "__init__.py" else path.with_suffix("")
+    # The folder need not come first on the path: Ray, for example, inserts one before all others.
+    if location.name == name.rpartition(".")[2] and location.parent in map(Path, folders):
         return True
     for finder in sys.meta_path:
         try:
             spec = finder.find_spec(name, folders if "." in name else None)
         except Exception:
-            return True  # a finder of the user's own, which fails in its own way
+            return True  # a finder of the user, whose failure says nothing
         if spec is not None:
             return spec.origin is not None and Path(spec.origin) == path
     return False
 
 
 def _check_module(obj: Any) -> None:
-    """Have cloudpickle send the module of an object by value, for good, if it has to be sent."""
+    """Register an object's module with cloudpickle by value, for good, if it is not importable."""
     name = obj.__name__ if isinstance(obj, types.ModuleType) else getattr(obj, "__module__", None)
     if isinstance(name, str) and name != "__main__" and not is_importable(name):
         module = sys.modules[name]
@@ -99,7 +99,7 @@ def _check_module(obj: Any) -> None:
 
 
 def _named_objects(spec: EnvSpec) -> dict[str, Any]:
-    """What a spec names by strings that lead nowhere in another process, by these strings."""
+    """Return the objects that a spec names by strings which other processes cannot import."""
     names = [spec.entry_point, spec.vector_entry_point]
     names += [wrapper.entry_point for wrapper in spec.additional_wrappers]
     found = {}
@@ -112,16 +112,16 @@ def _named_objects(spec: EnvSpec) -> dict[str, Any]:
     return found
 
 
-# The names that specs have brought along to this process.
+# The names that unpickled specs have defined in this process.
 _lent: set[str] = set()
 
 
 def _restore_spec(
     named: dict[str, Any], make: Callable[..., EnvSpec], args: tuple[Any, ...], state: Any = None
 ) -> EnvSpec:
-    """Put what a spec names where its strings lead to, and make the spec.
+    """Define the objects that a spec names, then create the spec.
 
-    What this process has there of its own stays: a spec may come back to where it was written.
+    Existing definitions of this process are kept: a spec may return to where it was written.
     """
     for name, value in named.items():
         module_name, _, attribute = name.partition(":")

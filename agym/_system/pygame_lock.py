@@ -1,10 +1,10 @@
-"""Polygons: pygame fills one at a time, so that environments in several threads draw what is right.
+"""A lock around pygame's polygon functions, which are not thread-safe.
 
-``pygame.gfxdraw`` fills polygons by way of one table for the whole process, and lets go of the GIL
-meanwhile. Two threads that do so at once write into each other's: one picture in a thousand has
-wrong lines then, each on a surface of its own. (All else that Gymnasium's environments draw with
-keeps to its surface.) A lock around these two functions mends that; one around ``render`` would
-have an environment wait for others that are slow, whatever they draw with.
+``pygame.gfxdraw`` fills polygons through one table for the whole process and releases the GIL
+meanwhile. Two threads that do so at once overwrite each other's entries: one picture in a thousand
+then has wrong lines, even on separate surfaces. (Everything else that Gymnasium's environments draw
+with is confined to its surface.) A lock around ``render`` would also prevent this, but would make
+environments wait for slow ones.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-# What uses the table.
+# The functions that use the table.
 NAMES = ("filled_polygon", "textured_polygon")
 
 _lock = threading.Lock()
@@ -23,7 +23,7 @@ _done = False
 
 
 def lock_polygons() -> None:
-    """From now on one thread of this process at a time fills a polygon, if there is pygame."""
+    """Let one thread at a time fill polygons in this process, if pygame is installed."""
     global _done
     with _lock:
         if _done:

@@ -1,4 +1,4 @@
-"""Usage: what a thread took of its core, and how often it gave it away."""
+"""CPU time and context switches of the calling thread."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ if sys.platform == "linux":
 
 
 def thread_usage() -> tuple[int, int]:
-    """What this thread has used so far.
+    """Return what this thread has used so far.
 
     Returns:
-        Nanoseconds in which it computed, and how often it gave its core away to wait; -1 where the
-        system does not tell (``getrusage(2)``, ``RUSAGE_THREAD``, is Linux's).
+        CPU time in nanoseconds, and voluntary context switches; the latter is -1 except on Linux,
+        which has ``RUSAGE_THREAD`` (``getrusage(2)``).
     """
     if sys.platform == "linux":
         return time.thread_time_ns(), resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw

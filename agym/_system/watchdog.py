@@ -1,4 +1,4 @@
-"""A deadline for what this thread does: where it hangs is shown, whatever it hangs in."""
+"""A deadline for the main thread that reports where it hangs, even inside C code."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-# The gentle way gets so many seconds before the next one is taken.
+# Seconds between one way of ending the block and the next.
 PATIENCE = 1.0
 
-# Also where ``sys.stderr`` is something else.
+# The descriptor, also where ``sys.stderr`` is another object.
 STDERR = 2
 
 
 class Hang(BaseException):
-    """It did not come back in time: raised in the middle of it."""
+    """The deadline passed: raised inside the block."""
 
 
 @contextmanager
 def deadline(
     seconds: float, stuck: Callable[[FrameType], None], *, interrupt: bool = True
 ) -> Iterator[None]:
-    """Watch over a block that runs in the main thread.
+    """Limit the duration of a block that runs in the main thread.
 
-    First :class:`Hang` is raised in it. If that is not noticed, as in C code, ``stuck`` is called
-    in another thread, with the frame of this one, and the process ends with exit code 0. If C
-    code lets no other thread run either, faulthandler shows the stack, and the exit code is 1.
+    First, :class:`Hang` is raised in it. If C code does not notice that, ``stuck`` is called in
+    another thread with the frame of this one, and the process ends with exit code 0. If C code lets
+    no other thread run either, faulthandler shows the stack, and the exit code is 1.
 
     Args:
-        seconds: How long it may take.
-        stuck: Tells the user.
-        interrupt: Whether to raise; else the caller has a way of its own.
+        seconds: The limit.
+        stuck: Reports the hang to the user.
+        interrupt: Whether to raise :class:`Hang`; if not, the caller interrupts the block itself.
     """
     main = threading.get_ident()
 
     def give_up() -> None:
-        faulthandler.dump_traceback_later(10 * PATIENCE, exit=True, file=STDERR)  # it does run
+        faulthandler.dump_traceback_later(10 * PATIENCE, exit=True, file=STDERR)  # postpone it
         stuck(sys._current_frames()[main])
         os._exit(0)
 

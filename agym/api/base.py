@@ -112,7 +112,7 @@ class BaseEnvs(Generic[Observations, Actions]):
         self._describe_batch()
         self.metadata = {
             **description.metadata,
-            "autoreset_mode": self._backend.placement.autoreset,
+            "autoreset_mode": self._backend.options.autoreset,
         }
         self.spec = description.spec
         self.render_mode = description.render_mode

@@ -1,1 +1,14 @@
-"""Where hosts live."""
+"""Backends: where environments run, and the options of each."""
+
+from agym.backends.options import (
+    Asyncio,
+    Auto,
+    BackendSpec,
+    Native,
+    Process,
+    Ray,
+    Serial,
+    Thread,
+)
+
+__all__ = ["Asyncio", "Auto", "BackendSpec", "Native", "Process", "Ray", "Serial", "Thread"]

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from agym.backends.base import BackendOptions, closed, open_host
+from agym.backends.options import Asyncio
 from agym.backends.outbox import Outbox, OutboxBackend
 from agym.backends.process.supervisor import own_loop
 from agym.hosts.coroutine import CoroutineHost
@@ -27,21 +28,21 @@ STOP_SECONDS = 1.0
 class AsyncioBackend(OutboxBackend[Completion]):
     """Runs a coroutine host on a loop."""
 
-    def __init__(self, placement: BackendOptions) -> None:
+    def __init__(self, options: BackendOptions) -> None:
         """Remember what to make."""
-        super().__init__(placement)
+        super().__init__(options)
         self._host = CoroutineHost(
-            placement.factories,
+            options.factories,
             0,
-            placement.autoreset,
+            options.autoreset,
             partial(_tell, self._outbox),  # not of this object, which may be forgotten
-            placement.max_concurrency,
-            fatal=() if placement.blocking else (KeyboardInterrupt, SystemExit),
-            log=placement.logged,
-            infos=placement.infos,
+            options.spec_as(Asyncio).max_concurrency,
+            fatal=() if options.blocking else (KeyboardInterrupt, SystemExit),
+            log=options.record_actions,
+            infos=options.infos,
         )
-        self._private = _LoopThread() if placement.blocking else None
-        self.watchable = placement.blocking  # the caller's own loop has to turn
+        self._private = _LoopThread() if options.blocking else None
+        self.watchable = options.blocking  # the caller's own loop has to turn
         self._closing: asyncio.Task[None] | None = None
         self._end = weakref.finalize(self, _end, self._private, self._outbox)
         self._ended = False

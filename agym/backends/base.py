@@ -19,13 +19,13 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from gymnasium.vector import AutoresetMode
 
-from agym.backends.cluster_options import NO_CLUSTER, ClusterOptions
+from agym.backends.options import BackendSpec, Recycle
 from agym.hosts.base import TELL_ALL, Factory, Host
 from agym.hosts.gym import EnvHost
 from agym.protocol.arguments import Ids
@@ -46,37 +46,37 @@ __all__ = [
 ]
 
 
+Spec = TypeVar("Spec", bound=BackendSpec)
+
+
 @dataclass(frozen=True)
 class BackendOptions:
-    """What to make and where, as the caller asked for it.
+    """What a backend is to run.
 
     Attributes:
         factories: One per environment.
         autoreset: What follows an episode's end.
-        workers: Number of workers; ``None`` for as many as there are cores.
-        start_method: How worker processes start: ``spawn``, ``forkserver`` or ``fork``.
-        max_concurrency: How many coroutine environments of a worker may be busy at once.
+        spec: The backend's own options, as the caller gave them.
         blocking: The caller's thread runs no event loop while it waits.
-        watched: Tell which environment runs, for who finds out that it did not come back.
-        logged: Tell how each episode begins.
-        pin: Keep each worker process on a core of its own.
-        infos: What to tell of infos; a host is given it.
+        track_running: Keep track of the environment that runs, so that a hang or a crash can be
+            attributed.
+        record_actions: Report how each episode begins, so that it can be replayed.
+        infos: Which infos hosts report.
         first: Id of the first environment, where these are some of all.
-        cluster: Where on other machines they live.
     """
 
     factories: Sequence[Factory]
     autoreset: AutoresetMode
-    workers: int | None = None
-    start_method: str = "spawn"
-    max_concurrency: int | None = None
+    spec: BackendSpec = field(default_factory=BackendSpec)
     blocking: bool = True
-    watched: bool = False
-    logged: bool = False
-    pin: bool = False
+    track_running: bool = False
+    record_actions: bool = False
     infos: InfoPolicy = TELL_ALL
     first: int = 0
-    cluster: ClusterOptions = NO_CLUSTER
+
+    def spec_as(self, kind: type[Spec]) -> Spec:
+        """The backend's own options; its defaults, where the caller named the backend's class."""
+        return self.spec if isinstance(self.spec, kind) else kind(workers=self.spec.workers)
 
     def ranges(self, workers: int) -> list[range]:
         """Deal the environments to workers in contiguous ranges, as evenly as can be."""
@@ -104,15 +104,15 @@ class Backend(ABC):
     # Whether outcomes can come while the caller's thread watches for them.
     watchable = True
 
-    def __init__(self, placement: BackendOptions) -> None:
+    def __init__(self, options: BackendOptions) -> None:
         """Remember what to make; :meth:`start` makes it.
 
         Attributes:
             placement: What to make.
             ranges: The environments of each worker, where there are several.
         """
-        self.placement = placement
-        self.ranges = placement.ranges(1)
+        self.options = options
+        self.ranges = options.ranges(1)
 
     @property
     def name(self) -> str:
@@ -127,7 +127,7 @@ class Backend(ABC):
     @property
     def factories(self) -> Sequence[Factory]:
         """What makes each environment."""
-        return self.placement.factories
+        return self.options.factories
 
     @abstractmethod
     def start(self) -> None:
@@ -240,11 +240,8 @@ class Backend(ABC):
         """The environment of a worker that runs at this moment, if that can be told."""
         return None
 
-    # Whether workers are processes, which can be kept on a core.
-    pinnable: bool = False
-
-    # Whether another worker can be made beside one, which takes its environments over.
-    recyclable: bool = False
+    # When workers are replaced by fresh ones, for backends that can do that.
+    recycle: Recycle | None = None
 
     def prepare(self, worker: int, number: int) -> None:
         """Start a spare for a worker; the outcome has the number given."""

@@ -98,9 +98,9 @@ class OutboxBackend(Backend, Generic[Item]):
 
     _end: weakref.finalize[..., Any]
 
-    def __init__(self, placement: BackendOptions) -> None:
+    def __init__(self, options: BackendOptions) -> None:
         """Remember what to make."""
-        super().__init__(placement)
+        super().__init__(options)
         self._outbox: Outbox[Item] = Outbox()
 
     @property

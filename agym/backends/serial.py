@@ -25,18 +25,18 @@ class SerialBackend(Backend):
 
     immediate = True
 
-    def __init__(self, placement: BackendOptions) -> None:
+    def __init__(self, options: BackendOptions) -> None:
         """Remember what to make."""
-        super().__init__(placement)
+        super().__init__(options)
         self._host = EnvHost(
-            placement.factories, 0, placement.autoreset, log=placement.logged,
-            infos=placement.infos,
+            options.factories, 0, options.autoreset, log=options.record_actions,
+            infos=options.infos,
         )  # fmt: skip
         self._outcomes: list[Completion] = []
         self._ended = False
         # Known from the beginning, since each step would have to ask. Who makes environments while
         # a loop runs, as in a notebook, uses them there as well.
-        self._on_loop = not placement.blocking or asyncio._get_running_loop() is not None
+        self._on_loop = not options.blocking or asyncio._get_running_loop() is not None
 
     def start(self) -> None:
         """Make the environments."""

@@ -133,10 +133,10 @@ class ThreadBackend(OutboxBackend[WorkerReply]):
     replaceable = True
     worker_type: ClassVar[type[ThreadWorker]] = ThreadWorker
 
-    def __init__(self, placement: BackendOptions) -> None:
+    def __init__(self, options: BackendOptions) -> None:
         """Remember what to make."""
-        super().__init__(placement)
-        self.ranges = placement.ranges(placement.workers or MAX_THREADS)
+        super().__init__(options)
+        self.ranges = options.ranges(options.spec.workers or MAX_THREADS)
         self._workers: list[ThreadWorker] = []
         self._left_behind: list[ThreadWorker] = []
         self._table: SlotTable | None = None
@@ -168,11 +168,11 @@ class ThreadBackend(OutboxBackend[WorkerReply]):
 
     def _make_host(self, ids: range, permit: WriteGuard, marker: list[int]) -> RunningHost:
         """The host of a thread; nothing is made yet."""
-        placement = self.placement
+        options = self.options
         return EnvHost(
-            placement.factories[ids.start : ids.stop], ids.start, placement.autoreset,
-            catch=BaseException, log=placement.logged,
-            marker=marker if placement.watched else None, guard=permit, infos=placement.infos,
+            options.factories[ids.start : ids.stop], ids.start, options.autoreset,
+            catch=BaseException, log=options.record_actions,
+            marker=marker if options.track_running else None, guard=permit, infos=options.infos,
         )  # fmt: skip
 
     def _split(self, operation: Operation, ids: range) -> Iterator[Operation]:

@@ -48,10 +48,10 @@ class NativeBackend(ThreadBackend):
 
     worker_type = NativeWorker
 
-    def __init__(self, placement: BackendOptions) -> None:
+    def __init__(self, options: BackendOptions) -> None:
         """Remember what to make: one program, unless more workers are asked for."""
-        super().__init__(placement)
-        self.ranges = placement.ranges(placement.workers or 1)
+        super().__init__(options)
+        self.ranges = options.ranges(options.spec.workers or 1)
         self._traits: Traits | None = None
 
     @property
@@ -101,11 +101,11 @@ class NativeBackend(ThreadBackend):
         return None
 
     def _make_host(self, ids: range, permit: WriteGuard, marker: list[int]) -> RunningHost:
-        placement = self.placement
-        factories = placement.factories[ids.start : ids.stop]
+        options = self.options
+        factories = options.factories[ids.start : ids.stop]
         return PoolHost(
-            factories, ids.start, placement.autoreset, catch=BaseException, guard=permit,
-            infos=placement.infos,
+            factories, ids.start, options.autoreset, catch=BaseException, guard=permit,
+            infos=options.infos,
         )  # fmt: skip
 
     def _split(self, operation: Operation, ids: range) -> Iterator[Operation]:

@@ -1,10 +1,10 @@
-"""Command line: one small file per command; here they are hung into one app.
+"""The ``agym`` command: assembles the commands, one file each, into one app.
 
-What agym raises on purpose is shown as one sentence, without a traceback::
+Errors that agym raises on purpose are printed as one sentence, without a traceback::
 
     exit code 0     done
-              1     an environment, a worker or an extra failed, or a soak missed a requirement
-              2     the command was given something that cannot work
+              1     an environment, a worker or an extra failed, or a soak missed a target
+              2     invalid usage
               3     agym replay: not reproduced
               130   Ctrl-C
 """
@@ -72,7 +72,9 @@ def _show_version(wanted: bool) -> None:
 def main(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Tell and end."),
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show version and exit."
+        ),
     ] = False,
 ) -> None:
     """Run many Gymnasium environments concurrently."""

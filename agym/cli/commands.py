@@ -1,4 +1,4 @@
-"""A group of commands: an error of agym ends it with one sentence."""
+"""Command group that prints agym's errors as one sentence and sets the exit code."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from agym.errors import AgymError, AgymErrorGroup, UsageError
 
 
 class Commands(TyperGroup):
-    """The commands; errors of agym end them with one sentence."""
+    """Command group that prints agym's errors as one sentence and sets the exit code."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run what the command line names."""
+        """Run the command named on the command line."""
         here = str(Path.cwd())
-        sys.path.insert(0, here)  # as `python` has it: for module:Env-v0 and --policy
+        sys.path.insert(0, here)  # as `python` does: for module:Env-v0 and --policy
         try:
             return super().invoke(ctx)
         except AgymError as error:

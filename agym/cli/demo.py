@@ -1,4 +1,4 @@
-"""``agym demo``: the main job on real environments, serially and in workers."""
+"""``agym demo``: compare the speed of real environments run serially and in workers."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from agym.cli.console import console, text_column
 from agym.errors import UsageError
 from agym.hosts.factories import find_spec
 
-# One step of it is dear enough (some 25 µs) that processes help on any machine with two cores.
+# One step takes about 25 µs, enough that processes help on any machine with two cores.
 DEFAULT_ENV = "Acrobot-v1"
 
-# The bars are drawn between two steps, outside of what is timed.
+# Bars are redrawn between steps, outside of the timed part.
 DRAW_SECONDS = 0.1
 
-# Random actions are sampled beforehand, and used over and over.
+# Random actions are sampled beforehand and reused.
 ACTION_BATCHES = 64
 
-# Backends with workers, which run any environment.
+# Backends with workers that run any environment.
 COMPARED = ("process", "thread", "ray")
 
 EXAMPLES = """Examples:
@@ -42,13 +42,13 @@ agym demo HumanoidStandup-v5 -n 32 --backend ray
 
 @dataclass(frozen=True)
 class DemoResult:
-    """What one backend did.
+    """Result of one backend.
 
     Attributes:
-        backend: Where the environments live.
-        workers: Workers; ``None`` where the caller's own process steps.
+        backend: Name of the backend.
+        workers: Number of workers; ``None`` where the caller's process steps.
         startup: Seconds until the environments were ready to step.
-        rate: Steps of environments per second.
+        rate: Environment steps per second.
     """
 
     backend: str
@@ -59,20 +59,22 @@ class DemoResult:
 
 def demo(
     env: Annotated[str, typer.Argument(help="Id of the environment.")] = DEFAULT_ENV,
-    num_envs: Annotated[int, typer.Option("-n", "--num-envs", min=1, help="How many of it.")] = 64,
-    steps: Annotated[int, typer.Option(min=1, help="Steps of every environment.")] = 3000,
+    num_envs: Annotated[
+        int, typer.Option("-n", "--num-envs", min=1, help="Number of environments.")
+    ] = 64,
+    steps: Annotated[int, typer.Option(min=1, help="Steps per environment.")] = 3000,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Worker processes.", show_default="one per core")
     ] = None,
     backend: Annotated[
-        str, typer.Option(help="What to compare with one after the other: process, thread or ray.")
+        str, typer.Option(help="Backend to compare with serial: process, thread or ray.")
     ] = "process",
 ) -> None:
     """Step environments with random actions, serially and in workers, and compare."""
     find_spec(env)
     if backend not in COMPARED:
         raise UsageError(f"--backend {backend}: take one of {', '.join(COMPARED)}")
-    if backend != "ray" or workers is not None:  # a cluster has cores of its own
+    if backend != "ray" or workers is not None:  # a cluster has its own cores
         workers = min(available_cores() if workers is None else workers, num_envs)
     columns = text_column("{task.description:8}"), BarColumn(), MofNCompleteColumn()
     with Progress(
@@ -91,14 +93,14 @@ def demo(
 def run(
     backend: str, env: str, num_envs: int, steps: int, workers: int | None, progress: Progress
 ) -> DemoResult:
-    """Make the environments, step them, close them.
+    """Make the environments, step them and close them.
 
     Args:
-        backend: Where they live.
-        env: Their id.
-        num_envs: How many.
-        steps: How often to step each.
-        workers: Worker processes, ``None`` for a backend without.
+        backend: Name of the backend.
+        env: Id of the environment.
+        num_envs: Number of environments.
+        steps: Steps per environment.
+        workers: Worker processes; ``None`` for a backend without workers.
         progress: Where to draw a bar.
     """
     bar = progress.add_task(backend, total=steps * num_envs)
@@ -123,7 +125,7 @@ def run(
 
 
 def table(env: str, num_envs: int, steps: int, results: list[DemoResult]) -> Table:
-    """The results, a row each; speeds are relative to the first."""
+    """Return a table with a row per result; speeds are relative to the first."""
     shown = Table(title=f"{env} ×{num_envs}, {steps} random steps each")
     shown.add_column("backend")
     for name in ("workers", "steps per second", "speed", "start-up"):
@@ -140,7 +142,7 @@ def table(env: str, num_envs: int, steps: int, results: list[DemoResult]) -> Tab
 
 
 def verdict(env: str, num_envs: int, results: list[DemoResult]) -> str:
-    """One sentence: which backend won, and how to use it."""
+    """Return one sentence: which backend won, and how to use it."""
     slower, faster = sorted(results, key=lambda result: result.rate)
     return (
         f"{faster.backend} won, {faster.rate / slower.rate:.2f} times as fast as {slower.backend}:"

@@ -1,4 +1,4 @@
-"""``agym plan``: where environments should live, and why."""
+"""``agym plan``: show which backend suits an environment, and why."""
 
 from __future__ import annotations
 
@@ -28,24 +28,25 @@ agym plan HumanoidStandup-v5 1024 --cluster
 
 def plan_command(
     env: Annotated[str, typer.Argument(help="Id of the environment.")],
-    num_envs: Annotated[int, typer.Argument(min=1, help="How many of it.")] = 1,
+    num_envs: Annotated[int, typer.Argument(min=1, help="Number of environments.")] = 1,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Also measure every place, with all environments.")
+        bool, typer.Option("--verify", help="Also measure every backend with all environments.")
     ] = False,
     loop: Annotated[
-        bool, typer.Option("--async", help="For the async face: nothing may block its loop.")
+        bool, typer.Option("--async", help="Plan for make_async: nothing may block its loop.")
     ] = False,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="So many workers.", show_default="any number")
+        int | None, typer.Option(min=1, help="Number of workers.", show_default="any number")
     ] = None,
     cluster: Annotated[
         bool, typer.Option("--cluster", help="Also consider a Ray cluster, and say if it pays.")
     ] = False,
     address: Annotated[
-        str | None, typer.Option(help="Of the cluster.", show_default="the one that Ray finds")
+        str | None,
+        typer.Option(help="Address of the Ray cluster.", show_default="the one that Ray finds"),
     ] = None,
 ) -> None:
-    """Measure one environment, predict what a batch takes in every place, and choose one."""
+    """Measure one environment, predict the time of a batch on every backend, and choose one."""
     with Progress(
         text_column("{task.description}"), TimeElapsedColumn(),
         console=console(stderr=True), auto_refresh=False, transient=True,
@@ -73,7 +74,7 @@ def plan_command(
 
 
 def table(found: Plan) -> Table:
-    """The candidates, a row each."""
+    """Return a table with a row per candidate."""
     names, rows = found.rows()
     shown = Table(title=f"{found.name} ×{found.num_envs}, time per batch")
     for name in names:

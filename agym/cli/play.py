@@ -33,19 +33,19 @@ def play_command(
         ),
     ] = None,
     noop: Annotated[
-        str | None, typer.Option(help="The action of no key.", show_default="0")
+        str | None, typer.Option(help="Action when no key is down.", show_default="0")
     ] = None,
-    waits: Annotated[bool, typer.Option("--wait", help="Step only while a key is down.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Step only while a key is down.")] = False,
     fps: Annotated[
-        float | None, typer.Option(min=0.1, help="Steps a second.", show_default="its own")
+        float | None, typer.Option(min=0.1, help="Steps per second.", show_default="its own")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed.", show_default="at random")] = None,
-    port: Annotated[int, typer.Option(help="Port; 0 for any that is free.")] = 0,
-    opens: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    port: Annotated[int, typer.Option(help="Port; 0 picks a free one.")] = 0,
+    open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
     """Play an environment with the keyboard, on a page in the browser.
 
-    The page tells the keys. It begins when it is opened, and goes on until Ctrl-C.
+    The page lists the keys. Play starts when the page is opened and ends with Ctrl-C.
     """
     find_spec(env)
 
@@ -62,9 +62,9 @@ def play_command(
             await envs.reset(seed=seed)
             async with watch(envs, port, fps=30, share=1.0, legend=keyboard.legend) as page:
                 page.limit_speed(fps or envs.metadata.get("render_fps") or USUAL_SPEED)
-                await welcome(page, opens=opens)
+                await welcome(page, opens=open_page)
                 while True:
-                    if waits:
+                    if wait:
                         await page.wait_for_key()
                     await envs.step([keyboard.action(page.keys)])
 
@@ -72,7 +72,7 @@ def play_command(
 
 
 async def _ask(envs: Any, what: str) -> Any:
-    """What the environment's ``get_...`` gives; ``None`` if there is no such method."""
+    """Return what the environment's ``get_{what}`` returns; ``None`` if it has no such method."""
     try:
         (answer,) = await envs.call(f"unwrapped.get_{what}")
     except Exception:

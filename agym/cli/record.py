@@ -1,4 +1,4 @@
-"""``agym record``: a video of environments that act at random."""
+"""``agym record``: record a video of environments with random actions."""
 
 from __future__ import annotations
 
@@ -25,30 +25,32 @@ agym record LunarLander-v3 --steps 200 --scale 0.5 -o lander.gif
 
 def record_command(
     env: Annotated[str, typer.Argument(help="Id of the environment.")],
-    output: Annotated[Path, typer.Option("-o", "--output", help="The video, .mp4 or .gif.")],
-    num_envs: Annotated[int, typer.Option("-n", "--num-envs", min=1, help="How many of it.")] = 1,
-    steps: Annotated[int, typer.Option(min=1, help="Steps of every environment.")] = 300,
-    every: Annotated[int, typer.Option(min=1, help="Steps between two pictures.")] = 1,
+    output: Annotated[Path, typer.Option("-o", "--output", help="Video file, .mp4 or .gif.")],
+    num_envs: Annotated[
+        int, typer.Option("-n", "--num-envs", min=1, help="Number of environments.")
+    ] = 1,
+    steps: Annotated[int, typer.Option(min=1, help="Steps per environment.")] = 300,
+    every: Annotated[int, typer.Option(min=1, help="Steps per frame.")] = 1,
     fps: Annotated[
-        float | None, typer.Option(help="Pictures a second.", show_default="their own")
+        float | None, typer.Option(help="Frames per second.", show_default="their own")
     ] = None,
     scale: Annotated[
-        float | None, typer.Option(help="Factor for sizes.", show_default="fits 1920 × 1080")
+        float | None, typer.Option(help="Scale factor.", show_default="fits 1920 × 1080")
     ] = None,
     columns: Annotated[
         int | None,
-        typer.Option(min=1, help="Environments in a row.", show_default="as a square"),
+        typer.Option(min=1, help="Environments per row.", show_default="as a square"),
     ] = None,
     labels: Annotated[bool, typer.Option("--labels", help="Number the environments.")] = False,
-    single: Annotated[bool, typer.Option("--single", help="A file for each environment.")] = False,
+    single: Annotated[bool, typer.Option("--single", help="One file per environment.")] = False,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Worker processes.", show_default="one per core")
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of environments and actions.")] = 0,
 ) -> None:
-    """Step environments with random actions, and record all of them in one video."""
+    """Step environments with random actions and record all of them in one video."""
     find_spec(env)
-    # Drawing takes longer than most steps, and threads take turns at most of it.
+    # Drawing takes longer than most steps, and threads would draw one after the other.
     backend = "process" if workers or num_envs > 1 else "serial"
     with (
         Progress(

@@ -1,9 +1,9 @@
-"""``agym replay``: a failure once more, from its capsule, where it can be looked at.
+"""``agym replay``: reproduce a failure from its capsule, so that it can be debugged.
 
-Exit codes of its own::
+Exit codes::
 
     exit code 0     reproduced
-              1     it hangs in C code that lets no Python run: its stack is shown
+              1     hangs in C code that never returns to Python; its stack is shown
               2     the file cannot be replayed
               3     not reproduced
     a signal's      reproduced: the process died as the worker did
@@ -36,13 +36,13 @@ from agym.errors import UsageError
 from agym.tools.replay.replica import Replica
 from agym.tools.replay.rerun import Ending, Watch, rerun
 
-# A bar is drawn only for what takes longer, and so often.
+# The progress bar appears after QUICK_SECONDS and is redrawn every DRAW_SECONDS.
 QUICK_SECONDS = 2.0
 DRAW_SECONDS = 0.1
 
 NOT_REPRODUCED = 3
 
-# Their frames are left out at the beginning of a traceback.
+# Frames of these modules are cut from the beginning of a traceback.
 _OURS = (rerun.__module__, Replica.__module__)
 
 EXAMPLES = """Examples:
@@ -56,13 +56,13 @@ agym replay env3-step-20260102T101112-1a2b3c4d.agym --timeout 60
 
 
 def replay(
-    file: Annotated[Path, typer.Argument(help="The capsule. Only open capsules you trust.")],
-    debug: Annotated[bool, typer.Option("--pdb", help="Stop in the debugger there.")] = False,
+    file: Annotated[Path, typer.Argument(help="Capsule file. Only open capsules you trust.")],
+    debug: Annotated[bool, typer.Option("--pdb", help="Open the debugger at the failure.")] = False,
     timeout: Annotated[
-        float, typer.Option(min=0.001, help="Seconds after which a hang is one.")
+        float, typer.Option(min=0.001, help="Seconds after which a step counts as hung.")
     ] = 10.0,
 ) -> None:
-    """Make one environment fail once more, in this process, from the capsule of its failure.
+    """Reproduce one environment's failure in this process, from its capsule.
 
     Opening a capsule runs code from it: only open capsules you trust.
 
@@ -70,7 +70,7 @@ def replay(
 
     A failure that killed the worker kills this process by the same signal.
 
-    A hang in C code that lets no Python run ends with 1, its stack shown.
+    A hang in C code that never returns to Python ends with 1 and shows its stack.
     """
     capsule = read_capsule(file)
     console().print(table(capsule))
@@ -78,22 +78,22 @@ def replay(
         raise UsageError(f"{file} cannot be replayed: {'; '.join(capsule.missing)}")
     for lack in lacks(capsule):
         _warn(lack)
-    stage = _Stage(capsule, debug, timeout)
-    watch = Watch(stage.after_step, stage.last, stage.ended, stage.stuck, timeout)
+    reporter = _Reporter(capsule, debug, timeout)
+    watch = Watch(reporter.after_step, reporter.last, reporter.ended, reporter.stuck, timeout)
     if capsule.kind == "died":
         faulthandler.enable(STDERR)
     try:
         ending = rerun(capsule, watch)
     finally:
-        stage.stop_bar()
+        reporter.stop_bar()
         if capsule.kind == "died":
             faulthandler.disable()
     if not is_reproduced(capsule, ending):
         raise typer.Exit(NOT_REPRODUCED)
 
 
-class _Stage:
-    """What is shown on the way."""
+class _Reporter:
+    """Shows the progress and the result of a replay."""
 
     def __init__(self, capsule: Capsule, debug: bool, timeout: float) -> None:
         self._capsule = capsule
@@ -108,7 +108,7 @@ class _Stage:
         self._task = self._bar.add_task("", total=len(capsule.actions))
 
     def after_step(self, steps: int) -> None:
-        """After each action."""
+        """Redraw the progress bar now and then."""
         now = time.monotonic()
         if now - self._begun > QUICK_SECONDS and now - self._drawn > DRAW_SECONDS:
             self._drawn = now
@@ -117,13 +117,13 @@ class _Stage:
             self._bar.update(self._task, completed=steps, refresh=True)
 
     def stop_bar(self) -> None:
-        """Take the bar away; where there was none, nothing is printed."""
+        """Remove the bar, if one was drawn."""
         if self._shown:
             self._shown = False
             self._bar.stop()
 
     def last(self) -> None:
-        """Before the operation that failed: the caller's next line is that one."""
+        """Announce the operation that failed; it is the caller's next line."""
         self.stop_bar()
         kind, operation = self._capsule.kind, self._capsule.operation
         if kind == "timeout":
@@ -137,10 +137,10 @@ class _Stage:
         sys.stdout.flush()
 
     def ended(self, ending: Ending) -> None:
-        """Say what came out of it, and let the user look."""
+        """Report the result, and open the debugger if asked for."""
         self.stop_bar()
         error = ending.error
-        where = None if error is None else _beyond_ours(error.__traceback__)
+        where = None if error is None else _skip_our_frames(error.__traceback__)
         if error is not None and not isinstance(error, bdb.BdbQuit):
             lines = traceback.format_exception(type(error), error, where)
             _warn("".join(traceback.format_tb(where) if isinstance(error, Hang) else lines), "")
@@ -151,14 +151,14 @@ class _Stage:
             pdb.post_mortem(where)
 
     def stuck(self, operation: str, frame: FrameType) -> None:
-        """It cannot be interrupted, so that there is no debugger for it either."""
+        """Report a hang that cannot be interrupted, so that no debugger can open either."""
         _warn("".join(traceback.format_stack(frame)), "")
         _say(verdict(self._capsule, Ending(Hang(), operation, 0, True), self._timeout))
         sys.stdout.flush()
 
 
 def is_reproduced(capsule: Capsule, ending: Ending) -> bool:
-    """Whether it failed as it did then: by the same exception, or by a hang, at the same place."""
+    """Return whether it failed as recorded: same exception or a hang, in the same operation."""
     error = ending.error
     if error is None or not ending.last:
         return False
@@ -168,24 +168,24 @@ def is_reproduced(capsule: Capsule, ending: Ending) -> bool:
 
 
 def verdict(capsule: Capsule, ending: Ending, timeout: float) -> str:
-    """One sentence: whether it was reproduced, and what happened."""
-    who, error = f"environment {capsule.env_id}", ending.error
+    """Return one sentence: whether the failure was reproduced, and what happened."""
+    name, error = f"environment {capsule.env_id}", ending.error
     if isinstance(error, bdb.BdbQuit):
         return f"NOT reproduced: the debugger was left before the {capsule.operation} that failed"
     if error is None:
-        return f"NOT reproduced: {who} did all of it without failing; it was {capsule.error}"
+        return f"NOT reproduced: {name} did all of it without failing; it was {capsule.error}"
     if isinstance(error, Hang):
         what = f"hangs in {ending.operation}, for more than {timeout:g} s"
     else:
         what = f"raised {words(error)} in {ending.operation}"
     if is_reproduced(capsule, ending):
-        return f"reproduced: {who} {what}"
+        return f"reproduced: {name} {what}"
     place = "" if ending.last else f", after {ending.steps} of {len(capsule.actions)} actions"
-    return f"NOT reproduced: {who} {what}{place}; it was {capsule.error} in {capsule.operation}"
+    return f"NOT reproduced: {name} {what}{place}; it was {capsule.error} in {capsule.operation}"
 
 
 def lacks(capsule: Capsule) -> list[str]:
-    """Why this may not come out as it did, a sentence each."""
+    """Return the reasons why the replay may differ from the recording, a sentence each."""
     sentences = [f"the capsule lacks {lack}" for lack in capsule.missing]
     if not capsule.complete and not sentences:
         sentences.append(
@@ -203,7 +203,7 @@ def lacks(capsule: Capsule) -> list[str]:
 
 
 def table(capsule: Capsule) -> Table:
-    """What the capsule holds."""
+    """Return a table of what the capsule holds."""
     reset = f"seed {capsule.seed}" if capsule.rng is None else "state of its random numbers"
     rows: dict[str, Any] = {
         "environment": f"{capsule.env_id}: {capsule.factory_text}",
@@ -219,8 +219,8 @@ def table(capsule: Capsule) -> Table:
     return shape
 
 
-def _beyond_ours(where: TracebackType | None) -> TracebackType | None:
-    """The part of a traceback that is in the environment's code, if there is one."""
+def _skip_our_frames(where: TracebackType | None) -> TracebackType | None:
+    """Return the part of a traceback that is in the environment's code, if any."""
     inner = outer = where
     while outer is not None:
         after = outer.tb_next

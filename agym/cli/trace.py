@@ -1,4 +1,4 @@
-"""``agym trace``: what overlapped in a recorded timeline, in a sentence and as a picture."""
+"""``agym trace``: summarize what overlapped in a recorded timeline, and draw it."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ agym trace run.json -o run.png
 
 
 def trace_command(
-    file: Annotated[Path, typer.Argument(help="What agym.trace wrote.")],
+    file: Annotated[Path, typer.Argument(help="Timeline that agym.trace wrote.")],
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Draw it into this PNG file.")
+        Path | None, typer.Option("-o", "--output", help="Draw the timeline into this PNG file.")
     ] = None,
 ) -> None:
-    """Tell what overlapped in a timeline; the file itself opens in https://ui.perfetto.dev."""
+    """Summarize what overlapped in a timeline; open the file itself in https://ui.perfetto.dev."""
     if output is not None and (output.suffix.lower() != ".png" or not output.parent.is_dir()):
         raise UsageError(f"-o {output} must be a .png in a folder that exists")
     with console(stderr=True).status(Text(f"reading {file}")):
         spans = read_spans(file)
         if output is not None:
             draw(spans, output)
-    said = console()
-    said.print(str(measure(spans)), soft_wrap=True, highlight=False)
+    out = console()
+    out.print(str(measure(spans)), soft_wrap=True, highlight=False)
     if output is not None:
-        said.print(f"drawn into {output}", soft_wrap=True, highlight=False)
+        out.print(f"drawn into {output}", soft_wrap=True, highlight=False)

@@ -1,4 +1,4 @@
-"""``agym watch``: environments on a page in the browser."""
+"""``agym watch``: show environments on a page in the browser."""
 
 from __future__ import annotations
 
@@ -27,42 +27,44 @@ agym watch ALE/Pong-v5 -n 16 --speed 0 --open
 agym watch CartPole-v1 -n 16 --policy my_agent:act
 """
 
-# Steps a second of each environment that does not say how fast it is meant to be seen.
+# Steps per second of environments whose metadata has no render_fps.
 USUAL_SPEED = 30
 
 
 def watch_command(
     env: Annotated[str, typer.Argument(help="Id of the environment.")],
-    num_envs: Annotated[int, typer.Option("-n", "--num-envs", min=1, help="How many of it.")] = 16,
+    num_envs: Annotated[
+        int, typer.Option("-n", "--num-envs", min=1, help="Number of environments.")
+    ] = 16,
     policy: Annotated[
         str | None,
         typer.Option(
-            help="module:function that takes a batch of observations and gives a batch of actions.",
+            help="module:function that maps a batch of observations to a batch of actions.",
             show_default="at random",
         ),
     ] = None,
     speed: Annotated[
         float | None,
-        typer.Option(min=0, help="Steps a second; 0 for no limit.", show_default="their own"),
+        typer.Option(min=0, help="Steps per second; 0 for no limit.", show_default="their own"),
     ] = None,
-    fps: Annotated[float, typer.Option(min=0.1, max=30, help="Pictures a second, at most.")] = 30,
+    fps: Annotated[float, typer.Option(min=0.1, max=30, help="Maximum frames per second.")] = 30,
     steps: Annotated[
-        int | None, typer.Option(min=1, help="End after so many.", show_default="never")
+        int | None, typer.Option(min=1, help="Stop after this many steps.", show_default="never")
     ] = None,
     backend: Annotated[
-        str, typer.Option(help="Where environments live: as in agym.make.")
+        str, typer.Option(help="Where environments run, as in agym.make.")
     ] = "process",
     workers: Annotated[
         int | None, typer.Option(min=1, help="Worker processes.", show_default="one per core")
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of environments and actions.")] = 0,
-    port: Annotated[int, typer.Option(help="Port; 0 for any that is free.")] = 0,
-    host: Annotated[str, typer.Option(help="Address to serve at.")] = "127.0.0.1",
-    opens: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    port: Annotated[int, typer.Option(help="Port; 0 picks a free one.")] = 0,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
-    """Step environments, and show them on a page in the browser.
+    """Step environments and show them on a page in the browser.
 
-    They begin when it is opened, and go on until Ctrl-C.
+    Stepping starts when the page is opened and ends with Ctrl-C.
     """
     find_spec(env)
     act = None if policy is None else load(policy)
@@ -77,7 +79,7 @@ def watch_command(
             async with watch(envs, port, host=host, fps=fps, share=1.0) as page:
                 usual = envs.metadata.get("render_fps") or USUAL_SPEED
                 page.limit_speed((usual if speed is None else speed) or None)
-                await welcome(page, opens=opens)
+                await welcome(page, opens=open_page)
                 for _ in count() if steps is None else range(steps):
                     actions: Any = envs.action_space.sample() if act is None else act(observations)
                     if inspect.isawaitable(actions):
@@ -88,7 +90,7 @@ def watch_command(
 
 
 async def welcome(page: AsyncPage, *, opens: bool) -> None:
-    """Tell where the page is, and wait until somebody has it open."""
+    """Print the page's address and wait until it is opened."""
     console().print(f"{page.url}\nopen this in a browser; Ctrl-C ends it", soft_wrap=True)
     if opens:
         webbrowser.open(page.url)
@@ -96,10 +98,10 @@ async def welcome(page: AsyncPage, *, opens: bool) -> None:
 
 
 def load(name: str) -> Callable[[Any], Any]:
-    """Find a policy; commands have the current folder on their path.
+    """Import a policy; ``Commands`` puts the current folder on ``sys.path``.
 
     Raises:
-        UsageError: There is none of that name.
+        UsageError: No such module or function.
     """
     module_name, _, function_name = name.partition(":")
     if not module_name or not function_name:

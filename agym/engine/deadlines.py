@@ -11,8 +11,8 @@ from typing import Any
 
 from gymnasium.vector import AutoresetMode
 
-from agym.engine.faults.recovery import FaultPolicy, Recovery
-from agym.engine.faults.recycling import RecyclePolicy, Recycling
+from agym.engine.faults.policy import FaultPolicy
+from agym.engine.faults.recovery import Recovery
 from agym.engine.runner import Runner, Runs
 from agym.engine.ticket import Ticket
 from agym.hosts.base import Factory
@@ -39,7 +39,6 @@ class Mending(Runner):
         timeout: float | None = None,
         copy: bool = True,
         policy: FaultPolicy | None = None,
-        recycle: RecyclePolicy | None = None,
     ) -> None:
         """Nothing starts yet; see :class:`~agym.engine.runner.Runner` for the rest.
 
@@ -50,17 +49,19 @@ class Mending(Runner):
             timeout: Deadline of one operation, in seconds.
             copy: Give batches away; else views of a plane.
             policy: What is done about faults.
-            recycle: When workers are replaced that did nothing wrong.
         """
         super().__init__(backend, num_envs, autoreset=autoreset, timeout=timeout, copy=copy)
         policy = policy or FaultPolicy()
         self._recovery = Recovery(policy, self._status, self, backend)
-        resend = policy.tolerant or policy.logged or recycle is not None
+        resend = policy.tolerant or policy.record_actions or backend.recycle is not None
         self._plain = timeout is None and not resend
         self._at_once = backend.immediate and self._plain
         self._leases = copy and not resend and autoreset is not AutoresetMode.DISABLED
-        if recycle is not None:
-            self._recycling = recycling = Recycling(recycle, self, backend, self._recovery)
+        if backend.recycle is not None:
+            # Late, since few programs recycle workers.
+            from agym.engine.faults.recycling import Recycling
+
+            self._recycling = recycling = Recycling(backend.recycle, self, backend, self._recovery)
             self._recovery.on_replace = recycling.release
 
     # ---------------------------------------------------------------- deadlines

@@ -19,18 +19,17 @@ from collections.abc import Sequence
 from contextlib import suppress
 from itertools import count
 from operator import itemgetter
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from gymnasium.vector import AutoresetMode
 
 from agym._system.defer_signals import Uninterrupted
+from agym.backends.options import Recycle
 from agym.engine.batches.builder import BatchBuilder
 from agym.engine.batches.debugging import is_debugging
 from agym.engine.batches.out_target import Buffers, OutTarget
 from agym.engine.batches.ready import ReadyQueue
 from agym.engine.faults.recovery import Recovery
-from agym.engine.faults.recycling import KINDS as RECYCLING_KINDS
-from agym.engine.faults.recycling import Recycling
 from agym.engine.hooks.hooks import Hooks
 from agym.engine.receive import SentSteps
 from agym.engine.scheduler import Scheduler
@@ -43,6 +42,7 @@ from agym.hosts.episode import name_of
 from agym.hosts.rows import Rows
 from agym.protocol.arguments import Ids
 from agym.protocol.messages import (
+    RECYCLING_KINDS,
     ROW_KINDS,
     SENT_PLANE,
     SIDE_PLANE,
@@ -55,6 +55,9 @@ from agym.protocol.messages import (
 from agym.protocol.space_layout import Layout
 from agym.protocol.table import Extension, SlotTable
 
+if TYPE_CHECKING:
+    from agym.engine.faults.recycling import Recycling
+
 
 class Runs(Protocol):
     """What an engine needs of an backend; see :class:`agym.backends.base.Backend`."""
@@ -65,6 +68,8 @@ class Runs(Protocol):
     def replaceable(self) -> bool: ...
     @property
     def env_groups(self) -> Sequence[range]: ...
+    @property
+    def recycle(self) -> Recycle | None: ...
     def reason_unsupported(
         self, kind: str, ids: Ids, seeds: Sequence[int | None] | None = None
     ) -> str | None: ...
@@ -428,8 +433,8 @@ class Runner:
             return error
         if self._recycling is not None and by_start[0][1].coroutines:
             return UsageError(
-                "recycle_episodes and recycle_rss_mb move environments between worker processes,"
-                " which coroutine environments cannot do: leave these options out"
+                "recycle= moves environments between worker processes, which coroutine environments"
+                " cannot do: leave it out"
             )
         self._described = by_start
         self.description = description = by_start[0][1]

@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import median
 
-import psutil
-
 from agym.engine.hooks.throttle import Throttle
 from agym.engine.ticket import Ticket
 from agym.protocol.messages import name_ids
@@ -244,6 +242,8 @@ def _stragglers(envs: Sequence[EnvStats], ranges: Sequence[range]) -> tuple[int,
 
 
 def _rss(pid: int | None) -> int | None:
+    import psutil  # late, since few programs ask
+
     try:
         return None if pid is None else int(psutil.Process(pid).memory_info().rss)
     except psutil.Error:

@@ -1,4 +1,4 @@
-"""Probes: environments that show what a runner does to them."""
+"""Probes: environments that show how a runner treats them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from agym.hosts.fault_injection import InjectedFault
 
 
 class RandomEnv(gymnasium.Env[Any, Any]):
-    """Samples everything from its spaces, and is a function of its seed and actions alone.
+    """Samples everything from its spaces, as a function of its seed and actions alone.
 
-    The info of every step echoes the action, rewards are normally distributed, and an episode
-    ends at random after eleven steps on average, never with the first, terminated and truncated
-    in turn. It insists on living in one thread.
+    The info of every step echoes the action. Rewards are normally distributed. Episodes end at
+    random after eleven steps on average, never with the first step, terminated if the number of
+    steps is even and truncated if it is odd. Every use from a thread other than the one that made
+    it raises.
     """
 
     metadata = {"render_modes": ["ansi"]}  # noqa: RUF012
@@ -30,7 +31,7 @@ class RandomEnv(gymnasium.Env[Any, Any]):
         action_space: Space[Any],
         render_mode: str | None = "ansi",
     ) -> None:
-        """Take any spaces."""
+        """Take any two spaces."""
         self.observation_space = copy.deepcopy(observation_space)
         self.action_space = action_space
         self.render_mode = render_mode
@@ -47,7 +48,7 @@ class RandomEnv(gymnasium.Env[Any, Any]):
         return self._observe(), {} if options is None else {"options": options}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Go on, whatever the action is, as long as it is one.
+        """Sample a transition, whatever the action.
 
         Raises:
             ValueError: The action is not in the space.
@@ -62,12 +63,12 @@ class RandomEnv(gymnasium.Env[Any, Any]):
         return self._observe(), reward, terminated, truncated, {"action": copy.deepcopy(action)}
 
     def render(self) -> str:
-        """Tell the number of steps in this episode."""
+        """Return the number of steps in this episode."""
         self._check_thread()
         return f"step {self.steps}"
 
     def close(self) -> None:
-        """Check the thread once more."""
+        """Check the thread."""
         self._check_thread()
 
     def _observe(self) -> Any:
@@ -80,13 +81,13 @@ class RandomEnv(gymnasium.Env[Any, Any]):
 
 
 class FaultyEnv(gymnasium.Env[Any, Any]):
-    """Observes its own step count, and raises where it is told to."""
+    """Observes its own step count, and raises where ``fail_in`` says or on action 1."""
 
     observation_space = gymnasium.spaces.Discrete(1_000_000)
     action_space = gymnasium.spaces.Discrete(2)
 
     def __init__(self, fail_in: str | None = None) -> None:
-        """Name the operation that raises: ``make``, ``reset``, ``step``, ``render``, ``close``."""
+        """Set what raises: ``make``, ``reset``, ``step``, ``render``, ``close`` or nothing."""
         self.fail_in = fail_in
         self.steps = 0
         self._do("make")
@@ -101,7 +102,7 @@ class FaultyEnv(gymnasium.Env[Any, Any]):
         return 0, {}
 
     def step(self, action: Any) -> tuple[int, float, bool, bool, dict[str, Any]]:
-        """Count; action 1 raises."""
+        """Count; raise on action 1."""
         self._do("step")
         if action == 1:
             raise RuntimeError("told to fail")
@@ -109,7 +110,7 @@ class FaultyEnv(gymnasium.Env[Any, Any]):
         return self.steps, 1.0, False, False, {}
 
     def render(self) -> Any:
-        """Give nothing."""
+        """Render nothing."""
         self._do("render")
 
     def close(self) -> None:
@@ -122,10 +123,10 @@ class FaultyEnv(gymnasium.Env[Any, Any]):
 
 
 class CounterEnv(gymnasium.Env[Any, Any]):
-    """Observes its own step count, so that a transition that is lost or told twice is seen.
+    """Observes its own step count, so that lost and duplicated transitions show.
 
-    The reward is the count, too. Episodes end after 2 to ``2 * length`` steps, as it is drawn at
-    their reset: terminated if that number is even, else truncated.
+    The reward is the count, too. An episode's length, 2 to ``2 * length`` steps, is drawn at its
+    reset. The episode is terminated if its length is even, else truncated.
     """
 
     observation_space = gymnasium.spaces.Discrete(2**31)
@@ -141,13 +142,13 @@ class CounterEnv(gymnasium.Env[Any, Any]):
         leaks: int = 0,
         render_mode: str | None = "ansi",
     ) -> None:
-        """Say how to be.
+        """Set the episodes' length, cost and infos.
 
         Args:
-            length: How many steps an episode has on average.
+            length: Average number of steps of an episode.
             seconds: How long a step sleeps.
-            informs: Whether every info tells the count and the action.
-            leaks: How many bytes each episode leaves behind.
+            informs: Whether every info holds the count and the action.
+            leaks: Bytes that each episode leaks.
             render_mode: ``"ansi"`` or ``None``.
         """
         self.render_mode = render_mode
@@ -180,7 +181,7 @@ class CounterEnv(gymnasium.Env[Any, Any]):
         return self.steps, float(self.steps), done and not odd, done and odd, info
 
     def render(self) -> str:
-        """Tell the count."""
+        """Return the count as text."""
         return f"step {self.steps}"
 
     def _leak(self, size: int) -> None:
@@ -190,9 +191,9 @@ class CounterEnv(gymnasium.Env[Any, Any]):
 class ChaoticEnv(CounterEnv):
     """Counts, and crashes its process, hangs, raises or leaks at random.
 
-    All is drawn from its own random stream, so it is a function of its seed and number of steps.
-    With a ``diary`` it writes down what it is about to do, a line ``name deed`` each, for whoever
-    has to find out afterwards.
+    Everything is drawn from its own random stream, so it is a function of its seed and number of
+    steps. With a ``diary``, it writes a line ``name deed`` before each fault, so that the faults
+    can be counted afterwards.
     """
 
     def __init__(
@@ -207,16 +208,16 @@ class ChaoticEnv(CounterEnv):
         diary: str | None = None,
         **how: Any,
     ) -> None:
-        """Say what happens how often.
+        """Set the probabilities of the faults.
 
         Args:
-            crash: Probability per step that the process ends: exits or segfaults, in turn.
-            hang: That the step does not come back for an hour.
-            error: That it raises.
-            leak: That it leaves ``size`` bytes behind.
-            size: See ``leak``.
-            name: What the diary calls it.
-            diary: A file, which several may share.
+            crash: Probability per step that the process ends: by exit or segfault, in turn.
+            hang: Probability that the step hangs for an hour.
+            error: Probability that the step raises.
+            leak: Probability that the step leaks ``size`` bytes.
+            size: Bytes of a leak.
+            name: Name of this environment in the diary.
+            diary: Path of the diary, which several environments may share.
             **how: See :class:`CounterEnv`.
         """
         super().__init__(**how)
@@ -226,7 +227,7 @@ class ChaoticEnv(CounterEnv):
         self._diary = diary
 
     def step(self, action: Any) -> tuple[int, float, bool, bool, dict[str, Any]]:
-        """Count, or do something else.
+        """Count, or inject a fault.
 
         Raises:
             ChaosError: At random.
@@ -250,7 +251,7 @@ class ChaoticEnv(CounterEnv):
 
     def _note(self, deed: str) -> None:
         if self._diary is not None:
-            # In one write, since others write there too and this may be the last.
+            # One write: other processes append to the file too, and this write may be the last.
             file = os.open(self._diary, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             try:
                 os.write(file, f"{self._name} {deed}\n".encode())

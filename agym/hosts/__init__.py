@@ -1,1 +1,1 @@
-"""The only code that touches environments."""
+"""Hosts: the only code that calls environments."""

@@ -1,4 +1,4 @@
-"""Coroutine environments: what one has to offer, and the space of anything."""
+"""Coroutine environments: their protocol, and the space of all Python objects."""
 
 from __future__ import annotations
 
@@ -14,41 +14,40 @@ from agym.protocol.typing import Action, Observation
 class AsyncEnv(Protocol[Observation, Action]):
     """An environment that waits: for a network, a browser, a language model, a robot.
 
-    It is Gymnasium's API with coroutines. ``async def step`` is what agym knows one by; nothing
-    has to be inherited. It may have ``observation_space`` and ``action_space``, without which
-    observations and actions are Python objects of any kind; further ``metadata``,
-    ``render_mode``, ``async def render(self)`` and any methods, coroutines or not, for ``call``.
+    It is Gymnasium's API with coroutines. agym recognizes one by its ``async def step``; no base
+    class is needed. ``observation_space`` and ``action_space`` are optional: without them,
+    observations and actions are any Python objects. Also optional are ``metadata``,
+    ``render_mode``, ``async def render(self)``, and any methods, coroutines or not, for ``call``.
     """
 
     async def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """Begin an episode; gives ``observation, info``."""
+        """Begin an episode; return ``observation, info``."""
         ...
 
     async def step(self, action: Action) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """Go on; gives ``observation, reward, terminated, truncated, info``."""
+        """Return ``observation, reward, terminated, truncated, info``."""
         ...
 
     async def close(self) -> None:
-        """Let go of what it holds."""
+        """Release all resources."""
         ...
 
 
 class AnySpace(Space[Any]):
-    """The space of all Python objects: of an environment that does not say what it takes."""
+    """The space of all Python objects, for environments that declare no space."""
 
     def __init__(self) -> None:
-        """Without shape and dtype."""
         super().__init__(None, None)
 
     @property
     def is_np_flattenable(self) -> bool:
-        """It is not."""
+        """Always false."""
         return False
 
     def sample(self, mask: Any | None = None, probability: Any | None = None) -> Any:
-        """There is no such thing.
+        """Raise an error: there is nothing to sample from.
 
         Raises:
             UsageError: Always: give the environment an ``action_space`` to sample from.
@@ -56,17 +55,14 @@ class AnySpace(Space[Any]):
         raise UsageError("there is nothing to sample from: the environment has no such space")
 
     def contains(self, x: Any) -> bool:
-        """Everything is in it."""
+        """Return true: every object is in the space."""
         return True
 
     def __eq__(self, other: object) -> bool:
-        """There is only one."""
         return isinstance(other, AnySpace)
 
     def __hash__(self) -> int:
-        """Of the only one."""
         return hash(AnySpace)
 
     def __repr__(self) -> str:
-        """As it is made."""
         return "AnySpace()"

@@ -1,4 +1,4 @@
-"""Making: what both hosts share, the environments of a range from construction on."""
+"""Host base class: makes and describes the environments of one range; subclasses run them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Factory = Callable[[], Any]
 
 TELL_ALL = InfoPolicy()
 
-# How asyncio, sniffio and anyio say that no event loop runs.
+# Messages of asyncio, sniffio and anyio for a missing event loop.
 NO_LOOP = (
     "no running event loop",
     "not in async context",
@@ -41,12 +41,12 @@ class Host:
     """The environments ``first:stop``, made and described; subclasses run them.
 
     Attributes:
-        frames: Who takes what environments render.
+        frames: Transfers rendered frames to the caller.
     """
 
     frames: Frames = OwnFrames()
 
-    # Whether the environments are to be coroutine environments; else they must not be.
+    # Whether this host runs coroutine environments; it refuses the other kind.
     coroutines: ClassVar[bool] = False
 
     def __init__(
@@ -59,16 +59,16 @@ class Host:
         log: bool = False,
         infos: InfoPolicy = TELL_ALL,
     ) -> None:
-        """Remember what to make; :meth:`make` makes it.
+        """Store the arguments; :meth:`make` makes the environments.
 
         Args:
             factories: One per environment.
             first: Id of the first environment.
-            autoreset: What follows an episode's end.
-            catch: What an environment may raise without ending the host: ``Exception`` where
-                the caller's own Ctrl-C can arrive inside a step, else ``BaseException``.
-            log: Tell how each episode begins.
-            infos: What to tell of infos.
+            autoreset: Behavior at an episode's end.
+            catch: What an environment may raise without ending the host: ``Exception`` where the
+                caller's own Ctrl-C can arrive inside a step, else ``BaseException``.
+            log: Report how each episode begins.
+            infos: Which infos to return.
         """
         self.first = first
         self.stop = first + len(factories)
@@ -83,16 +83,16 @@ class Host:
         self._seeds: list[int | None] = [None] * n
         self._options: list[dict[str, Any] | None] = [None] * n
         self._episodes = [0] * n
-        # Seeds for the next reset of environments that were put in the place of others.
+        # Seeds for the next reset of replacements.
         self._reseeds: dict[int, int] = {}
 
     def make(self) -> tuple[dict[int, Description], list[Failure]]:
         """Construct the environments, one after the other.
 
         Returns:
-            What they are like, by the first one and each that reads otherwise than the one before
-            it; and the failure, if there is one: a constructor that raised, an environment of the
-            wrong kind, or one whose spaces differ from the first's.
+            The description of the first environment and of each that differs from the one before
+            it; and the failure, if any: a constructor that raised, an environment of the wrong
+            kind, or one whose spaces differ from the first's.
         """
         described: dict[int, Description] = {}
         latest = None
@@ -108,18 +108,18 @@ class Host:
                 if latest is None or not latest.reads_as(found):
                     described[env_id] = latest = found
             except self._catch as exception:
-                # The others would only fail alike, and are not needed any more.
+                # The other environments would probably fail too, and are no longer needed.
                 return described, [Failure.of(exception, env_id, "make")]
         return described, []
 
     def _look_at(self, env: Any) -> Description:
-        """Say what a new environment is like, if it is of the right kind."""
+        """Describe a new environment; refuse one of the wrong kind."""
         if is_coroutine_env(env) is not self.coroutines:
             raise UsageError(_wrong_kind(env))
         return replace(_describe(env), exact=self._exact)
 
     def _make_anew(self, i: int) -> Any:
-        """Make an environment that is to take another's place."""
+        """Make a replacement for an environment."""
         env = self._factories[i]()
         check_made(env)
         mismatch = self._description.mismatch(self._look_at(env))
@@ -128,7 +128,7 @@ class Host:
         return env
 
     def _import_env(self, i: int, restore: RestoreSpec) -> None:
-        """Go on with the count of episodes, seeds and options of the environment before."""
+        """Continue the episode count, seeds and options of the replaced environment."""
         self._seeds[i] = restore.seed
         self._options[i] = restore.options
         self._episodes[i] = restore.episode
@@ -136,7 +136,7 @@ class Host:
             self._reseeds[i] = restore.reseed
 
     def _seeded(self, i: int, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Give the first reset of an environment that took another's place a seed of its own."""
+        """Add the seed for the first reset of a replacement, unless the reset has one."""
         if self._reseeds:
             seed = self._reseeds.pop(i, None)
             if arguments.get("seed") is None and seed is not None:
@@ -144,12 +144,12 @@ class Host:
         return arguments
 
     def layouts(self) -> tuple[Layout, Layout]:
-        """Lay out observations and actions, as the engine does from the description."""
+        """Return the layouts of observations and actions, as the engine derives them."""
         description = _describe(self._envs[0])
         return Layout(description.observation_space), Layout(description.action_space)
 
     def attach(self, table: SlotTable) -> None:
-        """Take the table whose rows this host fills."""
+        """Use the table whose rows this host fills."""
         self.table = table
         self._description = replace(_describe(self._envs[0]), exact=self._exact)
         self._layout = table.observation
@@ -160,7 +160,7 @@ class Host:
     def _failure(
         self, error: BaseException, slot: int, operation: str, step: int, action: Any
     ) -> Failure:
-        """Record that an environment raised."""
+        """Record an exception of an environment."""
         i = slot - self.first
         return Failure.of(
             error,
@@ -174,32 +174,32 @@ class Host:
 
 
 def is_coroutine_env(env: Any) -> bool:
-    """Whether an environment, or a class of such, has an ``async def step``."""
+    """Return whether an environment, or a class of such, has an ``async def step``."""
     return inspect.iscoroutinefunction(getattr(env, "step", None))
 
 
 def innermost(factory: Any) -> Any:
-    """What a ``partial`` calls in the end."""
+    """Unwrap ``partial`` objects."""
     while isinstance(factory, partial):
         factory = factory.func
     return factory
 
 
 def describe_first(factories: Sequence[Factory]) -> tuple[bool, list[Factory]]:
-    """Make the first environment to see of which kind all are, while no event loop runs.
+    """Make the first environment without an event loop, to find out the kind of all of them.
 
-    A constructor that insists on a running loop is that of a coroutine environment, and is called
-    on the loop by whoever makes the others.
+    A constructor that requires a running loop is assumed to be that of a coroutine environment, and
+    is called again on the loop when the others are made.
 
     Returns:
-        Whether they are coroutine environments, and the factories, of which the first now gives
+        Whether they are coroutine environments; and the factories, the first of which now returns
         the environment that was made, or raises what its constructor raised.
     """
     first, *others = factories
     if is_coroutine_env(innermost(first)):
         return True, [*factories]
     with warnings.catch_warnings():
-        # What a constructor was about to run on the loop that it did not find.
+        # Coroutines that a constructor could not run without a loop.
         warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
         try:
             env = first()
@@ -212,12 +212,12 @@ def describe_first(factories: Sequence[Factory]) -> tuple[bool, list[Factory]]:
 
 
 def needs_loop(error: BaseException) -> bool:
-    """Whether something was raised because no event loop runs."""
+    """Return whether an exception was raised because no event loop runs."""
     return isinstance(error, RuntimeError) and any(words in str(error) for words in NO_LOOP)
 
 
 def _make_on_loop(factory: Factory, error: BaseException) -> Any:
-    """Make a coroutine environment, which without a running loop raised an error."""
+    """Make a coroutine environment; raise the earlier error if it is a plain one."""
     env = factory()
     if not is_coroutine_env(env):
         raise error
@@ -225,30 +225,27 @@ def _make_on_loop(factory: Factory, error: BaseException) -> Any:
 
 
 class LooseSpaceFactory:
-    """A factory whose environments may differ from the others in the bounds of observations."""
+    """A factory whose environments may differ in the bounds of their observations."""
 
     differing = True
 
     def __init__(self, factory: Factory) -> None:
-        """Make what another factory makes."""
         self._factory = factory
 
     def __call__(self) -> Any:
-        """Make it."""
         return self._factory()
 
 
 class OneShotFactory:
-    """A factory whose first environment is there already; from then on it makes others."""
+    """A factory that returns an existing environment once, and makes others afterwards."""
 
     def __init__(self, first: Factory, factory: Factory) -> None:
-        """Give what ``first`` gives, or raise what it raises; then make with ``factory``."""
+        """Call ``first`` once, whether it returns or raises, then ``factory``."""
         self._first = [first]
         self._factory = factory
         self.differing = getattr(factory, "differing", False)
 
     def __call__(self) -> Any:
-        """Give or make one."""
         return self._first.pop()() if self._first else self._factory()
 
 
@@ -282,5 +279,5 @@ def _describe(env: Any) -> Description:
 
 
 def _space(env: Any, name: str) -> Any:
-    """A space; a coroutine environment need not have one."""
+    """Return a space, which is optional for coroutine environments."""
     return getattr(env, name, AnySpace()) if is_coroutine_env(env) else getattr(env, name)

@@ -1,8 +1,8 @@
-"""CoroutineHost: the only code that touches a coroutine environment.
+"""CoroutineHost: the only code that calls coroutine environments.
 
-All environments of its range run at the same time, on the event loop that calls it. Each has a
-queue and a task, the same one until it is closed (cancel scopes and sessions need that), so that
-it runs its operations in order and ends each of them by itself::
+All environments of its range run concurrently, on the event loop that calls it. Each has a queue,
+and one task until it is closed (cancel scopes and sessions need that). An environment runs its
+operations in order, and completes each by itself::
 
     begin(operation) --> queue of env i --> task of env i --> tell(operation, slot, extras)
 """
@@ -43,7 +43,7 @@ Report = Callable[[Operation, int, Payload | None], None]
 
 
 class CoroutineHost(Host):
-    """Runs coroutine environments, all at the same time."""
+    """Runs coroutine environments concurrently."""
 
     coroutines = True
 
@@ -60,18 +60,18 @@ class CoroutineHost(Host):
         marker: RunningSlot | None = None,
         infos: InfoPolicy = TELL_ALL,
     ) -> None:
-        """Remember what to make.
+        """Store the arguments; see :class:`~agym.hosts.base.Host` for the rest.
 
         Args:
             factories: One per environment.
             first: Id of the first environment.
-            autoreset: What follows an episode's end.
-            tell: Called when an environment has ended an operation.
-            max_concurrency: How many may be busy at once.
-            fatal: What ends the loop if an environment raises it; by default all is its failure.
-            log: Tell how each episode begins.
-            marker: Its first entry is kept at the id of the environment that runs, plus one.
-            infos: What to tell of infos.
+            autoreset: Behavior at an episode's end.
+            tell: Called when an environment has completed an operation.
+            max_concurrency: How many may run at once.
+            fatal: Exceptions that end the loop; all others are failures of the environment.
+            log: Report how each episode begins.
+            marker: Its first entry is the id of the running environment plus one, else 0.
+            infos: Which infos to return.
         """
         self._marker = marker
         super().__init__(factories, first, autoreset, catch=BaseException, log=log, infos=infos)
@@ -83,28 +83,28 @@ class CoroutineHost(Host):
         n = len(factories)
         self._queues: list[deque[tuple[Operation, Any]]] = [deque() for _ in range(n)]
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        # What the task of an environment with nothing to do waits for.
+        # Futures that the tasks of idle environments wait for.
         self._idle: list[asyncio.Future[None] | None] = [None] * n
         self._steps = [0] * n
-        # What stands in for the next step: the finished one, held still, or a reset.
+        # Results that replace steps: of finished environments that are held until the next reset.
         self._held: list[tuple[Any, ...] | None] = [None] * n
-        # How the latest episode began, until that is told.
+        # How the latest episode began, until that is reported.
         self._starts: dict[int, EpisodeStart] = {}
-        # What the next step of an environment gives that is not where it was.
+        # Results that replace the next step: of replacements that could not be restored.
         self._cut: dict[int, tuple[Any, ...]] = {}
         self._injected_faults: dict[int, InjectedFault] = {}
         self._turns: dict[int, _Turn] = {}
-        # Tasks of environments that were given up, and of their closing.
+        # Tasks of environments that were given up, and tasks that close such environments.
         self._leftovers: set[asyncio.Task[None]] = set()
         self._over = [False] * n
         self._resetting = [False] * n
         self._closing = False
-        self._retired: set[int] = set()
+        self._closed: set[int] = set()
 
     # ---------------------------------------------------------------- operations
 
     def begin(self, operation: Operation) -> None:
-        """Start an operation on each environment that it names, behind what it has to do."""
+        """Queue an operation for each environment that it names."""
         start, stop, each = operation.start, operation.stop, operation.each
         if operation.kind == "step":
             arguments = self._rows.actions(start, stop, each)
@@ -113,10 +113,10 @@ class CoroutineHost(Host):
         for slot, argument in zip(range(start, stop), arguments, strict=True):
             i = slot - self.first
             if operation.kind == "recreate" and argument.anew:
-                # One that waits for its turn was late only because of others: it is as it was.
-                waits = i in self._turns and self._turns[i].waiting
+                # Still queued behind the concurrency limit: not at fault, so reuse it.
+                queued = i in self._turns and self._turns[i].waiting
                 self._give_up(i)
-                self._queues[i].appendleft((operation, None if waits else argument))
+                self._queues[i].appendleft((operation, None if queued else argument))
             else:
                 self._queues[i].append((operation, argument))
             idle = self._idle[i]
@@ -124,26 +124,26 @@ class CoroutineHost(Host):
                 self._idle[i] = None
                 idle.set_result(None)
             elif i not in self._tasks or self._tasks[i].done():
-                self._tasks[i] = task = self._running_loop().create_task(self._live(i))
-                # One that idles ends unasked when all is forgotten, or its loop is.
+                self._tasks[i] = task = self._running_loop().create_task(self._run_task(i))
+                # asyncio would complain about an idle task that is destroyed with its loop.
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
 
     def _give_up(self, i: int) -> None:
-        """Cancel what an environment does; nothing that its task still does counts."""
+        """Cancel an environment's task, and ignore what it still does."""
         task = self._tasks.pop(i, None)
         self._idle[i] = None
         if i in self._turns:
-            self._turns.pop(i).end()  # it may take no notice
+            self._turns.pop(i).end()  # the task may ignore its cancellation
         if task is not None:
             task.cancel()
-            self._leave(task)
+            self._track_leftover(task)
 
-    def _leave(self, task: asyncio.Task[None]) -> None:
+    def _track_leftover(self, task: asyncio.Task[None]) -> None:
         self._leftovers.add(task)
         task.add_done_callback(self._leftovers.discard)
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
-        """The loop; a semaphore belongs to one, and tasks have ended with the one before."""
+        """Return the running loop, with a semaphore for it if it is a new one."""
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
             self._loop = loop
@@ -151,12 +151,12 @@ class CoroutineHost(Host):
                 self._limit = asyncio.Semaphore(self._concurrency)
         return loop
 
-    async def _live(self, i: int) -> None:
-        """Be the task of an environment, from its first operation to its end."""
+    async def _run_task(self, i: int) -> None:
+        """Run the operations of an environment, from the first until its end."""
         queue, task = self._queues[i], asyncio.current_task()
         assert task is not None
         with suppress(asyncio.CancelledError):
-            while not task.cancelling():  # also if the environment took no notice of that
+            while not task.cancelling():  # also if the environment ignored it
                 if queue:
                     operation, argument = queue.popleft()
                     self._turns[i] = turn = _Turn(self._limit)
@@ -179,12 +179,12 @@ class CoroutineHost(Host):
             await self._close(i)
 
     async def _close(self, i: int) -> None:
-        if i not in self._retired:
-            self._retired.add(i)
+        if i not in self._closed:
+            self._closed.add(i)
             await _close(self._envs[i])
 
     async def _run(self, i: int, operation: Operation, argument: Any) -> Payload | None:
-        """Do an operation; what it raises becomes its outcome."""
+        """Run an operation; an exception becomes part of its completion."""
         slot, kind = self.first + i, operation.kind
         try:
             if kind == "step":
@@ -196,12 +196,12 @@ class CoroutineHost(Host):
                 options = copy.deepcopy(as_keywords(operation.shared, slot))
                 observation, info = await self._begin_episode(i, seed=argument, **options)
                 return self._store(i, operation.plane, (observation, 0.0, False, False, info))
-            return Payload(values={slot: await self._ask(i, operation, argument)})
+            return Payload(values={slot: await self._do(i, operation, argument)})
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            problem: BaseException = error  # the environment's own doing
+            problem: BaseException = error  # raised by the environment itself
         except self._fatal:
             raise
         except BaseException as error:
@@ -210,7 +210,7 @@ class CoroutineHost(Host):
         kind = NAMES.get(kind, kind)
         if self._resetting[i]:
             kind, self._resetting[i] = "reset", False
-        step = self._steps[i] + (kind == "step")  # the one that failed was not counted
+        step = self._steps[i] + (kind == "step")  # the failed one was not counted
         return Payload(problems=[self._failure(problem, slot, kind, step, action)])
 
     async def _step(self, i: int, plane: int, action: Any) -> Payload | None:
@@ -220,7 +220,7 @@ class CoroutineHost(Host):
         if held is not None:
             return self._store(i, plane, held)
         if self._over[i]:
-            observation, info = await self._begin_again(i)
+            observation, info = await self._autoreset(i)
             return self._store(i, plane, (observation, 0.0, False, False, info))
         cut = self._cut.pop(i, None)
         if cut is not None and cut[0] is None:
@@ -237,11 +237,11 @@ class CoroutineHost(Host):
         if self._at_end is AtEnd.RESET_NOW:
             return await self._finish_and_reset(i, plane, result)
         extras = self._store(i, plane, result)
-        self._arrange(i, result)
+        self._set_next_step(i, result)
         return extras
 
     def _select(self, i: int, result: Any) -> Any:
-        """Choose what is told of the info of a step."""
+        """Select the info of a step."""
         observation, reward, terminated, truncated, info = result
         if terminated or truncated:
             info = self._filter.ended(i, info or {}, reward, self._steps[i])
@@ -251,36 +251,36 @@ class CoroutineHost(Host):
         return observation, reward, terminated, truncated, info
 
     async def _finish_and_reset(self, i: int, plane: int, result: Any) -> Payload | None:
-        """Same-step autoreset: keep apart what the episode ended with."""
+        """Same-step autoreset: store the final observation and info, then reset."""
         slot = self.first + i
         final_observation = copy_value(result[0])
         final_info = self._rows.with_final(copy_info(result[4]), final_observation)
-        observation, info = await self._begin_again(i)
+        observation, info = await self._autoreset(i)
         extras = self._store(i, plane, (observation, *result[1:4], info))
         row = self._rows.plane(plane, slot, slot + 1)
         final_objects = self._rows.write(row.final, [final_observation], slot)
-        told = self._writer.put(row.final_infos, slot, final_info)
-        if told and not final_objects:
+        fits = self._writer.put(row.final_infos, slot, final_info)
+        if fits and not final_objects:
             return extras
         extras = extras or Payload()
         extras.final_objects.update(final_objects or {})
-        if not told:
+        if not fits:
             extras.final_infos[slot] = final_info
         return extras
 
     def _store(self, i: int, plane: int, result: Any) -> Payload | None:
-        """Write a row; what does not fit into it is returned."""
+        """Write a row; return what does not fit into it."""
         if asyncio.current_task() is not self._tasks.get(i):
-            raise asyncio.CancelledError  # it was given up, and took no notice
+            raise asyncio.CancelledError  # it was given up, and ignored that
         slot = self.first + i
         *row, info = result
         objects = self._rows.store(plane, slot, *row)
         start = self._starts.pop(i, None)
         area = self._rows.plane(plane, self.first, self.stop).infos
-        told = self._writer.put(area, slot, info)
-        if told and objects is None and start is None:
+        fits = self._writer.put(area, slot, info)
+        if fits and objects is None and start is None:
             return None
-        infos = {} if told else {slot: copy_info(info)}
+        infos = {} if fits else {slot: copy_info(info)}
         starts = {} if start is None else {slot: start}
         return Payload(infos=infos, objects=objects or {}, starts=starts)
 
@@ -303,14 +303,14 @@ class CoroutineHost(Host):
             (info,) = self._filter.running([info])
         return observation, info
 
-    async def _begin_again(self, i: int) -> tuple[Any, dict[str, Any]]:
-        """Reset by itself: no seed, so that its random stream goes on, but the same options."""
+    async def _autoreset(self, i: int) -> tuple[Any, dict[str, Any]]:
+        """Reset with the same options, but no seed, so that the random stream continues."""
         options = self._options[i]
         arguments = {} if options is None else {"options": copy.deepcopy(options)}
         return await self._begin_episode(i, **arguments)
 
-    async def _ask(self, i: int, operation: Operation, argument: Any) -> Any:
-        """Render, call, or look up; methods may be coroutines."""
+    async def _do(self, i: int, operation: Operation, argument: Any) -> Any:
+        """Run an operation other than a step or reset; methods may be coroutines."""
         env, kind, shared = self._envs[i], operation.kind, operation.shared
         if kind == "close_env":
             return await self._close(i)
@@ -334,9 +334,9 @@ class CoroutineHost(Host):
     # ---------------------------------------------------------------- after a fault
 
     async def _recreate(self, i: int, restore: RestoreSpec) -> str | None:
-        """Put an environment in the place of another; see :meth:`EnvHost._recreate`."""
+        """Replace an environment; see :meth:`EnvHost._recreate`."""
         if restore.anew:
-            self._leave(self._running_loop().create_task(self._close_quietly(self._envs[i])))
+            self._track_leftover(self._running_loop().create_task(self._close_quietly(self._envs[i])))
             self._envs[i] = self._make_anew(i)
         self._import_env(i, restore)
         self._held[i], self._over[i], self._resetting[i] = None, False, False
@@ -345,7 +345,7 @@ class CoroutineHost(Host):
         self._injected_faults.pop(i, None)
         reason = None
         if restore.over is not None:
-            self._arrange(i, (restore.observation, 0.0, *restore.over, {}))
+            self._set_next_step(i, (restore.observation, 0.0, *restore.over, {}))
             return ""
         if restore.start is not None:
             reason = await self._replay(i, restore, restore.start)
@@ -356,7 +356,7 @@ class CoroutineHost(Host):
         return reason
 
     async def _close_quietly(self, env: Any) -> None:
-        """Close an environment that was given up: what it raises is of no interest any more."""
+        """Close an environment that was given up, and ignore what it raises."""
         try:
             await _close(env)
         except asyncio.CancelledError:
@@ -367,7 +367,7 @@ class CoroutineHost(Host):
             return
 
     async def _replay(self, i: int, restore: RestoreSpec, start: EpisodeStart) -> str:
-        """Play an episode again; see :meth:`EnvHost._replay`."""
+        """Replay an episode; see :meth:`EnvHost._replay`."""
         env = self._envs[i]
         reseed = self._reseeds.pop(i, None)
         try:
@@ -379,7 +379,7 @@ class CoroutineHost(Host):
                 self._filter.add(i, result[1:2])
                 observation = result[0]
                 if result[2] or result[3]:
-                    self._arrange(i, result)
+                    self._set_next_step(i, result)
                     break
             if same_observation(self._layout, observation, restore.observation):
                 return ""
@@ -393,8 +393,8 @@ class CoroutineHost(Host):
             self._reseeds[i] = reseed
         return reason
 
-    def _arrange(self, i: int, result: Any) -> None:
-        """The next step of an environment whose episode ended is none."""
+    def _set_next_step(self, i: int, result: Any) -> None:
+        """Replace the next step after an episode's end by a reset or a held result."""
         if self._at_end is AtEnd.RESET_NEXT:
             self._over[i] = True
         else:
@@ -403,7 +403,7 @@ class CoroutineHost(Host):
     # ---------------------------------------------------------------- close
 
     async def close(self) -> list[Failure]:
-        """Cancel what is under way, and close every environment, whatever the others do."""
+        """Cancel all tasks, and close every environment, even if others fail."""
         self._closing = True
         for task in self._tasks.values():
             task.cancel()
@@ -412,8 +412,8 @@ class CoroutineHost(Host):
         await asyncio.gather(*self._leftovers, return_exceptions=True)
         results = await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         errors = dict(zip(self._tasks, results, strict=True))
-        # Those without a task, or with one that was cancelled before it began.
-        left = [i for i in range(len(self._envs)) if i not in self._retired]
+        # Environments without a task, or whose task was cancelled before it began.
+        left = [i for i in range(len(self._envs)) if i not in self._closed]
         results = await asyncio.gather(*map(self._close, left), return_exceptions=True)
         errors.update(zip(left, results, strict=True))
         self._envs = []
@@ -425,7 +425,7 @@ class CoroutineHost(Host):
 
 
 class _Turn:
-    """One of those that may be busy at once; its end can be brought about by others."""
+    """A slot of the concurrency limit, which other tasks may release."""
 
     def __init__(self, limit: asyncio.Semaphore | None) -> None:
         self._limit = limit

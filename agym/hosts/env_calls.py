@@ -1,6 +1,6 @@
-"""Functions that a face has called with an environment, in the place where that lives.
+"""Functions that an API calls with an environment, where the environment runs.
 
-Workers import them by name, so they are apart from what the face itself imports.
+Workers import them by name, so this module must not import the API.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from agym.protocol.attributes import Placeholder, look_up
 
 
 def get_attribute(env: Any, name: str) -> Any:
-    """Read an attribute of the environment or of any wrapper around it, a method too."""
+    """Return an attribute of the environment or of any wrapper around it, methods included."""
     try:
         return look_up(env, name)
     except AttributeError:
@@ -25,15 +25,15 @@ def set_attribute(env: Any, name: str, value: Any) -> None:
 
 
 def call_method(env: Any, name: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-    """Call a method."""
+    """Call a method, if it exists."""
     method = get_attribute(env, name)
     return method if method is Placeholder.MISSING else method(*arguments, **keywords)
 
 
 def is_wrapped(env: Any, module: str, name: str) -> bool:
-    """Whether a wrapper class is among those around the environment.
+    """Return whether a wrapper class is among those around the environment.
 
-    The class is given by name, since to import it takes seconds where that brings torch along.
+    The class is given by name, because importing it takes seconds if it imports torch.
     """
     while env is not None:
         if any((c.__module__, c.__qualname__) == (module, name) for c in type(env).__mro__):
@@ -43,5 +43,5 @@ def is_wrapped(env: Any, module: str, name: str) -> bool:
 
 
 def identity(env: Any) -> tuple[int, int]:
-    """What tells the innermost environment from every other one."""
+    """Return an identifier of the innermost environment, unique across processes."""
     return os.getpid(), id(look_up(env, "unwrapped"))

@@ -1,9 +1,9 @@
-"""What happens at an episode's end: Gymnasium's three modes as one pure function.
+"""Autoreset: what happens at an episode's end, by Gymnasium's three modes.
 
-The rule is Gymnasium's (https://farama.org/Vector-Autoreset-Mode), with one addition:
-under ``disabled`` a finished environment *holds still* instead of being undefined, so that a
-loop ``while not all(finished)`` ends by itself. A hold repeats the last observation with
-reward 0, the flags kept and an empty info.
+The rules are Gymnasium's (https://farama.org/Vector-Autoreset-Mode), with one addition: under
+``disabled``, the step of a finished environment is not undefined. The environment is *held* until
+the next reset, so that a loop ``while not all(finished)`` ends. A held step repeats the last
+observation and flags with reward 0 and an empty info.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class AtEnd(Enum):
 
 
 def at_end(mode: AutoresetMode) -> AtEnd:
-    """Say what an environment does once its step came back terminated or truncated."""
+    """Return what follows an episode's end in a mode."""
     return {
         AutoresetMode.SAME_STEP: AtEnd.RESET_NOW,
         AutoresetMode.NEXT_STEP: AtEnd.RESET_NEXT,
@@ -40,12 +40,12 @@ def at_end(mode: AutoresetMode) -> AtEnd:
 
 
 def name_of(mode: AutoresetMode) -> str:
-    """Agym's name of a mode."""
+    """Return agym's name of a mode."""
     return next(name for name, known in MODES.items() if known is mode)
 
 
 def parse_mode(mode: str | AutoresetMode) -> AutoresetMode:
-    """Read an ``autoreset`` option: a name of agym's, or Gymnasium's enumeration or its value.
+    """Parse an ``autoreset`` option: agym's name, or Gymnasium's enumeration or its value.
 
     Raises:
         UsageError: It is neither.

@@ -1,4 +1,4 @@
-"""Factories: from what the caller names to one function per environment that makes it."""
+"""Factories: turns the ``env`` argument of the caller into one factory per environment."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ EnvLike = (
     | Sequence[Callable[..., AnyEnv]]
 )
 
-# Packages that register environments when they are imported, and the extra that brings each, by
-# the namespace of the environments.
+# Packages that register environments on import, and the extra that installs each, by the namespace
+# of the environments.
 PROVIDERS = {"ALE": ("ale_py", "atari")}
 
 
 def make_factories(env: EnvLike, num_envs: int | None, env_kwargs: dict[str, Any]) -> list[Factory]:
-    """One function per environment that makes it; nothing is made here.
+    """Return one factory per environment, without calling any.
 
     Raises:
-        UsageError: ``env`` is none of what it may be, or a list of another length than asked.
+        UsageError: ``env`` has the wrong type, or is a list whose length is not ``num_envs``.
     """
     if num_envs is not None:
         num_envs = check_count("num_envs", num_envs)
@@ -54,7 +54,7 @@ def make_factories(env: EnvLike, num_envs: int | None, env_kwargs: dict[str, Any
     refuse_windows(env_kwargs.get("render_mode"), n)
     if isinstance(env, str | EnvSpec):
         first = partial(gymnasium.make, find_spec(env), **env_kwargs)
-        # Gymnasium's checker looks at the first steps of one; the others are built alike.
+        # Gymnasium's checker tests the first steps of one environment; the others are alike.
         other = partial(first, **{"disable_env_checker": True, **env_kwargs})
         return [first, *[other] * (n - 1)]
     if not callable(env):
@@ -65,7 +65,7 @@ def make_factories(env: EnvLike, num_envs: int | None, env_kwargs: dict[str, Any
 
 
 def is_vector(env: Any) -> bool:
-    """Whether something is a vector environment, or a class or ``partial`` that makes them."""
+    """Return whether an object is a vector environment, or a class or ``partial`` making one."""
     while isinstance(env, partial):
         env = env.func
     return isinstance(env, VectorEnv) or (isinstance(env, type) and issubclass(env, VectorEnv))
@@ -74,10 +74,10 @@ def is_vector(env: Any) -> bool:
 def make_vector_factories(
     env: EnvLike, num_envs: int | None, env_kwargs: dict[str, Any], workers: int | None
 ) -> list[Factory]:
-    """The same factory for each environment; it makes as many at once as it is asked for.
+    """Return the same factory for each environment; it makes as many at once as requested.
 
     Raises:
-        UsageError: ``env`` is nothing that makes vector environments.
+        UsageError: ``env`` does not make vector environments.
     """
     if num_envs is not None:
         num_envs = check_count("num_envs", num_envs)
@@ -114,14 +114,14 @@ def make_vector_factories(
 
 
 def find_spec(env: str | EnvSpec) -> EnvSpec:
-    """Look an id up here, so that workers need not have what the caller's script registered.
+    """Look an id up in this process: workers may lack what the caller's script registered.
 
     Args:
-        env: An id as ``gymnasium.make`` takes it: also ``"module:Env-v0"``, where the module
-            registers it when it is imported, or without a version, for the latest one.
+        env: An id as ``gymnasium.make`` takes it: also ``"module:Env-v0"``, where importing the
+            module registers it, or without a version, for the latest one.
 
     Raises:
-        UsageError: There is no such environment; the cause is Gymnasium's own error.
+        UsageError: No such environment; the cause is Gymnasium's own error.
         MissingExtraError: The package that has it is not installed.
     """
     if isinstance(env, EnvSpec):
@@ -145,7 +145,7 @@ def find_spec(env: str | EnvSpec) -> EnvSpec:
     except gymnasium.error.Error as error:
         remedy = ""
         if isinstance(error, gymnasium.error.NamespaceNotFound | gymnasium.error.NameNotFound):
-            # What comes before a colon is imported.
+            # The part before a colon is imported.
             remedy = f" If a package registers it, import that first, or pass 'module:{name}'"
             if module:
                 remedy = f" The module {module!r} was imported, and has not registered it"
@@ -154,7 +154,7 @@ def find_spec(env: str | EnvSpec) -> EnvSpec:
 
 
 def _look_up(env_id: str) -> EnvSpec:
-    """Find a registered id, or the latest version of one without, as ``gymnasium.make`` does."""
+    """Find a registered id, or its latest version, as ``gymnasium.make`` does."""
     namespace, name, version = registration.parse_env_id(env_id)
     if version is None:
         latest = registration.find_highest_version(namespace, name)
@@ -166,19 +166,19 @@ def _look_up(env_id: str) -> EnvSpec:
 
 
 class ImportingSpec(EnvSpec):
-    """What ``"module:Env-v0"`` names: wherever it is unpickled, the module is imported."""
+    """A spec named ``"module:Env-v0"``: unpickling it imports the module."""
 
     module: str
 
     @classmethod
     def of(cls, spec: EnvSpec, module: str) -> Self:
-        """Make one of what is registered."""
+        """Create one from a registered spec."""
         self = cls.__new__(cls)
         vars(self).update(vars(spec), module=module)
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Elsewhere the module may be one that only this process can import.
+        # The module may be importable in this process alone.
         module = self.module if is_importable(self.module) else ""
         return _import_and_restore, (module, vars(self))
 

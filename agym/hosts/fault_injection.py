@@ -1,4 +1,4 @@
-"""Afflictions: what chaos does to a step, for good, in the place where the environment lives."""
+"""Fault injection: the faults that :func:`agym.chaos` triggers in a step, inside the worker."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from dataclasses import dataclass
 
 
 class ChaosError(RuntimeError):
-    """What an environment raises that was told to by :func:`agym.chaos`."""
+    """Raised in an environment by :func:`agym.chaos`."""
 
 
 @dataclass(frozen=True)
 class InjectedFault:
-    """One thing to go wrong.
+    """A fault to trigger.
 
     Attributes:
         kind: ``"kill"``, ``"segfault"``, ``"exit"``, ``"hang"``, ``"hang_gil"``, ``"error"`` or
             ``"delay"``.
-        seconds: How long a hang or a delay takes.
+        seconds: Duration of a hang or a delay.
     """
 
     kind: str
     seconds: float = 3600.0
 
     def trigger(self) -> None:
-        """Do it; only a delay, or a hang that was too short, comes back.
+        """Trigger the fault; returns only after a delay or a short hang.
 
         Raises:
-            ChaosError: That is what is to be done.
+            ChaosError: The kind is ``"error"``.
         """
         if self.kind in ("hang", "delay"):
             time.sleep(self.seconds)
@@ -47,7 +47,7 @@ class InjectedFault:
             raise ChaosError("agym.chaos struck")
 
     async def trigger_later(self) -> None:
-        """The same for a coroutine environment, which must not hold its loop up."""
+        """Trigger the fault in a coroutine environment, without blocking the event loop."""
         if self.kind in ("hang", "delay"):
             await asyncio.sleep(self.seconds)
         else:

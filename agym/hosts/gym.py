@@ -1,12 +1,12 @@
-"""EnvHost: the only code that touches an environment of Gymnasium's.
+"""EnvHost: the only code that calls Gymnasium environments.
 
-A host makes, steps, resets, renders and closes the environments of one contiguous range, all
-from the thread that calls it. Serial calls it directly; a worker runs it behind a mailbox.
-Coroutine environments have a host of their own (``hosts/coroutine.py``).
+A host makes, steps, resets, renders and closes the environments of one contiguous range, all from
+the thread that calls it. The serial backend calls it directly; a worker runs it behind a mailbox.
+Coroutine environments have their own host (``hosts/coroutine.py``).
 
-The hot loop does nothing per environment but ``append(step(action))``, and everything else
-works on whole columns. What follows an episode's end is not a test in the loop: another function
-takes the environment's place in the list of step functions (``_reset_step``, ``_hold_step``).
+The hot loop does only ``append(step(action))`` per environment; everything else works on whole
+columns. The loop does not test for an episode's end: instead, another function replaces the
+environment's entry in the list of step functions (``_reset_step``, ``_hold_step``).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ Step = tuple[Any, Any, Any, Any, Info]
 
 
 class EnvHost(Host):
-    """Runs Gymnasium's environments, one after the other."""
+    """Runs Gymnasium environments, one after the other."""
 
     def __init__(
         self,
@@ -66,53 +66,52 @@ class EnvHost(Host):
         guard: AbstractContextManager[None] | None = None,
         infos: InfoPolicy = TELL_ALL,
     ) -> None:
-        """Remember what to make; see :class:`~agym.hosts.base.Host` for the rest.
+        """Store the arguments; see :class:`~agym.hosts.base.Host` for the rest.
 
         Args:
             factories: One per environment.
             first: Id of the first environment.
-            autoreset: What follows an episode's end.
+            autoreset: Behavior at an episode's end.
             catch: What an environment may raise without ending the host.
-            log: Tell how each episode begins.
-            marker: Its first entry is kept at the id of the environment that runs, plus one.
+            log: Report how each episode begins.
+            marker: Its first entry is the id of the running environment plus one, else 0.
             guard: Held while rows of the table are written.
-            infos: What to tell of infos.
+            infos: Which infos to return.
         """
         super().__init__(factories, first, autoreset, catch, log=log, infos=infos)
         self._marker = marker
         self._timing = False
-        self._guard = guard or RLock()  # quicker than a null context, and as little in the way
+        self._guard = guard or RLock()  # faster than a null context, and never contended
         self._steps: list[Callable[[Any], Step]] = []
         # Steps of the whole range so far, and the count at which each episode began.
         self._rounds = 0
         self._begun = [0] * len(factories)
-        # Rows that bear these marks have no flag set, or no info; a host before us may have left
-        # some in all others. When one is set anywhere, the mark is another from then on.
+        # Rows with these marks have no flag set, or no info; a previous host may have set some in
+        # all other rows. As soon as one is set anywhere, the mark changes.
         self._unflagged = self._blank = 1
         self._extras: Payload | None = None
-        self._retired: set[int] = set()
-        # How the latest episodes began, where these are logged.
+        self._closed: set[int] = set()
+        # How the latest episodes began, if that is logged.
         self._starts: dict[int, EpisodeStart] = {}
-        # The environment that is resetting, which no step needs to tell.
+        # The environment that is resetting, so that steps need not track this.
         self._resetting: int | None = None
 
     # ---------------------------------------------------------------- life
 
     def make(self) -> tuple[dict[int, Description], list[Failure]]:
-        """Construct the environments."""
         described, failures = super().make()
         self._steps = [] if failures else [env.step for env in self._envs]
         return described, failures
 
     def close(self) -> list[Failure]:
-        """Close every environment, whatever the others do. Closing twice does nothing."""
+        """Close every environment, even if others fail. Idempotent."""
         failures = []
         for env_id, env in enumerate(self._envs, self.first):
-            if env_id in self._retired:
+            if env_id in self._closed:
                 continue
             try:
                 closing = env.close()
-                if inspect.iscoroutine(closing):  # it was refused: it belongs on a loop
+                if inspect.iscoroutine(closing):  # the host refused a coroutine environment
                     closing.close()
             except self._catch as exception:
                 failures.append(Failure.of(exception, env_id, "close"))
@@ -123,9 +122,9 @@ class EnvHost(Host):
     # ---------------------------------------------------------------- operations
 
     def run(self, operation: Operation) -> Completion:
-        """Do one operation on the environments that it names; nothing they raise gets out."""
+        """Run one operation on its environments; what they raise is in the completion."""
         number, kind, start, stop, plane, each, _ = operation
-        # Ctrl-C may have left something of an operation that it broke off.
+        # Ctrl-C may have interrupted an earlier operation and left these set.
         self._extras = self._resetting = None
         if kind == "step":
             return Completion(number, start, stop, self.step(start, stop, plane, each))
@@ -142,14 +141,14 @@ class EnvHost(Host):
         return Completion(number, start, stop, self._take_extras())
 
     def _mark(self, slot: int | None) -> None:
-        """Say which environment runs, for who finds out that it did not come back."""
+        """Record the running environment, so that a hang or a crash can be attributed."""
         if self._marker is not None:
             self._marker[0] = 0 if slot is None else slot + 1
 
     def step(
         self, start: int, stop: int, plane: int, each: list[list[Any]] | None = None
     ) -> Payload | None:
-        """Step the environments ``start:stop``; what does not fit into their rows is returned."""
+        """Step the environments ``start:stop``; return what does not fit into their rows."""
         width = stop - start
         whole = width == len(self._envs)
         if whole:
@@ -189,7 +188,7 @@ class EnvHost(Host):
                 marker[0] = 0
             self._store(results, start, stop, plane)
         except self._catch as error:
-            self._rescue(error, results, actions, start, stop, plane)
+            self._continue_after_error(error, results, actions, start, stop, plane)
 
     def _step_timed(
         self,
@@ -198,7 +197,7 @@ class EnvHost(Host):
         start: int,
         results: list[Step],
     ) -> None:
-        """Step environments, and time each that does not hold still."""
+        """Step environments, and time each that is not held."""
         meter = self._meter
         ticks = [clock()]
         for slot, step, action in zip(count(start), steps, actions):
@@ -214,34 +213,34 @@ class EnvHost(Host):
             idle = 0
 
     def _store(self, results: Sequence[Step], start: int, stop: int, plane: int) -> None:
-        """Store results as whole columns, then see to the episodes that ended."""
+        """Write results as whole columns, then handle the episodes that ended."""
         rows = self._rows.plane(plane, start, stop)
         infos: Sequence[Info]
         observations, rewards, terminated, truncated, infos = zip(*results, strict=True)
         done = any(terminated) or any(truncated)
         if self._filter.active:
             infos = self._select(results, infos, start, done=done)
-        # The marks change first, whatever breaks off the rest.
+        # The marks change first, in case an exception ends the rest.
         if done:
             self._unflagged += 1
-        if informs := any(infos):
+        if any_info := any(infos):
             self._blank += 1
         with self._guard:
             objects = self._rows.write(rows.observations, observations, start)
-            try:  # what write_column does first, without a call more in every step
+            try:  # write_column's usual case, without its call
                 rows.rewards[...] = rewards
             except Exception:
                 write_column(rows.rewards, rewards)
             if rows.unflagged != self._unflagged:
                 write_column(rows.terminated, terminated)
                 write_column(rows.truncated, truncated)
-                if not done and plane < FIRST_BUFFER:  # into a buffer others write too
+                if not done and plane < FIRST_BUFFER:  # buffers have other writers
                     rows.unflagged = self._unflagged
             if rows.blank != self._blank:
                 for slot, info in enumerate(infos, start):
                     if not self._writer.put(rows.infos, slot, info):
                         self._extra.infos[slot] = copy_info(info)
-                if not informs:
+                if not any_info:
                     rows.blank = self._blank
         if objects is not None:
             self._extra.objects.update(objects)
@@ -254,7 +253,7 @@ class EnvHost(Host):
     def _select(
         self, results: Sequence[Step], infos: Sequence[Info], start: int, *, done: bool
     ) -> Sequence[Info]:
-        """Choose what is told of the infos of a step."""
+        """Select the infos of a step."""
         running = self._filter.running(infos)
         if not done:
             return running
@@ -266,7 +265,7 @@ class EnvHost(Host):
                 selected[k] = self._filter.ended(i, info or {}, reward, length)
         return selected
 
-    def _rescue(
+    def _continue_after_error(
         self,
         error: BaseException,
         results: list[Step],
@@ -275,8 +274,8 @@ class EnvHost(Host):
         stop: int,
         plane: int,
     ) -> None:
-        """Something raised: go on one environment at a time, so that one spoils no other."""
-        self._unflagged += 1  # what becomes of the row of one that raised is not decided here
+        """Continue one environment at a time after one raised, so that the others are stepped."""
+        self._unflagged += 1  # the rows of those that raised are not known here
         self._blank += 1
         rescued: list[Step | None] = [*results]
         if len(results) < stop - start:
@@ -287,7 +286,7 @@ class EnvHost(Host):
             try:
                 rescued.append(self._steps[slot - self.first](actions[slot - start]))
             except self._catch as another:
-                if another.__context__ is error:  # it came after, not of it
+                if another.__context__ is error:  # an unrelated exception
                     another.__context__ = None
                 self._fail(another, slot, "step", actions[slot - start])
                 rescued.append(None)
@@ -296,38 +295,38 @@ class EnvHost(Host):
             if result is not None:
                 try:
                     self._store([result], slot, slot + 1, plane)
-                except self._catch as misfit:  # not what the space holds
+                except self._catch as misfit:  # does not fit the space
                     self._fail(misfit, slot, "step", actions[slot - start])
 
     def _finish(self, slot: int, result: Step, info: Info, plane: int) -> None:
-        """An episode ended with ``result``: do now, or arrange for, what follows."""
+        """Reset an environment whose episode ended with ``result``, or schedule what follows."""
         i = slot - self.first
         if type(self._steps[i]) is partial:
-            return  # it holds still already
+            return  # it is held already
         try:
             if self._at_end is not AtEnd.RESET_NOW:
-                self._arrange(i, result)
+                self._set_next_step(i, result)
             else:
                 row = self._rows.plane(plane, slot, slot + 1)
                 with self._guard:
                     objects = self._rows.write(row.final, [result[0]], slot)
                     info = self._rows.with_final(info, result[0])
-                    told = self._writer.put(row.final_infos, slot, info)
+                    fits = self._writer.put(row.final_infos, slot, info)
                 if objects:
                     self._extra.final_objects.update(objects)
-                # Without anything to tell no message is sent, which takes longer than the step.
-                if not told:
+                # An empty payload saves a message, which takes longer than the step.
+                if not fits:
                     self._extra.infos.pop(slot, None)
                     self._extra.final_infos[slot] = copy_info(info)
                 self._mark(slot)
-                beginning = self._begin_again(i)
+                beginning = self._autoreset(i)
                 self._mark(None)
                 self._reset_row(slot, plane, row, *beginning)
         except self._catch as error:
             self._fail(error, slot, "reset")
 
-    def _arrange(self, i: int, result: Step) -> None:
-        """The next step of an environment whose episode ended is none."""
+    def _set_next_step(self, i: int, result: Step) -> None:
+        """Replace the next step after an episode's end by a reset or a held result."""
         if self._at_end is AtEnd.RESET_NEXT:
             self._steps[i] = partial(self._reset_step, i)
         else:
@@ -336,12 +335,13 @@ class EnvHost(Host):
             self._steps[i] = partial(_hold_step, held)
 
     def _reset_step(self, i: int, _action: Any) -> Step:
-        """Stand in for the step after a finished episode: reset, and ignore the action."""
-        observation, info = self._begin_again(i)
+        """Replaces the step after a finished episode: resets, and ignores the action."""
+        observation, info = self._autoreset(i)
         return observation, 0.0, False, False, info
 
     def _cut_off(self, i: int, observation: Any, _action: Any) -> Step:
-        """Stand in for the step of an environment that is not where it was: its episode is over."""
+        """Replaces the first step of a replacement that was not restored: its episode is truncated.
+        """
         if observation is None:
             raise RuntimeError("it was replaced: reset it first")
         self._steps[i] = self._envs[i].step
@@ -390,13 +390,13 @@ class EnvHost(Host):
             (info,) = self._filter.running([info])
         return observation, info
 
-    def _begin_again(self, i: int) -> tuple[Any, dict[str, Any]]:
-        """Reset by itself: no seed, so that its random stream goes on, but the same options."""
+    def _autoreset(self, i: int) -> tuple[Any, dict[str, Any]]:
+        """Reset with the same options, but no seed, so that the random stream continues."""
         options = self._options[i]
         return self._begin(i) if options is None else self._begin(i, options=copy.deepcopy(options))
 
     def _do(self, operation: Operation, slot: int, argument: Any) -> None:
-        """Do what is no step. Most kinds answer with a value for each environment."""
+        """Run an operation other than a step. Most kinds return a value per environment."""
         i, kind = slot - self.first, operation.kind
         env = self._envs[i]
         value: Any = None
@@ -406,7 +406,7 @@ class EnvHost(Host):
         if kind == "render":
             value = self.frames.keep(env.render())
         elif kind == "close_env":
-            self._retired.add(slot)
+            self._closed.add(slot)
             value = env.close()
         elif kind == "call":
             name, arguments, keywords = operation.shared
@@ -434,17 +434,17 @@ class EnvHost(Host):
     def _inject_fault(
         self, i: int, fault: InjectedFault, step: Callable[[Any], Step], action: Any
     ) -> Step:
-        """Stand in for a step that is to go wrong."""
+        """Replaces a step that is to fail."""
         self._steps[i] = step
         fault.trigger()
         return step(action)
 
     def _recreate(self, i: int, restore: RestoreSpec) -> str | None:
-        """Put an environment in the place of one that is broken or gone.
+        """Replace an environment that is broken or gone.
 
         Returns:
-            ``""`` if it was brought back to where the other was, why not if that was tried and
-            failed, ``None`` if it was not tried.
+            ``""`` if the state of the old one was restored, the reason if that failed, ``None`` if
+            it was not tried.
         """
         if restore.anew:
             with suppress(self._catch):
@@ -455,7 +455,7 @@ class EnvHost(Host):
         reason = None
         if restore.start is not None and restore.over is not None:
             restore_start(self._envs[i], restore.start)
-            self._arrange(i, (restore.observation, 0.0, *restore.over, {}))
+            self._set_next_step(i, (restore.observation, 0.0, *restore.over, {}))
             return ""
         if restore.start is not None:
             reason = self._replay(i, restore, restore.start)
@@ -466,20 +466,20 @@ class EnvHost(Host):
         return reason
 
     def _export(self, i: int) -> EpisodeStart:
-        """Say where another environment is to go on, and end this one, if its episode is over."""
+        """Return where a replacement continues; close this environment if its episode is over."""
         if self._at_end is AtEnd.RESET_NOW:
             return self._starts[i]
         env = self._envs[i]
         start = note_start(env, {"options": self._options[i]})
-        self._retired.add(self.first + i)
+        self._closed.add(self.first + i)
         with suppress(self._catch):
             env.close()
         return start
 
     def _replay(self, i: int, restore: RestoreSpec, start: EpisodeStart) -> str:
-        """Play an episode again; gives why it did not come to the same place, if it did not."""
+        """Replay an episode; return why its state differs, ``""`` if it does not."""
         env = self._envs[i]
-        self._episodes[i] -= 1  # it is no episode more
+        self._episodes[i] -= 1  # a replay is no new episode
         reseed = self._reseeds.pop(i, None)
         try:
             observation, _ = self._begin(i, **copy.deepcopy(restore_start(env, start)))
@@ -489,7 +489,7 @@ class EnvHost(Host):
                 self._filter.add(i, result[1:2])
                 observation = result[0]
                 if result[2] or result[3]:
-                    self._arrange(i, result)
+                    self._set_next_step(i, result)
                     break
             if same_observation(self._layout, observation, restore.observation):
                 return ""
@@ -505,7 +505,7 @@ class EnvHost(Host):
     # ---------------------------------------------------------------- to another host
 
     def _pack(self, i: int) -> Snapshot | str:
-        """Give an environment away with all of its state; or say why that cannot be done."""
+        """Pickle an environment with its state, or return why that fails."""
         step, held = self._steps[i], None
         over = type(step) is partial
         if isinstance(step, partial):
@@ -522,22 +522,22 @@ class EnvHost(Host):
             self._rounds - self._begun[i], over, held, self._filter.tally(i),
         )  # fmt: skip
 
-    def _unpack(self, i: int, luggage: Snapshot) -> None:
-        """An environment that came from another host goes on."""
-        _, seed, options, reseed, episode, age, over, held, tally = luggage
+    def _unpack(self, i: int, snapshot: Snapshot) -> None:
+        """Continue the record of an environment that came from another host."""
+        _, seed, options, reseed, episode, age, over, held, tally = snapshot
         self._seeds[i], self._options[i], self._episodes[i] = seed, options, episode
         if reseed is not None:
             self._reseeds[i] = reseed
         self._begun[i] = self._rounds - age
         self._filter.resume(i, tally)
         if over:
-            self._arrange(i, held)
+            self._set_next_step(i, held)
 
     # ---------------------------------------------------------------- what goes with an outcome
 
     @property
     def _extra(self) -> Payload:
-        """The extras of the operation under way; most have none, so they are made when needed."""
+        """The payload of the current operation, created on demand: most operations have none."""
         if self._extras is None:
             self._extras = Payload()
         return self._extras
@@ -549,14 +549,14 @@ class EnvHost(Host):
         return extras
 
     def _fail(self, error: BaseException, slot: int, operation: str, action: Any = None) -> None:
-        """Note down that an environment raised."""
+        """Record an exception of an environment."""
         i = slot - self.first
-        if self._resetting == i:  # within a step, at the end of an episode
+        if self._resetting == i:  # a reset within a step
             operation, self._resetting = "reset", None
         step = self._rounds - self._begun[i]
         self._extra.problems.append(self._failure(error, slot, operation, step, action))
 
 
 def _hold_step(held: Step, _action: Any) -> Step:
-    """Stand in for every step of a finished environment that waits for its reset."""
+    """Replaces every step of a finished environment until its next reset."""
     return held

@@ -1,4 +1,4 @@
-"""A host's own rows of the slot table: actions out of it, observations into it."""
+"""A host's rows of the slot table: reads actions from it, and writes observations to it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from agym.protocol.messages import FINAL_OBSERVATION, FIRST_BUFFER, GivenAction
 from agym.protocol.table import Plane, SlotTable, write_column, write_rows
 from agym.protocol.typing import Array
 
-# Observations are copied while they are still in the cache: after so many bytes of them, or so
-# many environments, since what else a step returns takes memory too.
+# Observations are copied while they are still in the cache: after this many bytes of them, or this
+# many environments, since the other results of a step take memory too.
 CHUNK_BYTES = 64 * 1024
 CHUNK_ENVS = 128
 
-# Of how many spans of environments views are kept, in any plane.
+# Largest number of cached views.
 MOST_VIEWS = 1024
 
 
@@ -27,13 +27,12 @@ class Rows:
     """
 
     def __init__(self, table: SlotTable, first: int, stop: int) -> None:
-        """Views are made when they are first needed."""
         self._table = table
         self._first = first
         self._stop = stop
         self._views: dict[tuple[int, int, int], Plane] = {}
         self._whole_actions = [block[first:stop] for block in table.actions]
-        # One array is all there is: what it is iterated into is what environments take.
+        # Observations, or actions, that are one array each need no flattening or splitting.
         self._plain = table.observation.single and not table.observation.objects
         leaf = table.action.leaves[0] if table.action.single else None
         self._plain_actions = leaf is not None and leaf.dtype is not None and not leaf.zero_dim
@@ -41,16 +40,16 @@ class Rows:
         self.chunk = min(CHUNK_ENVS, max(1, CHUNK_BYTES // max(1, row_bytes)))
 
     def plane(self, plane: int, start: int, stop: int) -> Plane:
-        """The results of the environments ``start:stop`` in one plane."""
+        """Return the results of the environments ``start:stop`` in one plane."""
         rows = self._views.get((plane, start, stop))
         if rows is None:
             rows = self._table.planes[plane].rows(start, stop)
-            if plane < FIRST_BUFFER and len(self._views) < MOST_VIEWS:  # buffers come and go
+            if plane < FIRST_BUFFER and len(self._views) < MOST_VIEWS:  # buffers are temporary
                 self._views[plane, start, stop] = rows
         return rows
 
     def actions(self, start: int, stop: int, each: list[Any] | None) -> Any:
-        """One action per environment: an array or a list, and a copy, since it may be kept."""
+        """Return one action per environment: copies, since environments may keep them."""
         if each and type(each[0]) is GivenAction:
             return [given.action for given in each]
         blocks = self._whole_actions
@@ -81,7 +80,7 @@ class Rows:
         return objects
 
     def with_final(self, info: dict[str, Any], observation: Any) -> dict[str, Any]:
-        """Add a final observation to the info that goes with it, if the table would change it."""
+        """Add a final observation to its info, if the table would change the observation's type."""
         if self._table.observation.preserves(observation):
             return info
         return {**(info or {}), FINAL_OBSERVATION: observation}
@@ -93,14 +92,14 @@ class Rows:
 
         Args:
             blocks: An array for each fixed leaf, a row per observation.
-            observations: What the environments returned.
+            observations: One per environment.
             start: The first environment.
 
         Returns:
             Copies of the object leaves by environment, ``None`` if the space has none.
 
         Raises:
-            ValueError: An observation does not fit the space; it says which part of it.
+            ValueError: An observation does not fit the space; the message names the part.
         """
         layout = self._table.observation
         try:

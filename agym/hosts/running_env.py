@@ -1,6 +1,6 @@
-"""Marking: which coroutine environment runs, for who finds out that it did not come back.
+"""Tracks the running coroutine environment, so that a hang or a crash can be attributed.
 
-Many of them are under way at once on one loop, so what runs is marked at every turn::
+Many environments share one event loop, so the running one is recorded at every turn::
 
     marker[0] = id + 1;  run until the next await;  marker[0] = 0
 """
@@ -20,7 +20,7 @@ RunningSlot = memoryview | list[int]
 def track_running(
     awaitable: Awaitable[T], marker: RunningSlot, slot: int
 ) -> Generator[Any, Any, T]:
-    """Await something, with an environment's mark on every turn of it."""
+    """Await something, and record the environment's id while each turn of it runs."""
     turns = awaitable.__await__()
     answer: Any = None
     thrown: BaseException | None = None
@@ -36,5 +36,5 @@ def track_running(
         answer = thrown = None
         try:
             answer = yield asked
-        except BaseException as error:  # cancelled, for one
+        except BaseException as error:  # such as cancellation
             thrown = error

@@ -1,10 +1,10 @@
-"""Luggage: an environment on its way from one host to another, in the midst of its life.
+"""Snapshots: an environment with its state, in transfer from one host to another.
 
-It is pickled whole, so that it goes on as if nothing had happened. Where a pickle would not hold
-all of it, it stays where it is: what cannot be pickled at all, and whatever is an ``EzPickle``
-of Gymnasium's, which is made anew from its constructor's arguments instead
-(https://gymnasium.farama.org/api/utils/#gymnasium.utils.EzPickle). That some of its state is not in
-it at all, such as a simulator of which it has the number, cannot be seen here.
+The environment is pickled whole, so it continues where it was. It is not moved if a pickle would
+lose state: if it cannot be pickled, or if any part is an ``EzPickle`` of Gymnasium's, which is
+unpickled from its constructor's arguments
+(https://gymnasium.farama.org/api/utils/#gymnasium.utils.EzPickle). State outside of the object,
+such as a simulator to which it has only a handle, cannot be detected.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from agym.protocol.space_layout import Layout
 
 
 class Snapshot(NamedTuple):
-    """An environment, and what its host knew of it.
+    """An environment, and its host's record of it.
 
     Attributes:
         env: The environment, pickled.
         seed: Seed of the last explicit reset.
         options: Options for every automatic reset.
-        reseed: Seed for its next reset, if it has to have one.
+        reseed: Seed for its next reset, if it needs one.
         episode: Episodes begun so far.
         age: Steps of its episode.
-        over: The episode is over, and its next step is none.
-        held: What that step gives, if it holds still.
-        tally: What is counted of its episode.
+        over: The episode is over; its next step resets or is held.
+        held: The result of held steps.
+        tally: The episode's statistics so far.
     """
 
     env: bytes
@@ -50,10 +50,9 @@ class Snapshot(NamedTuple):
 
 
 class _Whole(ByValuePickler):
-    """Pickles whole objects or none."""
+    """Refuses objects that are pickled without their state."""
 
     def reducer_override(self, obj: Any) -> Any:
-        """Refuse what leaves its state behind."""
         if isinstance(obj, EzPickle):
             raise pickle.PicklingError(f"{type(obj).__name__} is not pickled with its state")
         return super().reducer_override(obj)
@@ -63,7 +62,7 @@ def pack_env(env: Any) -> bytes:
     """Pickle an environment with all of its state.
 
     Raises:
-        Exception: That cannot be done.
+        Exception: It cannot be pickled, or would lose state.
     """
     file = io.BytesIO()
     _Whole(file, pickle.HIGHEST_PROTOCOL).dump(env)
@@ -71,22 +70,22 @@ def pack_env(env: Any) -> bytes:
 
 
 def unpack_env(packed: bytes) -> Any:
-    """Bring it back to life."""
+    """Restore an environment from :func:`pack_env`."""
     return pickle.loads(packed)
 
 
 def note_start(env: Any, arguments: dict[str, Any]) -> EpisodeStart:
-    """Note down how an episode is about to begin, from the arguments of its reset."""
+    """Record how an episode is about to begin, from the arguments of its reset."""
     seed = arguments.get("seed")
     rng = None
     if seed is None:
-        with suppress(Exception):  # a coroutine environment need not have any
+        with suppress(Exception):  # coroutine environments may have none
             rng = env.unwrapped.np_random.bit_generator.state
     return EpisodeStart(seed, rng, arguments.get("options"))
 
 
 def restore_start(env: Any, start: EpisodeStart) -> dict[str, Any]:
-    """Make an environment ready for a reset as it was; gives the arguments of that reset."""
+    """Restore random numbers for a reset as recorded; return the arguments of that reset."""
     if start.rng is not None:
         env.unwrapped.np_random.bit_generator.state = start.rng
     arguments: dict[str, Any] = {} if start.seed is None else {"seed": start.seed}
@@ -94,7 +93,7 @@ def restore_start(env: Any, start: EpisodeStart) -> dict[str, Any]:
 
 
 def same_observation(layout: Layout, one: Any, other: Any) -> bool:
-    """Whether two observations are the same, to the last bit."""
+    """Return whether two observations are equal, to the last bit."""
     return _digest(layout, one) == _digest(layout, other)
 
 

@@ -105,7 +105,6 @@ class Requirements:
         workers: How many workers; ``None`` to have them chosen.
         blocking: The caller's thread runs no event loop while it waits.
         endable: What hangs or breaks has to be ended and replaced by itself.
-        recycled: Workers have to be processes that can be replaced.
         max_concurrency: How many coroutine environments of a loop may be busy at once.
         obstacle: Why no worker processes can run them; empty if they can.
     """
@@ -114,7 +113,6 @@ class Requirements:
     workers: int | None = None
     blocking: bool = True
     endable: bool = False
-    recycled: bool = False
     max_concurrency: int | None = None
     obstacle: str = ""
 
@@ -241,8 +239,6 @@ def _workers(
 
 def _reason_unsupported(backend: str, seconds: float, profile: Profile, ask: Requirements) -> str:
     """Say why a backend cannot be chosen."""
-    if ask.recycled and backend != "process":
-        return "has no worker processes to recycle"
     if ask.endable and backend == "serial":
         return "cannot end what hangs"
     if backend == "process" and ask.obstacle:

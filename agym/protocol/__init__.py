@@ -1,1 +1,1 @@
-"""What both sides of a process boundary share."""
+"""Data structures that both sides of a process boundary share."""

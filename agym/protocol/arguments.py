@@ -1,4 +1,4 @@
-"""Arguments that many calls take, checked: environments, seeds, tensors, what factories make."""
+"""Argument checks shared by many calls: environment ids, seeds, tensors, results of factories."""
 
 from __future__ import annotations
 
@@ -15,15 +15,12 @@ Seeds = int | Sequence[int | None] | None
 
 
 def parse_env_ids(env_ids: Sequence[int] | None, num_envs: int, *, least: int = 0) -> Ids:
-    """Sort out which environments are meant: all of them for ``None``.
+    """Return the ids of the environments meant, in ascending order; all of them for ``None``.
 
-    Args:
-        env_ids: As the caller gave them.
-        num_envs: Number of environments.
-        least: How many must be named: a loop may have none to step, but a video needs one.
+    At least ``least`` must be named: a loop may have none left to step, but a video needs one.
 
     Raises:
-        UsageError: Not integers, out of range, doubled, or too few.
+        UsageError: Not integers, out of range, repeated, or too few.
     """
     if env_ids is None:
         return range(num_envs)
@@ -52,18 +49,18 @@ def take_mask(
     """Split Gymnasium's ``options={"reset_mask": ...}`` into the other options and env ids.
 
     Args:
-        options: Of a reset.
+        options: Options of a reset.
         num_envs: Number of environments.
-        seed: Of the reset; of one per environment, those that the mask names are left.
+        seed: Seed of the reset. If there is one per environment, the masked ones are returned.
 
     Raises:
-        UsageError: The mask is not a boolean array, or tensor, of shape ``(num_envs,)`` with a true
-            entry; a :class:`~agym.errors.UsageTypeError` if it is none of that kind.
+        UsageError: The mask has not the shape ``(num_envs,)``, or no true entry.
+        UsageTypeError: The mask is not a boolean array or tensor.
     """
     if options is None or "reset_mask" not in options:
         return options, None, seed
     mask = as_array(options["reset_mask"])
-    what = "`options['reset_mask']`"  # the words are Gymnasium's
+    what = "`options['reset_mask']`"  # the messages are Gymnasium's
     if not isinstance(mask, np.ndarray):
         raise UsageTypeError(f"{what} must be a numpy array, got {type(mask)}")
     if mask.shape != (num_envs,):
@@ -85,13 +82,13 @@ def take_mask(
 def parse_seeds(
     seed: int | Sequence[int | None] | None, ids: Ids, given: Sequence[int] | None
 ) -> list[int | None] | None:
-    """One seed for each environment in ``ids``.
+    """Return one seed per environment in ``ids``.
 
     Args:
-        seed: ``None``; an integer, then environment ``i`` gets ``seed + i`` as in Gymnasium; or
-            a sequence with one seed per environment.
+        seed: ``None``; an integer, which gives environment ``i`` the seed ``seed + i`` as in
+            Gymnasium; or a sequence with one seed per environment.
         ids: The environments, in ascending order.
-        given: The same in the order in which the caller gave them, ``None`` for all.
+        given: The same in the caller's order, ``None`` for all.
 
     Raises:
         UsageError: Wrong type, wrong number, or negative.
@@ -118,7 +115,7 @@ def parse_seeds(
 
 
 def runs(ids: Ids) -> Iterator[range]:
-    """Cut ascending ids into contiguous ranges."""
+    """Split ascending ids into contiguous ranges."""
     if isinstance(ids, range):
         yield ids
         return
@@ -137,7 +134,7 @@ def check_batch_size(least: Any, most: Any, timeout: Any) -> None:
     """Check the arguments of ``recv``.
 
     Raises:
-        UsageError: Not positive integers, the most below the least, or a negative time.
+        UsageError: Not positive integers, ``max_envs`` below ``min_envs``, or a negative timeout.
     """
     for name, value in (("min_envs", least), ("max_envs", most)):
         if value is not None and (not isinstance(value, int | np.integer) or value < 1):
@@ -149,10 +146,10 @@ def check_batch_size(least: Any, most: Any, timeout: Any) -> None:
 
 
 def check_seconds(name: str, value: Any) -> None:
-    """Check a length of time.
+    """Check a duration.
 
     Raises:
-        UsageError: It is no positive, finite number.
+        UsageError: It is not a positive, finite number.
     """
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not 0 < value < float("inf"):
@@ -160,10 +157,10 @@ def check_seconds(name: str, value: Any) -> None:
 
 
 def check_count(name: str, value: Any, least: int = 1) -> int:
-    """Check a number of things.
+    """Check a count and convert it to an integer.
 
     Raises:
-        UsageError: It is no integer, or smaller than the least.
+        UsageError: It is not an integer, or below ``least``.
     """
     if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
         what = "a positive integer" if least else "an integer that is not negative"
@@ -172,20 +169,20 @@ def check_count(name: str, value: Any, least: int = 1) -> int:
 
 
 def check_flag(name: str, value: Any) -> None:
-    """Check what is on or off.
+    """Check a switch.
 
     Raises:
-        UsageError: It is no bool.
+        UsageError: It is not a bool.
     """
     if not isinstance(value, bool | np.bool_):
         raise UsageError(f"{name}={value!r} must be True or False")
 
 
 def check_made(env: Any) -> None:
-    """Refuse what factories give by mistake.
+    """Check that a factory returned an environment.
 
     Raises:
-        UsageError: It is no environment.
+        UsageError: It returned ``None``, a coroutine, a class or an object without ``reset``.
     """
     if env is None:
         raise UsageError(
@@ -222,10 +219,10 @@ def refuse_windows(render_mode: Any, num_envs: int) -> None:
 
 
 def as_array(value: Any) -> Any:
-    """Make an array of a tensor of any library; what is none comes back as it is.
+    """Convert a tensor of any library to an array; other values are returned unchanged.
 
-    Torch gives no array of a tensor that is on a GPU or has a gradient. Here only its values
-    count, so they are fetched.
+    Torch converts no tensor that is on a GPU or has a gradient. Only the values matter here, so
+    they are copied.
     """
     if type(value) is np.ndarray or not hasattr(value, "__dlpack__"):
         return value
@@ -233,7 +230,7 @@ def as_array(value: Any) -> Any:
 
 
 def arrays_in(value: Any) -> Any:
-    """The same for all tensors in dicts, lists and tuples."""
+    """Convert all tensors in nested dicts, lists and tuples to arrays."""
     if isinstance(value, dict):
         return {key: arrays_in(part) for key, part in value.items()}
     if type(value) in (list, tuple):

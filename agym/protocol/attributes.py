@@ -1,4 +1,4 @@
-"""Attributes of environments by name, through their wrappers, dots allowed."""
+"""Attributes of environments, looked up by name through wrappers; names may contain dots."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 
 
 class Placeholder(Enum):
-    """Answers that stand for a value that is better not sent."""
+    """Answers sent instead of a value."""
 
     METHOD = "the attribute can be called"
     MISSING = "there is no such attribute"
 
 
 class MissingAttribute(AttributeError):
-    """There is no such attribute; the cause is the error of whatever looked it up.
+    """No such attribute; the cause is the error of the lookup.
 
-    It is apart from an ``AttributeError`` in an environment's own code, which is a fault.
+    Distinct from an ``AttributeError`` in an environment's own code, which is a fault.
     """
 
 
@@ -27,11 +27,11 @@ def look_up(env: Any, name: str | Callable[..., Any]) -> Any:
 
     Args:
         env: The environment.
-        name: ``"gravity"``, or a path such as ``"unwrapped.np_random"``. A function stands for a
+        name: ``"gravity"``, or a path such as ``"unwrapped.np_random"``. A function acts as a
             method that the environment lacks.
 
     Raises:
-        MissingAttribute: There is none.
+        MissingAttribute: It does not exist.
     """
     if callable(name):
         return partial(name, env)
@@ -39,7 +39,7 @@ def look_up(env: Any, name: str | Callable[..., Any]) -> Any:
     try:
         if hasattr(env, "get_wrapper_attr"):
             value = env.get_wrapper_attr(first)
-        else:  # a coroutine environment: it is no Gymnasium class, and has no wrappers
+        else:  # a coroutine environment, which has no wrappers
             value = env if first == "unwrapped" else getattr(env, first)
         for part in rest:
             value = getattr(value, part)
@@ -49,7 +49,7 @@ def look_up(env: Any, name: str | Callable[..., Any]) -> Any:
 
 
 def peek(env: Any, name: str) -> Any:
-    """Look an attribute up to send it to the caller: a marker if it is missing or a method."""
+    """Return an attribute's value, or a placeholder if it is missing or a method."""
     try:
         value = look_up(env, name)
     except AttributeError:
@@ -58,7 +58,7 @@ def peek(env: Any, name: str) -> Any:
 
 
 def has_attribute(env: Any, name: str) -> bool:
-    """Whether the environment or a wrapper has an attribute, which need not be one to send."""
+    """Return whether the environment or a wrapper has an attribute, of any kind."""
     try:
         look_up(env, name)
     except AttributeError:
@@ -67,16 +67,16 @@ def has_attribute(env: Any, name: str) -> bool:
 
 
 def assign(env: Any, name: str, value: Any, *, create: bool = True) -> Placeholder | None:
-    """Set an attribute: where it exists among the wrappers, else on the innermost environment.
+    """Set an attribute on the wrapper that has it, else on the innermost environment.
 
     Args:
         env: The environment.
         name: The attribute, dots allowed.
         value: Its value.
-        create: Add the attribute where there is none.
+        create: Add the attribute if it does not exist.
 
     Returns:
-        A marker if there is none, and none was added.
+        A placeholder if it does not exist and was not added.
     """
     if not create and not has_attribute(env, name):
         return Placeholder.MISSING

@@ -1,4 +1,4 @@
-"""What an environment returns, which it may go on to change: copies, and what can be sent."""
+"""Copies of values that an environment returned and may later change."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import numpy as np
 
 _FIXED = frozenset({bool, int, float, complex, str, bytes, type(None)})
 
-# What is nested deeper than this may contain itself.
+# More deeply nested values may contain themselves.
 _DEPTH = 16
 
 
 def copy_info(info: dict[str, Any]) -> dict[str, Any]:
-    """Copy an info with the containers and arrays in it; other objects are passed on."""
+    """Copy an info with the containers and arrays in it; other objects are shared."""
     return {
         key: value if type(value) in _FIXED else _copy(value, {}) for key, value in info.items()
     }
 
 
 def copy_value(value: Any) -> Any:
-    """Copy a value with all that is in it, where that can be done: a lock cannot be copied."""
+    """Copy a value deeply, or return it as it is if it cannot be copied (a lock, for example)."""
     try:
         return copy.deepcopy(value)
     except Exception:
@@ -29,7 +29,7 @@ def copy_value(value: Any) -> Any:
 
 
 def is_plain(value: Any, depth: int = _DEPTH) -> bool:
-    """Whether a value is sure to survive the way: data of Python's and NumPy's own types."""
+    """Return whether a value consists of Python's and NumPy's own types, so pickling is safe."""
     kind = type(value)
     if kind in _FIXED or isinstance(value, np.generic):
         return True

@@ -1,18 +1,17 @@
-"""Frames: what ``render`` returns, handed over so that the environment may reuse its arrays.
+"""Frames: hands what ``render`` returned to the caller, while the environment reuses its arrays.
 
-Within one process that is a copy. From a worker process, arrays go through a *shelf*: a file in
-shared memory, cut into regions. A region takes what one ``render`` of one environment returned, one
-picture or a list of many, each in the order in which it lies in memory: a picture of pygame's is
-often a transposed view, whose copy to C order takes longer than the drawing. The caller has a
-*lease* of the region, no copy::
+Within one process, a frame is copied. From a worker process, arrays go through a *shelf*: a file in
+shared memory, divided into regions. A region holds what one ``render`` of one environment returned,
+one picture or a list. Each array keeps its memory order: pygame's pictures are often transposed
+views, whose copy to C order takes longer than the drawing. The caller gets a *lease* of the region,
+not a copy::
 
     worker                                shared memory                        caller
     keep(frame) --- copy -------------->  [region] [region]  ----- lease ----> array
     take_back(regions) <--- with the next render --- its last array, slice or tensor is gone
 
-Regions have sizes of powers of two and are reused, the latest first, so that frames whose size
-changes, and environments with different ones, need nothing more. What a region does not use of its
-size has an address but takes no memory.
+Region sizes are powers of two, and regions are reused, the latest first, so frames may vary in
+size. The unused end of a region has addresses but takes no memory.
 """
 
 from __future__ import annotations
@@ -37,10 +36,10 @@ from agym.protocol.copying import copy_value, is_plain
 from agym.protocol.memory import Leased, anonymous_file
 from agym.protocol.typing import Array
 
-# Arrays of fewer bytes in all travel quicker in the message.
+# Below this total, arrays travel faster in the message.
 LEAST_BYTES = 4096
 
-# Addresses that are mapped at first; each further mapping, which takes a descriptor, doubles them.
+# Size of the first mapping. Each further one takes a descriptor and doubles the total.
 CHUNK_BYTES = 64 * 1024 * 1024
 
 ALIGNMENT = 64
@@ -50,10 +49,10 @@ class Region(NamedTuple):
     """A part of a shelf.
 
     Attributes:
-        start: Where it begins in the file, by which it is known.
-        size: Its size, a power of two.
-        chunk: Where the mapping begins that it is in.
-        chunk_size: Size of that.
+        start: Offset in the file, which identifies the region.
+        size: A power of two.
+        chunk: Offset of the mapping that contains the region.
+        chunk_size: Size of that mapping.
     """
 
     start: int
@@ -63,7 +62,7 @@ class Region(NamedTuple):
 
 
 class FrameRef(NamedTuple):
-    """An array in a region: its dtype, shape and strides, and where it begins."""
+    """An array in a region: its dtype, shape, strides and offset."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -72,10 +71,10 @@ class FrameRef(NamedTuple):
 
 
 class ShelvedFrame(NamedTuple):
-    """A value whose arrays lie in a region.
+    """A value whose arrays are in a region.
 
     Attributes:
-        region: Which; its start alone if the caller knows it.
+        region: The region, or its start alone if the caller knows it.
         arrays: The arrays.
         rest: The value without them, pickled; persistent ids are their positions. ``None`` if the
             value is the one array.
@@ -87,59 +86,57 @@ class ShelvedFrame(NamedTuple):
 
 
 class Frames(Protocol):
-    """Who takes frames from a host."""
+    """Transfers frames from a host to the caller."""
 
     def keep(self, frame: Any) -> Any:
-        """Make a value that no environment changes any more."""
+        """Return a value that no environment changes any more."""
 
     def take_back(self, regions: Iterable[int]) -> None:
-        """The caller needs these no more, which are known by their starts."""
+        """Reuse regions, given by their starts, which the caller has released."""
 
 
 class OwnFrames:
-    """Copies, for a caller in this process."""
+    """Copies frames, for a caller in this process."""
 
     def keep(self, frame: Any) -> Any:
-        """Copy it, in the order in which it lies in memory."""
+        """Copy a frame in its memory order."""
         return copy_value(frame)
 
     def take_back(self, regions: Iterable[int]) -> None:
-        """Nothing was lent."""
+        """Do nothing: copies are not leased."""
 
 
 class FrameShelf:
-    """A worker's end of a shelf, which cuts it into regions and fills these."""
+    """The worker's end of a shelf, which divides it into regions and fills them."""
 
     def __init__(self, descriptor: int) -> None:
-        """Use an empty file that the caller made; its descriptor must stay open."""
+        """Use an empty file that the caller created; its descriptor must stay open."""
         self._descriptor = descriptor
-        # By start: the size and the memory of each region; and the starts of those to be reused,
-        # by size.
+        # Size and memory of each region, by start; starts of the free regions, by size.
         self._regions: dict[int, tuple[int, memoryview]] = {}
         self._free: dict[int, list[int]] = {}
-        # Size of the file; the chunk that is being cut up, and how far.
+        # Size of the file; the chunk that is being divided, and how much of it is used.
         self._file_size = 0
         self._chunk = memoryview(b"")
-        self._chunk_start = self._cut = 0
+        self._chunk_start = self._used = 0
 
     def keep(self, frame: Any) -> Any:
-        """Put the arrays of a value into a region; what has none to speak of stays as it is."""
+        """Copy the arrays of a value into a region; return it unchanged if they are too small."""
         if type(frame) is np.ndarray and not frame.dtype.hasobject:
             rest, arrays = None, [frame]
         elif is_plain(frame):
             rest, arrays = _take_apart(frame)
         else:
             return frame
-        placed, size = _place(*[(array.dtype, array.shape, array.strides) for array in arrays])
+        refs, size = _place(*[(array.dtype, array.shape, array.strides) for array in arrays])
         if size < LEAST_BYTES:
             return frame
         region, memory = self._take(size)
-        for array, place in zip(arrays, placed, strict=True):
-            array_at(memory, place)[...] = array
-        return ShelvedFrame(region, placed, rest)
+        for array, ref in zip(arrays, refs, strict=True):
+            array_at(memory, ref)[...] = array
+        return ShelvedFrame(region, refs, rest)
 
     def take_back(self, regions: Iterable[int]) -> None:
-        """Reuse these, the last one first."""
         for start in regions:
             self._free.setdefault(self._regions[start][0], []).append(start)
 
@@ -149,10 +146,10 @@ class FrameShelf:
         if free:
             start = free.pop()
             return start, self._regions[start][1]
-        if self._cut + size > len(self._chunk):
+        if self._used + size > len(self._chunk):
             self._grow(size)
-        start, memory = self._chunk_start + self._cut, self._chunk[self._cut : self._cut + size]
-        self._cut += size
+        start, memory = self._chunk_start + self._used, self._chunk[self._used : self._used + size]
+        self._used += size
         self._regions[start] = size, memory
         return Region(start, size, self._chunk_start, len(self._chunk)), memory
 
@@ -161,21 +158,21 @@ class FrameShelf:
         start, self._file_size = self._file_size, self._file_size + size
         os.ftruncate(self._descriptor, self._file_size)
         self._chunk = memoryview(mmap.mmap(self._descriptor, size, offset=start))
-        self._chunk_start, self._cut = start, 0
+        self._chunk_start, self._used = start, 0
 
 
-def array_at(memory: memoryview, place: FrameRef) -> Array:
-    """Lay an array over its place in a region's memory.
+def array_at(memory: memoryview, ref: FrameRef) -> Array:
+    """Create an array over its part of a region's memory.
 
     Raises:
-        ValueError: It is not within that.
+        ValueError: The array exceeds the region.
     """
-    dtype, shape, strides, offset = place
+    dtype, shape, strides, offset = ref
     return np.ndarray(shape, dtype, memory, offset, strides)
 
 
 def put_together(rest: bytes | None, arrays: Sequence[Array]) -> Any:
-    """Undo the taking apart of a value."""
+    """Rebuild a value from its pickled rest and its arrays."""
     return arrays[0] if rest is None else _FrameUnpickler(rest, arrays).load()
 
 
@@ -212,19 +209,19 @@ class _FrameUnpickler(pickle.Unpickler):
 def _place(
     *arrays: tuple[np.dtype[Any], tuple[int, ...], tuple[int, ...]],
 ) -> tuple[tuple[FrameRef, ...], int]:
-    """Find a place for each array, by its dtype, shape and strides; and the size of all.
+    """Assign an offset to each array, given by dtype, shape and strides; return also the total.
 
-    Frames of one kind have one and the same places, which are pickled once per message then.
+    Cached, so that equal frames share one object, which is pickled once per message.
     """
-    placed, offset = [], 0
+    refs, offset = [], 0
     for dtype, shape, strides in arrays:
-        placed.append(FrameRef(dtype, shape, dense(shape, strides, dtype.itemsize), offset))
+        refs.append(FrameRef(dtype, shape, dense(shape, strides, dtype.itemsize), offset))
         offset += -(-math.prod(shape) * dtype.itemsize // ALIGNMENT) * ALIGNMENT
-    return tuple(placed), offset
+    return tuple(refs), offset
 
 
 def dense(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    """Strides of a copy without gaps, whose axes lie in memory in the order of the array's."""
+    """Return the strides of a copy without gaps that keeps the array's order of axes."""
     ours, step = [0] * len(shape), itemsize
     for axis in sorted(range(len(shape)), key=lambda axis: (abs(strides[axis]), -axis)):
         ours[axis] = step
@@ -232,31 +229,31 @@ def dense(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tu
     return tuple(ours)
 
 
-# An array over a region's memory, and how NumPy is told of it.
+# An array over a region's memory, and its ``__array_interface__``.
 Laid = tuple[Array, dict[str, Any]]
 
-# How many regions without a lease keep their memory, per environment.
+# How many unleased regions keep their memory, per environment.
 SPARE = 2
 
 
 class FrameLeases:
-    """The regions of one worker's shelf.
+    """The caller's end of one worker's shelf.
 
     Attributes:
-        descriptor: The file, which the worker lets grow.
+        descriptor: The file, which the worker extends.
     """
 
     def __init__(self, num_envs: int) -> None:
-        """Make a shelf of no size yet, for a worker with so many environments."""
+        """Create an empty shelf for a worker with ``num_envs`` environments."""
         self.descriptor = anonymous_file(0)
         if hasattr(fcntl, "F_ADD_SEALS"):
-            # To look at a mapping whose file became shorter would end this process.
+            # Access to a mapping of a file that became shorter would kill this process.
             fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
         self._spare = SPARE * num_envs
         self._chunks: dict[int, mmap.mmap] = {}
-        # The regions with their memory, by their start; what was laid over each last; those that
-        # are lent; and those to be sent back: first those without memory, which are the last to be
-        # reused.
+        # All by the region's start: regions with their memory; the arrays last created over each;
+        # the leased ones; and those to send back, the ones without memory first, since the last are
+        # reused first.
         self._regions: dict[int, tuple[Region, memoryview]] = {}
         self._laid: dict[int, tuple[Sequence[FrameRef], list[Laid]]] = {}
         self._leased: set[int] = set()
@@ -266,27 +263,27 @@ class FrameLeases:
         notify_before_forks(self)
 
     def open(self, value: ShelvedFrame) -> Any:
-        """Give what was shelved to the caller.
+        """Return the frame in a region to the caller.
 
         Raises:
-            ValueError: It is not what a worker would have written.
+            ValueError: A worker would not have written this.
         """
-        told, places, rest = value
-        start = told if isinstance(told, int) else told.start
+        reference, refs, rest = value
+        start = reference if isinstance(reference, int) else reference.start
         if start in self._leased:
-            raise ValueError(f"a region that was not given back: {told}")
+            raise ValueError(f"a region is still leased: {reference}")
         known = self._regions.get(start)
         if known is None:
-            if isinstance(told, int):
-                raise ValueError(f"a region that nobody knows: {told}")
-            known = self._map(told)
+            if isinstance(reference, int):
+                raise ValueError(f"an unknown region: {reference}")
+            known = self._map(reference)
         region, memory = known
-        # Mostly a region takes the same kind of frame again.
+        # A region usually receives the same kind of frame again.
         last, laid = self._laid.get(start, ((), []))
-        if last != places:
-            blocks = [array_at(memory, place) for place in places]
+        if last != refs:
+            blocks = [array_at(memory, ref) for ref in refs]
             laid = [(block, block.__array_interface__) for block in blocks]
-            self._laid[start] = places, laid
+            self._laid[start] = refs, laid
         self._leased.add(start)
         lease = _Lease(self, region)
         arrays = [np.asarray(Leased(lease, block, interface)) for block, interface in laid]
@@ -296,19 +293,19 @@ class FrameLeases:
         start, size, chunk, chunk_size = region
         if chunk not in self._chunks:
             if os.fstat(self.descriptor).st_size < chunk + chunk_size:
-                raise ValueError(f"a region of a file that is shorter: {region}")
+                raise ValueError(f"a region beyond the end of the file: {region}")
             try:
                 self._chunks[chunk] = mmap.mmap(self.descriptor, chunk_size, offset=chunk)
             except (OSError, OverflowError) as error:
-                raise ValueError(f"a region that cannot be mapped: {error}") from error
+                raise ValueError(f"a region cannot be mapped: {error}") from error
         mapped, begin = self._chunks[chunk], start - chunk
         if not 0 <= begin < begin + size <= len(mapped):
-            raise ValueError(f"a region that is not within its chunk: {region}")
+            raise ValueError(f"a region outside of its chunk: {region}")
         known = self._regions[start] = region, memoryview(mapped)[begin : begin + size]
         return known
 
     def end(self, region: Region) -> None:
-        """Nobody has it any more."""
+        """End the lease of a region."""
         start = region.start
         if start not in self._leased:
             return  # a forked child may have it
@@ -317,36 +314,35 @@ class FrameLeases:
             self._returned.append(start)
             return
         if hasattr(mmap, "MADV_REMOVE"):
-            with suppress(OSError, ValueError):  # it is about memory alone
+            with suppress(OSError, ValueError):  # only saves memory
                 chunk = self._chunks[region.chunk]
                 chunk.madvise(mmap.MADV_REMOVE, start - region.chunk, region.size)
         self._returned.appendleft(start)
 
     def give_back(self) -> list[int]:
-        """Take out what the worker may use again, by its starts."""
+        """Take out the starts of the regions that the worker may reuse."""
         regions = []
-        while self._returned:  # any thread may add to it meanwhile
+        while self._returned:  # other threads may append
             regions.append(self._returned.popleft())
         return regions
 
     def before_fork(self) -> None:
-        """A child process has the same arrays over the same memory: it is theirs for ever."""
+        """Never reuse the leased regions: a child process keeps its arrays over the same memory."""
         for start in [*self._leased]:
             self._leased.discard(start)
             self._regions.pop(start, None)
             self._laid.pop(start, None)
 
     def abandon(self) -> None:
-        """Let go of the file, in a forked child."""
         self.close()
 
     def close(self) -> None:
-        """Give the descriptor back; the memory lives as long as an array over it."""
+        """Close the descriptor; the memory lives as long as an array over it."""
         self._end()
 
 
 class _Lease:
-    """Says when nobody has a region any more."""
+    """Ends the lease of a region when its last array is freed."""
 
     __slots__ = ("_leases", "_region")
 

@@ -1,8 +1,8 @@
-"""One block of memory, on the heap or shared between processes, cut into arrays.
+"""One block of memory, on the heap or shared between processes, divided into arrays.
 
-Shared memory here has no name: it is an anonymous file whose descriptor is handed to the
-workers. So no other user can open it, and nothing is left in ``/dev/shm`` however the
-processes end: the kernel frees it with the last of them.
+Shared memory is an anonymous file whose descriptor is passed to the workers. No other user can open
+it, and nothing is left in ``/dev/shm`` however the processes end: the kernel frees it with the last
+of them.
 """
 
 from __future__ import annotations
@@ -15,27 +15,24 @@ from typing import Any
 
 import numpy as np
 
-# What an array holds: its dtype and shape.
+# Dtype and shape of an array.
 Field = tuple[np.dtype[Any], tuple[int, ...]]
 
-# Arrays begin on cache lines, so that two writers of neighbouring arrays do not disturb each other.
+# Arrays begin on cache lines, which avoids false sharing between writers of adjacent arrays.
 ALIGNMENT = 64
 
 
 class Arena:
     """A block of zeroed memory.
 
-    The memory lives as long as any array cut from it, also after :meth:`close`, which only
-    gives the file descriptor back.
+    The memory lives as long as any array in it, also after :meth:`close`, which only closes the
+    file descriptor.
     """
 
     def __init__(self, size: int, *, shared: bool = False, descriptor: int | None = None) -> None:
-        """Take ``size`` bytes: from the heap, as new shared memory, or from a descriptor.
+        """Allocate ``size`` bytes: on the heap, as new shared memory, or from a descriptor.
 
-        Args:
-            size: Bytes.
-            shared: Make it mappable by other processes.
-            descriptor: Map this shared memory, made by another process, and own the descriptor.
+        A descriptor is of memory that another process shared, and is owned by the arena.
         """
         self.size = max(size, ALIGNMENT)
         self.descriptor: int | None = descriptor
@@ -48,7 +45,7 @@ class Arena:
             self._memory = mmap.mmap(self.descriptor, self.size)
 
     def carve(self, fields: Mapping[str, Field]) -> dict[str, np.ndarray[Any, Any]]:
-        """Lay arrays over the memory, in order."""
+        """Create arrays over the memory, in order."""
         arrays, offset = {}, 0
         for name, (dtype, shape) in fields.items():
             arrays[name] = np.ndarray(shape, dtype, buffer=self._memory, offset=offset)
@@ -57,23 +54,23 @@ class Arena:
 
     @property
     def memory(self) -> np.ndarray[Any, Any]:
-        """All of it as ``uint8[size]``, from the beginning of a page that nobody else uses."""
+        """All of the memory as ``uint8[size]``, aligned to a page and alone on its pages."""
         return np.ndarray(self.size, np.uint8, buffer=self._memory)
 
     @staticmethod
     def size_of(fields: Mapping[str, Field]) -> int:
-        """Bytes that :meth:`carve` needs for these arrays."""
+        """Return the bytes that :meth:`carve` needs for these arrays."""
         return sum(_room(dtype, shape) for dtype, shape in fields.values())
 
     def close(self) -> None:
-        """Give the descriptor back. The mapping itself ends with its last array."""
+        """Close the descriptor. The mapping itself ends with its last array."""
         if self.descriptor is not None:
             os.close(self.descriptor)
             self.descriptor = None
 
 
 def _pages(size: int) -> np.ndarray[Any, Any]:
-    """Take whole pages of the heap, as a mapping would; ``uint8`` zeros."""
+    """Allocate whole pages of the heap, as a mapping would; ``uint8`` zeros."""
     whole = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
     block = np.zeros(whole + mmap.PAGESIZE, np.uint8)
     start = -block.ctypes.data % mmap.PAGESIZE
@@ -86,10 +83,10 @@ def _room(dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:
 
 
 def anonymous_file(size: int) -> int:
-    """Make shared memory of ``size`` zeroed bytes; gives its descriptor, which the caller owns."""
+    """Create shared memory of ``size`` zeroed bytes; return its descriptor, owned by the caller."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("agym", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    else:  # macOS: a file that is unlinked before anybody can see it
+    else:  # macOS: a file that is already unlinked
         with tempfile.TemporaryFile() as file:
             descriptor = os.dup(file.fileno())
     os.ftruncate(descriptor, size)
@@ -97,7 +94,7 @@ def anonymous_file(size: int) -> int:
 
 
 class Leased:
-    """What NumPy keeps as the base of an array, its slices, and tensors over it."""
+    """The base that NumPy keeps for an array, its slices, and tensors over it."""
 
     __slots__ = ("__array_interface__", "_block", "_lease")
 
@@ -105,10 +102,10 @@ class Leased:
         self, lease: object, block: np.ndarray[Any, Any], interface: dict[str, Any]
     ) -> None:
         self.__array_interface__ = interface
-        self._block = block  # the memory lives as long
+        self._block = block  # keeps the memory alive
         self._lease = lease
 
     @classmethod
     def array(cls, lease: object, block: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """An array over the same memory; the lease ends with the last one over it."""
+        """Return an array over the same memory; the lease ends with the last one over it."""
         return np.asarray(cls(lease, block, block.__array_interface__))

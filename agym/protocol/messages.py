@@ -1,7 +1,7 @@
-"""The language between engine, backends and hosts: operations go down, outcomes come up.
+"""Messages between engine, backends and hosts: operations go down, completions come up.
 
-Everything here is plain data that can be pickled. Environments are always named by a
-contiguous range ``start:stop`` of their ids, so a part of an operation is an operation.
+All messages are plain data that can be pickled. Environments are named by a contiguous range
+``start:stop`` of their ids, so a part of an operation is an operation.
 """
 
 from __future__ import annotations
@@ -27,64 +27,65 @@ from agym.errors import (
 from agym.protocol.attributes import MissingAttribute
 from agym.protocol.infos.schema import Schema
 
-# The numbers of the first ticket, which makes the environments, of the last, and of outcomes that
-# nobody asked for: a worker's death.
+# Ticket numbers of the first operation, which makes the environments, of the last, and of
+# completions that nobody requested: a worker's death.
 OPEN, CLOSE, FAULT = 0, -1, -2
 
-# Planes of the slot table. Whole batches alternate between the first two; then what is about
-# some environments, and steps that were sent and wait to be received. Behind these may be some
-# that the caller may keep: the batch before, the latest, that which is written, and one more. The
-# last are the rollout buffers.
+# Planes of the slot table. Whole batches alternate between the first two. The third is for
+# operations on some environments, the fourth for steps that were sent and not yet received. Then
+# come planes that the caller may lease (the previous batch, the latest, the one being written, and
+# one spare), then the rollout buffers.
 PLANES = 4
 SIDE_PLANE, SENT_PLANE = 2, 3
 LEASABLE = 4
 FIRST_BUFFER = PLANES + LEASABLE
 
-# The kinds that write a row of the slot table; all others answer with values.
+# Kinds that write a row of the slot table; all others return values.
 ROW_KINDS = frozenset({"step", "reset"})
 
+# Those by which a replacement takes environments over from a worker.
+RECYCLING_KINDS = frozenset({"spare", "export", "import_env"})
 
-# Ctrl-C must not break these off: an environment would be in two places, or in none.
+# Ctrl-C must not interrupt these: an environment would exist twice, or not at all.
 UNBROKEN_KINDS = frozenset({"pack", "unpack"})
 
-# An exception that carries more bytes than this travels as text alone.
+# A larger pickled exception travels as text alone.
 MAX_PICKLED = 64 * 1024
 
-# What an operation is called in an error, where that is not its kind.
+# Names of operations in errors, where the kind is not the name.
 NAMES = {"close_env": "close", "recreate": "make", "import_env": "make", "export": "close"}
 
 
 class GivenAction(NamedTuple):
-    """The whole action of one environment, for actions that have no place in the slot table.
+    """The whole action of one environment, for actions that do not fit the slot table.
 
-    It stands in ``each`` where otherwise the parts without a fixed size are.
+    It is an entry of ``Operation.each``, in place of the parts without a fixed size.
     """
 
     action: Any
 
 
-# Under this key, a final observation travels with the info that it came with, where the table
-# would give it back as another type than it had.
+# Key of a final observation in its info, if the slot table would change the observation's type.
 FINAL_OBSERVATION = "agym.final_obs"
 
 
 class Operation(NamedTuple):
-    """One thing to do to the environments ``start:stop``.
+    """An operation on the environments ``start:stop``.
 
     Attributes:
-        number: The ticket that it belongs to; an outcome carries the same number.
+        number: Number of its ticket; completions carry the same number.
         kind: ``"step"``, ``"reset"``, ``"render"``, ``"call"``, ``"get_attr"``, ``"set_attr"``;
-            ``"close_env"``, which closes an environment for good; ``"recreate"``, which replaces
-            it by a new one; ``"export"`` and ``"import_env"``, which hand its state over to a
+            ``"close_env"``, which closes an environment permanently; ``"recreate"``, which replaces
+            it by a new one; ``"export"`` and ``"import_env"``, which transfer its state to a
             replacement; ``"inject_fault"``, which makes its next step fail; ``"pack"`` and
             ``"unpack"``, which move it to another host (``hosts/snapshot.py``).
         start: First environment.
         stop: One past the last environment.
-        plane: Which plane of the slot table takes the rows (steps and resets).
-        each: An argument per environment, in order: seeds, attribute values, revivals, or the
-            parts of actions that have no fixed size. ``None`` where there is nothing to say.
-        shared: An argument for all: reset options, the name and arguments of a call, or the name
-            of an attribute, to set which goes with whether it may be added.
+        plane: The plane of the slot table to write (steps and resets).
+        each: An argument per environment, in order: seeds, attribute values, restore specs, or the
+            parts of actions without a fixed size. ``None`` if there are none.
+        shared: An argument for all: reset options; name and arguments of a call; name of an
+            attribute, and for ``"set_attr"`` also whether it may be added.
     """
 
     number: int
@@ -97,20 +98,20 @@ class Operation(NamedTuple):
 
     @property
     def span(self) -> tuple[int, int, int]:
-        """Number, start and stop: what an outcome repeats."""
+        """Number, start and stop, as in the completion."""
         return self.number, self.start, self.stop
 
     def part(self, start: int, stop: int) -> Operation:
-        """Cut out the part for the environments ``start:stop``."""
+        """Return the part for the environments ``start:stop``."""
         if start == self.start and stop == self.stop:
             return self
         each = self.each and self.each[start - self.start : stop - self.start]
         return self._replace(start=start, stop=stop, each=each)
 
     def pieces(self, ids: range) -> Iterator[Operation]:
-        """Cut out what a worker with some environments runs in one go.
+        """Yield the parts that a worker with the environments ``ids`` runs in one go.
 
-        Of a step that was sent, each environment is to end by itself.
+        Sent steps are split by environment, so that each completes by itself.
         """
         for share in self.shares(ids):
             if self.plane == SENT_PLANE:
@@ -119,13 +120,13 @@ class Operation(NamedTuple):
                 yield share
 
     def shares(self, ids: range) -> Iterator[Operation]:
-        """Cut out what some neighbouring environments do, if it is for any of them."""
+        """Yield the part for the environments ``ids``, if it is not empty."""
         start, stop = max(self.start, ids.start), min(self.stop, ids.stop)
         if start < stop:
             yield self.part(start, stop)
 
     def given(self) -> Iterator[tuple[str, Any]]:
-        """What the caller has given, with a name for each in a message."""
+        """Yield the caller's values, each with its name for error messages."""
         kind, each = self.kind, enumerate(self.each or (), self.start)
         if kind == "step":
             yield from ((f"the action of environment {i}", action) for i, action in each)
@@ -138,7 +139,7 @@ class Operation(NamedTuple):
             yield from ((f"{what} {i}", value) for i, value in each)
 
     def join(self, behind: Operation) -> Operation:
-        """Add a part of the same operation for the environments behind these."""
+        """Append the part for the environments that follow these."""
         each = None if self.each is None else [*self.each, *(behind.each or [])]
         return self._replace(stop=behind.stop, each=each)
 
@@ -147,11 +148,10 @@ class Operation(NamedTuple):
 class Failure:
     """An environment raised, or ``count`` of them from ``env_id`` on that are one program.
 
-    It travels as text, since not every exception survives a pickle.
-
-    An exception that does comes along in ``pickled``; ``misuse`` is the class of an error of ours.
-    Where several operations end with the same failure, all but the first are told its ``echo``.
-    It is no ``fault`` of the environment that somebody asks for an attribute which it lacks.
+    The error travels as text, since not every exception survives a pickle. One that does is in
+    ``pickled``. ``misuse`` is the class of a usage error of agym's. If one failure ends several
+    operations, all but the first get its ``echo``. ``fault`` is false if the caller asked for an
+    attribute that the environment lacks.
     """
 
     env_id: int
@@ -172,7 +172,6 @@ class Failure:
 
     @property
     def env_ids(self) -> range:
-        """The environments, as a range."""
         return range(self.env_id, self.env_id + self.count)
 
     @classmethod
@@ -195,7 +194,7 @@ class Failure:
         )  # fmt: skip
 
     def portable(self) -> Failure:
-        """Leave out what may not survive the way to another process."""
+        """Remove what may not survive the transfer to another process."""
         return replace(self, exception=None, pickled=_pack(self.exception))
 
     def to_exception(self) -> AgymError:
@@ -205,7 +204,7 @@ class Failure:
             return self.misuse(f"{who}: {self.error.partition(': ')[2]}")
         details = f" (seed {self.seed}, episode {self.episode}, step {self.step})"
         if self.count > 1:
-            details = ""  # each has its own
+            details = ""  # they differ between the environments
         capsule = f"; run `agym replay {self.capsule}`" if self.capsule else ""
         failed = EnvError(
             f"{who} raised in {self.operation}: {self.error}{details}{capsule}",
@@ -224,7 +223,7 @@ class Failure:
 
 
 def _pack(exception: BaseException | None) -> bytes:
-    """Pickle an exception if it comes back as it was: constructors may ask for more than args."""
+    """Pickle an exception if it survives that: constructors may take more than ``args``."""
     try:
         packed: bytes = cloudpickle.dumps(exception)
         survives = repr(pickle.loads(packed)) == repr(exception) and len(packed) < MAX_PICKLED
@@ -236,17 +235,17 @@ def _pack(exception: BaseException | None) -> bytes:
 def _unpack(packed: bytes) -> BaseException | None:
     try:
         exception = pickle.loads(packed)
-    except Exception:  # none came, or what it needs cannot be imported here
+    except Exception:  # none was sent, or its class cannot be imported here
         return None
     return exception if isinstance(exception, BaseException) else None
 
 
 class EnvLoss(Protocol):
-    """Why environments are gone."""
+    """The reason why environments are gone."""
 
     @property
     def env_ids(self) -> range:
-        """Which ones."""
+        """The environments."""
 
     def to_exception(self) -> AgymError:
         """Build the error to raise."""
@@ -254,17 +253,17 @@ class EnvLoss(Protocol):
 
 @dataclass(frozen=True)
 class WorkerDeath:
-    """A worker has ended, or was given up.
+    """A worker ended, or was given up.
 
     Attributes:
         worker: Its index.
         pid: Its process, ``None`` for a thread.
-        exitcode: How the process ended, as far as is known.
-        env_ids: The environments that it held.
-        reason: What is known about it, for a message.
-        operations: What each environment was doing, if not nothing: in flight, or after what.
-        running: The environment that was running, if that can be told.
-        late: It was ended by force, since a deadline was missed.
+        exitcode: The process's exit code, if known.
+        env_ids: Its environments.
+        reason: The known cause, for a message.
+        operations: Each environment's operation in flight, or ``"idle after ..."``.
+        running: The environment that was running, if known.
+        late: It was killed because it missed a deadline.
     """
 
     worker: int
@@ -296,7 +295,7 @@ class WorkerDeath:
         )
 
     def _doing(self) -> list[tuple[str, str]]:
-        """Who was doing what, for a message."""
+        """Group the environments by operation."""
         by_kind: dict[str, list[int]] = {}
         for i, kind in self.operations.items():
             by_kind.setdefault(kind, []).append(i)
@@ -304,19 +303,19 @@ class WorkerDeath:
 
 
 def name_ids(ids: Sequence[int]) -> str:
-    """Some ids for a message, not too many."""
+    """Format ids for a message, at most eight."""
     return ", ".join(map(str, ids[:8])) + (", ..." if len(ids) > 8 else "")
 
 
 def name_range(ids: range) -> str:
-    """Neighbours for a message."""
+    """Format a range of environments for a message."""
     if len(ids) == 1:
         return f"environment {ids[0]}"
     return f"environments {ids[0]} to {ids[-1]}"
 
 
 def describe_exit(exitcode: int | None) -> str:
-    """How a process ended, for a message."""
+    """Describe how a process ended."""
     if exitcode is None:
         return "no exit code yet"
     name = signal_name(exitcode)
@@ -327,9 +326,10 @@ class EpisodeStart(NamedTuple):
     """How an episode began.
 
     Attributes:
-        seed: The seed of its reset.
-        rng: Else the state of the environment's own random numbers before it, if it has any.
-        options: The options of its reset.
+        seed: Seed of the reset.
+        rng: State of the environment's random generator before a reset without a seed, if it has
+            one.
+        options: Options of the reset.
     """
 
     seed: int | None = None
@@ -339,18 +339,18 @@ class EpisodeStart(NamedTuple):
 
 @dataclass(frozen=True)
 class RestoreSpec:
-    """What an environment is to take over that is put in the place of another.
+    """The state that a replacement of an environment takes over.
 
     Attributes:
-        anew: There is one in its place already that was used: make another.
+        anew: The environment in place was used already: make another.
         seed: Seed of the last explicit reset.
-        reseed: Seed for the first reset, if that brings none.
+        reseed: Seed for the first reset, if that has none.
         options: Options for every automatic reset.
         episode: Episodes begun so far.
-        observation: The last known one, ``None`` if there is none: it was not reset.
-        start: How the episode to replay began, ``None`` if none is to be.
+        observation: The last known one, ``None`` before the first reset.
+        start: How the episode to replay began, ``None`` for no replay.
         actions: The actions since then.
-        over: How the episode ended that is over, and ``start`` is where random numbers go on.
+        over: Flags with which the episode ended. ``start`` then only restores random numbers.
     """
 
     anew: bool = True
@@ -366,17 +366,17 @@ class RestoreSpec:
 
 @dataclass
 class Payload:
-    """What an outcome carries beside the rows of the table; most steps carry nothing.
+    """The part of a completion beside the rows of the table; most steps have none.
 
     Attributes:
-        infos: Info by environment, where it is not empty and not in the table.
-        final_infos: Info of the step that finished an episode, likewise.
+        infos: Infos by environment that are not empty and not in the table.
+        final_infos: Infos of the steps that finished episodes, likewise.
         objects: Observation leaves without a fixed size, by environment.
         final_objects: The same of final observations.
-        values: Answers of render, call and get_attr, by environment.
-        starts: How episodes began, where these are logged, by environment.
-        problems: What went wrong.
-        schemas: What a host writes infos by from now on, by id.
+        values: Results of render, call and get_attr, by environment.
+        starts: How episodes began, by environment, if that is logged.
+        problems: Failures and losses.
+        schemas: New schemas of infos, by id.
     """
 
     infos: dict[int, dict[str, Any]] = field(default_factory=dict)
@@ -389,7 +389,7 @@ class Payload:
     schemas: dict[int, Schema] = field(default_factory=dict)
 
     def take(self, ids: Iterable[int]) -> Payload:
-        """Take out what is about some environments; problems and schemas stay."""
+        """Remove and return what concerns some environments; problems and schemas stay."""
         taken = Payload()
         for name in ("infos", "final_infos", "objects", "final_objects", "values", "starts"):
             mine, theirs = getattr(self, name), getattr(taken, name)
@@ -398,7 +398,7 @@ class Payload:
         return taken
 
     def merge(self, other: Payload) -> None:
-        """Take in the extras of another part of the same ticket."""
+        """Add the payload of another part of the same ticket."""
         self.infos.update(other.infos)
         self.final_infos.update(other.final_infos)
         self.objects.update(other.objects)
@@ -410,7 +410,7 @@ class Payload:
 
 
 class Completion(NamedTuple):
-    """The environments ``start:stop`` have ended their part of operation ``number``."""
+    """The environments ``start:stop`` have completed their part of operation ``number``."""
 
     number: int
     start: int
@@ -420,7 +420,7 @@ class Completion(NamedTuple):
 
 @dataclass(frozen=True)
 class Description:
-    """What an environment is like, as its host found out by making it."""
+    """An environment's spaces and metadata, as its host found them."""
 
     observation_space: Any
     action_space: Any
@@ -431,18 +431,18 @@ class Description:
     exact: bool = True
 
     def reads_as(self, other: Description) -> bool:
-        """Whether another environment shows the same spec, metadata and render mode."""
+        """Return whether another environment has the same spec, metadata and render mode."""
         try:
             return (self.spec, self.metadata, self.render_mode) == (
                 other.spec, other.metadata, other.render_mode
             )  # fmt: skip
-        except Exception:  # arrays, for one, do not compare to a truth value
+        except Exception:  # arrays, for example, have no truth value
             return False
 
     def mismatch(self, other: Description) -> SpaceMismatchError | None:
-        """Say in what another environment differs so that it cannot share a batch with this one.
+        """Describe the difference that keeps another environment out of a batch with this one.
 
-        Unless they are ``exact``, observation spaces need only have the same shapes and dtypes.
+        Unless they are ``exact``, observation spaces need only have equal shapes and dtypes.
         """
         for name in ("observation_space", "action_space"):
             mine, others = getattr(self, name), getattr(other, name)
@@ -456,20 +456,20 @@ class Description:
 
 
 class PerEnvOptions(dict[int, dict[str, Any]]):
-    """Options of single environments, by id; one that is not named is reset without any."""
+    """Options of single environments, by id; the others are reset without options."""
 
 
-# Options of a reset: the same for every environment and for its automatic resets too, or once.
+# Options of a reset. A plain dict is for all environments, and for automatic resets too.
 Options = dict[str, Any] | PerEnvOptions | None
 
 
 def lasting(options: Options) -> dict[str, Any] | None:
-    """What automatic resets repeat."""
+    """Return the options that automatic resets repeat."""
     return None if isinstance(options, PerEnvOptions) else options
 
 
 def as_keywords(options: Options, env_id: int) -> dict[str, Any]:
-    """How ``reset`` of one environment is given its options."""
+    """Return the options as keyword arguments for ``reset`` of one environment."""
     if not isinstance(options, PerEnvOptions):
         return {"options": options}
     return {"options": options[env_id]} if env_id in options else {}

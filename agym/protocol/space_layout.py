@@ -1,8 +1,8 @@
-"""A Gymnasium space as a flat list of leaves, and values to and from that list.
+"""A Gymnasium space as a flat list of leaves, and conversions of values to and from that list.
 
-A leaf with a fixed dtype and shape (Box, Discrete, MultiBinary, MultiDiscrete) becomes an
-array of the slot table. Everything else (Text, Sequence, Graph, OneOf, spaces of one's own)
-is an *object leaf*: its values travel as Python objects. Dict and Tuple only nest::
+A leaf with a fixed dtype and shape (Box, Discrete, MultiBinary, MultiDiscrete) becomes an array of
+the slot table. Any other (Text, Sequence, Graph, OneOf, custom spaces) is an *object leaf*, whose
+values travel as Python objects. Dict and Tuple only nest::
 
     Dict(a=Box(3), b=Tuple(Discrete(5), Text(9)))   ->   a: float32[3]   b[0]: int64   b[1]: object
 """
@@ -25,11 +25,11 @@ class Leaf:
     """One flat component of a space.
 
     Attributes:
-        path: Where it stands in the nested value, as one would write it: ``['a'][0]``.
+        path: Its path in the nested value, as an index expression: ``['a'][0]``.
         dtype: Its NumPy dtype, ``None`` for an object leaf.
         shape: Its shape for one environment, ``()`` for an object leaf.
-        zero_dim: Its values are arrays without a dimension (a Box of shape ``()``), which
-            iterating over a batch would turn into scalars.
+        zero_dim: Its values are zero-dimensional arrays (a Box of shape ``()``), which iterating
+            over a batch would turn into scalars.
     """
 
     path: str
@@ -39,11 +39,11 @@ class Leaf:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of one value, none of an object leaf."""
+        """Bytes of one value, 0 for an object leaf."""
         return 0 if self.dtype is None else self.dtype.itemsize * math.prod(self.shape)
 
     def preserves(self, value: Any) -> bool:
-        """Whether a value comes back from an array of this leaf as the type that it has."""
+        """Return whether a value comes back from an array of this leaf with the same type."""
         if self.dtype is None:
             return True
         if self.shape or self.zero_dim:
@@ -51,23 +51,22 @@ class Leaf:
         return type(value) is self.dtype.type
 
     def split(self, batch: Any) -> list[Any]:
-        """Cut a batch of this leaf into a value per environment."""
+        """Split a batch of this leaf into one value per environment."""
         return [batch[i, ...] for i in range(len(batch))] if self.zero_dim else list(batch)
 
 
 class Layout:
-    """How the values of one space lie flat.
+    """The flat layout of one space's values.
 
     Attributes:
         space: The space of one environment.
         leaves: All leaves, in the order of the space.
         fixed: Positions of the leaves that have an array in the slot table.
         objects: Positions of the object leaves.
-        single: The space is a leaf itself, so flattening is the identity.
+        single: The space is itself a leaf, so flattening is the identity.
     """
 
     def __init__(self, space: Space[Any]) -> None:
-        """Walk through the space once."""
         self.space = space
         self.leaves = tuple(_walk(space, ""))
         self.fixed = [i for i, leaf in enumerate(self.leaves) if leaf.dtype is not None]
@@ -75,7 +74,7 @@ class Layout:
         self.single = not isinstance(space, spaces.Dict | spaces.Tuple)
 
     def flatten(self, value: Any) -> list[Any]:
-        """List the leaf values of one value (of one environment, or a batch of arrays).
+        """List the leaves of one environment's value, or of a batch of arrays.
 
         Raises:
             KeyError: A key of a Dict space is missing.
@@ -84,15 +83,15 @@ class Layout:
         return [value] if self.single else list(_flatten(self.space, value))
 
     def misfit(self, value: Any) -> str:
-        """Say what part of a value does not fit the space, and how; empty if all parts do."""
+        """Describe the first part of a value that does not fit the space; empty if all parts do."""
         return next(_misfits(self.space, value, ""), "")
 
     def unflatten(self, leaf_values: Sequence[Any]) -> Any:
-        """Nest leaf values as the space is nested."""
+        """Nest leaf values like the space."""
         return leaf_values[0] if self.single else _unflatten(self.space, iter(leaf_values))
 
     def join(self, fixed: Sequence[Any], objects: Sequence[Any]) -> Any:
-        """Nest values of the fixed and of the object leaves, each in their order."""
+        """Nest values of the fixed and of the object leaves, each in order."""
         if not self.objects:
             return self.unflatten(fixed)
         leaves: list[Any] = [None] * len(self.leaves)
@@ -103,25 +102,23 @@ class Layout:
         return self.unflatten(leaves)
 
     def preserves(self, value: Any) -> bool:
-        """Whether a value comes back from arrays as it is, also in the types of its leaves."""
+        """Return whether a value comes back from arrays with the same types of leaves."""
         values = self.flatten(value)
         return all(leaf.preserves(part) for leaf, part in zip(self.leaves, values, strict=True))
 
     def cut(
         self, columns: Sequence[Any], objects: Sequence[Sequence[Any]], count: int
     ) -> list[Any]:
-        """Cut a batch of each fixed leaf, and the object leaves of each, into ``count`` values."""
+        """Split a batch of each fixed leaf, and the object leaves, into ``count`` values."""
         pairs = zip(self.fixed, columns, strict=True)
         split = [self.leaves[i].split(column) for i, column in pairs]
         objects = objects or [[]] * count
         return [self.join([column[k] for column in split], objects[k]) for k in range(count)]
 
     def batch(self, values: Sequence[Any], *, cast: bool = False) -> Any:
-        """Make a batch of values: nested arrays, tuples for object leaves.
+        """Batch one value per environment: nested arrays, tuples for object leaves.
 
-        Args:
-            values: One per environment.
-            cast: Have arrays in the dtypes of the space, whatever the values are.
+        With ``cast``, arrays have the dtypes of the space, whatever the values are.
         """
         columns = zip(*map(self.flatten, values), strict=True)
         leaves = zip(self.leaves, columns, strict=True)
@@ -131,7 +128,7 @@ class Layout:
         ])  # fmt: skip
 
     def rows(self, batch: Any, count: int) -> list[Any]:
-        """Cut a batch (nested arrays, tuples for object leaves) into a list of ``count`` values."""
+        """Split a batch (nested arrays, tuples for object leaves) into ``count`` values."""
         if self.single:
             return self.leaves[0].split(batch)
         if not self.leaves:
@@ -170,7 +167,7 @@ def _flatten(space: Space[Any], value: Any) -> Iterator[Any]:
 
 
 def _misfits(space: Space[Any], value: Any, path: str) -> Iterator[str]:
-    """Say of each part that does not fit what it is; of one that nests, as far as it nests."""
+    """Describe each part that does not fit; of a nested space, as deep as the value nests."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
         children = dict(space.items()) if isinstance(space, spaces.Dict) else dict(enumerate(space))
         parts = ", ".join(map(repr, children))
@@ -179,7 +176,7 @@ def _misfits(space: Space[Any], value: Any, path: str) -> Iterator[str]:
         children = {}
         wanted = f"where the space has {space.dtype} of shape {space.shape}"
     else:
-        return  # it takes any object
+        return  # any object fits
     if value is None:
         yield f"{path} is None {wanted}"
         return

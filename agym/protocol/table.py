@@ -1,22 +1,22 @@
 """The slot table: rows of actions, observations, rewards and flags of n environments.
 
-Struct of arrays: one array per leaf, a row per environment. What a step gives back exists
-once per *plane*. Full batches alternate between the first two, so that the arrays of one batch
-stay as they are until the next but one; what is about some environments goes to the third, and
-steps that were sent wait in the fourth until they are received::
+It is a struct of arrays: one array per leaf, one row per environment. The results of a step exist
+once per *plane*. Full batches alternate between the first two planes, so the arrays of a batch stay
+unchanged until the next but one. The third is for operations on some environments, the fourth for
+steps that were sent and not yet received::
 
     actions          [leaf][n, ...]                     engine writes, host reads
     planes[0]   observations [leaf][n, ...]   rewards [n]   terminated [n]   truncated [n]
     planes[1]   (final       [leaf][n, ...]  only with same-step autoreset)   host writes
     planes[2]
     planes[3]
-    planes[4:8]     large whole batches, each for as long as the caller has it
-    planes[8:]      rollout buffers, a plane for each step
+    planes[4:8]     large whole batches, each leased by the caller
+    planes[8:]      rollout buffers, one plane per step
 
-Which plane the caller may keep is said in ``engine/batches/planes.py``. A rollout buffer is memory
-of its own that is added while environments run (``engine/batches/out_target.py``). Infos that are
-numbers have room in each of the first four (``protocol/infos/table.py``); since they are read when
-a batch is given, the others use that of the first.
+``engine/batches/planes.py`` decides which planes are leased. A rollout buffer has memory of its
+own, which is added while environments run (``engine/batches/out_target.py``). Each of the first
+four planes has room for infos that are numbers (``protocol/infos/table.py``). The others share that
+of the first, because infos are read as soon as a batch is returned.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from agym.protocol.metrics.gauges import Gauges, gauge_fields
 from agym.protocol.space_layout import Layout
 from agym.protocol.typing import Array
 
-# For smaller batches a lease takes longer than a copy.
+# Copying a smaller batch is faster than leasing it.
 LEASE_BYTES = 64 * 1024
 
 
 class Plane:
-    """One set of results; each attribute is an array or a list of arrays, a row per slot.
+    """One set of results: arrays, or lists of arrays, with a row per slot.
 
-    Infos have an area, and those of finished episodes another one; rows of either are found by
-    slot, also in what :meth:`rows` gives.
+    Infos, and those of finished episodes, are in areas of the whole plane, which are indexed by
+    slot also in the views of :meth:`rows`.
 
     Attributes:
-        unflagged: A mark of whoever has found no flag set in these rows.
-        blank: Likewise, no info.
+        unflagged: A host's mark that no flag is set in these rows.
+        blank: A host's mark that these rows have no infos.
     """
 
     __slots__ = (
@@ -81,7 +81,7 @@ class Plane:
         self.unflagged = self.blank = 0
 
     def rows(self, start: int, stop: int) -> Plane:
-        """Views of the rows ``start:stop``."""
+        """Return views of the rows ``start:stop``."""
         return Plane(
             [array[start:stop] for array in self.observations],
             [array[start:stop] for array in self.final],
@@ -93,7 +93,7 @@ class Plane:
         )
 
     def at(self, index: int) -> Plane:
-        """One of the planes that are stacked in this one."""
+        """Return one of the planes stacked in this one."""
         return Plane(
             [array[index] for array in self.observations],
             [array[index] for array in self.final],
@@ -107,7 +107,7 @@ class Plane:
 
 @dataclass(frozen=True)
 class Extension:
-    """Planes that were added.
+    """Planes that were added to a table.
 
     Attributes:
         planes: Their numbers.
@@ -121,20 +121,20 @@ class Extension:
 
 
 class SlotTable:
-    """The memory that engine and hosts share; see the module's drawing.
+    """The memory that engine and hosts share.
 
     Attributes:
         num_envs: Number of rows.
         observation: Layout of one observation.
         action: Layout of one action.
         actions: One array per fixed action leaf.
-        planes: The sets of results by number: first the :data:`PLANES` that there always are.
-        leasable: The numbers of those that the caller may keep.
+        planes: The sets of results by number; the first :data:`PLANES` always exist.
+        leasable: The numbers of the planes that the caller may lease.
         extensions: Planes that were added, by the number of the first.
         shared: Other processes have the memory too.
-        gauges: What the hosts count.
-        objects: Latest observation's object leaves by slot; these live in the
-            engine's process; empty if there are none.
+        gauges: The hosts' counters.
+        objects: Object leaves of the latest observations by slot, in the engine's process; empty if
+            there are none.
     """
 
     def __init__(
@@ -154,10 +154,10 @@ class SlotTable:
             observation: Layout of one observation.
             action: Layout of one action.
             num_envs: Number of rows.
-            final: Keep final observations apart (same-step autoreset).
-            leases: Have planes that the caller may keep, if batches are large.
-            shared: Take memory that other processes can map.
-            descriptor: Map the memory that the other side took.
+            final: Store final observations separately (same-step autoreset).
+            leases: Add leasable planes, if batches are large.
+            shared: Allocate memory that other processes can map.
+            descriptor: Map the memory that the other side allocated.
         """
         self.num_envs = num_envs
         self.observation = observation
@@ -195,7 +195,6 @@ class SlotTable:
         return InfoArea(words, memory), InfoArea(*final)
 
     def _plane_fields(self, *rows: int) -> dict[str, Field]:
-        """What a plane consists of."""
         fields: dict[str, Field] = {"rewards": (np.dtype(np.float64), rows)}
         fields["terminated"] = fields["truncated"] = np.dtype(np.bool_), rows
         for i in self.observation.fixed:
@@ -220,12 +219,12 @@ class SlotTable:
     def stack(
         self, count: int, *, shared: bool = False, descriptor: int | None = None
     ) -> tuple[Plane, Arena]:
-        """Make planes that are no part of the table yet: one plane with a row for each, and memory.
+        """Create planes outside of the table, as one plane with a row for each, and their memory.
 
         Args:
-            count: How many.
-            shared: Take memory that other processes can map.
-            descriptor: Map the memory that the other side took.
+            count: Number of planes.
+            shared: Allocate memory that other processes can map.
+            descriptor: Map the memory that the other side allocated.
         """
         fields = self._plane_fields(count, self.num_envs)
         arena = Arena(Arena.size_of(fields), shared=shared, descriptor=descriptor)
@@ -233,12 +232,7 @@ class SlotTable:
         return self._plane(arena.carve(fields), areas), arena
 
     def extend(self, planes: range, descriptor: int | None = None) -> Extension:
-        """Add planes in memory of their own.
-
-        Args:
-            planes: Their numbers, which are new.
-            descriptor: Map the memory that the other side took.
-        """
+        """Add planes with new numbers, in memory of their own or that of a descriptor."""
         shared = self.shared and descriptor is None
         stacked, arena = self.stack(len(planes), shared=shared, descriptor=descriptor)
         self.planes.update((p, stacked.at(k)) for k, p in enumerate(planes))
@@ -246,7 +240,7 @@ class SlotTable:
         return extension
 
     def shrink(self, first: int) -> None:
-        """Let go of planes that were added, by the number of the first."""
+        """Remove added planes, given by the number of the first."""
         extension = self.extensions.pop(first)
         for plane in extension.planes:
             del self.planes[plane]
@@ -272,7 +266,7 @@ def _field(layout: Layout, leaf: int, *rows: int) -> Field:
 
 
 def write_rows(block: Array, rows: Sequence[Any]) -> None:
-    """Copy one value per row into ``block``, exactly: no broadcasting, no unsafe cast.
+    """Copy one value per row into ``block``, without broadcasting or unsafe casts.
 
     Args:
         block: A contiguous array of shape ``(len(rows), *shape)``.
@@ -290,12 +284,12 @@ def write_rows(block: Array, rows: Sequence[Any]) -> None:
             block[0] = first
             return
         if shape and dtype == first.dtype and dtype.kind == "f":
-            # NumPy sees to it that all rows have one shape; any real number may become a float,
-            # and so would None.
+            # NumPy checks that all rows have one shape. Only for floats, to which any real number
+            # may be cast, and only for arrays: a scalar None would become NaN.
             block[...] = rows
             return
         if {np.shape(row) for row in rows} == {shape} and shape:
-            # One call for all rows: end to end along their first axis they fill the block.
+            # One call for all rows: concatenated along their first axis they fill the block.
             np.concatenate(rows, out=block.reshape(len(rows) * shape[0], *shape[1:]))
             return
     if not shape:
@@ -313,11 +307,7 @@ def write_rows(block: Array, rows: Sequence[Any]) -> None:
 
 
 def write_column(block: Array, values: Sequence[Any]) -> None:
-    """Write one number or flag per row; arrays and tensors of one element count as that element.
-
-    Args:
-        block: An array of shape ``(len(values),)``.
-        values: A value for each row.
+    """Write one number or flag per row; an array or tensor of one element counts as that element.
 
     Raises:
         ValueError: An array has several elements, or none.

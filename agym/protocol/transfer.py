@@ -1,8 +1,9 @@
-"""Parcels: rows of one slot table on their way to another, where no memory is shared.
+"""Transfers of rows from one slot table to another that does not share its memory.
 
-A parcel has the rows of some environments as whole columns, a slice where these are neighbours, so
-that a batch is a few arrays however many environments it is of. Final observations go along for
-those whose episode ended, infos that are numbers as the bytes in which they were written.
+A :class:`Parcel` has the rows of some environments as whole columns, so a batch is a few arrays
+however many environments it has. Rows of adjacent environments are slices. Final observations are
+included for environments whose episode ended, and infos that are numbers as the bytes in which they
+were written.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from agym.protocol.messages import PLANES
 from agym.protocol.table import SlotTable
 from agym.protocol.typing import Array
 
-# The plane of a table without leases or rollout buffers for what goes into one of those.
+# The plane that stands in for leased planes and rollout buffers in tables without these.
 STAND_IN = 0
 
-# Gauges of a host, which are in its first environment's row; and of each environment.
+# Gauges of a host, in its first environment's row, and of each environment.
 HOST_GAUGES = ("rounds", "busy", "rendering", "began", "ended")
 ENV_GAUGES = ("steps", "episodes", "times")
 
@@ -29,13 +30,13 @@ class Parcel(NamedTuple):
     """Rows of one plane.
 
     Attributes:
-        plane: Into which plane they go.
-        ids: First environment and one past the last, or all of them.
-        columns: Observations, a leaf each, rewards and the two flags, a row per environment.
-        infos: What was written of infos, if anything.
-        ended: Whose final observations are here.
-        final: These, a leaf each.
-        final_infos: What was written of the infos they came with.
+        plane: The plane to write.
+        ids: First environment and one past the last, or all ids.
+        columns: Observations (one per leaf), rewards and the two flags; a row per environment.
+        infos: Infos that were written to the table, if any.
+        ended: The environments whose final observations are included.
+        final: Their final observations, one column per leaf.
+        final_infos: The infos of these, if any.
     """
 
     plane: int
@@ -48,13 +49,13 @@ class Parcel(NamedTuple):
 
 
 def take_rows(table: SlotTable, plane: int, ids: Sequence[int], info_bytes: int) -> Parcel:
-    """Pack rows; those of neighbours are views, which must not change before they are sent.
+    """Pack rows. Adjacent ones are views, which must not change before they are sent.
 
     Args:
-        table: Where they are.
-        plane: In which plane, or its stand-in.
+        table: The table that has them.
+        plane: Their plane, also if a stand-in has them.
         ids: The environments, ascending.
-        info_bytes: Of how many bytes the largest info is that hosts write.
+        info_bytes: Size of the largest info that hosts write.
     """
     rows = table.planes[copy_plane(plane)]
     whole = ids[-1] - ids[0] + 1 == len(ids)
@@ -76,7 +77,7 @@ def take_rows(table: SlotTable, plane: int, ids: Sequence[int], info_bytes: int)
 
 
 def copy_plane(plane: int) -> int:
-    """The plane of a table that has none but those that there always are."""
+    """Return the plane that holds the rows of ``plane`` in a table without added planes."""
     return plane if plane < PLANES else STAND_IN
 
 

@@ -1,1 +1,1 @@
-"""Built on the public API alone."""
+"""Tools built on the public API: video, the live page, traces, TensorBoard, replay and chaos."""

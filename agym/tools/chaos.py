@@ -1,12 +1,12 @@
-"""Chaos: environments made to crash, hang, raise and dawdle at random, to test what runs them.
+"""Chaos: make environments crash, hang, raise and stall at random, to test fault handling.
 
-It draws for every step before that is sent off, and has the hosts of those that are struck told;
-what goes wrong then goes wrong for good, in the place where the environment lives::
+Faults are drawn before a step is sent, and the hosts of the struck environments are told to
+inject them, so that the fault really happens where the environment runs::
 
-    step(ids) --> draw a number for each --> "inject_fault" env i --> the step itself
+    step(ids) --> draw a number per env --> "inject_fault" to env i --> the step itself
 
-A strike that takes a worker with it is never drawn while another is on its way in that worker,
-so that everything that was injected also happens.
+A strike that ends a worker is never drawn while another strike is in flight in the same worker,
+so that every injected fault also happens.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from agym.protocol.arguments import Ids
 
 KINDS = ("kill", "hang", "error", "delay")
 
-# How a worker can be killed: by SIGKILL, by SIGSEGV, or by an exit of its own.
+# How a worker is killed: by SIGKILL, by SIGSEGV, or by calling exit.
 WAYS = ("kill", "segfault", "exit")
 
 
 class Strike(NamedTuple):
-    """One step that was made to go wrong.
+    """One step that was made to fail.
 
     Attributes:
-        env_id: The environment; in a group of ``split``, its id in the whole.
+        env_id: The environment; for a group of ``split``, its id in the whole.
         kind: ``"kill"``, ``"hang"``, ``"error"`` or ``"delay"``.
     """
 
@@ -57,32 +57,7 @@ def chaos(
     delay_seconds: float = 0.1,
     ways: Sequence[str] = WAYS,
 ) -> Chaos:
-    """Make steps go wrong at random, to test a trainer, or the ``on_fault`` option.
-
-    Each of the four numbers is a probability per step of one environment. With the same seed and
-    the same steps the same environments are struck. In a worker where a death or a hang is on its
-    way nobody else is struck until it is over, and an environment that is just being replaced is
-    spared.
-
-    Args:
-        envs: Environments made by :func:`agym.make`, or opened ones of :func:`agym.make_async`;
-            of a group of ``split`` only these are struck.
-        kill: The worker process is killed. Only with ``backend="process"``.
-        hang: The step does not come back. It takes a ``timeout=``, and a backend that can end it.
-        error: The step raises.
-        delay: The step takes ``delay_seconds`` longer.
-        seed: Of the draws; ``None`` for another one each time.
-        hang_seconds: How long a hang takes if nobody ends it. A thread cannot be ended: it is
-            left behind for so long.
-        delay_seconds: How much longer a delayed step takes.
-        ways: How workers are killed, in turn: ``"kill"`` (SIGKILL), ``"segfault"``, ``"exit"``.
-
-    Returns:
-        What has struck so far, and the means to stop it; it is at work at once.
-
-    Raises:
-        UsageError: An argument cannot work.
-        ClosedError: The environments are not open.
+    """Make steps fail at random, to test a trainer or the ``on_fault`` option.
 
     Example:
         >>> import agym
@@ -93,6 +68,30 @@ def chaos(
         ...     faults = sum("fault" in info for result in results for info in result.infos)
         ...     faults == chaos.injected["error"] > 0
         True
+
+    Each of the four rates is a probability per step of one environment. The same seed and the
+    same steps strike the same environments. While a kill or a hang is in flight in a worker, no
+    other environment of that worker is struck. An environment that is being replaced is not struck.
+
+    Args:
+        envs: Environments made by :func:`agym.make`, or opened ones of :func:`agym.make_async`;
+            for a group of ``split`` only that group is struck.
+        kill: The worker process is killed. Only with ``backend="process"``.
+        hang: The step does not return. Needs ``timeout=`` and a backend that can end the step.
+        error: The step raises.
+        delay: The step takes ``delay_seconds`` longer.
+        seed: Seed of the draws; ``None`` for a random one.
+        hang_seconds: How long a hang lasts if nothing ends it. A thread cannot be killed: it is
+            abandoned and lives on for this long.
+        delay_seconds: How much longer a delayed step takes.
+        ways: How workers are killed, in turn: ``"kill"`` (SIGKILL), ``"segfault"``, ``"exit"``.
+
+    Returns:
+        A handle that counts the strikes and can stop them. It is active at once.
+
+    Raises:
+        UsageError: An argument cannot work.
+        ClosedError: The environments are not open.
     """
     rates = {"kill": kill, "hang": hang, "error": error, "delay": delay}
     seconds = {"hang": hang_seconds, "delay": delay_seconds}
@@ -102,11 +101,11 @@ def chaos(
         raise UsageError(f"ways={ways!r} must hold at least one of {', '.join(WAYS)}")
     if not isinstance(envs, BaseEnvs):
         raise UsageError(
-            f"chaos takes what agym.make or agym.make_async gives, not {type(envs).__name__}"
+            f"chaos takes envs of agym.make or agym.make_async, not {type(envs).__name__}"
         )
     engine = envs._engine
     engine.check_open()
-    _check_place(envs, rates)
+    _check_backend(envs, rates)
     if any(isinstance(listener, Chaos) for listener in engine.listeners):
         raise UsageError("there is chaos in these environments already: stop() it first")
     return Chaos(envs, rates, seconds, ways, seed)
@@ -131,19 +130,19 @@ def _check_seconds(seconds: dict[str, float]) -> None:
             raise UsageError(f"{name}_seconds={value!r} must be a number of seconds")
 
 
-def _check_place(envs: BaseEnvs, rates: dict[str, float]) -> None:
-    """Refuse what cannot happen, or cannot end, where the environments live."""
-    place = envs._backend.name
+def _check_backend(envs: BaseEnvs, rates: dict[str, float]) -> None:
+    """Refuse faults that cannot happen, or cannot end, on the backend."""
+    backend = envs._backend.name
     if rates["kill"] and os.getpid() in envs._backend.pids:
         raise UsageError(
-            f"kill={rates['kill']:g} needs worker processes, and with backend={place!r} it would"
-            " end this very program: take backend='process'"
+            f"kill={rates['kill']:g} needs worker processes, and with backend={backend!r} it would"
+            " end this program: take backend='process'"
         )
     if rates["hang"]:
         if not (envs._backend.replaceable or envs._engine.coroutines):
             raise UsageError(
-                f"hang={rates['hang']:g} cannot work with backend={place!r}, where nothing can end"
-                " a step that hangs: take backend='process' or 'thread', or delay="
+                f"hang={rates['hang']:g} cannot work with backend={backend!r}, which cannot"
+                " end a step that hangs: take backend='process' or 'thread', or delay="
             )
         if envs._engine._timeout is None:
             raise UsageError(
@@ -153,7 +152,7 @@ def _check_place(envs: BaseEnvs, rates: dict[str, float]) -> None:
 
 
 class Chaos(Hook):
-    """Strikes environments at random until it is stopped; made by :func:`agym.chaos`.
+    """Strikes environments at random until stopped; made by :func:`agym.chaos`.
 
     As a context manager it stops at the end of the block.
 
@@ -169,7 +168,7 @@ class Chaos(Hook):
         ways: Sequence[str],
         seed: int | None,
     ) -> None:
-        """Begin; :func:`agym.chaos` has checked the arguments."""
+        """Start; :func:`agym.chaos` has checked the arguments."""
         self.strikes: list[Strike] = []
         self._engine = envs._engine
         self._members = None if envs._ids is None else frozenset(envs._ids)
@@ -180,25 +179,25 @@ class Chaos(Hook):
         self._ways = cycle(ways)
         ranges = envs._backend.ranges
         self._worker_of = {i: worker for worker, ids in enumerate(ranges) for i in ids}
-        # What takes all environments of its worker along, and must be over before the next.
-        self._grave = {"kill"}
+        # Kinds that stop all environments of a worker; one must be over before the next strike.
+        self._worker_wide = {"kill"}
         if not self._engine.coroutines and self._engine._timeout is not None:
-            self._grave |= {"hang", "delay"}
-        # The environments of each worker that were struck and may still be at it, and those of
-        # them whose step is only about to be sent off.
+            self._worker_wide |= {"hang", "delay"}
+        # Strikes per worker that may still be in flight, and the environments among them whose
+        # step is about to be sent.
         self._struck: dict[int, list[Strike]] = {}
-        self._fresh: set[int] = set()
-        # Before a recording dispatches a render: nobody is struck who has something in flight.
+        self._unsent: set[int] = set()
+        # First, before a recording sends a render: environments with work in flight are spared.
         self._engine.listeners.add(self, first=True)
 
     @property
     def injected(self) -> dict[str, int]:
-        """How many steps were struck so far, by kind."""
+        """Number of struck steps so far, by kind."""
         counts = Counter(strike.kind for strike in self.strikes)
         return {kind: counts[kind] for kind in KINDS}
 
     def stop(self) -> None:
-        """Strike nobody any more. Idempotent."""
+        """Stop striking. Idempotent."""
         self._engine.listeners.remove(self)
 
     def __enter__(self) -> Self:
@@ -215,30 +214,32 @@ class Chaos(Hook):
         self.stop()
 
     def before_step(self, ids: Ids) -> None:
-        """Draw for each environment of a step that is about to be sent off."""
+        """Draw for each environment of a step that is about to be sent."""
         if self._members is not None:
             ids = tuple(i for i in ids if i in self._members)
         draws = self._rng.random(len(ids))
         struck = np.flatnonzero(draws < self._bounds[-1])
         if not len(struck):
             return
-        self._fresh.clear()
+        self._unsent.clear()
         for k in struck:
             kind = KINDS[int(np.searchsorted(self._bounds, draws[k], side="right"))]
             self._strike(Strike(ids[k], kind))
 
     def _strike(self, strike: Strike) -> None:
-        """Strike an environment, unless that might be lost, or lose another strike."""
+        """Strike an environment, unless this strike or another one might get lost."""
         slot, kind = strike
-        # With something in flight, such as a reset, it is not sure what the injected fault meets.
+        # With work in flight, such as a reset, the fault might hit that instead of the step.
         if slot in self._engine._recovery.recovering or self._engine.in_flight(slot) is not None:
             return
         worker = self._worker_of[slot]
         others = [other for other in self._struck.get(worker, ()) if self._is_under_way(other)]
-        if others and (kind in self._grave or any(other.kind in self._grave for other in others)):
+        if others and (
+            kind in self._worker_wide or any(other.kind in self._worker_wide for other in others)
+        ):
             return
         self._struck[worker] = [*others, strike]
-        self._fresh.add(slot)
+        self._unsent.add(slot)
         name = next(self._ways) if kind == "kill" else kind
         fault = InjectedFault(name, self._seconds.get(kind, 0.0))
         self._engine.order("inject_fault", (slot,), [fault])
@@ -247,7 +248,7 @@ class Chaos(Hook):
     def _is_under_way(self, strike: Strike) -> bool:
         slot = strike.env_id
         return (
-            slot in self._fresh
+            slot in self._unsent
             or slot in self._engine._recovery.recovering
             or self._engine.in_flight(slot) is not None
         )

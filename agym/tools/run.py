@@ -21,17 +21,17 @@ def _is_running() -> bool:
 
 
 def run(main: Coroutine[Any, Any, T], *, debug: bool | None = None) -> T:
-    """Run a coroutine as ``asyncio.run`` does: on uvloop where it is installed.
+    """Run a coroutine as ``asyncio.run`` does, on uvloop where it is installed.
 
     Args:
-        main: The program.
+        main: The coroutine.
         debug: asyncio's debug mode; ``None`` for its default.
 
     Returns:
-        What the program returns.
+        The coroutine's result.
 
     Raises:
-        UsageError: A loop is running already, or ``main`` is no coroutine.
+        UsageError: A loop is running already, or ``main`` is not a coroutine.
     """
     if not asyncio.iscoroutine(main):
         named = getattr(main, "__name__", "main")

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import agym
+from tests.support.backends import FORK
 from tests.support.drivers import PLACES
 from tests.support.envs.faulty_envs import Raises
 from tests.support.envs.gated_envs import Gates, gated
@@ -140,7 +141,7 @@ async def test_opening_does_not_block_the_loop(gates: Gates) -> None:
         return Tally()
 
     ticking = asyncio.create_task(tick())
-    async with agym.make_async(factory, backend="process", start_method="fork"):
+    async with agym.make_async(factory, backend=FORK):
         assert ticks == 100
     await ticking
 
@@ -151,7 +152,7 @@ async def test_cancelled_opening_leaves_nothing(gates: Gates) -> None:
             pipe.read()
         return Tally()
 
-    envs = agym.make_async([Tally, factory], backend="process", start_method="fork", workers=2)
+    envs = agym.make_async([Tally, factory], backend=FORK, workers=2)
     opening = asyncio.ensure_future(_open(envs))
     await asyncio.sleep(0)
     opening.cancel()
@@ -273,9 +274,7 @@ async def test_the_loop_turns_though_results_are_always_there(place: dict[str, A
 
 async def test_many_runners_share_a_loop() -> None:
     async def play(k: int) -> float:
-        async with agym.make_async(
-            partial(Tally, length=99), 2, backend="process", start_method="fork", workers=1
-        ) as e:
+        async with agym.make_async(partial(Tally, length=99), 2, backend=FORK, workers=1) as e:
             await e.reset()
             return float(sum([(await e.step([k, k])).observations[0, 2] for _ in range(20)]))
 
@@ -304,9 +303,7 @@ async def test_closing_while_operations_are_pending(gates: Gates) -> None:
 
 async def test_an_error_of_one_environment_arrives_at_the_await() -> None:
     factories = [Tally, partial(Raises, "step"), Tally]
-    async with agym.make_async(
-        factories, backend="process", start_method="fork", workers=2
-    ) as envs:
+    async with agym.make_async(factories, backend=FORK, workers=2) as envs:
         await envs.reset()
         pending = envs.step([9, 9, 9])
         with pytest.raises(agym.EnvError, match="environment 1 raised in step"):

@@ -13,13 +13,14 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import agym
+from tests.support.backends import FORK
 from tests.support.envs.plain_envs import Result
 from tests.support.equality import same_values
 
 BACKENDS: dict[str, dict[str, Any]] = {
     "serial": {"backend": "serial"},
     "thread": {"backend": "thread", "workers": 2},
-    "process": {"backend": "process", "workers": 2, "start_method": "fork"},
+    "process": {"backend": FORK, "workers": 2},
 }
 MODES = ["next_step", "same_step", "disabled"]
 

@@ -11,10 +11,12 @@ import pytest
 from gymnasium import spaces
 
 import agym
+from agym.backends import Process
+from tests.support.backends import FORK
 from tests.support.drivers import FACES, PLACES, opened
 from tests.support.envs.plain_envs import Echo, Nested, Tally
 
-PROCESS = {"backend": "process", "start_method": "fork", "workers": 2}
+PROCESS = {"backend": FORK, "workers": 2}
 
 
 # ---------------------------------------------------------------- options
@@ -59,7 +61,7 @@ def test_bad_options(case: str, make: Callable[..., Any]) -> None:
 @pytest.mark.parametrize("start_method", ["thread", "", None])
 def test_a_bad_start_method_of_workers(start_method: Any) -> None:
     with pytest.raises(agym.UsageError, match="start_method"):
-        agym.make(tally, 2, backend="process", start_method=start_method)
+        agym.make(tally, 2, backend=Process(start_method=start_method))
 
 
 BAD_ENVS: dict[str, tuple[Any, Any, str]] = {

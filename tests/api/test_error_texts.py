@@ -18,6 +18,7 @@ import pytest
 from gymnasium import spaces
 
 import agym
+from tests.support.backends import FORK
 from tests.support.envs.coroutine_envs import Parrot
 from tests.support.envs.faulty_envs import ManyArguments
 from tests.support.envs.plain_envs import Echo, Tally
@@ -25,7 +26,7 @@ from tests.support.envs.plain_envs import Echo, Tally
 PLACES: dict[str, dict[str, Any]] = {
     "serial": {"backend": "serial"},
     "thread": {"backend": "thread", "workers": 2},
-    "process": {"backend": "process", "start_method": "fork", "workers": 2},
+    "process": {"backend": FORK, "workers": 2},
 }
 everywhere = pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
 PROCESS = PLACES["process"]
@@ -396,7 +397,10 @@ def test_environments_are_not_copied(
             with pytest.raises(agym.UsageTypeError, match=words):
                 duplicate(envs[0])
         with pytest.raises(agym.UsageTypeError, match=words):
-            agym.make([partial(HoldsLock, envs)], backend="process", start_method="fork")
+            agym.make(
+                [partial(HoldsLock, envs)],
+                backend=FORK,
+            )
         envs.reset()
     with pytest.raises(agym.UsageTypeError, match=f"AsyncEnvs {words}"):
         duplicate(agym.make_async(Tally, 2, **place))

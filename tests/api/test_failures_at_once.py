@@ -14,11 +14,12 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 import agym
+from tests.support.backends import FORK
 from tests.support.envs.faulty_envs import Exits, Raises
 from tests.support.envs.plain_envs import Tally
 from tests.support.scripts import run
 
-PROCESS = {"backend": "process", "workers": 2, "start_method": "fork"}
+PROCESS = {"backend": FORK, "workers": 2}
 PLACES = [
     pytest.param({"backend": "serial"}, id="serial"),
     pytest.param({"backend": "thread", "workers": 2}, id="thread"),

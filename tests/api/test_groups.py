@@ -13,12 +13,13 @@ from gymnasium import spaces
 
 import agym
 from agym.envs.probes import RandomEnv
+from tests.support.backends import FORK
 from tests.support.envs.coroutine_envs import AsyncTally, Keeper
 from tests.support.envs.plain_envs import Tally
 from tests.support.equality import same
 from tests.support.patience import patience
 
-FORKED = {"backend": "process", "start_method": "fork", "workers": 2}
+FORKED = {"backend": FORK, "workers": 2}
 PLACES = [
     pytest.param(Tally, {"backend": "serial"}, id="serial"),
     pytest.param(Tally, {"backend": "thread"}, id="thread"),

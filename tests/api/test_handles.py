@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 import agym
+from tests.support.backends import FORK
 from tests.support.envs.coroutine_envs import AsyncRaises, AsyncTally, Keeper
 from tests.support.envs.faulty_envs import Raises
 from tests.support.envs.plain_envs import Tally
 
-FORKED = {"backend": "process", "start_method": "fork", "workers": 2}
+FORKED = {"backend": FORK, "workers": 2}
 PLACES = [
     pytest.param(Tally, Raises, {"backend": "serial"}, id="serial"),
     pytest.param(Tally, Raises, {"backend": "thread"}, id="thread"),

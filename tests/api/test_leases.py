@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 import agym
 from tests.support.core_selection import examples
+from tests.support.backends import FORK
 from tests.support.drivers import FACES, FORKED, Place, everywhere, opened
 from tests.support.insides import engine_of, executor_of
 
@@ -267,7 +268,7 @@ def test_a_forked_child_keeps_what_it_has() -> None:
 
 
 def test_a_death_frees_the_plane() -> None:
-    options = {"backend": "process", "start_method": "fork", "workers": 2, "output": "array"}
+    options = {"backend": FORK, "workers": 2, "output": "array"}
     with agym.make(partial(Large, 99), 4, autoreset="next_step", **options) as envs:
         for _ in range(3):
             envs.reset(seed=1)

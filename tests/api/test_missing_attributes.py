@@ -10,11 +10,12 @@ import gymnasium
 import pytest
 
 import agym
+from tests.support.backends import FORK
 from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.plain_envs import Tally
 from tests.support.envs.vector_envs import Tally as VectorTally
 
-PROCESS = {"backend": "process", "workers": 2, "start_method": "fork"}
+PROCESS = {"backend": FORK, "workers": 2}
 PLACES = [
     pytest.param({"backend": "serial"}, id="serial"),
     pytest.param({"backend": "thread", "workers": 2}, id="thread"),

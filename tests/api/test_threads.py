@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import agym
+from tests.support.backends import FORK
 from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.gated_envs import Gates
 from tests.support.envs.plain_envs import Probe, Tally
@@ -30,24 +31,12 @@ PLACES: dict[str, dict[str, Any]] = {
     "serial": {"env": Tally, "backend": "serial"},
     "thread": {"env": Tally, "backend": "thread"},
     "few threads": {"env": Tally, "backend": "thread", "workers": 2},
-    "process": {"env": Tally, "backend": "process", "start_method": "fork", "workers": 2},
-    "fork": {"env": Tally, "backend": "process", "workers": 3, "start_method": "fork"},
+    "process": {"env": Tally, "backend": FORK, "workers": 2},
+    "fork": {"env": Tally, "backend": FORK, "workers": 3},
     "asyncio": {"env": AsyncTally, "backend": "asyncio"},
-    "loops": {"env": AsyncTally, "backend": "process", "start_method": "fork", "workers": 2},
-    "restart": {
-        "env": Tally,
-        "backend": "process",
-        "start_method": "fork",
-        "workers": 2,
-        "on_fault": "restart",
-    },
-    "timeout": {
-        "env": Tally,
-        "backend": "process",
-        "start_method": "fork",
-        "workers": 2,
-        "timeout": 600.0,
-    },
+    "loops": {"env": AsyncTally, "backend": FORK, "workers": 2},
+    "restart": {"env": Tally, "backend": FORK, "workers": 2, "on_fault": "restart"},
+    "timeout": {"env": Tally, "backend": FORK, "workers": 2, "timeout": 600.0},
 }
 # In the core those whose results come in different ways.
 CORE = ("serial", "thread", "fork")
@@ -240,9 +229,7 @@ def test_one_that_fails_stops_no_other() -> None:
 
 @pytest.mark.full
 def test_a_deadline_of_one_thread_is_no_others(gates: Gates) -> None:
-    with agym.make(
-        gates.factories, backend="process", start_method="fork", workers=3, timeout=deadline(0.5)
-    ) as envs:
+    with agym.make(gates.factories, backend=FORK, workers=3, timeout=deadline(0.5)) as envs:
         envs.reset()
         with ThreadPoolExecutor(2) as pool:
             late = pool.submit(envs[0].step, 1)
@@ -311,7 +298,7 @@ def test_forked_while_another_thread_waits(tmp_path: Path) -> None:
 ASYNC_PLACES = {
     "serial": {"env": Tally, "backend": "serial"},
     "thread": {"env": Tally, "backend": "thread"},
-    "process": {"env": Tally, "backend": "process", "start_method": "fork", "workers": 2},
+    "process": {"env": Tally, "backend": FORK, "workers": 2},
     "asyncio": {"env": AsyncTally, "backend": "asyncio"},
 }
 

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 import agym
+from agym.backends import Process
+from tests.support.drivers import FORK
 from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.looping_envs import (
     WAYS,
@@ -29,8 +31,14 @@ PLACES: dict[str, dict[str, Any]] = {
     "serial": {"backend": "serial"},
     "thread": {"backend": "thread", "workers": 2},
     "spawn": {"backend": "process", "workers": 2},
-    "forkserver": {"backend": "process", "workers": 2, "start_method": "forkserver"},
-    "fork": {"backend": "process", "workers": 2, "start_method": "fork"},
+    "forkserver": {
+        "backend": Process(start_method="forkserver"),
+        "workers": 2,
+    },
+    "fork": {
+        "backend": FORK,
+        "workers": 2,
+    },
 }
 each_place = pytest.mark.parametrize("place", PLACES)
 each_way = pytest.mark.parametrize("way", WAYS)
@@ -111,7 +119,11 @@ def test_other_ways(place: str, env: type[Tally], fork_server: None) -> None:
 @pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
 def test_the_current_loop_of_a_worker(method: str, fork_server: None) -> None:
     with agym.make(
-        CurrentLoop, 3, autoreset="next_step", backend="process", workers=2, start_method=method
+        CurrentLoop,
+        3,
+        autoreset="next_step",
+        backend=Process(start_method=method),
+        workers=2,
     ) as envs:
         assert play(envs) == expected()
 
@@ -189,7 +201,11 @@ def test_constructors_of_coroutine_environments(
     """They still find the loop that the environment is to live on, and nothing is said about it."""
     env: Callable[[], Any] = WantsLoop if kind == "class" else lambda: WantsLoop()
     with agym.make(
-        env, 3, autoreset="next_step", backend="process", workers=2, start_method=method
+        env,
+        3,
+        autoreset="next_step",
+        backend=Process(start_method=method),
+        workers=2,
     ) as envs:
         assert play(envs) == expected()
     assert capfd.readouterr().err == ""

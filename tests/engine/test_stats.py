@@ -14,13 +14,14 @@ import pytest
 
 import agym
 from agym.engine.stats import Traffic
+from tests.support.backends import FORK
 from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.faulty_envs import Exits, Raises
 from tests.support.envs.gated_envs import Gated, Gates
 from tests.support.envs.plain_envs import Tally
 from tests.support.insides import gauges_of
 
-PROCESS = {"backend": "process", "workers": 2, "start_method": "fork"}
+PROCESS = {"backend": FORK, "workers": 2}
 EVERYWHERE = [
     pytest.param({"backend": "serial"}, Tally, id="serial"),
     pytest.param({"backend": "thread", "workers": 2}, Tally, id="thread"),
@@ -171,9 +172,7 @@ def test_faults_and_restarts_are_counted() -> None:
 async def test_they_ask_nobody(gates: Gates) -> None:
     """While an environment stands at its gate, and after its worker died."""
     factories = [partial(Gated, path) for path in gates.paths]
-    async with agym.make_async(
-        factories, backend="process", start_method="fork", workers=3
-    ) as envs:
+    async with agym.make_async(factories, backend=FORK, workers=3) as envs:
         await envs.reset()
         pending = envs.step([1, 0, 0])
         assert envs.stats().workers[0].pid is not None

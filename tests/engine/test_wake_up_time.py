@@ -12,10 +12,11 @@ import pytest
 
 import agym
 from agym.protocol.metrics.gauges import WAKING, Gauges, Meter, gauge_fields, percentiles
+from tests.support.backends import FORK
 from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.plain_envs import Tally
 
-PROCESS = {"backend": "process", "workers": 2, "start_method": "fork"}
+PROCESS = {"backend": FORK, "workers": 2}
 PLACES = [
     pytest.param({"backend": "serial"}, id="serial"),
     pytest.param({"backend": "thread", "workers": 2}, id="thread"),

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import agym
 from agym.protocol.infos.schema import Schema, signature_of
+from tests.support.backends import FORK
 from tests.support.drivers import APART, SERIAL, Place, each_mode
 from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.scripted_envs import (
@@ -166,7 +167,7 @@ def test_a_fault_is_told_beside_the_infos(place: Place, mode: str) -> None:
 
 def test_infos_go_on_in_a_worker_that_took_anothers_place() -> None:
     script: list[Info] = [{"now": 1.5, "l": 3}]
-    options: dict[str, Any] = {"backend": "process", "start_method": "fork", "workers": 2}
+    options: dict[str, Any] = {"backend": FORK, "workers": 2}
     with agym.make([partial(Telling, script, 100)] * 4, on_fault="restart", **options) as envs:
         play(envs, 2)
         os.kill(envs.stats().workers[1].pid, signal.SIGKILL)

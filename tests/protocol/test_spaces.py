@@ -13,6 +13,7 @@ from hypothesis import given
 
 import agym
 from tests.support.core_selection import examples
+from tests.support.backends import FORK
 from tests.support.drivers import PLACES
 from tests.support.envs.plain_envs import Echo
 from tests.support.equality import same_values
@@ -73,7 +74,7 @@ def test_observations(space: Space, seed: int, output: str) -> None:
 @given(space=any_space(), seed=seeds)
 @pytest.mark.parametrize("output", ["list", "array"])
 def test_observations_of_workers(space: Space, seed: int, output: str) -> None:
-    check_observations(space, seed, output, backend="process", start_method="fork", workers=2)
+    check_observations(space, seed, output, backend=FORK, workers=2)
 
 
 @given(space=any_space(), seed=seeds)
@@ -84,7 +85,7 @@ def test_actions(space: Space, seed: int) -> None:
 @examples(8)
 @given(space=any_space(), seed=seeds)
 def test_actions_of_workers(space: Space, seed: int) -> None:
-    check_actions(space, seed, backend="process", start_method="fork", workers=2)
+    check_actions(space, seed, backend=FORK, workers=2)
 
 
 @given(space=any_space(), seed=seeds)

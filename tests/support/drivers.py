@@ -14,6 +14,7 @@ import pytest
 import uvloop
 
 import agym
+from agym.backends import Process
 from tests.support.envs.coroutine_envs import AsyncRaises, AsyncTally
 from tests.support.envs.faulty_envs import Raises
 from tests.support.envs.gated_envs import AsyncGated, Gated, Gates, try_gate
@@ -22,12 +23,23 @@ from tests.support.envs.plain_envs import Tally
 FACES = ("sync", "async")
 
 # Both places to live, for pytest.mark.parametrize("place", PLACES).
+# Worker processes that start at once.
+FORK = Process(start_method="fork")
+
 PLACES = [
     pytest.param({"backend": "serial"}, id="serial"),
-    pytest.param({"backend": "process", "workers": 2, "start_method": "fork"}, id="process"),
+    pytest.param(
+        {
+            "backend": FORK,
+            "workers": 2,
+        },
+        id="process",
+    ),
 ]
 
-FORKED = {"backend": "process", "start_method": "fork"}
+FORKED = {
+    "backend": FORK,
+}
 
 
 class Place:

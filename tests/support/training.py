@@ -11,6 +11,7 @@ import pytest
 from gymnasium import spaces
 
 from agym.envs.probes import RandomEnv
+from tests.support.backends import FORK
 from tests.support.equality import same_values
 
 # Imports SB3 for all tests here, which are skipped without it.
@@ -19,7 +20,7 @@ vec_envs = pytest.importorskip("stable_baselines3.common.vec_env", reason="the e
 PLACES: dict[str, dict[str, Any]] = {
     "serial": {"backend": "serial"},
     "thread": {"backend": "thread", "workers": 2},
-    "process": {"backend": "process", "workers": 2, "start_method": "fork"},
+    "process": {"backend": FORK, "workers": 2},
 }
 each_place = pytest.mark.parametrize("options", PLACES.values(), ids=PLACES)
 

@@ -16,7 +16,7 @@ import agym
 from agym.envs.probes import CounterEnv
 from agym.hosts.fault_injection import ChaosError
 from agym.tools.chaos import Strike
-from tests.support.drivers import FACES, opened
+from tests.support.drivers import FACES, FORK, opened
 from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.gated_envs import Gated, Gates
 from tests.support.patience import deadline
@@ -27,8 +27,8 @@ PLACES: dict[str, dict[str, Any]] = {
     "serial": {"env": CounterEnv, "backend": "serial"},
     "thread": {"env": CounterEnv, "backend": "thread", "workers": 2},
     "asyncio": {"env": AsyncCounter, "backend": "asyncio"},
-    "process": {"env": CounterEnv, "backend": "process", "start_method": "fork", "workers": 2},
-    "coroutines": {"env": AsyncCounter, "backend": "process", "start_method": "fork", "workers": 2},
+    "process": {"env": CounterEnv, "backend": FORK, "workers": 2},
+    "coroutines": {"env": AsyncCounter, "backend": FORK, "workers": 2},
 }
 RESTART: dict[str, Any] = {
     "num_envs": 4, "on_fault": "restart", "max_restarts": 1000, "autoreset": "next_step",
@@ -115,7 +115,7 @@ def test_delays_only_take_time(place: str) -> None:
 
 
 def test_with_on_fault_raise_the_trainer_gets_them() -> None:
-    with agym.make(CounterEnv, 2, backend="process", start_method="fork", workers=2) as envs:
+    with agym.make(CounterEnv, 2, backend=FORK, workers=2) as envs:
         envs.reset(seed=0)
         chaos = agym.chaos(envs, error=1.0)
         with pytest.raises(ExceptionGroup) as caught:
@@ -224,9 +224,7 @@ class WaitsInReset(Gated):
 async def test_a_step_behind_a_reset_is_spared(tmp_path: Path) -> None:
     gates = Gates(tmp_path, 2)
     factories = [partial(WaitsInReset, path) for path in gates.paths]
-    async with agym.make_async(
-        factories, backend="process", start_method="fork", workers=1
-    ) as envs:
+    async with agym.make_async(factories, backend=FORK, workers=1) as envs:
         reset = envs.reset(seed=0)
         with agym.chaos(envs, error=1.0) as chaos:
             step = envs.step([0, 0])

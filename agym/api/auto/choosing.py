@@ -57,7 +57,7 @@ class BackendChoice:
 def choose_backend(factories: Sequence[Factory], ask: Requirements) -> BackendChoice:
     """Choose where environments live; the first of them may be made for that."""
     name = name_of(factories[0])
-    if ask.recycled or ask.endable:
+    if ask.endable:
         return BackendChoice(_safe(name, factories, ask), factories)
     if ask.num_envs == 1 and ask.blocking and ask.workers is None:
         return BackendChoice(
@@ -200,7 +200,7 @@ def _on_loops(name: str, ask: Requirements) -> Plan:
 def _safe(name: str, factories: Sequence[Factory], ask: Requirements) -> Plan:
     """Where faults can be handled; an environment that may hang or crash is not tried here."""
     why_not = obstacle(factories)
-    if ask.recycled or not why_not:
+    if not why_not:
         return _by_rule(name, ask, "process", "what fails can be replaced there")
     return _by_rule(name, ask, "thread", f"what hangs can be replaced there; process {why_not}")
 

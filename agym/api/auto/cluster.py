@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from agym.api.auto.transport import LARGE, Bench
-from agym.backends.cluster_options import ClusterOptions
+from agym.backends.options import Ray
 from agym.backends.ray.backend import RayBackend
 from agym.backends.ray.cluster import MEMBERS
 from agym.planning.model import Candidate, Cost, Profile, Requirements, Transport, choose, predict
@@ -15,11 +15,11 @@ from agym.planning.plans import Plan, readable
 MOST = 1024
 
 
-def measure_cluster(options: ClusterOptions, local: Transport) -> Transport:
+def measure_cluster(cluster: Ray, local: Transport) -> Transport:
     """Join a cluster, and measure what it costs with environments that do nothing.
 
     Args:
-        options: Which cluster.
+        cluster: Which cluster.
         local: What this machine costs.
 
     Returns:
@@ -29,17 +29,17 @@ def measure_cluster(options: ClusterOptions, local: Transport) -> Transport:
         MissingExtraError: Ray is not installed.
         UsageError: There is no such cluster.
     """
-    ray, joined = MEMBERS.join(options, 2)
+    ray, joined = MEMBERS.join(replace(cluster, workers=2))
     try:
         cores = max(1, int(ray.cluster_resources().get("CPU", 0)))
         host = local.costs["process"].host
-        with Bench(RayBackend, 1, 1, cluster=options) as one:
+        with Bench(RayBackend, 1, 1, cluster=cluster) as one:
             single = one.seconds()
-        with Bench(RayBackend, 1, 1, size=LARGE, cluster=options) as large:
+        with Bench(RayBackend, 1, 1, size=LARGE, cluster=cluster) as large:
             byte = max(0.0, large.seconds() - single) / LARGE
         worker = 0.0
         if cores > 1:
-            with Bench(RayBackend, 2, 2, cluster=options) as two:
+            with Bench(RayBackend, 2, 2, cluster=cluster) as two:
                 worker = max(0.0, two.seconds() - single)
     finally:
         if joined:
@@ -51,10 +51,10 @@ def measure_cluster(options: ClusterOptions, local: Transport) -> Transport:
     return replace(local, cores=cores, costs={**local.costs, "ray": cost})
 
 
-def with_cluster(made: Plan, profile: Profile, ask: Requirements, options: ClusterOptions) -> Plan:
+def with_cluster(made: Plan, profile: Profile, ask: Requirements, cluster: Ray) -> Plan:
     """Add a cluster to a plan, and say whether it pays."""
     assert made.transport is not None
-    transport = measure_cluster(options, made.transport)
+    transport = measure_cluster(cluster, made.transport)
     most = min(transport.cores, ask.num_envs, MOST)
     counts = sorted({*(2**i for i in range(most.bit_length()) if 2**i <= most), most})
     if ask.workers is not None:

@@ -11,10 +11,11 @@ from agym.api.auto.choosing import plan_for
 from agym.api.auto.cluster import with_cluster
 from agym.api.auto.probing import measure_apart, measure_here
 from agym.api.auto.transport import this_machine
+from agym.api.options.build import build
 from agym.api.options.names import check_option_names
-from agym.api.options.wiring import OPTIONS, wire
+from agym.api.options.options import OPTION_NAMES, Options
 from agym.api.sync import Envs
-from agym.backends.cluster_options import ClusterOptions
+from agym.backends.options import SPECS, BackendSpec, LoopSpec, Ray
 from agym.errors import UsageError
 from agym.hosts.base import Factory
 from agym.hosts.factories import EnvLike, find_spec, is_vector, make_factories
@@ -33,7 +34,7 @@ ACTION_BATCHES = 16
 
 # Options of :func:`agym.make` that change nothing about a plan, or that it finds.
 NOT_PLANNED = dict.fromkeys(
-    (name for name in OPTIONS if name not in ("num_envs", "workers", "max_concurrency", "address")),
+    (name for name in OPTION_NAMES if name not in ("num_envs", "workers")),
     "leave it out, and give it to agym.make",
 )
 
@@ -48,8 +49,7 @@ def plan(
     workers: int | None = None,
     max_concurrency: int | None = None,
     verify: bool = False,
-    cluster: bool = False,
-    address: str | None = None,
+    cluster: bool | Ray = False,
     tell: Callable[[Candidate], None] | None = None,
     **env_kwargs: Any,
 ) -> Plan:
@@ -72,8 +72,8 @@ def plan(
         verify: Also make and step all environments in every place, and show what was measured.
             Each place constructs its own ``num_envs`` for that, some of them in this process.
         cluster: Consider a Ray cluster too: it is joined, and what a message to an actor costs is
-            measured with environments that do nothing, which takes some ten seconds.
-        address: Of the cluster, as for :func:`make`.
+            measured with environments that do nothing, which takes some ten seconds. An
+            :class:`agym.backends.Ray` says which cluster.
         tell: Called with each candidate that ``verify`` is about to try.
         **env_kwargs: For the environment, as in ``gymnasium.make``.
 
@@ -91,10 +91,7 @@ def plan(
         >>> agym.plan("CartPole-v1", 1).backend
         'serial'
     """
-    options = ClusterOptions.of(address=address)
-    if options.given and not cluster:
-        raise UsageError("address= is about a cluster: take cluster=True")
-    check_option_names(env_kwargs, OPTIONS, where="agym.plan", instead=NOT_PLANNED, env=env)
+    check_option_names(env_kwargs, OPTION_NAMES, where="agym.plan", instead=NOT_PLANNED, env=env)
     if is_vector(env):
         raise UsageError("a VectorEnv lives in one place, backend='native': there is no choice")
     factories = make_factories(env, num_envs, env_kwargs)
@@ -104,12 +101,13 @@ def plan(
         max_concurrency = check_count("max_concurrency", max_concurrency)
     ask = Requirements(len(factories), workers, blocking, max_concurrency=max_concurrency)
     made = _plan_measured(factories, ask)
-    if cluster and made.profile is not None:
-        made = with_cluster(made, made.profile, ask, options)
+    ray = Ray() if cluster is True else cluster or None
+    if ray is not None and made.profile is not None:
+        made = with_cluster(made, made.profile, ask, ray)
     if isinstance(env, str) and find_spec(env).vector_entry_point is not None:
         native = Candidate("native", None, None, OTHER_GAMES)
         made = replace(made, candidates=(*made.candidates, native))
-    return verified(made, factories, max_concurrency, tell, address) if verify else made
+    return verified(made, factories, max_concurrency, tell, ray) if verify else made
 
 
 def _plan_measured(factories: list[Factory], ask: Requirements) -> Plan:
@@ -128,7 +126,7 @@ def verified(
     factories: list[Factory],
     max_concurrency: int | None = None,
     tell: Callable[[Candidate], None] | None = None,
-    address: str | None = None,
+    ray: Ray | None = None,
 ) -> Plan:
     """Try every place of a plan in turn, and say how long a batch took."""
     tried = []
@@ -138,8 +136,10 @@ def verified(
             continue
         if tell is not None:
             tell(candidate)
-        where = address if candidate.backend == "ray" else None
-        seconds = try_out(candidate, factories, max_concurrency, where)
+        spec = ray if candidate.backend == "ray" and ray else SPECS[candidate.backend]()
+        if max_concurrency is not None and isinstance(spec, LoopSpec):
+            spec = replace(spec, max_concurrency=max_concurrency)
+        seconds = try_out(replace(spec, workers=candidate.workers), factories)
         tried.append(replace(candidate, measured=seconds))
     chosen = tried[made.candidates.index(made.chosen)]
     best = min((one for one in tried if one.measured), key=lambda one: one.measured or 0.0)
@@ -148,18 +148,9 @@ def verified(
     return replace(made, candidates=tuple(tried), chosen=chosen, why=why)
 
 
-def try_out(
-    candidate: Candidate,
-    factories: list[Factory],
-    max_concurrency: int | None,
-    address: str | None = None,
-) -> float:
-    """Make environments in a place and step them with random actions; gives seconds per batch."""
-    wired = wire(
-        factories, None, {}, backend=candidate.backend, workers=candidate.workers,
-        max_concurrency=max_concurrency, address=address,
-    )  # fmt: skip
-    envs: Envs[Any, Any] = Envs(*wired, "array")
+def try_out(spec: BackendSpec, factories: list[Factory]) -> float:
+    """Make environments on a backend and step them with random actions; gives seconds per batch."""
+    envs: Envs[Any, Any] = Envs(*build(factories, None, {}, Options(spec)), "array")
     with envs:
         envs.reset(seed=0)
         envs.action_space.seed(0)

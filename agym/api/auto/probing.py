@@ -18,6 +18,7 @@ from gymnasium.vector import AutoresetMode
 
 from agym.api.sync import Envs
 from agym.backends.base import BackendOptions
+from agym.backends.options import Process
 from agym.backends.process.backend import ProcessBackend
 from agym.engine.engine import Engine
 from agym.errors import EnvError, StepTimeout, UsageError, WorkerDied
@@ -80,7 +81,8 @@ def measure_apart(factory: Factory) -> tuple[Profile, str | None]:
     if why := obstacle([factory]):
         raise UsageError(f"{name} is measured in a process of its own, which {why}: {instead}")
     mode = AutoresetMode.DISABLED
-    backend = ProcessBackend(BackendOptions([partial(Probe, factory)], mode, 1, watched=True))
+    probes, spec = [partial(Probe, factory)], Process(workers=1)
+    backend = ProcessBackend(BackendOptions(probes, mode, spec, track_running=True))
     engine = Engine(backend, 1, autoreset=mode, timeout=PROBE_SECONDS)
     scratch = tempfile.TemporaryDirectory(prefix="agym-", ignore_cleanup_errors=True)
     try:

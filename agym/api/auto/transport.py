@@ -23,7 +23,7 @@ from agym._system.cpus import available_cores
 from agym.api.sync import Envs
 from agym.backends.asyncio import AsyncioBackend
 from agym.backends.base import Backend, BackendOptions
-from agym.backends.cluster_options import NO_CLUSTER, ClusterOptions
+from agym.backends.options import BackendSpec, Ray
 from agym.backends.process.backend import ProcessBackend
 from agym.backends.process.doorbell import SPIN_SECONDS
 from agym.backends.serial import SerialBackend
@@ -108,12 +108,13 @@ class Bench:
         workers: int | None = None,
         env: type[Idle | IdleOnLoop] = Idle,
         size: int = 16,
-        cluster: ClusterOptions = NO_CLUSTER,
+        cluster: Ray | None = None,
     ) -> None:
         """Make them."""
         mode = AutoresetMode.NEXT_STEP
         idle = [_Idle(env, size)] * num_envs
-        made = backend(BackendOptions(idle, mode, workers, cluster=cluster))
+        spec = replace(cluster or BackendSpec(), workers=workers)
+        made = backend(BackendOptions(idle, mode, spec))
         self._envs: Envs[Any, Any] = Envs(Engine(made, num_envs, autoreset=mode), made, "array")
         self._envs.reset()
         self._actions = np.zeros(num_envs, np.int64)

@@ -24,7 +24,11 @@ _ONE_BY_ONE = "give the environment's options, and agym's, one by one as keyword
 _WRAPPED = "pass a factory that wraps: lambda: Wrapper(gymnasium.make(...))"
 _MONITOR = "take episode_stats=True, which tells episodes in infos, or agym.sb3.make_vec_env"
 _EVENLY = "environments are dealt to workers evenly: take num_envs= and workers="
-_RESOURCES = "take backend='ray' with resources={'num_cpus': ..., 'num_gpus': ...}"
+_RESOURCES = "take backend=agym.backends.Ray(resources={'num_cpus': ..., 'num_gpus': ...})"
+_PROCESS = "take backend=agym.backends.Process({}=...)"
+_RAY = "take backend=agym.backends.Ray({}=...)"
+_RECYCLE = "take backend=agym.backends.Process(recycle=agym.Recycle({}=...))"
+_FAULTS = "take on_fault=agym.FaultPolicy('restart', {}=...)"
 _FIRST_DONE = "recv(min_envs=...) gives the environments that are done first"
 
 # Options of Gymnasium, Stable-Baselines3 and Baselines, EnvPool, tianshou, TorchRL, PufferLib and
@@ -57,7 +61,9 @@ OTHERS = {
     **dict.fromkeys(
         ("vectorization_mode", "vec_env_cls", "asynchronous", "remote_worker_envs"), "backend"
     ),
-    **dict.fromkeys(("context", "mp_context", "mp_start_method"), "start_method"),
+    **dict.fromkeys(
+        ("context", "mp_context", "mp_start_method"), _PROCESS.format("start_method")
+    ),
     **dict.fromkeys(("batch_size", "wait_num"), _FIRST_DONE),
     **dict.fromkeys(("wrappers", "wrapper_class", "wrapper_kwargs"), _WRAPPED),
     **dict.fromkeys(("monitor_dir", "monitor_kwargs"), _MONITOR),
@@ -74,6 +80,22 @@ OTHERS = {
     "start_index": "take reset(seed=...), by which environment i gets seed + i",
     "worker": "take workers= for the number of workers; agym takes no worker function",
 }  # fmt: skip
+
+# Options that belong to an object: of a backend, or of what is done about faults.
+NESTED = {
+    **{name: _PROCESS.format(name) for name in ("start_method", "pin", "recycle")},
+    **{
+        name: _RAY.format(name)
+        for name in ("resources", "placement", "runtime_env", "address", "workers_per_node")
+    },
+    **{
+        name: _FAULTS.format(name)
+        for name in ("max_restarts", "restart_window", "replay_limit", "capsule_dir")
+    },
+    "max_concurrency": "take backend=agym.backends.Asyncio(max_concurrency=...)",
+    "recycle_episodes": _RECYCLE.format("episodes"),
+    "recycle_rss_mb": _RECYCLE.format("rss_mb"),
+}
 
 # What batched programs (``backend="native"``) may be given, as EnvPool's and ALE's are.
 OF_PROGRAMS = frozenset({"autoreset_mode", "batch_size", "num_threads"})
@@ -104,7 +126,7 @@ def check_option_names(
     Raises:
         UsageTypeError: A name is no option, and not for the environment; it says what would be.
     """
-    instead = instead or {}
+    instead = {**NESTED, **(instead or {})}
     known = [name for name in options if name not in instead]
     for name in names:
         if name in known or (program and name in OF_PROGRAMS):
@@ -116,7 +138,8 @@ def check_option_names(
             ours = OTHERS[name]
             remedy = f"it is {ours}" if ours in options else ours
         elif name not in instead:
-            alike = difflib.get_close_matches(name, options, 1, 0.6 if env is None else ALIKE)
+            cutoff = 0.6 if env is None else ALIKE
+            alike = difflib.get_close_matches(name, [*options, *NESTED], 1, cutoff)
             if env is not None and not alike:
                 continue
             ours = alike[0] if alike else name

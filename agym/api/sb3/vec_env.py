@@ -12,8 +12,8 @@ agym's errors, and all others stay usable::
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
-from typing import Any, Self
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self, Unpack
 
 import numpy as np
 from gymnasium import Env, Wrapper
@@ -25,11 +25,12 @@ from stable_baselines3.common.vec_env.base_vec_env import (
 )
 from stable_baselines3.common.vec_env.util import obs_space_info
 
+from agym.api.options.build import build
 from agym.api.options.names import check_option_names
-from agym.api.options.wiring import OPTIONS, BackendLike, wire
+from agym.api.options.options import OPTION_NAMES, BackendLike, EnvOptions, Options
 from agym.api.sb3.lazy import deferring_imports
 from agym.api.sync import Envs
-from agym.api.vector.arguments import check_functions
+from agym.api.vector.arguments import check_functions, with_start_method
 from agym.backends.base import Backend
 from agym.engine.batches.results import StepResult
 from agym.engine.engine import Engine
@@ -66,7 +67,7 @@ class AgymVecEnv(VecEnv):
         start_method: str | None = None,
         *,
         backend: BackendLike = "process",
-        **options: Any,
+        **options: Unpack[EnvOptions],
     ) -> None:
         """Make the environments; the first arguments are SubprocVecEnv's.
 
@@ -82,11 +83,10 @@ class AgymVecEnv(VecEnv):
             NotImplementedError: SB3 does not take nested observation spaces.
             EnvError: A constructor raised.
         """
-        if start_method is not None:
-            options["start_method"] = start_method
         factories = [deferring_imports(function) for function in check_functions(env_fns)]
         _check_options(options)
-        self._hold(wire(factories, None, {}, backend=backend, autoreset="same_step", **options))
+        spec = with_start_method(backend, "start_method", start_method)
+        self._hold(build(factories, None, {}, Options(spec, autoreset="same_step", **options)))
 
     @classmethod
     def native(
@@ -95,11 +95,11 @@ class AgymVecEnv(VecEnv):
         """Make environments that are one program; :func:`agym.sb3.make_vec_env` does this."""
         self = cls.__new__(cls)
         _check_options(options)
-        self._hold(wire(env, num_envs, env_kwargs, autoreset="same_step", **options))
+        self._hold(build(env, num_envs, env_kwargs, Options(autoreset="same_step", **options)))
         return self
 
-    def _hold(self, wired: tuple[Engine, Backend]) -> None:
-        self.runner = Envs(*wired, "array")
+    def _hold(self, built: tuple[Engine, Backend]) -> None:
+        self.runner = Envs(*built, "array")
         try:
             self._describe()
         except BaseException:
@@ -319,5 +319,5 @@ class AgymVecEnv(VecEnv):
         return answers
 
 
-def _check_options(options: dict[str, Any]) -> None:
-    check_option_names(options, OPTIONS, where="AgymVecEnv", instead=NOT_HERE)
+def _check_options(options: Mapping[str, Any]) -> None:
+    check_option_names(options, OPTION_NAMES, where="AgymVecEnv", instead=NOT_HERE)

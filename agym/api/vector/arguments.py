@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from gymnasium import Space, spaces
 
 from agym.api.options.names import check_option_names
-from agym.api.options.wiring import OPTIONS, BackendLike
+from agym.api.options.options import OPTION_NAMES, BackendLike, parse_backend, with_workers
+from agym.backends.options import BackendSpec, LoopSpec, Process, Thread
 from agym.errors import UsageError, UsageTypeError
 
 ObservationMode = str | tuple[Space[Any], Space[Any]]
@@ -59,7 +61,7 @@ def check_options(options: Mapping[str, Any]) -> None:
     Raises:
         UsageTypeError: It is given.
     """
-    check_option_names(options, OPTIONS, where="AgymVectorEnv", instead=NOT_HERE)
+    check_option_names(options, OPTION_NAMES, where="AgymVectorEnv", instead=NOT_HERE)
 
 
 def check_worker(worker: Callable[..., None] | None) -> None:
@@ -96,21 +98,44 @@ def check_mode(mode: ObservationMode) -> None:
         )
 
 
-def bounded(backend: BackendLike, workers: int | None, most: Any) -> dict[str, Any]:
-    """Options by which at most so many environments are at work at once.
+def with_start_method(backend: BackendLike, option: str, method: Any) -> BackendSpec:
+    """Read a backend, whose worker processes start as another library's option says.
+
+    Args:
+        backend: The ``backend`` option.
+        option: The other library's name for a start method.
+        method: Its value; ``None`` for the backend's own.
 
     Raises:
-        UsageError: It is no positive integer.
+        UsageError: The backend has no worker processes, or the method is unknown.
     """
+    spec = parse_backend(backend)
+    if method is None:
+        return spec
+    if not isinstance(spec, Process):
+        raise UsageError(
+            f"{option}={method!r} is how worker processes start, and backend={spec.name!r} has"
+            " none: leave it out"
+        )
+    return replace(spec, start_method=method)
+
+
+def with_max_concurrency(spec: BackendSpec, workers: int | None, most: Any) -> BackendSpec:
+    """Set the number of workers, and limit how many environments step at the same time.
+
+    Raises:
+        UsageError: One is no positive integer.
+    """
+    spec = with_workers(spec, workers)
     if most is None:
-        return {}
+        return spec
     if not isinstance(most, int | np.integer) or isinstance(most, bool):
         raise UsageError(f"`max_concurrency` must be an integer or None, got {type(most)}.")
     if most < 1:
         raise UsageError(f"`max_concurrency` must be a positive or None, got {most}.")
-    if backend in ("process", "thread"):
-        return {"workers": min(int(most), workers or int(most))}
-    return {"max_concurrency": most}
+    if isinstance(spec, Process | Thread):
+        return replace(spec, workers=min(int(most), spec.workers or int(most)))
+    return replace(spec, max_concurrency=int(most)) if isinstance(spec, LoopSpec) else spec
 
 
 def has_custom(space: Space[Any]) -> bool:

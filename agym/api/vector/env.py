@@ -12,7 +12,7 @@ import multiprocessing
 import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, Unpack
 
 import numpy as np
 from gymnasium import Env, logger
@@ -27,16 +27,18 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_differing_spaces, iterate
 
 from agym.api.base import is_own
-from agym.api.options.wiring import BackendLike, wire
+from agym.api.options.build import build
+from agym.api.options.options import Autoreset, BackendLike, EnvOptions, Options
 from agym.api.sync import Envs
 from agym.api.vector.arguments import (
     ObservationMode,
-    bounded,
     check_functions,
     check_mode,
     check_options,
     check_worker,
     has_custom,
+    with_max_concurrency,
+    with_start_method,
 )
 from agym.backends.base import Backend
 from agym.engine.batches.results import ResetResult, StepResult
@@ -49,7 +51,7 @@ from agym.protocol.typing import Array
 T = TypeVar("T")
 Infos = dict[str, Any]
 Steps = tuple[Any, Array, Array, Array, Infos]
-Wired = tuple[Engine, Backend]
+Built = tuple[Engine, Backend]
 
 HOW_TO_DIFFER = (
     "Here the sub-environments observation spaces are not equivalent. If this is intentional,"
@@ -80,11 +82,11 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
         daemon: bool = True,
         worker: Callable[..., None] | None = None,
         observation_mode: ObservationMode = "same",
-        autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
+        autoreset_mode: Autoreset | AutoresetMode = AutoresetMode.NEXT_STEP,
         max_concurrency: int | None = None,
         *,
         backend: BackendLike = "process",
-        **options: Any,
+        **options: Unpack[EnvOptions],
     ) -> None:
         """Make the environments; the arguments are AsyncVectorEnv's, and agym's options.
 
@@ -113,35 +115,36 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
         check_options(options)
         check_worker(worker)
         check_mode(observation_mode)
-        options |= bounded(backend, options.get("workers"), max_concurrency)
-        if context is not None:
-            options["start_method"] = context
+        spec = with_start_method(backend, "context", context)
+        spec = with_max_concurrency(spec, options.pop("workers", None), max_concurrency)
         if observation_mode != "same":
             factories = [LooseSpaceFactory(factory) for factory in factories]
         self._hold(
-            wire(
-                factories, None, {}, backend=backend, copy=copy,
-                autoreset=autoreset_mode, **options,
+            build(
+                factories,
+                None,
+                {},
+                Options(spec, autoreset=autoreset_mode, copy=copy, **options),
             ),
             observation_mode,
             allow_custom=not shared_memory,
         )  # fmt: skip
 
     @classmethod
-    def over(cls, wired: Wired) -> Self:
-        """Make what was wired; :func:`agym.make_vec` does this."""
+    def over(cls, built: Built) -> Self:
+        """Make what was built; :func:`agym.make_vec` does this."""
         self = cls.__new__(cls)
-        self._hold(wired)
+        self._hold(built)
         self.spec = self.runner.spec
         return self
 
     def _hold(
-        self, wired: Wired, observation_mode: ObservationMode = "same", *, allow_custom: bool = True
+        self, built: Built, observation_mode: ObservationMode = "same", *, allow_custom: bool = True
     ) -> None:
         # The operation that was begun and not waited for: one at most.
         self._pending: list[Ticket] = []
         try:
-            self.runner = Envs(*wired, "array")
+            self.runner = Envs(*built, "array")
         except EnvError as error:
             _raise_own(error)
         except SpaceMismatchError as error:

@@ -18,6 +18,7 @@ from selectors import EVENT_READ, EVENT_WRITE
 
 from agym._system.cpus import available_cores
 from agym.backends.base import Backend, BackendOptions
+from agym.backends.options import Process
 from agym.backends.process.mailbox import Mailbox
 from agym.backends.process.serialization import pack_by_value
 from agym.backends.process.supervisor import WorkerProcess, check_daemon, check_platform
@@ -48,16 +49,16 @@ class ProcessBackend(Backend):
 
     shared = True
     replaceable = True
-    recyclable = True
-    pinnable = True
 
-    def __init__(self, placement: BackendOptions) -> None:
+    def __init__(self, options: BackendOptions) -> None:
         """Remember what to make."""
         check_platform()
         check_daemon()
         refuse_import()
-        super().__init__(placement)
-        self.ranges = placement.ranges(placement.workers or available_cores())
+        super().__init__(options)
+        self._spec = options.spec_as(Process)
+        self.recycle = self._spec.recycle
+        self.ranges = options.ranges(self._spec.workers or available_cores())
         # Of each worker, by its index; one that died stays until it is replaced.
         self._handles: list[WorkerHandle] = []
         self._spares: dict[int, WorkerHandle] = {}
@@ -85,16 +86,16 @@ class ProcessBackend(Backend):
         """Start the workers; they all start at the same time."""
         # What cannot be packed is refused before anything has started.
         registry = self._registry()
-        makes = [pack_make(self.placement, ids, OPEN, registry) for ids in self.ranges]
+        makes = [pack_make(self.options, ids, OPEN, registry) for ids in self.ranges]
         for worker, (make, message) in enumerate(makes):
-            handle = start_worker(make, message, worker, self.placement)
+            handle = start_worker(make, message, worker, self._spec)
             self._handles.append(handle)
             self._ends.register(handle.process.ended, select.POLLIN)
         self._list_mailboxes()
 
     def _registry(self) -> Entries | None:
         """What is registered now, unless workers have a copy of this process."""
-        return None if self.placement.start_method == "fork" else collect()
+        return None if self._spec.start_method == "fork" else collect()
 
     def attach(self, table: SlotTable) -> None:
         """Send the table's descriptor; the workers lay it out from their own spaces."""
@@ -135,8 +136,8 @@ class ProcessBackend(Backend):
         self._list_mailboxes()
 
     def _start_another(self, worker: int, number: int) -> WorkerHandle:
-        make, message = pack_make(self.placement, self.ranges[worker], number, self._registry())
-        handle = start_worker(make, message, worker, self.placement)
+        make, message = pack_make(self.options, self.ranges[worker], number, self._registry())
+        handle = start_worker(make, message, worker, self._spec)
         self._ends.register(handle.process.ended, select.POLLIN)
         if self._table is not None:
             handle.attach(self._table)

@@ -81,19 +81,19 @@ class WorkerMain:
         if make is None:  # its factories cannot be read here, and the caller has been told
             worker.answer(Completion(*_wait_for_close(worker, None).span))
             return
-        factories, autoreset, max_concurrency, watched, logged, infos = make.shared
+        factories, autoreset, max_concurrency, track_running, record_actions, infos = make.shared
         coroutines, factories = describe_first(factories)
-        marker = words[RUNNING : RUNNING + 1] if watched else None
+        marker = words[RUNNING : RUNNING + 1] if track_running else None
         if coroutines:
             tasks = CoroutineHost(
-                factories, make.start, autoreset, worker.tell, max_concurrency, log=logged,
+                factories, make.start, autoreset, worker.tell, max_concurrency, log=record_actions,
                 marker=marker, infos=infos,
             )  # fmt: skip
             self._serve_on_loop = partial(_serve_on_loop, worker, channel, tasks, make.number)
             return
         host = EnvHost(
-            factories, make.start, autoreset, catch=BaseException, log=logged, marker=marker,
-            infos=infos,
+            factories, make.start, autoreset, catch=BaseException, log=record_actions,
+            marker=marker, infos=infos,
         )  # fmt: skip
         opened = open_host(host, make.number)
         worker.answer(opened)

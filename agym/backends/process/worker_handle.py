@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from agym._system.cpus import core_of
 from agym.backends.base import BackendOptions
+from agym.backends.options import Process
 from agym.backends.process.channel import Channel
 from agym.backends.process.mailbox import Mailbox, mailbox_fields
 from agym.backends.process.serialization import Buffer, pack_by_value
@@ -67,12 +68,12 @@ class WorkerHandle:
 
 
 def pack_make(
-    placement: BackendOptions, ids: range, number: int, registry: Entries | None
+    options: BackendOptions, ids: range, number: int, registry: Entries | None
 ) -> tuple[Operation, list[Buffer]]:
     """Say what a worker is to make, and pack it.
 
     Args:
-        placement: What there is to make in all.
+        options: What there is to make in all.
         ids: The worker's environments.
         number: The operation's number.
         registry: What the worker's registry lacks; ``None`` if it lacks nothing.
@@ -80,32 +81,32 @@ def pack_make(
     Raises:
         UsageError: A factory cannot be packed.
     """
-    factories = placement.some(ids)
+    factories = options.some(ids)
     shared = (
         factories if registry is None else with_registry(factories, registry),
-        placement.autoreset,
-        placement.max_concurrency,
-        placement.watched,
-        placement.logged,
-        placement.infos,
+        options.autoreset,
+        options.spec_as(Process).max_concurrency,
+        options.track_running,
+        options.record_actions,
+        options.infos,
     )
     make = Operation(number, "make", ids.start, ids.stop, shared=shared)
-    return make, pack_by_value(make, placement.named(ids))
+    return make, pack_by_value(make, options.named(ids))
 
 
 def start_worker(
-    make: Operation, message: list[Buffer], worker: int, placement: BackendOptions
+    make: Operation, message: list[Buffer], worker: int, spec: Process
 ) -> WorkerHandle:
     """Start a worker, and have it make its environments."""
     ids = range(make.start, make.stop)
     ours, theirs = socket.socketpair()
     channel = Channel(ours)  # before the process starts, since a fork must let go of it
     try:
-        core = core_of(worker) if placement.pin else None
+        core = core_of(worker) if spec.pin else None
         process = WorkerProcess(
             WorkerMain(theirs, len(ids), os.getpid() + worker, core),
             name=f"agym-{worker}",
-            start_method=placement.start_method,
+            start_method=spec.start_method,
         )
         process.start()
     except BaseException:

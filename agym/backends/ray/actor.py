@@ -29,6 +29,7 @@ from functools import partial
 from gymnasium.vector import AutoresetMode
 
 from agym.backends.base import BackendOptions, close_host, open_host
+from agym.backends.options import Process, Ray
 from agym.backends.process.backend import ProcessBackend
 from agym.backends.process.serialization import Sealed, seal, unseal
 from agym.backends.process.supervisor import cap_threads, own_loop
@@ -93,25 +94,26 @@ class RayActor:
 
     # ---------------------------------------------------------------- life
 
-    def _make(self, operation: Operation, placement: BackendOptions) -> None:
+    def _make(self, operation: Operation, options: BackendOptions) -> None:
         """Make the environments; their kind decides who runs them."""
-        told, workers = self.told, placement.cluster.workers_per_node
+        told, spec = self.told, options.spec_as(Ray)
         told.ids = range(operation.start, operation.stop)
-        told.watched = placement.watched
-        if workers is not None:
-            backend = ProcessBackend(replace(placement, workers=workers))
+        told.report_each = options.track_running
+        if spec.workers_per_node is not None:
+            pool = Process(workers=spec.workers_per_node, max_concurrency=spec.max_concurrency)
+            backend = ProcessBackend(replace(options, spec=pool))
             told.firsts = [ids.start for ids in backend.ranges]
             self.served = PoolBridge(backend, told, operation)
             return
         told.firsts = [operation.start]
-        coroutines, factories = describe_first(placement.factories)
+        coroutines, factories = describe_first(options.factories)
         if coroutines:
             with asyncio.Runner(loop_factory=own_loop) as runner:
-                runner.run(_serve_on_loop(self, operation, replace(placement, factories=factories)))
+                runner.run(_serve_on_loop(self, operation, replace(options, factories=factories)))
             return
         self._host = EnvHost(
-            factories, placement.first, placement.autoreset, catch=BaseException,
-            log=placement.logged, infos=placement.infos,
+            factories, options.first, options.autoreset, catch=BaseException,
+            log=options.record_actions, infos=options.infos,
         )  # fmt: skip
         told.add([open_host(self._host, operation.number)])
 
@@ -160,14 +162,14 @@ class RayActor:
 def _read(sealed: Sealed, make: Operation) -> BackendOptions:
     """Read what to make; what cannot be read fails as a constructor does."""
     try:
-        placement: BackendOptions = unseal(sealed, copy=True)
+        options: BackendOptions = unseal(sealed, copy=True)
     except Exception as error:
         failing = [partial(reraise, error)] * (make.stop - make.start)
         return BackendOptions(failing, AutoresetMode.DISABLED, first=make.start)
-    return placement
+    return options
 
 
-async def _serve_on_loop(actor: RayActor, make: Operation, placement: BackendOptions) -> None:
+async def _serve_on_loop(actor: RayActor, make: Operation, options: BackendOptions) -> None:
     """Run coroutine environments; they stay on this loop."""
-    actor.served = server = LoopServer(placement.factories, placement, actor.told)
+    actor.served = server = LoopServer(options.factories, options, actor.told)
     await server.serve(make.number)

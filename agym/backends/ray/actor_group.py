@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from agym._system.extras import require
-from agym.backends.cluster_options import KNOWN, ClusterOptions
+from agym.backends.options import RAY_RESOURCES, Ray
 from agym.backends.ray.actor_handle import THREADS
 
 # What Ray says of an actor that we know.
@@ -28,10 +28,10 @@ class ActorGroup:
     other nodes, or to those that come, when nodes are lost.
     """
 
-    def __init__(self, ray: Any, options: ClusterOptions) -> None:
+    def __init__(self, ray: Any, spec: Ray) -> None:
         """Reserve nothing yet."""
         self._ray = ray
-        self._options = options
+        self._spec = spec
         self._group: Any = None
         self._strategies = require("ray.util.scheduling_strategies", "ray")
         self._groups = require("ray.util.placement_group", "ray")
@@ -43,19 +43,19 @@ class ActorGroup:
 
     def open(self, workers: int) -> None:
         """Reserve room for so many actors; that need not be there yet."""
-        if self._options.bundle:
-            bundles = [self._options.bundle for _ in range(workers)]
-            strategy = self._options.strategy.upper()
+        if self._spec.bundle:
+            bundles = [self._spec.bundle for _ in range(workers)]
+            strategy = self._spec.placement.upper()
             self._group = self._groups.placement_group(bundles, strategy=strategy)
 
     def start(self, actor_class: type, worker: int) -> Any:
         """Start an actor as soon as there is room for it; gives Ray's handle."""
-        bundle = dict(self._options.bundle)
+        bundle = dict(self._spec.bundle)
         options: dict[str, Any] = {
-            name: bundle.pop(theirs, 0) for name, theirs in KNOWN.items()
+            name: bundle.pop(theirs, 0) for name, theirs in RAY_RESOURCES.items()
             if theirs in bundle or name == "num_cpus"
         }  # fmt: skip
-        strategy: Any = "SPREAD" if self._options.strategy == "spread" else "DEFAULT"
+        strategy: Any = "SPREAD" if self._spec.placement == "spread" else "DEFAULT"
         if self._group is not None:
             strategy = self._strategies.PlacementGroupSchedulingStrategy(
                 self._group, placement_group_bundle_index=worker,
@@ -66,7 +66,7 @@ class ActorGroup:
             **options,
             resources=bundle,
             scheduling_strategy=strategy,
-            runtime_env=self._options.runtime_env and dict(self._options.runtime_env),
+            runtime_env=self._spec.runtime_env and dict(self._spec.runtime_env),
             max_restarts=0,
             max_task_retries=0,
         ).remote()

@@ -21,6 +21,7 @@ from functools import partial
 from typing import Any
 
 from agym.backends.base import BackendOptions
+from agym.backends.options import Ray
 from agym.backends.outbox import Outbox, OutboxBackend
 from agym.backends.process.serialization import Sealed, seal
 from agym.backends.ray.actor import RayActor
@@ -38,7 +39,7 @@ class RayBackend(OutboxBackend[ActorReply]):
 
     replaceable = True
 
-    def __init__(self, placement: BackendOptions) -> None:
+    def __init__(self, options: BackendOptions) -> None:
         """Join the cluster, or start one; nothing is made yet.
 
         Raises:
@@ -46,12 +47,12 @@ class RayBackend(OutboxBackend[ActorReply]):
             UsageError: There is no such cluster.
         """
         refuse_import()
-        options = placement.cluster
-        ray, joined = MEMBERS.join(options, placement.workers)
+        self._spec = spec = options.spec_as(Ray)
+        ray, joined = MEMBERS.join(spec)
         self._handles: list[ActorHandle] = []
         try:
-            super().__init__(placement)
-            self._stage = ActorGroup(ray, options)
+            super().__init__(options)
+            self._stage = ActorGroup(ray, spec)
         except BaseException:
             if joined:
                 MEMBERS.leave()
@@ -59,8 +60,8 @@ class RayBackend(OutboxBackend[ActorReply]):
         self._end = weakref.finalize(
             self, _end, self._handles, self._stage, self._outbox, joined=joined
         )
-        self.ranges = placement.ranges(placement.workers or count_workers(ray, options))
-        warn_of_waiting(ray, options, len(self.ranges))
+        self.ranges = options.ranges(spec.workers or count_workers(ray, spec))
+        warn_of_waiting(ray, spec, len(self.ranges))
         self._table: SlotTable | None = None
         self._outcomes: list[Completion] = []
         self._closing = False
@@ -80,9 +81,9 @@ class RayBackend(OutboxBackend[ActorReply]):
 
     def _pack(self, ids: range, registry: Entries) -> Any:
         """Say what an actor is to make, packed, since the actor alone is to unpack it."""
-        factories = with_registry(self.placement.some(ids), registry)
-        mine = replace(self.placement, factories=factories, first=ids.start)
-        return seal(mine, by_value=True, parts=self.placement.named(ids))
+        factories = with_registry(self.options.some(ids), registry)
+        mine = replace(self.options, factories=factories, first=ids.start)
+        return seal(mine, by_value=True, parts=self.options.named(ids))
 
     def _start(self, worker: int, make: Any, number: int) -> ActorHandle:
         ids = self.ranges[worker]
@@ -91,7 +92,7 @@ class RayBackend(OutboxBackend[ActorReply]):
         making = Operation(number, "make", ids.start, ids.stop)
         handle.post(making, seal((making, make)))
         # A pool has its own thread; that of coroutine environments is known once one is made.
-        handle.posting = self._posting or self.placement.cluster.workers_per_node is not None
+        handle.posting = self._posting or self._spec.workers_per_node is not None
         return handle
 
     def attach(self, table: SlotTable) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from agym._system.cpus import available_cores
 from agym._system.extras import require
-from agym.backends.cluster_options import ClusterOptions
+from agym.backends.options import Ray
 from agym.errors import UsageError
 
 _USAGE = "RAY_USAGE_STATS_ENABLED"
@@ -30,12 +30,11 @@ class Members:
         self._count = 0
         self._job: str | None = None  # by which our connection is known from a later one
 
-    def join(self, options: ClusterOptions, workers: int | None) -> Any:
+    def join(self, spec: Ray) -> Any:
         """Be in a cluster.
 
         Args:
-            options: The caller's.
-            workers: How many actors it wants, if that is known.
+            spec: The caller's options.
 
         Returns:
             Ray, connected, and whether :meth:`leave` is to be called.
@@ -47,11 +46,11 @@ class Members:
         ray = require("ray", "ray")
         with self._lock:
             if ray.is_initialized():
-                _check_address(ray, options.address)
+                _check_address(ray, spec.address)
                 if not self._count or self._job != _job(ray):
                     return ray, False
             else:
-                _connect(ray, options, workers)
+                _connect(ray, spec)
                 self._count, self._job = 0, _job(ray)
             self._count += 1
         return ray, True
@@ -83,18 +82,18 @@ def _check_address(ray: Any, address: str | None) -> None:
         )
 
 
-def _connect(ray: Any, options: ClusterOptions, workers: int | None) -> None:
+def _connect(ray: Any, spec: Ray) -> None:
     quiet: dict[str, Any] = {"logging_level": logging.ERROR}
-    address = options.address or os.environ.get("RAY_ADDRESS") or "auto"
+    address = spec.address or os.environ.get("RAY_ADDRESS") or "auto"
     if address != "local":
         try:
             ray.init(address=address, **quiet)
             return
         except (ConnectionError, ValueError) as error:
-            if options.address or "RAY_ADDRESS" in os.environ:
+            if spec.address or "RAY_ADDRESS" in os.environ:
                 raise UsageError(f"address={address!r}: no cluster answers: {error}") from error
     # What is started here is as large as what is asked for, and tells nobody about it.
-    wanted = max(available_cores(), int((workers or 1) * options.bundle.get("CPU", 0) + 0.999))
+    wanted = max(available_cores(), int((spec.workers or 1) * spec.bundle.get("CPU", 0) + 0.999))
     before = os.environ.get(_USAGE)
     os.environ.setdefault(_USAGE, "0")
     try:
@@ -104,13 +103,13 @@ def _connect(ray: Any, options: ClusterOptions, workers: int | None) -> None:
             del os.environ[_USAGE]
 
 
-def count_workers(ray: Any, options: ClusterOptions) -> int:
+def count_workers(ray: Any, spec: Ray) -> int:
     """How many actors a cluster has room for now: one per node, or as many as its CPUs allow."""
-    bundle, free = options.bundle, ray.available_resources()
+    bundle, free = spec.bundle, ray.available_resources()
     room = fitting(bundle, free)
     # A bundle lies on one node; what is left of several is not one.
     on_nodes = [fitting(bundle, resources) for resources in nodes(ray)]
-    if options.workers_per_node is not None:
+    if spec.workers_per_node is not None:
         on_nodes = [min(1, count) for count in on_nodes]
     return max(1, min(room, sum(on_nodes)))
 
@@ -126,9 +125,9 @@ def fitting(bundle: dict[str, float], resources: dict[str, float]) -> int:
     return min(counts, default=1)
 
 
-def warn_of_waiting(ray: Any, options: ClusterOptions, workers: int) -> None:
+def warn_of_waiting(ray: Any, spec: Ray, workers: int) -> None:
     """Warn of actors that have to wait until the cluster grows."""
-    bundle = options.bundle
+    bundle = spec.bundle
     if not any(fitting(bundle, resources) for resources in nodes(ray)):
         warnings.warn(
             f"no node of the cluster has {bundle} for one actor: they wait until such a node joins;"
@@ -138,7 +137,7 @@ def warn_of_waiting(ray: Any, options: ClusterOptions, workers: int) -> None:
         )
         return
     total = ray.cluster_resources()
-    for name, amount in options.bundle.items():
+    for name, amount in spec.bundle.items():
         if workers * amount > total.get(name, 0.0) + 1e-6:
             warnings.warn(
                 f"{workers} actors want {workers * amount:g} {name}, and the cluster has"

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from agym.backends.base import BackendOptions, closed, open_host
+from agym.backends.options import Ray
 from agym.backends.ray.reply_buffer import ReplyBuffer
 from agym.hosts.base import Factory
 from agym.hosts.coroutine import CoroutineHost
@@ -19,13 +20,13 @@ class LoopServer:
     """Runs operations on the running loop; what ends within one turn of it is told together."""
 
     def __init__(
-        self, factories: Sequence[Factory], placement: BackendOptions, told: ReplyBuffer
+        self, factories: Sequence[Factory], options: BackendOptions, told: ReplyBuffer
     ) -> None:
         """Make nothing yet, and be on the loop where all is to live."""
         self._told = told
         self._host = CoroutineHost(
-            factories, placement.first, placement.autoreset, self._tell,
-            placement.max_concurrency, log=placement.logged, infos=placement.infos,
+            factories, options.first, options.autoreset, self._tell,
+            options.spec_as(Ray).max_concurrency, log=options.record_actions, infos=options.infos,
         )  # fmt: skip
         self._loop = asyncio.get_running_loop()
         self._over: asyncio.Future[None] = self._loop.create_future()

@@ -55,10 +55,10 @@ class ReplyBuffer:
         table: Their rows, once there are any.
         description: What they are like, once they are made.
         opened: The environments are made, or could not be.
-        watched: Somebody may want to know of each environment as soon as it has ended.
+        report_each: Somebody may want to know of each environment as soon as it has ended.
     """
 
-    watched = False
+    report_each = False
 
     ids: range = range(0)
     firsts: Sequence[int] = (0,)
@@ -91,7 +91,7 @@ class ReplyBuffer:
             if kind in ROW_KINDS:
                 left = self._planes.get(number, (plane, 0))[1]
                 self._planes[number] = plane, left + stop - start
-            if not self.watched and plane != SENT_PLANE:
+            if not self.report_each and plane != SENT_PLANE:
                 self._left[number] = self._left.get(number, 0) + stop - start
 
     def add(self, outcomes: Sequence[Completion]) -> None:

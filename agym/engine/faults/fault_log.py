@@ -7,8 +7,6 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from agym.engine.faults.action_log import ActionLog, Episode
-from agym.engine.faults.capsule import Capsule
-from agym.engine.faults.capsule_file import write_capsule
 from agym.engine.ticket import Ticket
 from agym.errors import Fault
 from agym.hosts.base import Factory
@@ -130,6 +128,10 @@ class FaultLog:
     def _write(self, fault: Fault, episode: Episode | None, arguments: tuple[Any, ...] = ()) -> str:
         if self._directory is None or episode is None:
             return ""
+        # Late, since few programs write capsules.
+        from agym.engine.faults.capsule import Capsule
+        from agym.engine.faults.capsule_file import write_capsule
+
         start = episode.start or EpisodeStart()
         capsule = Capsule(
             fault.env_id, self._witness.factories[fault.env_id], self._witness.autoreset,

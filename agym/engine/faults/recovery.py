@@ -15,7 +15,7 @@ where it was, so its step is a step.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,6 +23,7 @@ import numpy as np
 from agym.engine.faults.action_log import ActionLog
 from agym.engine.faults.budget import BudgetExceeded, RestartBudget
 from agym.engine.faults.fault_log import FaultLog, Witness
+from agym.engine.faults.policy import FaultPolicy
 from agym.engine.status import EnvStatus
 from agym.engine.ticket import Ticket
 from agym.errors import Fault
@@ -40,27 +41,6 @@ from agym.protocol.messages import (
     WorkerDeath,
     name_ids,
 )
-
-
-@dataclass(frozen=True)
-class FaultPolicy:
-    """What the caller wants done about faults; see the options of :func:`agym.make`."""
-
-    on_fault: str = "raise"
-    max_restarts: int = 10
-    restart_window: float = 60.0
-    replay_limit: int = 10_000
-    capsule_dir: str | None = None
-
-    @property
-    def tolerant(self) -> bool:
-        """Whether faults are mended without being raised."""
-        return self.on_fault != "raise"
-
-    @property
-    def logged(self) -> bool:
-        """Whether what environments were sent has to be known."""
-        return self.on_fault == "replay" or self.capsule_dir is not None
 
 
 class Workers(Protocol):
@@ -131,8 +111,8 @@ class Recovery:
         self._repairs = repairs
         self._workers = workers
         self._budget = RestartBudget(policy.max_restarts, policy.restart_window)
-        self._log = ActionLog(policy.replay_limit) if policy.logged else None
-        self.incidents = FaultLog(policy.capsule_dir, self._log, repairs)
+        self._log = ActionLog(policy.replay_limit) if policy.record_actions else None
+        self.incidents = FaultLog(policy.folder, self._log, repairs)
         self._latest: dict[int, WorkerDeath] = {}
         self._dead: set[int] = set()
         # Workers that died because they could not make their environments again.
@@ -503,7 +483,7 @@ class Recovery:
         fault = self.pending.get(slot)
         if not innocent or fault is None or fault.culprit == slot or fault.kind == "raised":
             return restore  # also if it was cut off before, and the caller is yet to hear of it
-        if self.policy.on_fault != "replay" or self._log is None:
+        if self.policy.mode != "replay" or self._log is None:
             return restore
         episode = self._log.episode(slot)
         if episode.start is not None and episode.complete:

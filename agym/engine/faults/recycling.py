@@ -17,11 +17,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import psutil
 
+from agym.backends.options import Recycle
 from agym.engine.faults.recovery import Recovery
 from agym.engine.ticket import Ticket
 from agym.protocol.arguments import Ids
@@ -29,16 +29,6 @@ from agym.protocol.messages import Failure, RestoreSpec
 
 # Memory is not looked at more often than this.
 LOOK_SECONDS = 0.25
-
-KINDS = frozenset({"spare", "export", "import_env"})
-
-
-@dataclass(frozen=True)
-class RecyclePolicy:
-    """When a worker is replaced; see the options of :func:`agym.make`."""
-
-    episodes: int | None = None
-    rss_mb: float | None = None
 
 
 class Spares(Protocol):
@@ -78,7 +68,7 @@ class Recycling:
     """Moves environments from workers to their spares."""
 
     def __init__(
-        self, policy: RecyclePolicy, movers: EnvMover, spares: Spares, recovery: Recovery
+        self, policy: Recycle, movers: EnvMover, spares: Spares, recovery: Recovery
     ) -> None:
         """Begin with workers that are new."""
         self._policy = policy

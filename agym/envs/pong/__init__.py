@@ -1,1 +1,1 @@
-"""Pong on a grid of 30 × 40 cells, four ways from one rule book."""
+"""Pong on a grid of 30 × 40 cells: four implementations of one set of rules."""

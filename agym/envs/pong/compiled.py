@@ -1,4 +1,4 @@
-"""Games compiled by numba: the functions of one game, over the whole batch, on one core or all."""
+"""Pong compiled by numba: the functions of one game, looped over the batch on one core or all."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from agym.protocol.typing import Array
 
 KEY, DRAWS = FIELDS.index("key"), FIELDS.index("draws")
 
-# Cells are fetched for the game that has its turn after so many others, if there are more games
-# than fit into the second cache of a core.
+# Cells are prefetched for the game AHEAD iterations later, if there are more games than fit into a
+# core's L2 cache.
 AHEAD, NEAR_GAMES = 12, 1024
 
-# So many games are worth another core.
+# Minimum number of games per core.
 SHARE = 512
 
-# As views of arrays are passed from function to function, their counts of references would take
-# half the time; nothing is allocated here that would need them.
+# Reference counts of the array views passed from function to function would take half the time
+# (hence `_nrt`). Nothing here allocates, so none are needed.
 OPTIONS = {"nogil": True, "_nrt": False}
 
 TURN = (
@@ -35,14 +35,14 @@ BEGIN = "void(i4[:, ::1], u1[::1], b1[::1])"
 
 
 class CompiledGames(Games):
-    """An array of records, a row each."""
+    """Keeps the games as an array of records, a row each."""
 
     parallel = False
 
     def __init__(self, count: int, setup: Setup) -> None:
         super().__init__(count, setup)
         self._turn, self._begin = compile_one()
-        # The last two: from the first game to the last, or in how many shares.
+        # The last two arguments: first game and end of the range, or first game and share count.
         last = count
         if self.parallel and count >= 2 * SHARE:
             threads, self._turn = compile_all()
@@ -65,14 +65,14 @@ class CompiledGames(Games):
 
 
 class ParallelGames(CompiledGames):
-    """The same, shared among all cores if there are enough of them."""
+    """The same, split among all cores if there are enough games."""
 
     parallel = True
 
 
 @cache
 def compile_one() -> tuple[Any, Any]:
-    """Compile the loops that play and begin games, which takes some seconds, once in a process.
+    """Compile the loops that play and begin games, once per process; takes some seconds.
 
     Raises:
         MissingExtraError: numba is not installed.
@@ -90,10 +90,10 @@ def compile_one() -> tuple[Any, Any]:
 
 @cache
 def compile_all() -> tuple[int, Any]:
-    """Compile the loop that shares games among the cores.
+    """Compile the loop that splits games among the cores.
 
     Returns:
-        The number of shares, and the loop.
+        The number of shares, and the compiled loop.
 
     Raises:
         MissingExtraError: numba is not installed.
@@ -104,18 +104,18 @@ def compile_all() -> tuple[int, Any]:
     return numba.get_num_threads(), loop
 
 
-# ---------------------------------------------------------------- what is compiled
+# ---------------------------------------------------------------- compiled functions
 
-# Others in what is compiled.
+# Stand-ins, replaced by compiled versions.
 prange = range
 
 
 def prefetch(cells: Any, index: int) -> None:
-    """See :mod:`agym.envs.pong.prefetching`."""
+    """Prefetch a cell; see :mod:`agym.envs.pong.prefetching`."""
 
 
 def fetch_paddle(cells: Any, base: int, paddle: int, action: int) -> None:
-    """Fetch the four cells that change if a paddle moves, not looking for walls."""
+    """Prefetch the four cells that change if a paddle moves, ignoring walls."""
     way = 0
     if action == UP:
         way = -WIDTH
@@ -129,7 +129,7 @@ def fetch_paddle(cells: Any, base: int, paddle: int, action: int) -> None:
 
 
 def fetch(records: Any, cells: Any, actions: Any, i: int) -> None:
-    """Fetch the cells of a game that are about to change, as far as that is known."""
+    """Prefetch the cells of a game that are about to change, as far as they are known."""
     it, players, base = records[i], actions.shape[1], i * CELLS
     row, column, fall, run, left, right = it[0], it[1], it[2], it[3], it[4], it[5]
     prefetch(cells, base + row * WIDTH + column)
@@ -143,7 +143,7 @@ def turn(
     records: Any, cells: Any, finals: Any, actions: Any, rewards: Any, terminated: Any,
     truncated: Any, points: int, skill: int, limit: int, mode: int, first: int, stop: int,
 ) -> None:  # fmt: skip
-    """Play a step of some games."""
+    """Play a step of the games from ``first`` to ``stop``."""
     players = actions.shape[1]
     for i in range(first, stop):
         if i + AHEAD < stop and len(records) > NEAR_GAMES:
@@ -162,7 +162,7 @@ def turn(
 
 
 def begin(records: Any, cells: Any, mask: Any) -> None:
-    """Begin games in the place of some."""
+    """Replace the games of a mask by new ones."""
     for i in range(len(records)):
         if mask[i]:
             it = records[i]
@@ -179,7 +179,7 @@ def turn_shares(
     records: Any, cells: Any, finals: Any, actions: Any, rewards: Any, terminated: Any,
     truncated: Any, points: int, skill: int, limit: int, mode: int, first: int, shares: int,
 ) -> None:  # fmt: skip
-    """Play a step of all games from one on, in so many shares at once."""
+    """Play a step of all games from ``first`` on, in parallel shares."""
     count = len(records) - first
     for k in prange(shares):
         turn(

@@ -1,6 +1,6 @@
-"""Games on a graphics card: the functions of one game, compiled for it, a thread for each game.
+"""Pong on a CUDA device: the functions of one game, compiled for it, with a thread per game.
 
-Records and cells live on the card. A step sends actions there, and fetches rewards, flags and
+Records and cells live on the device. A step sends actions there and fetches rewards, flags and
 cells.
 """
 
@@ -28,17 +28,17 @@ from agym.protocol.typing import Array
 
 KEY, DRAWS = FIELDS.index("key"), FIELDS.index("draws")
 
-# Threads of a block at most.
+# Maximum number of threads per block.
 THREADS = 64
 
 
 class CudaGames(Games):
-    """An array of records on the card, a row each.
+    """Keeps the games as an array of records on the device, a row each.
 
     Attributes:
-        device_cells: What is seen of the games, on the card, flat; torch and others take it by its
-            ``__cuda_array_interface__``.
-        fetch: Whether a step fetches the cells into ``cells``.
+        device_cells: Cells of all games, on the device, flat. Torch and other libraries read it
+            through its ``__cuda_array_interface__``.
+        fetch: Whether a step copies the cells into ``cells``.
     """
 
     def __init__(self, count: int, setup: Setup) -> None:
@@ -86,22 +86,22 @@ class CudaGames(Games):
             self.device_cells.copy_to_host(self.cells.reshape(-1))
 
     def close(self) -> None:
-        """Let go of the card's memory."""
+        """Free the memory on the device."""
         for name in ("_records", "_device_finals", "_rewards", "_flags", "_actions", "_seeding"):
             self.__dict__.pop(name, None)
 
 
 @cache
 def compile_kernels() -> tuple[Any, Any]:
-    """Compile the kernels that play and begin games, once in a process."""
+    """Compile the kernels that play and begin games, once per process."""
     cuda = require("numba.cuda", "pong")
     names = {"cuda": cuda, **compile_game(cuda.jit(device=True))}
     return cuda.jit(bound(turn, names)), cuda.jit(bound(begin, names))
 
 
-# ---------------------------------------------------------------- what is compiled
+# ---------------------------------------------------------------- compiled functions
 
-# numba's, in what is compiled.
+# Stand-in, replaced by numba.cuda when compiled.
 cuda: Any = None
 
 
@@ -127,7 +127,7 @@ def turn(
 
 
 def begin(records: Any, cells: Any, mask: Any, keys: Any, seeded: Any) -> None:
-    """Begin another in the place of the thread's game."""
+    """Replace the thread's game by a new one."""
     i = cuda.grid(1)
     if i < len(records) and mask[i]:
         it = records[i]

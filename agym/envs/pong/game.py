@@ -1,14 +1,14 @@
-"""A game of Pong as a record of integers, and its turn in a batch, on top of the rules.
+"""A game of Pong as a record of integers, and its step in a batch, on top of the rules.
 
 ::
 
     game, actions --> take_turn --> game, reward, terminated, truncated
                           |
-                        cells         those that have changed since
+                        cells         updated in place
 
-A record is a tuple of the fields below, in the same order everywhere. What is seen of a game are
-``HEIGHT * WIDTH`` cells, row by row, of an array that may hold those of many games: ``base`` is the
-index of its first one. As in the rules there is nothing that numba could not compile.
+A record is a tuple of the fields below, always in the same order. A game is drawn as ``HEIGHT *
+WIDTH`` cells, row by row, in an array that may hold those of many games: ``base`` is the index of
+the game's first cell. As in the rules, numba can compile everything here.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from agym.envs.pong.rules import (
 # row, column, fall, run: of the ball, as in the rules
 # left, right:            rows of the paddles' centres
 # left_score, right_score
-# key, draws:             the key of its random bits, and how many draws there have been
+# key, draws:             key of its random bits, and number of draws so far
 # age, over:              steps of this episode, and whether it has ended
 Game = tuple[int, int, int, int, int, int, int, int, int, int, int, int]
 FIELDS = (
@@ -50,15 +50,15 @@ FIELDS = (
 # Cells of a game.
 CELLS = HEIGHT * WIDTH
 
-# What follows an episode's end.
+# Autoreset modes: what follows an episode's end.
 NEXT_STEP, SAME_STEP, DISABLED = 0, 1, 2
 
-# What there is before the first game: somewhere a ball that does not move.
+# The record before the first game: a ball that does not move.
 BEFORE: Game = (CENTRE, LEFT_SERVE, 0, -1, CENTRE, CENTRE, 0, 0, 0, 0, 0, 0)
 
 
 def begin(key: int, draws: int) -> Game:
-    """Begin a game: nothing scored, both paddles in the middle, a new ball."""
+    """Return a new game: no points, both paddles in the middle, a new ball."""
     row, column, fall, run = serve(chance(key, draws))
     return row, column, fall, run, CENTRE, CENTRE, 0, 0, key, draws + 1, 0, 0
 
@@ -68,21 +68,22 @@ def play(
 ) -> tuple[Game, int]:
     """Play a step.
 
-    With two players it is the rally: the game is over with the first point, and until then
-    each step is rewarded with 1. With one, who has the right paddle, each point is 1 or -1, and the
-    game is over when one has made ``points``. After any other point the ball is served anew in the
-    same step, and paddles stay where they are; after the last one it stays where it was missed.
+    With two players it is the rally: the first point ends the game, and every step before is
+    rewarded with 1. With one player, who has the right paddle, each point is rewarded with 1 or -1,
+    and the first side with ``points`` points ends the game. After any other point the ball is
+    served anew in the same step and paddles stay where they are. After the last point the ball
+    stays where it was missed.
 
     Args:
         game: The record.
-        left_action: Of the left player, if there are two.
-        right_action: Of the right player.
+        left_action: Action of the left player, if there are two.
+        right_action: Action of the right player.
         players: 1 or 2.
-        points: As many points win.
-        skill: Of the scripted opponent: so many times in 65536 it pays attention.
+        points: Points that win.
+        skill: Skill of the scripted opponent: it pays attention ``skill`` times in 65536.
 
     Returns:
-        The record after it, and the reward.
+        The next record, and the reward.
     """
     row, column, fall, run, left, right, left_score, right_score, key, draws, age, over = game
     if players == 1:
@@ -107,13 +108,13 @@ def play(
 
 
 def shift_paddle(cells: Any, base: int, old: int, new: int) -> None:
-    """Redraw a paddle that has moved: only the cells that differ.
+    """Redraw a paddle that moved, writing only the cells that differ.
 
     Args:
         cells: Cells of many games.
-        base: Index of the one in row 0 of the paddle's column.
-        old: Where its centre was.
-        new: Where it is.
+        base: Index of the cell in row 0 of the paddle's column.
+        old: Row of its old centre.
+        new: Row of its new centre.
     """
     way = WIDTH if new > old else -WIDTH
     tail, tip = base + old * WIDTH - HALF * way, base + new * WIDTH + HALF * way
@@ -125,7 +126,7 @@ def shift_paddle(cells: Any, base: int, old: int, new: int) -> None:
 
 
 def redraw(cells: Any, base: int, before: Game, after: Game) -> None:
-    """Turn what was seen of a game into what is: only the cells that differ are written."""
+    """Redraw a game, writing only the cells that differ."""
     cells[base + before[0] * WIDTH + before[1]] = EMPTY
     shift_paddle(cells, base, before[4], after[4])
     shift_paddle(cells, base + WIDTH - 1, before[5], after[5])
@@ -133,7 +134,7 @@ def redraw(cells: Any, base: int, before: Game, after: Game) -> None:
 
 
 def restart(game: Game, cells: Any, base: int) -> Game:
-    """Begin the next game in the place of another."""
+    """Replace a game by the next one."""
     after = begin(game[8], game[9])
     redraw(cells, base, game, after)
     return after
@@ -152,23 +153,23 @@ def take_turn(
     finals: Any,
     base: int,
 ) -> tuple[Game, int, bool, bool]:
-    """Play a step of one game of a batch, or begin the next one in its place.
+    """Play a step of one game of a batch, or replace the game by the next one.
 
     Args:
         game: The record.
-        left_action: See :func:`play`, here and below.
-        right_action: The same.
-        players: The same.
-        points: The same.
-        skill: The same.
-        limit: An episode is truncated after so many steps, never if 0.
-        mode: What follows its end.
-        cells: What is seen of the games of the batch.
-        finals: Takes what was last seen of a game that is replaced in the same step.
-        base: Index of the game's first cell, in both.
+        left_action: See :func:`play`.
+        right_action: See :func:`play`.
+        players: See :func:`play`.
+        points: See :func:`play`.
+        skill: See :func:`play`.
+        limit: Steps after which an episode is truncated; 0 for no limit.
+        mode: Autoreset mode.
+        cells: Cells of the batch.
+        finals: Receives the last cells of a game that is replaced in the same step.
+        base: Index of the game's first cell, in both arrays.
 
     Returns:
-        The record after it, the reward, terminated, truncated.
+        The next record, the reward, terminated, truncated.
     """
     if mode == NEXT_STEP and game[11] != 0:
         return restart(game, cells, base), 0, False, False
@@ -176,7 +177,7 @@ def take_turn(
     redraw(cells, base, game, after)
     terminated, truncated = after[11] != 0, after[10] == limit
     if truncated:
-        after = after[:11] + (1,)  # noqa: RUF005, as numba has it
+        after = after[:11] + (1,)  # noqa: RUF005, which numba cannot compile
     if mode == SAME_STEP and after[11] != 0:
         for i in range(base, base + CELLS):
             finals[i] = cells[i]
@@ -184,7 +185,7 @@ def take_turn(
     return after, reward, terminated, truncated
 
 
-# All that a turn is made of, each after what it calls.
+# All functions of a step, each after those it calls.
 PARTS = (
     mix, chance, attention, moved, folded, fly, serve, follow,
     begin, play, shift_paddle, redraw, restart, take_turn,
@@ -192,10 +193,10 @@ PARTS = (
 
 
 def compile_game(compiler: Callable[[Any], Any]) -> dict[str, Any]:
-    """Compile the functions above, and those of the rules, as they stand.
+    """Compile the functions above, and those of the rules, unchanged.
 
     Args:
-        compiler: Compiles one function, which finds those that it calls compiled already.
+        compiler: Compiles one function; the functions it calls are compiled already.
 
     Returns:
         The compiled functions by their names.
@@ -207,6 +208,6 @@ def compile_game(compiler: Callable[[Any], Any]) -> dict[str, Any]:
 
 
 def bound(function: Callable[..., Any], names: dict[str, Any]) -> Any:
-    """The same function, with another meaning of some names that are global to it."""
+    """Return the same function with some of its global names replaced."""
     assert isinstance(function, FunctionType)
     return FunctionType(function.__code__, {**function.__globals__, **names}, function.__name__)

@@ -1,11 +1,11 @@
-"""Games: what each of the ways to play a batch of Pong has to offer.
+"""Games: the interface of the four implementations of a batch of Pong.
 
 ::
 
     scalar.py      one game after the other, in plain Python
-    vectorised.py  all at once, an array operation after the other
-    compiled.py    one after the other, compiled by numba, on one core or on all
-    cuda.py        all at once, a thread of a graphics card for each
+    vectorised.py  all games at once, with array operations
+    compiled.py    one game after the other, compiled by numba, on one core or on all
+    cuda.py        all games at once, a thread of a CUDA device per game
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ MODES = {
 
 @dataclass(frozen=True)
 class Setup:
-    """What all games of a batch have in common; see :func:`agym.envs.pong.game.take_turn`.
+    """Settings that all games of a batch share; see :func:`agym.envs.pong.game.take_turn`.
 
     Attributes:
-        players: Whose actions are given.
-        points: As many win.
-        skill: Of the scripted opponent, in 65536ths.
-        limit: Steps of an episode at most, 0 for no limit.
-        mode: What follows its end.
+        players: Number of players whose actions are given.
+        points: Points that win.
+        skill: Skill of the scripted opponent, in 65536ths.
+        limit: Maximum number of steps of an episode, 0 for no limit.
+        mode: Autoreset mode.
     """
 
     players: int
@@ -58,10 +58,10 @@ class Setup:
         limit: int | None = None,
         mode: AutoresetMode = AutoresetMode.DISABLED,
     ) -> Setup:
-        """Check what a user gives.
+        """Check a user's arguments.
 
         Raises:
-            UsageError: It cannot be.
+            UsageError: An argument is out of range.
         """
         if not isinstance(points, int | np.integer) or points < 1:
             raise UsageError(f"points={points!r} must be a number of points: 1 or more")
@@ -80,15 +80,15 @@ class Games(ABC):
     """A batch of games.
 
     Attributes:
-        cells: What is seen of them, ``uint8[count, HEIGHT, WIDTH]``, written in place.
-        finals: What was last seen of those that were replaced in the same step, the same shape.
+        cells: Cells of the games, ``uint8[count, HEIGHT, WIDTH]``, written in place.
+        finals: Last cells of games that were replaced in the same step, the same shape.
     """
 
     cells: Array
     finals: Array
 
     def __init__(self, count: int, setup: Setup) -> None:
-        """Make so many, of which none has begun."""
+        """Make ``count`` games, none of which has begun."""
         self.count, self.setup = count, setup
         self.cells = np.empty((count, HEIGHT, WIDTH), np.uint8)
         self.cells[:] = first_picture()
@@ -99,9 +99,9 @@ class Games(ABC):
         """Begin new games.
 
         Args:
-            mask: In the place of which ones, ``bool[count]``.
-            keys: The keys of those with a new seed, ``int64[count]``.
-            seeded: Which ones these are, ``bool[count]``.
+            mask: Which games to replace, ``bool[count]``.
+            keys: Keys of the games with a new seed, ``int64[count]``.
+            seeded: Which games have a new seed, ``bool[count]``.
         """
 
     @abstractmethod
@@ -110,17 +110,17 @@ class Games(ABC):
 
         Args:
             actions: ``int64[count, players]``.
-            rewards: Takes them, ``float64[count]``.
-            terminated: Takes the flags, ``bool[count]``.
-            truncated: Takes the flags, ``bool[count]``.
+            rewards: Receives the rewards, ``float64[count]``.
+            terminated: Receives the flags, ``bool[count]``.
+            truncated: Receives the flags, ``bool[count]``.
         """
 
     def close(self) -> None:
-        """Let go of what is not memory of this process."""
+        """Free memory outside of this process."""
 
 
 def first_picture() -> Array:
-    """What is seen before the first game."""
+    """Return the grid before the first game."""
     grid = np.zeros((HEIGHT, WIDTH), np.uint8)
     row, column, _, _, left, right, *_ = BEFORE
     grid[left - HALF : left + HALF + 1, 0] = PADDLE
@@ -131,12 +131,12 @@ def first_picture() -> Array:
 
 
 def as_bytes(cells: Array) -> memoryview:
-    """The same memory in a form in which single cells are written quicker."""
+    """Return a view of the same memory in which writing single cells is faster."""
     return memoryview(cells.reshape(-1).data)
 
 
 def key_of(seed: int) -> int:
-    """The 32 bits under which all random bits of a seed are found."""
+    """Return the 32-bit key of all random bits of a seed."""
     key = 1
     while True:
         key = mix(key ^ mix(seed & 0xFFFFFFFF))

@@ -1,7 +1,7 @@
-"""Telling the processor which cells will be written soon: numba has no word for it, LLVM has.
+"""A prefetch instruction for compiled games, which LLVM has and numba lacks.
 
-The cells of thousands of games do not fit into the caches near a core. A game changes about ten of
-them, in as many places; waiting for these one after the other would take longer than playing.
+The cells of thousands of games do not fit into the caches near a core. A game changes about ten
+scattered cells per step; waiting for each in turn would take longer than playing.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import Any
 
 from agym._system.extras import require
 
-# In LLVM's words: to be written, to be kept near, and data.
+# Arguments of llvm.prefetch: for writing, high locality, data.
 WRITE, NEAR, DATA = 1, 3, 1
 
 
 @cache
 def make_prefetch() -> Any:
-    """Make ``prefetch(cells, index)`` for compiled functions, which changes nothing.
+    """Make ``prefetch(cells, index)`` for compiled functions; it has no visible effect.
 
     Raises:
         MissingExtraError: numba is not installed.

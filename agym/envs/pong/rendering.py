@@ -1,4 +1,4 @@
-"""Pictures of a game: pixels, or text."""
+"""Renders a game as pixels or text."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from agym.protocol.typing import Array
 
 METADATA: dict[str, Any] = {"render_modes": ["rgb_array", "ansi"], "render_fps": 30}
 
-# Pixels of a cell, each way.
+# Pixels per cell, in both directions.
 SCALE = 8
 
-# Red, green and blue, by what a cell holds.
+# RGB by the cell's content.
 COLORS = np.zeros((3, 3), np.uint8)
 COLORS[EMPTY] = 17, 24, 39
 COLORS[PADDLE] = 96, 165, 250
@@ -25,7 +25,7 @@ LETTERS = np.array(list(" #o"))
 
 
 def check_render_mode(render_mode: str | None) -> str | None:
-    """Give a render mode back.
+    """Return a render mode after checking it.
 
     Raises:
         UsageError: There is no such mode.
@@ -38,7 +38,7 @@ def check_render_mode(render_mode: str | None) -> str | None:
 
 
 def picture(grid: Array, render_mode: str | None) -> Any:
-    """Draw a grid.
+    """Render a grid.
 
     Returns:
         ``uint8[HEIGHT * SCALE, WIDTH * SCALE, 3]``, or a line of text per row, with walls above and

@@ -1,4 +1,4 @@
-"""The rules of Pong, one game at a time: the specification that every way to play it follows.
+"""The rules of Pong, one game at a time: the specification of all implementations.
 
 ::
 
@@ -12,37 +12,37 @@
     row 29  .  .  .  .  .  .  .  .  .  .  .  .  .  .  .  #   a wall below it
 
 Everything is an integer, and every function is plain Python without containers, so that numba
-compiles the same text for processors and for graphics cards. Chance comes from a hash of a key and
-a counter instead of a generator with a state. No intermediate value leaves the 64 bits of a signed
-integer but in the products of :func:`mix`, of which only the lower 32 bits are used.
+compiles the same source for CPUs and for CUDA. Randomness comes from a hash of a key and a counter
+instead of a generator with state. Intermediate values fit into signed 64 bits, except the products
+in :func:`mix`, of which only the lower 32 bits are used.
 """
 
 from __future__ import annotations
 
 HEIGHT, WIDTH = 30, 40
 
-# What a cell of the grid holds.
+# Contents of a cell.
 EMPTY, PADDLE, BALL = 0, 1, 2
 
-# What a player can do.
+# Actions of a player.
 STAY, UP, DOWN = 0, 1, 2
 
-# A paddle covers so many rows above its centre and below it, and moves so many in a step.
+# A paddle covers HALF rows above and below its centre, and moves PACE rows per step.
 HALF, PACE = 2, 2
 
-# The centre of a paddle stays between these rows, and is here when a game begins.
+# Limits of a paddle's centre, and its row when a game begins.
 TOP, BOTTOM, CENTRE = HALF, HEIGHT - 1 - HALF, HEIGHT // 2
 
-# Rows per step that the ball moves at most.
+# Maximum number of rows that the ball moves per step.
 STEEPEST = 3
 
-# Where the ball meets a paddle, and where it is served to the left and to the right.
+# Columns where the ball meets a paddle, and where it is served to the left and to the right.
 LEFT_END, RIGHT_END = 1, WIDTH - 2
 LEFT_SERVE, RIGHT_SERVE = WIDTH // 2 - 1, WIDTH // 2
 
 MASK = 0xFFFFFFFF
 
-# The opponent pays attention, or does not, for 2 ** SPAN steps on end.
+# The opponent's attention changes at most every 2 ** SPAN steps.
 SPAN = 3
 
 # The skill of an opponent that always pays attention.
@@ -63,15 +63,15 @@ def mix(x: int) -> int:
 
 
 def chance(key: int, draw: int) -> int:
-    """The 32 random bits of a draw, by its number, under a key."""
+    """Return 32 random bits for the number of a draw, under a key."""
     return mix((int(key) & MASK) ^ mix(int(draw) & MASK))
 
 
 def moved(paddle: int, action: int) -> int:
-    """Where a paddle is after an action.
+    """Return a paddle's centre after an action.
 
-    It moves two rows up or down, or stays. The exception: it stops where its end meets the
-    wall, and so moves by one row only, or by none.
+    The paddle moves two rows up or down, or stays. At a wall it stops, and so moves by one row
+    only, or not at all.
     """
     if action == UP:
         paddle -= PACE
@@ -81,11 +81,10 @@ def moved(paddle: int, action: int) -> int:
 
 
 def folded(row: int) -> int:
-    """The row that a ball is in which would be in ``row`` if there were no walls.
+    """Return the row of the ball, given the row it would be in without walls.
 
-    Walls are mirrors through the middle of rows 0 and 29, so that a path with its reflections is a
-    straight one on a strip that is folded up. A ball that ends a step just in row 0 or 29 has
-    not been reflected yet: that happens in the step after.
+    Walls are mirrors through the middle of rows 0 and 29. A ball that ends a step in row 0 or 29
+    has not been reflected yet: that happens in the next step.
     """
     if row < 0:
         row = -row
@@ -97,29 +96,27 @@ def folded(row: int) -> int:
 def fly(
     row: int, column: int, fall: int, run: int, left: int, right: int
 ) -> tuple[int, int, int, int, int]:
-    """Move the ball by a step.
+    """Move the ball by a step, after the paddles have moved.
 
-    It moves one column towards ``run`` and ``fall`` rows down, reflected at the walls. Where it
-    comes to stand before a paddle, in column 1 or 38, it is decided at once:
+    The ball moves one column towards ``run`` and ``fall`` rows down, reflected at the walls. When
+    it reaches a paddle's neighbouring column, 1 or 38:
 
-    - The paddle covers its row: the ball flies back, and gets spin by where it was hit: as many
-      rows per step more downwards as it is below the centre of the paddle, and as many
-      more upwards as it is above. The exception: never more than 3 either way.
-    - Else the other player has made a point. The ball flies no further.
-
-    Paddles have moved before the ball does.
+    - If the paddle covers its row, the ball flies back with spin: its ``fall`` grows by the number
+      of rows it is below the paddle's centre, or shrinks by the number it is above, clipped to -3
+      to 3.
+    - Else the other player makes a point and the ball flies no further.
 
     Args:
         row: Row of the ball.
         column: Its column.
-        fall: The rows by which it moves down in a step, -3 to 3.
-        run: The columns by which it moves to the right, -1 or 1.
+        fall: Rows that it moves down per step, -3 to 3.
+        run: Columns that it moves to the right per step, -1 or 1.
         left: Row of the left paddle's centre.
         right: Row of the right paddle's centre.
 
     Returns:
-        The first four anew; then whose point it is: 1 the right player's, -1 the left player's,
-        or 0.
+        The new row, column, fall and run; then the point: 1 for the right player, -1 for the left
+        player, or 0.
     """
     straight = row + fall
     row = folded(straight)
@@ -138,13 +135,13 @@ def fly(
 
 
 def serve(bits: int) -> tuple[int, int, int, int]:
-    """Bring a ball into play, from the middle, by random bits.
+    """Serve a ball from the middle, by random bits.
 
-    To either side, in any row, at any of the seven speeds, all equally likely (to one part in
-    some hundreds). It takes 18 steps to the paddle, which can be anywhere by then.
+    Both directions, all rows and all seven speeds are equally likely (to one part in some
+    hundreds). The ball takes 18 steps to the paddle, which can reach any row by then.
 
     Returns:
-        Its row, column, fall and run.
+        Row, column, fall and run of the ball.
     """
     run = 1 if bits & 1 else -1
     column = RIGHT_SERVE if run > 0 else LEFT_SERVE
@@ -154,23 +151,20 @@ def serve(bits: int) -> tuple[int, int, int, int]:
 
 
 def attention(key: int, draw: int) -> int:
-    """The random bits that :func:`follow` is given, which stay the same for 8 draws.
+    """Return the random bits of :func:`follow`, which change every 8 draws.
 
-    Draws are counted down for them, and up for serves, so that none is used twice.
+    Their draw numbers count down, and those of serves count up, so that none is used twice.
     """
     return chance(key, -1 - (int(draw) >> SPAN))
 
 
 def follow(row: int, run: int, paddle: int, bits: int, skill: int) -> int:
-    """What the scripted opponent, who plays on the left, does.
+    """Return the action of the scripted opponent, on the left.
 
-    While the ball comes, it moves towards the row that the ball is in now, not knowing where it
-    will be; within a row of that it stays. It stays as well while the ball flies away, and
-    whenever it does not pay attention: with the chance ``1 - skill / 65536``, for some steps on end
-    (see :func:`attention`).
-
-    Returns:
-        An action.
+    While the ball approaches, the opponent moves towards the ball's current row, without
+    predicting the path; within a row of it, it stays. It also stays while the ball flies away and
+    while it does not pay attention, which happens with probability ``1 - skill / 65536``, for
+    several steps in a row (see :func:`attention`).
     """
     if run > 0 or (bits & 0xFFFF) >= skill:
         return STAY

@@ -1,4 +1,4 @@
-"""Games in plain Python, one after the other: what all others are held against."""
+"""Pong in plain Python, one game after the other: the reference for the other implementations."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from agym.protocol.typing import Array
 
 
 class ScalarGames(Games):
-    """A list of records."""
+    """Keeps the games as a list of records."""
 
     def __init__(self, count: int, setup: Setup) -> None:
         super().__init__(count, setup)

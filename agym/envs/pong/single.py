@@ -16,26 +16,26 @@ from agym.envs.pong.rules import BALL, DOWN, HEIGHT, STAY, UP, WIDTH
 from agym.errors import UsageError
 from agym.protocol.typing import Array
 
-# A key by its letter, or by its number in pygame.
+# A key as a letter, or as its number in pygame.
 Key = str | int
 
-# Keys by action: for the left hand, and the arrows.
+# Keys by action: letters for the left hand, and arrows.
 LETTERS: dict[int, tuple[Key, ...]] = {STAY: (), UP: ("w",), DOWN: ("s",)}
 ARROWS: dict[int, tuple[Key, ...]] = {STAY: (), UP: (1073741906,), DOWN: (1073741905,)}
 
 
 def observation_space() -> spaces.Box:
-    """The grid: 0 is empty, 1 a paddle, 2 the ball."""
+    """Return the space of grids: 0 is empty, 1 a paddle, 2 the ball."""
     return spaces.Box(0, BALL, (HEIGHT, WIDTH), np.uint8)
 
 
 class OneGame(gymnasium.Env[Array, Any]):
-    """What both have in common: a record, a grid, and the rules in plain Python."""
+    """Base of both environments: a record, a grid, and the rules in plain Python."""
 
     metadata: dict[str, Any] = METADATA
 
     def __init__(self, setup: Setup, render_mode: str | None) -> None:
-        """Make one that has not begun."""
+        """Make a game that has not begun."""
         self.render_mode = check_render_mode(render_mode)
         self.observation_space = observation_space()
         self._setup = setup
@@ -50,12 +50,12 @@ class OneGame(gymnasium.Env[Array, Any]):
         """Begin a game.
 
         Args:
-            seed: Decides all serves from now on, and when the opponent is slow. Without one they go
-                on as before; the first time they are random.
-            options: There are none.
+            seed: Determines all serves from now on, and when the opponent pays attention. Without
+                a seed the random stream continues; the first one is random.
+            options: None are known.
 
         Returns:
-            The grid, ``uint8[HEIGHT, WIDTH]``, which is the caller's; no infos.
+            A copy of the grid, ``uint8[HEIGHT, WIDTH]``, and an empty info.
         """
         super().reset(seed=seed)
         if seed is not None or not self._keyed:
@@ -74,26 +74,26 @@ class OneGame(gymnasium.Env[Array, Any]):
         return self._grid.copy(), float(reward), terminated, False, {}
 
     def render(self) -> Any:
-        """Draw the game as ``render_mode`` says."""
+        """Render the game as ``render_mode`` says."""
         return picture(self._grid, self.render_mode)
 
 
 class PongEnv(OneGame):
     """Pong against a scripted opponent.
 
-    You have the right paddle. Action: 0 stays, 1 moves up, 2 moves down. Observation:
+    The agent has the right paddle. Action: 0 stays, 1 moves up, 2 moves down. Observation:
     ``uint8[30, 40]``, 0 empty, 1 paddle, 2 ball. Reward: 1 for a point, -1 for the opponent's. The
-    game is over when one has made ``points``. The rules are in :mod:`agym.envs.pong.rules`.
+    first side with ``points`` points ends the game. The rules are in :mod:`agym.envs.pong.rules`.
     """
 
     def __init__(
         self, points: int = 21, skill: float = 0.5, render_mode: str | None = None
     ) -> None:
-        """Make one.
+        """Make a game.
 
         Args:
-            points: As many win.
-            skill: The opponent's: the chance that it pays attention, 0 to 1.
+            points: Points that win.
+            skill: Probability that the opponent pays attention, 0 to 1.
             render_mode: ``"rgb_array"``, ``"ansi"`` or ``None``.
         """
         super().__init__(Setup.of(1, points, skill), render_mode)
@@ -103,27 +103,27 @@ class PongEnv(OneGame):
         """Play a step.
 
         Raises:
-            UsageError: The action is none.
+            UsageError: The action is invalid.
         """
         if not self.action_space.contains(action):
             raise UsageError(f"action {action!r} must be 0 (stay), 1 (up) or 2 (down)")
         return self._step(STAY, int(action))
 
     def get_keys_to_action(self) -> dict[tuple[Key, ...], int]:
-        """The keys for :func:`gymnasium.utils.play.play`: ``w`` and ``s``, or the arrows."""
+        """Return the keys for :func:`gymnasium.utils.play.play`: ``w`` and ``s``, or arrows."""
         return {keys[action]: action for keys in (LETTERS, ARROWS) for action in (UP, DOWN)}
 
 
 class PongRallyEnv(OneGame):
-    """One rally of Pong, with both players acting.
+    """One rally of Pong, in which both players are agents.
 
     Action: one for the left paddle and one for the right, each 0 (stay), 1 (up) or 2 (down).
     Observation: ``uint8[30, 40]``, 0 empty, 1 paddle, 2 ball. Reward: 1 for each step in which the
-    ball stays in play; it is over when one misses. The rules are in :mod:`agym.envs.pong.rules`.
+    ball stays in play; a miss ends the game. The rules are in :mod:`agym.envs.pong.rules`.
     """
 
     def __init__(self, render_mode: str | None = None) -> None:
-        """Make one; ``render_mode`` is ``"rgb_array"``, ``"ansi"`` or ``None``."""
+        """Make a game; ``render_mode`` is ``"rgb_array"``, ``"ansi"`` or ``None``."""
         super().__init__(Setup.of(2), render_mode)
         self.action_space = spaces.MultiDiscrete([3, 3])
 
@@ -131,17 +131,17 @@ class PongRallyEnv(OneGame):
         """Play a step.
 
         Raises:
-            UsageError: The action is none.
+            UsageError: The action is invalid.
         """
         if np.shape(action) != (2,) or not all(choice in (STAY, UP, DOWN) for choice in action):
             raise UsageError(f"action {action!r} must be two of 0 (stay), 1 (up) and 2 (down)")
         return self._step(int(action[0]), int(action[1]))
 
     def get_keys_to_action(self) -> dict[tuple[Key, ...], Array]:
-        """The keys for :func:`gymnasium.utils.play.play`.
+        """Return the keys for :func:`gymnasium.utils.play.play`.
 
-        Left ``w`` and ``s``, right the arrows. Tell it as well what no key means:
-        ``play(env, noop=np.array([0, 0]))``.
+        The left player has ``w`` and ``s``, the right one the arrows. ``play`` also needs the
+        action of no key: ``play(env, noop=np.array([0, 0]))``.
         """
         return {
             LETTERS[left] + ARROWS[right]: np.array([left, right])

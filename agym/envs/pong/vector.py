@@ -1,4 +1,4 @@
-"""A batch of games as a ``gymnasium.vector.VectorEnv``, played in any of five ways."""
+"""A batch of games as a ``gymnasium.vector.VectorEnv``, with a choice of five engines."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ENGINES: dict[str, Callable[[int, Setup], Games]] = {
 
 
 class ManyGames(VectorEnv[Array, Array, Array]):
-    """What both have in common."""
+    """Base of both vector environments."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class ManyGames(VectorEnv[Array, Array, Array]):
         self.metadata = {
             **METADATA,
             "autoreset_mode": autoreset_mode,
-            # What agym's native backend may ask of a reset.
+            # How agym's native backend may pass a mask and seeds to `reset`.
             "reset_mask": True,
             "reset_seeds": "list",
         }
@@ -67,7 +67,7 @@ class ManyGames(VectorEnv[Array, Array, Array]):
         self._mode = autoreset_mode
         self._players = setup.players
         self._games = ENGINES[engine](num_envs, setup)
-        # Which games have begun at all, and whether all have.
+        # Which games have ever begun, and whether all have.
         self._keyed, self._begun = np.zeros(num_envs, bool), False
         self._over = np.zeros(num_envs, bool)
 
@@ -80,12 +80,12 @@ class ManyGames(VectorEnv[Array, Array, Array]):
         """Begin games.
 
         Args:
-            seed: Game i gets ``seed + i``, or the i-th of a list, and none where that is ``None``.
-                It decides all that is random from then on; without one that goes on as before.
-            options: ``"reset_mask"``: which ones, ``bool[num_envs]``; all without it.
+            seed: Game i gets ``seed + i``, or element i of a sequence, where ``None`` is no seed.
+                A seed determines all randomness from then on; without one the stream continues.
+            options: ``"reset_mask"``: which games to begin, ``bool[num_envs]``; by default all.
 
         Returns:
-            The grids of all games, ``uint8[num_envs, HEIGHT, WIDTH]``; no infos.
+            The grids of all games, ``uint8[num_envs, HEIGHT, WIDTH]``, and empty infos.
 
         Raises:
             UsageError: The seeds or the mask do not fit.
@@ -134,13 +134,13 @@ class ManyGames(VectorEnv[Array, Array, Array]):
 
         Returns:
             Grids ``uint8[num_envs, HEIGHT, WIDTH]``, which the next step overwrites if the
-            environment was made with ``copy=False``; rewards ``float64[num_envs]``, two times flags
-            ``bool[num_envs]``, which are the caller's; infos, with ``"final_obs"`` where games were
+            environment was made with ``copy=False``; new arrays of rewards ``float64[num_envs]``
+            and of both flags ``bool[num_envs]``; infos, with ``"final_obs"`` where games were
             replaced in the same step.
 
         Raises:
             UsageError: The actions do not fit.
-            ResetNeeded: A game has not begun, or is over and not replaced by itself.
+            ResetNeeded: A game has not begun, or is over without autoreset.
         """
         n = self.num_envs
         choices = self._check(actions)
@@ -159,7 +159,7 @@ class ManyGames(VectorEnv[Array, Array, Array]):
         return self._observe(), rewards, terminated, truncated, info
 
     def _check(self, actions: Any) -> Array:
-        """Check actions; gives ``int64[num_envs, players]``."""
+        """Return checked actions as ``int64[num_envs, players]``."""
         array = np.asarray(actions)
         if array.dtype != np.int64 and array.dtype.kind in "iu":
             array = array.astype(np.int64)
@@ -168,7 +168,7 @@ class ManyGames(VectorEnv[Array, Array, Array]):
                 f"actions of shape {array.shape} and dtype {array.dtype} must be integers of shape"
                 f" {self.action_space.shape}"
             )
-        # Negative numbers are large ones without their sign.
+        # Viewed as unsigned, negative numbers are large.
         if array.view(np.uint64).max() > DOWN:
             raise UsageError("actions must be 0 (stay), 1 (up) or 2 (down)")
         if not self._begun:
@@ -180,7 +180,7 @@ class ManyGames(VectorEnv[Array, Array, Array]):
         return cells.copy() if self.copy else cells
 
     def _finals(self, over: Array) -> dict[str, Any]:
-        """What was last seen of games that were replaced, in the form of Gymnasium's."""
+        """Return the infos of games replaced in the same step, in Gymnasium's format."""
         finals = np.full(self.num_envs, None, object)
         for i in np.flatnonzero(over).tolist():
             finals[i] = self._games.finals[i].copy()
@@ -190,30 +190,32 @@ class ManyGames(VectorEnv[Array, Array, Array]):
         }  # fmt: skip
 
     def fetch_cells(self, wanted: bool) -> None:
-        """Say whether steps on a graphics card fetch what is seen; they do by default.
+        """Set whether steps on a CUDA device copy the grids to the host; by default they do.
 
-        Else it stays there, as ``device_cells`` of the card's games, and observations are old.
+        Otherwise they stay in :attr:`device_cells`, and returned observations are stale.
 
         Raises:
-            UsageError: The games are on no card.
+            UsageError: The engine is not ``"cuda"``.
         """
         if not isinstance(self._games, CudaGames):
-            raise UsageError("fetch_cells is for engine='cuda': the cells of others are here")
+            raise UsageError(
+                "fetch_cells needs engine='cuda': other engines keep cells on the host"
+            )
         self._games.fetch = wanted
 
     @property
     def device_cells(self) -> Any:
-        """What is seen on a graphics card: flat, ``uint8[num_envs * HEIGHT * WIDTH]``."""
+        """Grids on a CUDA device, flat, ``uint8[num_envs * HEIGHT * WIDTH]``; else ``None``."""
         return self._games.device_cells if isinstance(self._games, CudaGames) else None
 
     def render(self) -> Any:
-        """Draw each game as ``render_mode`` says; ``None`` without one."""
+        """Render each game as ``render_mode`` says; ``None`` without one."""
         if self.render_mode is None:
             return None
         return tuple(picture(grid, self.render_mode) for grid in self._games.cells)
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Let go of what a graphics card holds."""
+        """Free memory on a CUDA device."""
         self._games.close()
 
 
@@ -234,15 +236,16 @@ class PongVectorEnv(ManyGames):
         """Make games.
 
         Args:
-            num_envs: How many.
-            points: As many win.
-            skill: The opponent's: the chance that it pays attention, 0 to 1.
-            engine: ``"scalar"`` (plain Python), ``"numpy"``, ``"compiled"`` (by numba, one core),
-                ``"parallel"`` (the same on all cores, from one thread at a time) or ``"cuda"``.
-                What comes of it is the same. By default compiled where there is numba, else numpy.
+            num_envs: Number of games.
+            points: Points that win.
+            skill: Probability that the opponent pays attention, 0 to 1.
+            engine: ``"scalar"`` (plain Python), ``"numpy"``, ``"compiled"`` (numba, one core),
+                ``"parallel"`` (numba, all cores, from one thread at a time) or ``"cuda"``. All give
+                the same results. Default: compiled where numba is installed, else numpy.
             autoreset_mode: What follows the end of a game.
-            max_episode_steps: A game is truncated after so many.
-            copy: Whether observations are the caller's, or overwritten by the next step.
+            max_episode_steps: Steps after which a game is truncated.
+            copy: Whether observations are copies; if not, the next step overwrites them.
+            render_mode: ``"rgb_array"``, ``"ansi"`` or ``None``.
             render_mode: ``"rgb_array"``, ``"ansi"`` or ``None``.
 
         Raises:

@@ -1,6 +1,6 @@
-"""Games as arrays, a field each: every operation is one of NumPy's over many games at once.
+"""Pong games as NumPy arrays, one per field: every operation works on many games at once.
 
-The batch is cut into blocks, small enough that what is worked on stays in the cache of one core.
+The batch is cut into blocks small enough that their arrays stay in the cache of one core.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from agym.protocol.typing import Array
 
 BLOCK = 16_384
 
-# Rows of a paddle, from its centre, as distances of their cells.
+# Offsets of a paddle's cells from its centre.
 PADDLE_CELLS = np.arange(-HALF, HALF + 1) * WIDTH
 
 DTYPES = {"key": np.uint32, "draws": np.uint32, "over": np.bool_}
@@ -41,7 +41,7 @@ NONE = np.array([], np.intp)
 
 
 class VectorisedGames(Games):
-    """Blocks of games."""
+    """Runs the batch block by block."""
 
     def __init__(self, count: int, setup: Setup) -> None:
         super().__init__(count, setup)
@@ -60,10 +60,10 @@ class VectorisedGames(Games):
 
 
 class GameBlock:
-    """Some games, played together. Fields are those of a record."""
+    """Some games, played together. Its fields are those of a game's record."""
 
     def __init__(self, cells: Array, finals: Array, setup: Setup) -> None:
-        """Take the memory of their cells."""
+        """Keep views of the games' cells, which are updated in place."""
         count = len(cells)
         self.setup = setup
         self.cells, self.finals = cells, finals
@@ -96,7 +96,7 @@ class GameBlock:
     def turn(self, actions: Array, rewards: Array, terminated: Array, truncated: Array) -> None:
         """Play a step; see :meth:`Games.turn`.
 
-        Those that begin anew are played with the others first, and what comes of it is discarded.
+        Games that restart are played with the others first; the result of that is discarded.
         """
         setup, flat = self.setup, self.flat
         begun = np.flatnonzero(self.over) if setup.mode == NEXT_STEP else NONE
@@ -129,7 +129,7 @@ class GameBlock:
             self._restart(over)
 
     def _follow(self) -> Array:
-        """By how much the scripted opponents move; see :func:`agym.envs.pong.rules.follow`."""
+        """Return the moves of the scripted opponents; see :func:`agym.envs.pong.rules.follow`."""
         attentive = (chances(self.key, ~(self.draws >> SPAN)) & 0xFFFF) < self.setup.skill
         attentive &= self.run < 0
         self.draws += 1
@@ -140,7 +140,7 @@ class GameBlock:
         return change
 
     def _shift(self, base: Array, old: Array, change: Array) -> Array:
-        """Move paddles, and redraw those that have moved; see ``moved`` and ``shift_paddle``."""
+        """Move paddles and redraw those that moved; see ``moved`` and ``shift_paddle``."""
         new = old + change
         np.maximum(new, TOP, out=new)
         np.minimum(new, BOTTOM, out=new)
@@ -151,7 +151,7 @@ class GameBlock:
         tail = tail * WIDTH + base - HALF * way
         tip = tip * WIDTH + base + HALF * way
         flat = self.flat
-        # Of one that has moved by one row the same cell is written twice.
+        # A paddle that moved by one row has the same cell written twice.
         inward = change * WIDTH - way
         flat[tail] = EMPTY
         flat[tail + inward] = EMPTY
@@ -163,7 +163,7 @@ class GameBlock:
         """Move the balls; see :func:`agym.envs.pong.rules.fly`.
 
         Returns:
-            The games in which there is a point, and whose it is.
+            The games in which a point was made, and whose it is.
         """
         straight = self.row + self.fall
         row = np.abs(straight)
@@ -184,7 +184,7 @@ class GameBlock:
         return met[~hit], -run[~hit]
 
     def _score(self, ended: Array, points: Array) -> Array:
-        """Count points, and serve unless they have ended a game.
+        """Count points, and serve unless a point ended its game.
 
         Returns:
             The games that are over.
@@ -207,7 +207,7 @@ class GameBlock:
         self.fall[games] = ((bits >> 13 & 0xFFF) * (2 * STEEPEST + 1) >> 12) - STEEPEST
 
     def _restart(self, games: Array) -> None:
-        """Begin new games in the place of others; see :func:`agym.envs.pong.game.restart`."""
+        """Replace some games by new ones; see :func:`agym.envs.pong.game.restart`."""
         if not len(games):
             return
         base, flat = self.base[games], self.flat
@@ -225,7 +225,7 @@ class GameBlock:
 
 
 def changes(actions: Array) -> Array:
-    """By how much paddles move."""
+    """Return by how many rows paddles move."""
     assert (UP, DOWN) == (1, 2)
     change = actions >> 1
     change -= actions & 1
@@ -234,7 +234,7 @@ def changes(actions: Array) -> Array:
 
 
 def chances(keys: Array, draws: Array) -> Array:
-    """The 32 random bits of draws, by their numbers, under keys; see ``chance`` in the rules."""
+    """Return 32 random bits for each key and draw number; see ``chance`` in the rules."""
     bits = mixed(draws)
     bits ^= keys
     return mixed(bits)

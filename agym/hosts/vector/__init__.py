@@ -1,1 +1,1 @@
-"""One program with many environments: a vector environment or a pool."""
+"""Hosts of one program with many environments: a vector environment or a pool."""

@@ -1,4 +1,4 @@
-"""What a vector environment returns: batches, checked, and its infos cut up by environment."""
+"""Results of a vector environment: checks batches, and splits infos by environment."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ class Columns:
     """
 
     def __init__(self, layout: Layout, batch: Any, counts: Sequence[int], what: str) -> None:
-        """Take a batch apart.
+        """Split a batch into columns.
 
         Args:
             layout: Layout of one observation.
-            batch: Arrays, nested as the space is; leaves without a fixed size as sequences.
-            counts: How many rows there may be.
-            what: Where the batch comes from, for a message.
+            batch: Arrays, nested like the space; leaves without a fixed size as sequences.
+            counts: The permitted numbers of rows.
+            what: The origin of the batch, for messages.
 
         Raises:
-            ValueError: The batch does not fit: nesting, shape or number of rows.
-            TypeError: Likewise: dtype.
+            ValueError: Nesting, shape or number of rows do not fit.
+            TypeError: The dtype does not fit.
         """
         try:
             columns = layout.flatten(batch)
@@ -66,15 +66,15 @@ class Columns:
             raise ValueError(f"{what} gave observations of unequal numbers of environments")
 
     def objects(self, row: int) -> list[Any]:
-        """Copies of the leaves without a fixed size of one row."""
+        """Return copies of the leaves without a fixed size of one row."""
         return [copy_value(column[row]) for column in self._objects]
 
 
 def check_result(result: Any, form: Sequence[str], what: str) -> None:
-    """Check what a call returned.
+    """Check the form of a result.
 
     Raises:
-        TypeError: It has not the form of Gymnasium's, with an info that is a dict.
+        TypeError: It is not a tuple of Gymnasium's form, with a dict as info.
     """
     if not isinstance(result, tuple) or len(result) != len(form):
         raise TypeError(f"{what} must give ({', '.join(form)})")
@@ -86,7 +86,7 @@ def check_column(values: Any, count: int, what: str) -> Array:
     """Check rewards or flags.
 
     Raises:
-        ValueError: There is not one for each environment.
+        ValueError: There is not one per environment.
     """
     array = np.asarray(values)
     if array.shape != (count,):
@@ -95,11 +95,11 @@ def check_column(values: Any, count: int, what: str) -> Array:
 
 
 def split_info(info: dict[str, Any], count: int) -> list[dict[str, Any]]:
-    """Cut the info of a batch up into one per environment, as Gymnasium's vector ones are built.
+    """Split the info of a batch into one per environment; return none for an empty info.
 
-    A dict of arrays with a row per environment. A boolean array under ``"_key"`` says whose rows
-    of ``"key"`` mean something; dicts nest; what has no row per environment is for all of them.
-    There are none of an empty info.
+    The info has the form that Gymnasium's vector environments build: a dict of arrays with a row
+    per environment. A boolean array under ``"_key"`` says which rows of ``"key"`` are valid. Dicts
+    nest. Values without a row per environment are for all of them.
     """
     if not info:
         return []

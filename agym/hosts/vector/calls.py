@@ -1,8 +1,8 @@
-"""What is asked of a vector environment beside steps and resets: a value per environment.
+"""Calls, attributes and rendering of a vector environment: one value per environment.
 
-A vector environment with ``call``, ``get_attr`` and ``set_attr``, as Gymnasium's own have, answers
-for each of its environments. Any other is one program, so its attributes are those of all its
-environments alike.
+If a vector environment has ``call``, ``get_attr`` and ``set_attr``, as Gymnasium's own do, each of
+its environments returns a value. Any other is treated as one program, whose attributes are shared
+by all of its environments.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from agym.protocol.messages import Operation, PerEnvOptions, name_range
 
 
 def options_of_all(operation: Operation) -> dict[str, Any] | None:
-    """The options of a reset, which a program takes for all its environments alike.
+    """Return the options of a reset, which must be the same for all environments of a program.
 
     Raises:
         UsageError: They differ.
@@ -41,10 +41,10 @@ def render(env: Any, count: int, *, ids: bool) -> Sequence[Any]:
     Args:
         env: The vector environment.
         count: Number of its environments.
-        ids: It must be told which ones, or it renders one.
+        ids: It renders only one frame unless it is called with ``env_ids``.
 
     Raises:
-        ValueError: There is not one frame for each.
+        ValueError: The number of frames is not ``count``.
     """
     frames = env.render(env_ids=np.arange(count)) if ids else env.render()
     if frames is None:  # no render mode, or a window
@@ -61,7 +61,7 @@ def call(
     arguments: tuple[Any, ...],
     keywords: dict[str, Any],
 ) -> Sequence[Any]:
-    """Call a method, or read an attribute. A function stands for a method that it lacks."""
+    """Call a method or read an attribute. A function acts as a method that ``env`` lacks."""
     if callable(name):
         return [name(env, *arguments, **keywords)] * count
     if hasattr(env, "call"):
@@ -71,7 +71,7 @@ def call(
 
 
 def peek(env: Any, count: int, name: str) -> Sequence[Any]:
-    """Look an attribute up to send it to the caller: a marker if it is missing or a method."""
+    """Return an attribute's values, or placeholders if it is missing or a method."""
     try:
         if hasattr(env, "get_attr"):
             return _each(env.get_attr(name), count, name)
@@ -88,13 +88,13 @@ def assign(env: Any, name: str, values: list[Any], *, create: bool) -> Sequence[
         env: The vector environment.
         name: The attribute, dots allowed.
         values: A value per environment.
-        create: Add the attribute where there is none.
+        create: Add the attribute if it does not exist.
 
     Returns:
-        A marker per environment if there is none, and none was added.
+        A placeholder per environment if it does not exist and was not added.
 
     Raises:
-        UsageError: There are several values for the one attribute.
+        UsageError: The values of a shared attribute differ.
     """
     if not create and any(value is Placeholder.MISSING for value in peek(env, len(values), name)):
         return [Placeholder.MISSING] * len(values)
@@ -124,7 +124,7 @@ def _look_up(env: Any, name: str) -> Any:
 
 
 def _layer(env: Any, name: str) -> Any:
-    """The outermost wrapper that has an attribute, else the program itself."""
+    """Return the outermost wrapper that has an attribute, else the innermost environment."""
     while not hasattr(env, name) and env is not env.unwrapped:
         env = env.env
     return env

@@ -1,4 +1,4 @@
-"""Holds: finished environments of a batch that hold still until an explicit reset."""
+"""Held episodes: finished environments of a batch, whose rows repeat until the next reset."""
 
 from __future__ import annotations
 
@@ -11,21 +11,20 @@ from agym.protocol.typing import Array
 
 
 class HeldEpisodes:
-    """The rows of those that are held.
+    """The rows of held environments.
 
     Attributes:
         mask: Which environments of the batch are held.
     """
 
     def __init__(self, count: int) -> None:
-        """Hold none of so many environments."""
         self.mask = np.zeros(count, bool)
         self._observations: list[Array] = []
         self._flags = np.zeros((2, count), bool)
         self._objects: dict[int, list[Any]] = {}
 
     def release(self, mask: Array) -> None:
-        """Environments were reset."""
+        """End the hold of environments that were reset."""
         self.mask &= ~mask
 
     def apply(
@@ -35,14 +34,12 @@ class HeldEpisodes:
         objects: dict[int, list[Any]],
         first: int,
     ) -> None:
-        """Put the rows of held environments in the place of what was written there.
-
-        An environment that finishes with its row is held from then on.
+        """Replace the rows of held environments, and hold those that finish with this batch.
 
         Args:
             rows: The rows of the batch.
             infos: Its infos; those of held environments are emptied.
-            objects: Leaves of its observations without a fixed size, by environment.
+            objects: Observation leaves without a fixed size, by environment.
             first: The environment of the first row.
         """
         held = self.mask

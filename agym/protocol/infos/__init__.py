@@ -1,1 +1,1 @@
-"""Infos: which are returned, and how they are laid out in the slot table."""
+"""Infos: which ones are returned, and their layout in the slot table."""

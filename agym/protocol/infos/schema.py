@@ -1,12 +1,12 @@
-"""Schemas of infos: what numbers and arrays a dict holds, and how they lie in a row of memory.
+"""Schemas of infos: which numbers and arrays a dict has, and their layout in a row of memory.
 
-An info fits a table of fixed rows if all in it, nested dicts included, is a Python ``bool``,
-``int`` or ``float``, a NumPy number, or an array of such. Its *signature* is all that is needed
-to build it again: keys in their order, exact types, dtypes, shapes. A schema follows from its
-signature alone, layout and id too, so that every host and every engine comes to the same one.
+An info fits a table of fixed rows if everything in it, nested dicts included, is a Python ``bool``,
+``int`` or ``float``, a NumPy number, or an array of such. Its *signature* suffices to rebuild it:
+keys in order, exact types, dtypes, shapes. The schema, with its layout and id, depends on the
+signature alone, so every host and engine derives the same one.
 
-Hosts write row by row, with one ``struct`` call for a row. Engines read column by column, with
-one NumPy call for a column of a batch. Each is the faster for its side.
+Hosts write row by row, with one ``struct`` call per row. Engines read column by column, with one
+NumPy call per column of a batch. Each is the faster way for its side.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ import numpy as np
 
 from agym.protocol.typing import Array, Info
 
-# Of each key, in order: the key, the kind of its value, and what tells values of this kind apart.
+# For each key, in order: the key, the kind of its value, and the details of that kind.
 Signature = tuple[tuple[Any, ...], ...]
 
-# Python's own numbers: how they are called here, and how they lie in memory.
+# Python's own numbers: their names here, and their dtypes in memory.
 NAMES: dict[type, str] = {bool: "bool", int: "int", float: "float"}
 TYPES = {name: kind for kind, name in NAMES.items()}
 DTYPES = {"bool": np.dtype("?"), "int": np.dtype("q"), "float": np.dtype("d")}
 
-# Dicts that are nested deeper may contain themselves.
+# More deeply nested dicts may contain themselves.
 DEPTH = 8
 
-# Fields begin at multiples of this.
+# Fields begin at multiples of this many bytes.
 ALIGNMENT = 8
 
 
 def signature_of(info: Info, depth: int = DEPTH) -> Signature | None:
-    """Say what is in an info; ``None`` if that is not all of fixed size."""
+    """Return the signature of an info, ``None`` if it is not all of fixed size."""
     entries = []
     for key, value in info.items():
         entry = _describe(value, depth) if type(key) is str else None
@@ -51,7 +51,7 @@ def _describe(value: Any, depth: int) -> tuple[Any, ...] | None:
     if kind in NAMES:
         return (NAMES[kind],)
     if isinstance(value, np.generic) and value.dtype.kind in "biufc":
-        # Types of one size are told apart by the letter: int_ and longlong, for one.
+        # The letter also distinguishes types of one size, such as int_ and longlong.
         return ("scalar", value.dtype.char) if kind is value.dtype.type else None
     if kind is np.ndarray and value.dtype.kind in "biufc":
         return ("array", value.dtype.str, value.shape)
@@ -62,17 +62,16 @@ def _describe(value: Any, depth: int) -> tuple[Any, ...] | None:
 
 
 class Schema:
-    """How infos of one signature lie in a row.
+    """The layout of infos of one signature.
 
     Attributes:
-        signature: What is in them.
-        id: A hash of it, positive, which fits into 64 bits.
+        signature: The signature.
+        id: A hash of it, positive, 64 bits.
         keys: The outermost keys, in order.
         size: Bytes of a row.
     """
 
     def __init__(self, signature: Signature) -> None:
-        """Lay the fields out."""
         self.signature = signature
         digest = blake2b(repr(signature).encode(), digest_size=8).digest()
         self.id = int.from_bytes(digest, "little") >> 1 | 1
@@ -84,7 +83,6 @@ class Schema:
         self.size = self._struct.size
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Travel as the signature."""
         return Schema, (self.signature,)
 
     def write(self, buffer: memoryview, at: int, info: Info) -> bool:
@@ -99,7 +97,7 @@ class Schema:
         return True
 
     def columns(self, memory: Array) -> list[Array]:
-        """Lay an array over each field of all rows; ``memory`` is ``uint8[n, bytes of a row]``."""
+        """Create an array over each field; ``memory`` is all rows, ``uint8[n, bytes of a row]``."""
         columns, at = [], 0
         for field in self._fields:
             strides = (memory.strides[0], *field.strides)
@@ -109,12 +107,12 @@ class Schema:
         return columns
 
     def read(self, columns: list[Array], index: Any, count: int) -> list[Info]:
-        """Build the infos of some rows, each its own.
+        """Build the infos of some rows.
 
         Args:
-            columns: What :meth:`columns` gave.
-            index: Which rows: a slice, or a list.
-            count: How many that are.
+            columns: The arrays from :meth:`columns`.
+            index: The rows: a slice, or a list.
+            count: Number of rows.
         """
         values = (
             field.values(column[index]) for field, column in zip(self._fields, columns, strict=True)
@@ -135,7 +133,7 @@ class _Field:
             self.shape = details[1] if kind == "array" else ()
         probe = np.empty(self.shape, self.dtype)
         self.strides = probe.strides
-        # Bytes are exact for any number; what struct knows by itself is quicker.
+        # Bytes are exact for any number; types that struct supports are faster.
         code = None if kind == "array" else _code(self.dtype)
         self.raw = code is None
         code = code or f"{probe.nbytes}s"
@@ -143,7 +141,7 @@ class _Field:
         self.code = f"{code}{self.room - probe.nbytes}x"
 
     def values(self, column: Array) -> Any:
-        """The values of a column, each as it was."""
+        """Return the values of a column with their original types."""
         if self._kind in DTYPES:
             return column.tolist()
         if self._kind == "scalar":
@@ -152,7 +150,7 @@ class _Field:
 
 
 def _code(dtype: np.dtype[Any]) -> str | None:
-    """What ``struct`` calls a number, if it knows it; of smaller floats it would change NaNs."""
+    """Return ``struct``'s code for a number, if any; it would change NaNs of small floats."""
     if dtype.kind in "iu":
         code = {1: "b", 2: "h", 4: "i", 8: "q"}[dtype.itemsize]
         return code.upper() if dtype.kind == "u" else code
@@ -160,14 +158,14 @@ def _code(dtype: np.dtype[Any]) -> str | None:
 
 
 def _rows(column: Array) -> Any:
-    """The rows of a column; iterating over one of numbers would give these and no arrays."""
+    """Iterate over rows as arrays; iterating over a column of numbers would give scalars."""
     return (
         column if column.ndim > 1 else (column[k : k + 1].reshape(()) for k in range(len(column)))
     )
 
 
 class _Level:
-    """One dict of an info: its numbers and arrays first, then the dicts in it."""
+    """One dict of an info: its numbers and arrays first, then its dicts."""
 
     def __init__(self, signature: Signature, fields: list[_Field]) -> None:
         self._keys = tuple(entry[0] for entry in signature)
@@ -191,7 +189,7 @@ class _Level:
         ]
 
     def flatten(self, info: Info) -> list[Any] | None:
-        """List what is in a dict with the right keys, ``None`` if it is not as it should be."""
+        """List the values of a dict with the right keys, ``None`` if their types do not match."""
         mine = [*info.values()]
         if [*map(type, mine)] != self._types:
             return None

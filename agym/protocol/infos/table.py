@@ -1,18 +1,18 @@
-r"""Infos in the slot table: numbers that an environment tells in each step need no message.
+r"""Infos in the slot table: infos that consist of numbers need no message.
 
-A row has room for one info in each plane, and a word that says by which schema it was written, 0
-for none. A host learns a schema when it first meets it, writes by it from then on, and announces
-it once, with the outcome in which it is used first::
+A row has room for one info in each plane, and a word with the id of the schema it was written by, 0
+for none. A host derives a schema when it first meets such an info, writes by it from then on, and
+announces it once, with the completion in which it is first used::
 
     host   InfoWriter.put --> area.words[slot] = schema.id, the row = its numbers
-                          \-> Extras.schemas, once       (what fits none: Extras.infos, as ever)
-    engine InfoReader.schemas <-- Extras.schemas
+                          \-> Payload.schemas, once      (infos that do not fit: Payload.infos)
+    engine InfoReader.schemas <-- Payload.schemas
            InfoReader.read    <-- area
 
-Who is told and when needs no protocol: an id is a hash of the schema and tells all about a row,
-whoever wrote it. So workers that are replaced or recycled, each of which learns for itself, may
-write rows next to one another. Room is set aside up front for the same reason. It costs nothing
-before it is used, since the kernel gives no memory to pages that nobody has written.
+No protocol is needed for who announces a schema when: an id is a hash of the schema and describes a
+row completely, whichever worker wrote it. So workers that are replaced or recycled may write rows
+next to one another. For the same reason room is reserved up front. It costs nothing before it is
+used, since the kernel allocates no memory for pages that were never written.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from agym.protocol.infos.schema import Schema, signature_of
 from agym.protocol.memory import ALIGNMENT, Field
 from agym.protocol.typing import Array, Info
 
-# Schemas that one host learns; what comes after these goes as messages.
+# Schemas per host; infos that need more travel as messages.
 MOST_SCHEMAS = 16
 
-# After so many infos with the same keys that fitted none, no more such are tried.
+# After this many infos with the same keys that fitted no schema, stop trying.
 MOST_REFUSED = 64
 
-# Bytes of an info at most: all rows of a plane share the first, within the others.
+# Bytes per info: all rows of a plane share ``ROOM``, within the other two limits.
 ROOM, LEAST_ROOM, MOST_ROOM = 2 << 20, 2 << 10, 16 << 10
 
 
 def info_fields(name: str, count: int) -> dict[str, Field]:
-    """The arrays of an area of ``count`` rows."""
+    """Return the arrays of an area of ``count`` rows."""
     room = min(max(ROOM // count, LEAST_ROOM), MOST_ROOM)
-    # A power of two would put the beginnings of all rows into the same few lines of a cache.
+    # With a power of two, all rows would begin in the same few cache lines (associativity).
     stride = room // ALIGNMENT * ALIGNMENT + ALIGNMENT
     return {
         f"{name}.words": (np.dtype(np.int64), (count,)),
@@ -49,7 +49,7 @@ def info_fields(name: str, count: int) -> dict[str, Field]:
 
 
 class InfoRows(NamedTuple):
-    """Rows on their way to another area: by which schema each was written, and its bytes."""
+    """Rows in transfer to another area: the id of each one's schema, and its bytes."""
 
     words: Array
     rows: Array
@@ -59,13 +59,13 @@ class InfoArea:
     """Room for an info in each row of one plane.
 
     Attributes:
-        words: By which schema each row was written, 0 for none.
+        words: The id of each row's schema, 0 for none.
         bytes: All rows, end to end.
         stride: Bytes of a row.
     """
 
     def __init__(self, words: Array, memory: Array) -> None:
-        """Use two arrays, laid out as :func:`info_fields` says."""
+        """Use two arrays, laid out by :func:`info_fields`."""
         self.words = words.data
         self.bytes = memory.reshape(-1).data
         self.stride = memory.shape[1]
@@ -74,21 +74,21 @@ class InfoArea:
         self._columns: dict[int, list[Array]] = {}
 
     def read(self, schema: Schema, index: Any, count: int) -> list[Info]:
-        """Build the infos of some rows that were written by a schema."""
+        """Build the infos of some rows that were written by one schema."""
         columns = self._columns.get(schema.id)
         if columns is None:
             columns = self._columns[schema.id] = schema.columns(self._memory)
         return schema.read(columns, index, count)
 
     def take(self, index: Any, size: int) -> InfoRows | None:
-        """Copy the first bytes of some rows, if anything is in any."""
+        """Copy the first ``size`` bytes of some rows, if any of them has an info."""
         words = self._words[index]
         if not words.any():
             return None
         return InfoRows(words, np.ascontiguousarray(self._memory[index, :size]))
 
     def put(self, index: Any, infos: InfoRows | None) -> None:
-        """Write what was taken from the same rows of another area."""
+        """Write rows that were taken from another area."""
         if infos is None:
             self._words[index] = 0
         else:
@@ -97,22 +97,21 @@ class InfoArea:
 
 
 class InfoWriter:
-    """A host's end.
+    """The host's end.
 
     Attributes:
-        new: What is yet to be announced, by id.
+        new: The schemas to announce, by id.
     """
 
     def __init__(self) -> None:
-        """Know nothing yet."""
         self._known: dict[tuple[Any, ...], list[Schema]] = {}
         self._ids: set[int] = set()
         self.new: dict[int, Schema] = {}
-        # By their keys: infos that fitted no schema, nor made one.
+        # Number of infos that fitted no schema and made none, by their keys.
         self._refused: dict[tuple[Any, ...], int] = {}
 
     def put(self, area: InfoArea, slot: int, info: Any) -> bool:
-        """Write an info, or nothing, into a row; tell whether it fits."""
+        """Write an info to a row, or clear the row; return whether the info fits."""
         if info and type(info) is dict:
             keys = (*info,)
             refused = self._refused.get(keys, 0)
@@ -141,7 +140,7 @@ class InfoWriter:
         return True
 
     def take_new(self) -> dict[int, Schema]:
-        """Take what is to be announced."""
+        """Remove and return the schemas to announce."""
         new, self.new = self.new, {}
         return new
 
@@ -150,15 +149,14 @@ class InfoReader:
     """The engine's end.
 
     Attributes:
-        schemas: What hosts have announced, by id. Without any, no row needs to be looked at.
+        schemas: The announced schemas, by id. If empty, rows need not be read.
     """
 
     def __init__(self) -> None:
-        """Know nothing yet."""
         self.schemas: dict[int, Schema] = {}
 
     def read(self, area: InfoArea, ids: Sequence[int]) -> list[Info]:
-        """Build the infos of some environments, in their order, each its own; most are empty."""
+        """Build the infos of some environments, in order; most are empty."""
         count = len(ids)
         index: Any = ids
         if isinstance(ids, range):
@@ -183,7 +181,7 @@ class InfoReader:
         try:
             return self.schemas[word]
         except KeyError:
-            # Its announcement was lost, in a message that could not be read or with its worker.
+            # The announcement was lost, in an unreadable message or with its worker.
             raise AgymError(
                 "an info was written in a way that its worker has not announced: restart() the"
                 " environments"
@@ -198,7 +196,7 @@ class InfoReader:
 
 
 def merge_infos(infos: list[Info], ids: Iterable[int], told: dict[int, Info]) -> None:
-    """Add what came as messages: whole infos, or what was added to one on its way (a fault)."""
+    """Add infos that came as messages: whole ones, or additions in transit (a fault)."""
     for k, slot in enumerate(ids):
         if slot in told:
             infos[k] = {**infos[k], **told[slot]} if infos[k] else told[slot]

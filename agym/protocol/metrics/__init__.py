@@ -1,1 +1,1 @@
-"""What hosts count and time, in the slot table."""
+"""What hosts count and time, stored in the slot table."""

@@ -1,8 +1,8 @@
-"""Gauges: what hosts count while they run, in the table, so that anybody can read it at any time.
+"""Gauges: counters that hosts update in the slot table, where they can be read at any time.
 
-A caller that asks for statistics disturbs nobody, and also learns of workers that hang or died.
-Times of steps are counted in buckets of a quarter of an octave, so that percentiles are exact to
-an eighth; a whole batch is timed env by env only now and then, more often where steps are slow.
+Reading them disturbs no worker, and works for workers that hang or died. Step times are counted in
+buckets of a quarter of an octave, so percentiles are exact to an eighth. Environments of a whole
+batch are timed one by one only occasionally, more often if steps are slow.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from agym.protocol.memory import Field
 from agym.protocol.metrics.spans import SpanLog, span_fields
 from agym.protocol.typing import Array
 
-# Four for each power of two nanoseconds, up to more than an hour.
+# Four per power of two nanoseconds, up to more than an hour.
 BUCKETS = 4 * 43
 
-# To time one step takes so long, and may cost so much of a step.
+# Cost of timing one step, and the share of a step that it may take.
 TIMING_SECONDS, TIMING_SHARE = 1e-6, 1 / 200
 
-# What runs first after its thread was idle finds nothing in the caches of its core. That takes up
-# to 0.1 ms (CartPole, on a busy machine) and is not the environment's time. So many nanoseconds are
-# taken off at most, and so many of the host's other times tell what is usual.
+# The first step after a thread was idle finds cold caches. That takes up to 0.1 ms (CartPole, on a
+# busy machine) and is not the environment's time. Up to ``WAKING`` nanoseconds are subtracted, down
+# to the median of the host's last ``USUAL`` other times.
 WAKING, USUAL = 500_000, 8
 
-# How many rounds a host of quick environments waits at least, and any at most, for the next timing.
+# Longest wait for the next timing, in rounds.
 MOST_ROUNDS = 32
 
 clock = time.perf_counter_ns
 
 
 def gauge_fields(num_envs: int) -> dict[str, Field]:
-    """Memory for the gauges, a row per environment.
+    """Return the arrays of the gauges, with a row per environment.
 
-    Those of a host are in its first environment's row: all but ``steps``, ``episodes``, ``times``.
+    A host's gauges are in its first environment's row: all but ``steps``, ``episodes``, ``times``.
     """
     kinds = ("steps", "episodes", "rounds", "busy", "rendering", "began", "ended")
     fields: dict[str, Field] = {kind: (np.dtype(np.int64), (num_envs,)) for kind in kinds}
@@ -48,21 +48,20 @@ def gauge_fields(num_envs: int) -> dict[str, Field]:
 
 
 class Gauges:
-    """All of them.
+    """The gauges of a table.
 
     Attributes:
         steps: Steps that were not of a host's whole range, by environment.
         episodes: Episodes begun.
-        rounds: Steps of the whole range.
+        rounds: Steps of a host's whole range.
         busy: Nanoseconds in which the host ran something.
-        rendering: Those in which it rendered.
-        began: When the host began the latest step, in nanoseconds of the system's clock.
+        rendering: Nanoseconds in which it rendered.
+        began: When the host began its latest step, in nanoseconds of the system's clock.
         ended: When it ended that.
-        times: How many timed steps fell into each bucket.
+        times: Number of timed steps by bucket.
     """
 
     def __init__(self, arrays: dict[str, Array]) -> None:
-        """Use arrays in the table's memory."""
         self.arrays = arrays
         views = {name: array.data for name, array in arrays.items()}
         self.steps, self.episodes = views["steps"], views["episodes"]
@@ -72,7 +71,7 @@ class Gauges:
         self.times = views["times"]
 
     def settle(self, ranges: Sequence[range]) -> None:
-        """Hosts with these environments end, and others will have them."""
+        """Account for the rounds of hosts that end, before other hosts take over their ranges."""
         for ids in ranges:
             for slot in ids:
                 self.steps[slot] += self.rounds[ids.start]
@@ -80,10 +79,10 @@ class Gauges:
 
 
 class Meter:
-    """A host's hand on the gauges; what is written at every step is counted here as well."""
+    """Updates the gauges of one host; mirrors the most frequent ones in plain attributes."""
 
     def __init__(self, gauges: Gauges, first: int) -> None:
-        """Begin to count on from where the gauges are."""
+        """Continue from the current values of the gauges."""
         self._gauges = gauges
         self._first = first
         self._whole_rounds = gauges.rounds[first]
@@ -98,7 +97,7 @@ class Meter:
         self._spans = SpanLog(gauges.arrays, first)
 
     def begin(self, start: int, stop: int, *, whole: bool) -> bool:
-        """A step begins; tells whether each environment is to be timed."""
+        """Begin a step; return whether each environment is to be timed."""
         gauges, first = self._gauges, self._first
         if whole:
             self._whole_rounds = gauges.rounds[first] = self._whole_rounds + 1
@@ -110,7 +109,7 @@ class Meter:
         return rounds >= self._next
 
     def end(self, count: int, *, timed: bool) -> None:
-        """It has ended, of so many environments."""
+        """End a step of ``count`` environments."""
         gauges, first = self._gauges, self._first
         now = gauges.ended[first] = clock()
         nanoseconds = now - self._begun
@@ -121,17 +120,17 @@ class Meter:
             self._schedule(nanoseconds, count)
 
     def end_timing(self) -> None:
-        """The steps of a round were timed."""
+        """Note the end of a round's timed steps."""
         self._timed_until = clock()
 
     def idle_until(self, begun: int) -> int:
-        """For how long the host had run nothing when an environment began a step."""
+        """Return for how long the host was idle when an environment began a step."""
         if self._running > 1:
             return 0
         return max(0, begun - max(self._gauges.ended[self._first], self._timed_until))
 
     def timed(self, slot: int, nanoseconds: int, idle: int = 0) -> None:
-        """An environment took so long for a step, before which the host was idle for so long."""
+        """Count the duration of a step, and correct it for the idle time before it."""
         if not idle:
             self._warm.append(nanoseconds)
         elif self._warm:
@@ -140,16 +139,16 @@ class Meter:
         self._gauges.times[slot, bucket_of(nanoseconds)] += 1
 
     def _schedule(self, nanoseconds: int, count: int) -> None:
-        """So many environments were timed in a round; decide when to do that again."""
+        """Decide when to time again, after a round of ``count`` timed environments."""
         quick = TIMING_SECONDS / TIMING_SHARE * 1e9 * count / max(nanoseconds, 1)
-        # Not in step with anything that repeats.
+        # A pseudorandom wait, so as not to stay in step with anything periodic.
         self._dice = self._dice * 75 % 65537
         wait = min(MOST_ROUNDS, int(quick))
         self._next = self._rounds + 1 + (wait * (self._dice & 1023) >> 9) if wait else self._rounds
 
     @contextmanager
     def running(self, slot: int, kind: str) -> Iterator[None]:
-        """One of several environments that run at the same time does something."""
+        """Meter an operation of one of several environments that run at the same time."""
         gauges, first = self._gauges, self._first
         if not self._running:
             self._begun = gauges.began[first] = clock()
@@ -171,7 +170,7 @@ class Meter:
                 self.add_busy(now - self._begun)
 
     def did(self, kind: str, count: int, begun: int) -> None:
-        """The host has done what is no step with so many environments."""
+        """Meter an operation other than a step."""
         now = clock()
         self.add_busy(now - begun)
         if kind == "render":
@@ -180,12 +179,10 @@ class Meter:
             self._spans.add(kind, count, begun, now)
 
     def add_busy(self, nanoseconds: int) -> None:
-        """The host ran something for so long."""
         self._busy += nanoseconds
         self._gauges.busy[self._first] = self._busy
 
     def begin_episode(self, slot: int) -> None:
-        """An episode begins."""
         self._gauges.episodes[slot] += 1
 
 
@@ -194,12 +191,12 @@ def _mid(bucket: int) -> float:
     return float(2**octave * (1 + (quarter + 0.5) / 4)) / 1e9
 
 
-# The middle of each bucket, in seconds.
+# Middle of each bucket, in seconds.
 MIDS = np.array([_mid(bucket) for bucket in range(BUCKETS)])
 
 
 def bucket_of(nanoseconds: int) -> int:
-    """The bucket for a duration."""
+    """Return the bucket of a duration."""
     octave = nanoseconds.bit_length() - 1
     if octave < 2:
         return 0
@@ -207,14 +204,14 @@ def bucket_of(nanoseconds: int) -> int:
 
 
 def percentiles(counts: Array, shares: Sequence[float]) -> list[list[float | None]]:
-    """For each environment, the durations below which some shares of its timed steps lie.
+    """Return, for each environment, the durations below which given shares of its steps lie.
 
     Args:
-        counts: Their times by bucket, ``(n, BUCKETS)``.
-        shares: Which shares, ``k`` of them.
+        counts: Step times by bucket, ``(n, BUCKETS)``.
+        shares: The ``k`` shares.
 
     Returns:
-        ``n`` lists of ``k`` times in seconds, or of ``None`` where no step was timed.
+        ``n`` lists of ``k`` times in seconds, or of ``None`` if no step was timed.
     """
     below = np.cumsum(counts, axis=1, dtype=np.int64)
     totals = below[:, -1:]

@@ -1,7 +1,7 @@
-"""Spans: when hosts did what, in the table, while somebody records a timeline.
+"""Spans: what hosts did when, stored in the slot table while a timeline is recorded.
 
-A host writes into a ring of its own, which whoever records empties often enough. As long as nobody
-does, all that this costs a host is to look at one word for each operation.
+Each host writes into its own ring, which the recorder empties often enough. Without a recorder, the
+only cost for a host is to read one word per operation.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ import numpy as np
 from agym.protocol.memory import Field
 from agym.protocol.typing import Array
 
-# How many spans a host's ring holds, between these: fewer where there are many environments, whose
-# operations take longer. What is never written takes no memory.
+# Spans per ring: between ``LEAST`` and ``MOST``, and fewer if there are many environments, whose
+# operations take longer. Unwritten parts take no memory.
 LEAST, MOST, IN_ALL = 1024, 4096, 1 << 18
 
-# What a span is of, by number.
+# Kinds of spans, by number.
 KINDS = ("other", "step", "reset", "render", "call", "get_attr", "set_attr")
 _NUMBERS = {kind: number for number, kind in enumerate(KINDS)}
 
 
 def span_fields(num_envs: int) -> dict[str, Field]:
-    """Memory for the rings, a row per environment; a host's is in its first one's row.
+    """Return the arrays of the rings, a row per environment; a host uses its first one's row.
 
-    A span is its kind, how many environments it is about (or, if one of many that run at the same
-    time, minus one minus its id), its beginning and its end, in nanoseconds of the system's clock.
+    A span is a kind, the number of environments (or ``-1 - id`` for one of several that run at the
+    same time), begin and end, in nanoseconds of the system's clock.
     """
     word = np.dtype(np.int64)
     room = max(LEAST, min(MOST, IN_ALL // num_envs))
@@ -38,10 +38,9 @@ def span_fields(num_envs: int) -> dict[str, Field]:
 
 
 class SpanLog:
-    """A host's hand on its ring."""
+    """The writer of one host's ring."""
 
     def __init__(self, arrays: Mapping[str, Array], first: int) -> None:
-        """Go on where the ring is."""
         self.recording = arrays["recording"].data
         self._heads = arrays["spanned"].data
         self._head = self._heads[first]
@@ -50,7 +49,7 @@ class SpanLog:
         self._room = arrays["spans"].shape[1]
 
     def add(self, kind: str, what: int, begun: int, ended: int) -> None:
-        """Note down a span."""
+        """Write a span."""
         ring, at = self._ring, self._head % self._room * 4
         ring[at] = _NUMBERS.get(kind, 0)
         ring[at + 1] = what
@@ -61,10 +60,10 @@ class SpanLog:
 
 
 class SpanReader:
-    """Empties the rings of one table."""
+    """Reads the rings of one table."""
 
     def __init__(self, arrays: Mapping[str, Array]) -> None:
-        """Begin with what is written from now on."""
+        """Start the recording."""
         self._recording = arrays["recording"]
         self._heads = arrays["spanned"]
         self._rings = arrays["spans"]
@@ -73,9 +72,9 @@ class SpanReader:
         self._recording[0] += 1
 
     def read(self) -> list[tuple[int, Array]]:
-        """Take out what was written since: each host's first environment, and ``int64[n, 4]``.
+        """Return each host's first environment and its new spans, ``int64[n, 4]``.
 
-        What a ring had no room for is left out.
+        Spans that were overwritten before they were read are missing.
         """
         found = []
         heads = self._heads.copy()
@@ -87,5 +86,5 @@ class SpanReader:
         return found
 
     def stop(self) -> None:
-        """Have no more written, unless somebody else reads too."""
+        """Stop the recording, unless another reader is active."""
         self._recording[0] -= 1

@@ -1,7 +1,7 @@
-"""The web application: a page, and a socket for whoever has it open. Starlette does the rest.
+"""The web application: a page, and a WebSocket per browser that has it open.
 
-Without the token of the page's address everything is refused, so that no other page in a browser,
-and nobody else on the machine, can look or pause.
+Requests without the token of the page's address are refused, so that no other page in a browser
+and no other user of the machine can watch or pause.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from agym.tools.live.view import View, pages
 PAGE = Path(__file__).with_name("page.html")
 REFUSED = "This page needs its token: open the whole address that was shown, ?token=... included.\n"
 
-# Who says nothing for so long, and is told something twice a second, has vanished.
+# Browsers answer two messages per second; one that is silent for so long has vanished.
 SILENT_SECONDS = 15.0
 
-# Pictures a second that a browser can ask for.
+# Maximum number of pictures per second that a browser can ask for.
 MOST_FPS = 30
 
-# Bytes of a message that a browser may send, and how many keys may be held down.
+# Maximum number of bytes of a browser's message, and of keys held down.
 MOST_BYTES = 4096
 MOST_KEYS = 32
 
-# What a message that makes no sense raises.
+# Exceptions that malformed messages raise.
 NONSENSE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 HEADERS = {
@@ -48,11 +48,6 @@ HEADERS = {
 
 def make_app(hub: Hub, token: str, num_envs: int) -> Any:
     """Make the application.
-
-    Args:
-        hub: Whom viewers sit down at.
-        token: What must be in the address.
-        num_envs: How many environments there are.
 
     Raises:
         MissingExtraError: Starlette is not installed.
@@ -86,7 +81,7 @@ class SocketViewer:
     """One browser's socket; see :class:`~agym.live.hub.Viewer`."""
 
     def __init__(self, hub: Hub, socket: Any, num_envs: int) -> None:
-        """Look at the first page."""
+        """Start with a view of the first page."""
         self.view = View()
         self.due = False
         self.keys: frozenset[str] = frozenset()
@@ -102,13 +97,13 @@ class SocketViewer:
         self._picture = picture
         self._news.set()
 
-    def tell(self, kind: str, message: str) -> None:
+    def send(self, kind: str, message: str) -> None:
         """Send a message."""
         self._messages[kind] = message
         self._news.set()
 
     async def serve(self) -> None:
-        """Stay until the browser is gone."""
+        """Serve the socket until the browser disconnects."""
         if not self._hub.add(self):
             await self.hang_up(1001)
             return
@@ -136,7 +131,7 @@ class SocketViewer:
                 await self._socket.send_bytes(picture)
 
     async def _receive(self) -> int | None:
-        """Do what it says, until it is gone; or gives the code to hang up with."""
+        """Handle messages until the browser disconnects, or return the code to close with."""
         while True:
             try:
                 async with asyncio.timeout(SILENT_SECONDS):
@@ -151,16 +146,16 @@ class SocketViewer:
                 return 1003
 
     async def hang_up(self, code: int) -> None:
-        """Close the socket; one that reads nothing is given up after a second."""
-        with suppress(Exception):  # it may be gone already, in as many ways
+        """Close the socket, waiting at most a second for a browser that reads nothing."""
+        with suppress(Exception):  # it may be gone already, which raises many kinds of errors
             async with asyncio.timeout(1):
                 await self._socket.close(code)
 
     def _act(self, message: Any) -> None:
-        """Do what the browser says.
+        """Handle a message.
 
         Raises:
-            ValueError: It makes no sense; or another of the errors that nonsense leads to.
+            ValueError: The message is malformed; so do the other errors of ``NONSENSE``.
         """
         hub, kind = self._hub, message["type"]
         if kind == "shown":
@@ -188,7 +183,7 @@ class SocketViewer:
     def _control(self, kind: str, message: dict[str, Any]) -> None:
         hub = self._hub
         if kind in ("pause", "resume"):
-            hub.set_pause(kind == "pause", there=True)
+            hub.set_pause(kind == "pause", by_viewer=True)
         elif kind == "step":
             hub.brake.step_once()
         elif kind == "speed":
@@ -201,10 +196,10 @@ class SocketViewer:
 
 
 def positive(value: Any, most: float) -> float:
-    """Check a number.
+    """Return a checked number.
 
     Raises:
-        ValueError: It is none, or too small or large.
+        ValueError: It is not a number, or too small or large.
     """
     if isinstance(value, bool) or not 1e-3 <= value <= most:
         raise ValueError(value)

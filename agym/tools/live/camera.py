@@ -1,13 +1,13 @@
-"""The camera: takes pictures of environments while they are stepped, but only what is wanted.
+"""The camera: renders environments while they are stepped, but only those that are watched.
 
-Before a step is dispatched, a render of the environments that are wanted is, behind which they
-step; nobody waits for it::
+Before a step is sent, a render of the wanted environments is sent; the step queues behind it. No
+caller waits for the render::
 
     page (its thread):   want(ids) ------------.                          .--> deliver(frames)
-    caller:              step(...) --> before_step --> look(ids) ... result --> step(...)
+    caller:              step(...) --> before_step --> take() ... result --> step(...)
 
-How often is limited, by pictures a second, and by the share of the cores' time that they take.
-Each worker renders its own, so that one who takes long keeps only itself out of the picture.
+The rate is limited by pictures per second and by their share of the cores' time. Each worker
+renders separately, so a slow worker is missing from the picture but does not delay it.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from agym.protocol.messages import Failure
 
 FramesById = dict[int, Any]
 
-# So long are the frames of other workers waited for.
+# How long a picture waits for the frames of slower workers.
 GATHER_SECONDS = 0.1
 
 
 class Camera(Hook):
-    """Takes the pictures of one engine's environments.
+    """Renders the wanted environments of one engine.
 
     Attributes:
-        fps: How many pictures a second, at most.
-        share: Which share of the cores' time they may take, at most.
+        fps: Maximum number of pictures per second.
+        share: Maximum share of the cores' time that pictures may take.
     """
 
     def __init__(
@@ -46,12 +46,11 @@ class Camera(Hook):
         fps: float,
         share: float,
     ) -> None:
-        """Take none before it is wanted.
+        """Start without any wanted environments.
 
         Args:
-            engine: Whose environments.
-            deliver: Called in the caller's thread with what environments rendered, and with what
-                was wrong with others.
+            engine: The engine of the environments.
+            deliver: Called in the caller's thread with rendered frames, or with an error message.
             fps: See above.
             share: See above.
         """
@@ -59,13 +58,13 @@ class Camera(Hook):
         self.share = share
         self._engine = engine
         self._deliver = deliver
-        # Written by the page, maybe in another thread, and taken by the caller.
+        # Written by the page, maybe in another thread, and consumed by the caller.
         self._wanted: Ids = ()
-        # By worker, the render that is under way; what has come of the others; since when.
+        # The render in flight per worker; the frames of the others; when the picture began.
         self._in_flight: dict[int, Ticket] = {}
         self._collected: FramesById = {}
         self._begun = 0.0
-        # Environments whose render raised are left alone: that is a fault of theirs each time.
+        # Environments whose render raised are not asked again: every try would count as a fault.
         self._failing: set[int] = set()
         self._due = 0.0
         self._rendering = engine.table.gauges.arrays["rendering"]
@@ -75,26 +74,26 @@ class Camera(Hook):
         self._cores = available_cores()
 
     def want(self, ids: Ids) -> None:
-        """Take one picture of these as soon as it may be."""
+        """Take one picture of these environments as soon as the limits allow."""
         self._wanted = ids
 
     def try_again(self, ids: Iterable[int]) -> None:
-        """Render these even if that has raised before."""
+        """Render these even if that raised before."""
         self._failing.difference_update(ids)
 
     def charge(self, seconds: float) -> None:
-        """So long was computed to show the latest picture."""
+        """Record the CPU seconds that painting the latest picture took."""
         self._painting = seconds
 
     def before_step(self, ids: Ids) -> None:
-        """Take a picture, if one is wanted and due."""
+        """Take a picture if one is wanted and due."""
         if self._collected and time.monotonic() >= self._begun + GATHER_SECONDS:
             self._deliver_frames()
         if self._wanted and time.monotonic() >= self._due and not self._collected:
             self.take()
 
     def take(self) -> list[Ticket]:
-        """Begin to render those that are wanted, as far as they are there and not at it."""
+        """Start to render the wanted environments that are usable and not being rendered."""
         self._set_due()
         wanted = {i for i in self._engine.usable(self._wanted) if i not in self._failing}
         begun = []
@@ -111,7 +110,7 @@ class Camera(Hook):
         self._begun = time.monotonic()
         try:
             ticket = self._engine.render_aside(ids)
-        except Exception as error:  # that is no reason for a step to fail
+        except Exception as error:  # a failed render must not fail the step
             self._failing.update(ids)
             self._deliver({}, str(error))
             return None
@@ -123,14 +122,14 @@ class Camera(Hook):
         return ticket
 
     def _on_rendered(self, worker: int, ticket: Ticket) -> None:
-        """A render has ended; where some environments raised, the others have frames."""
+        """Collect frames; where some environments raised, the others still have frames."""
         self._in_flight.pop(worker, None)
         values = {} if ticket.extras is None else ticket.extras.values
         self._collected.update((i, values[i]) for i in ticket.ids if i in values)
         if ticket.error is not None:
             problems = [] if ticket.extras is None else ticket.extras.problems
             for problem in problems:
-                if isinstance(problem, Failure):  # another will be there for one that was lost
+                if isinstance(problem, Failure):  # a lost environment gets a replacement
                     self._failing.update(problem.env_ids)
             if ticket.expired:
                 self._failing.update(ticket.late())
@@ -144,11 +143,11 @@ class Camera(Hook):
             self._deliver(frames, None)
 
     def _set_due(self) -> None:
-        """Set the earliest time of the next picture, by what the latest one cost."""
+        """Set the earliest time of the next picture from the cost of the latest."""
         rendered = int(self._rendering.sum())
         before = self._cost
         self._cost = (rendered - self._rendered) / 1e9 + self._painting
         self._rendered = rendered
-        # The first picture of an environment is costly, so the smaller of two counts.
+        # An environment's first render is expensive, so take the smaller of two costs.
         seconds = min(before, self._cost) / (self.share * self._cores)
         self._due = time.monotonic() + max(1 / self.fps, seconds)

@@ -1,13 +1,13 @@
-"""The hub: between those who look, and the environments that are stepped.
+"""The hub: connects viewers with the environments that are stepped.
 
-It lives on the page's event loop, which is the caller's own or one in a thread beside it. Pictures
-are taken by the camera, in the caller's thread, and painted in a thread of their own::
+The hub runs on the page's event loop, which is the caller's own or one in a separate thread. The
+camera renders in the caller's thread, and a painter thread makes the pictures::
 
-    viewers --- what they want ---> camera: before a step
+    viewers --- wanted ids --> camera: before a step
     viewers <-- picture -- paint <-- frames <-'
 
-With nobody to look, the environments know nothing of it. A viewer that has a picture is due for
-the next one when it says that it has shown it, so slow ones get fewer, and vanished ones none.
+Without viewers, the environments are left alone. A viewer gets the next picture once it reports
+the last one as shown, so slow viewers get fewer pictures and vanished ones none.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from agym.tools.live.camera import Camera, FramesById
 from agym.tools.live.score import Metrics
 from agym.tools.live.view import View, last, pages, paint
 
-# How often numbers are told, in seconds.
-TELL_SECONDS = 0.5
+# Interval between updates of the numbers.
+NUMBERS_SECONDS = 0.5
 
 
 class Viewer(Protocol):
-    """Somebody who looks.
+    """A connected browser.
 
     Attributes:
-        view: What at.
-        due: Whether the next picture is wanted.
-        keys: The keys that are held down there.
+        view: What it shows.
+        due: Whether it wants the next picture.
+        keys: Keys that are held down in it.
     """
 
     view: View
@@ -46,20 +46,20 @@ class Viewer(Protocol):
     keys: frozenset[str]
 
     def show(self, picture: bytes) -> None:
-        """Show a picture; it is not due for another then."""
+        """Show a picture."""
 
-    def tell(self, kind: str, message: str) -> None:
-        """Tell something in JSON, in place of what was not sent yet of this kind."""
+    def send(self, kind: str, message: str) -> None:
+        """Send JSON, replacing an unsent message of the same kind."""
 
     async def hang_up(self, code: int) -> None:
-        """Send it away, within a second."""
+        """Disconnect within a second."""
 
 
 class StepCounter(Hook):
-    """Counts steps for the brake."""
+    """Counts steps for the throttle."""
 
     def __init__(self, brake: Throttle) -> None:
-        """Count for this one."""
+        """Take the throttle to count for."""
         self._brake = brake
 
     def before_step(self, ids: Ids) -> None:
@@ -70,24 +70,24 @@ class Hub:
     """All viewers of one page.
 
     Attributes:
-        brake: What holds the caller up.
-        camera: What takes the pictures.
-        arrival: Set while somebody looks.
+        brake: Throttle of the caller's steps.
+        camera: Renders the wanted environments.
+        arrival: Set while there are viewers.
         pressed: Set while a key is held down.
     """
 
     def __init__(
         self, engine: Engine, title: str, *, fps: float, share: float, pictures: bool, legend: str
     ) -> None:
-        """Nobody looks yet.
+        """Start without viewers.
 
         Args:
-            engine: Whose environments.
-            title: What they are called.
-            fps: Most pictures a second.
-            share: Most of the cores' time that pictures may take.
-            pictures: Whether environments give any.
-            legend: What keys do, if they do anything.
+            engine: The engine of the environments.
+            title: Title of the page.
+            fps: Maximum number of pictures per second.
+            share: Maximum share of the cores' time that pictures may take.
+            pictures: Whether the environments render pictures.
+            legend: What keys do; empty if they do nothing.
         """
         self.brake = Throttle(engine.num_envs)
         self.camera = Camera(engine, self._on_frames, fps=fps, share=share)
@@ -103,11 +103,11 @@ class Hub:
         }
         self._pictures = pictures
         self._score = Metrics(engine)
-        self._odometer = StepCounter(self.brake)
+        self._step_counter = StepCounter(self.brake)
         self._counting = False
-        # What was said in code, and what in a browser, which holds as long as somebody looks.
+        # Settings by code persist; those by a viewer are undone when the last viewer leaves.
         self._speed: float | None = None
-        self._paused_there = False
+        self._paused_by_viewer = False
         self._viewers: set[Viewer] = set()
         self._loop = asyncio.get_running_loop()
         self._frames: FramesById = {}
@@ -117,25 +117,25 @@ class Hub:
         self._painter: ThreadPoolExecutor | None = None
         self._painting: asyncio.Task[None] | None = None
         self._again = False
-        self._telling: asyncio.TimerHandle | None = None
-        self._asking: asyncio.Task[None] | None = None
-        # Takes a picture where no steps do; only the caller's own loop can.
+        self._numbers_timer: asyncio.TimerHandle | None = None
+        self._sending: asyncio.Task[None] | None = None
+        # Takes a picture without a step; only possible on the caller's own loop.
         self.take_idle: Callable[[], None] | None = None
 
-    # ---------------------------------------------------------------- who looks
+    # ---------------------------------------------------------------- viewers
 
     @property
     def keys(self) -> frozenset[str]:
-        """The keys that are held down anywhere."""
+        """The keys that are held down in any viewer."""
         return frozenset().union(*(viewer.keys for viewer in tuple(self._viewers)))
 
     @property
     def viewers(self) -> int:
-        """How many look."""
+        """Number of viewers."""
         return len(self._viewers)
 
     def add(self, viewer: Viewer) -> bool:
-        """Somebody comes; tells whether there is still something to see."""
+        """Add a viewer; return whether the page is still open."""
         if self._closed:
             return False
         if not self._viewers:
@@ -145,13 +145,13 @@ class Hub:
             self._painter = ThreadPoolExecutor(1, thread_name_prefix="agym-painter")
         self._viewers.add(viewer)
         self.arrival.set()
-        viewer.tell("about", json.dumps({"type": "about", **self._about}))
+        viewer.send("about", json.dumps({"type": "about", **self._about}))
         self.set_view(viewer, viewer.view)
-        self._tell()
+        self._send_numbers()
         return True
 
     def remove(self, viewer: Viewer) -> None:
-        """Somebody leaves; with the last one all goes on as if nobody had come. Idempotent."""
+        """Remove a viewer; the last one undoes all effects on the environments. Idempotent."""
         if viewer not in self._viewers:
             return
         self._viewers.remove(viewer)
@@ -161,24 +161,23 @@ class Hub:
             self._on_last_left()
 
     def _on_last_left(self) -> None:
-        """Nobody looks any more."""
         self.arrival.clear()
         self._engine.listeners.remove(self.camera)
         self._engine.listeners.remove(self._score)
         self.camera.try_again(range(self._engine.num_envs))
-        if self._paused_there:
+        if self._paused_by_viewer:
             self.set_pause(False)
         self.set_speed(self._speed)
         self._frames, self._trouble = {}, None
-        if self._telling is not None:
-            self._telling.cancel()
-            self._telling = None
+        if self._numbers_timer is not None:
+            self._numbers_timer.cancel()
+            self._numbers_timer = None
         if self._painter is not None:
             self._painter.shutdown(wait=False)
             self._painter = None
 
     async def close(self) -> None:
-        """Let the caller go on, and send everybody away."""
+        """Release the caller and disconnect all viewers."""
         self._closed = True
         viewers = tuple(self._viewers)
         for viewer in viewers:
@@ -186,12 +185,12 @@ class Hub:
         self.set_pause(False)
         self.set_speed(None)
         await asyncio.gather(*(viewer.hang_up(1001) for viewer in viewers))
-        under_way = [task for task in (self._painting, self._asking) if task is not None]
+        under_way = [task for task in (self._painting, self._sending) if task is not None]
         if under_way:
             await asyncio.wait(under_way)
 
     def on_keys_changed(self) -> None:
-        """Keys went down, or up."""
+        """Update :attr:`pressed`."""
         if self.keys:
             self.pressed.set()
         else:
@@ -199,34 +198,34 @@ class Hub:
 
     # ---------------------------------------------------------------- controls
 
-    def set_pause(self, on: bool, *, there: bool = False) -> None:
-        """Pause, or go on; ``there``, if somebody in a browser says so."""
-        self._paused_there = on and there
+    def set_pause(self, on: bool, *, by_viewer: bool = False) -> None:
+        """Pause or resume."""
+        self._paused_by_viewer = on and by_viewer
         if on:
             self.brake.pause()
         else:
             self.brake.resume()
         self._count()
 
-    def set_speed(self, steps: float | None, *, usual: bool = False) -> None:
-        """Limit how often a second each environment steps; also for when nobody looks."""
-        if usual:
+    def set_speed(self, steps: float | None, *, default: bool = False) -> None:
+        """Limit steps per second of each environment; ``default`` also without viewers."""
+        if default:
             self._speed = steps
         self.brake.set_limit(steps)
         self._count()
 
     def _count(self) -> None:
-        """Count steps as long as they are held up."""
+        """Count steps while they are throttled."""
         if self.brake.engaged != self._counting:
             self._counting = self.brake.engaged
             listeners = self._engine.listeners
-            (listeners.add if self._counting else listeners.remove)(self._odometer)
-        self._tell_controls()
+            (listeners.add if self._counting else listeners.remove)(self._step_counter)
+        self._send_controls()
 
     # ---------------------------------------------------------------- pictures
 
     def set_view(self, viewer: Viewer, view: View) -> None:
-        """Somebody wants to see this now; what is known of it is shown at once."""
+        """Set what a viewer shows; known frames are shown at once."""
         viewer.view, viewer.due = view, True
         ids = view.ids(self._engine.num_envs)
         self.camera.try_again(ids)
@@ -238,12 +237,12 @@ class Hub:
             self.take_idle()
 
     def on_shown(self, viewer: Viewer) -> None:
-        """Somebody has shown a picture."""
+        """Note that a viewer has shown its picture and wants the next."""
         viewer.due = True
         self._request_frames()
 
     def _request_frames(self) -> None:
-        """Tell the camera who is wanted."""
+        """Tell the camera which environments are wanted."""
         wanted: set[int] = set()
         if self._pictures:
             for viewer in self._viewers:
@@ -252,7 +251,7 @@ class Hub:
         self.camera.want(tuple(sorted(wanted)))
 
     def _on_frames(self, frames: FramesById, trouble: str | None) -> None:
-        """The camera has taken a picture, in the caller's thread."""
+        """Pass frames from the camera, in the caller's thread, to the page's loop."""
         with suppress(RuntimeError):  # the page's loop has ended
             self._loop.call_soon_threadsafe(self._receive_frames, frames, trouble)
 
@@ -266,7 +265,7 @@ class Hub:
         self._paint()
 
     def _paint(self) -> None:
-        """Paint for those who are due, after what is being painted."""
+        """Paint for the viewers that are due, after the painting in progress."""
         if self._painting is not None:
             self._again = True
         elif self._viewers:
@@ -280,7 +279,7 @@ class Hub:
             self._trouble = str(task.exception())
         if self._again:
             self._paint()
-        self._request_frames()  # those who could not be served
+        self._request_frames()  # for viewers without a picture so far
 
     async def _paint_all(self) -> None:
         due = [viewer for viewer in self._viewers if viewer.due]
@@ -294,7 +293,7 @@ class Hub:
                 picture, spent = await self._loop.run_in_executor(
                     self._painter, _paint, ids, frames
                 )
-            except Exception as error:  # such as a frame that is no picture
+            except Exception as error:  # such as a frame that is not a picture
                 self._trouble = str(error)
                 continue
             seconds += spent
@@ -308,46 +307,46 @@ class Hub:
 
     # ---------------------------------------------------------------- numbers
 
-    def _tell(self) -> None:
-        """Tell everybody the numbers of what they look at, now and again."""
-        if self._telling is not None:
-            self._telling.cancel()
-        if self._viewers and self._asking is None:
-            self._asking = self._loop.create_task(self._tell_all())
-            self._asking.add_done_callback(self._told)
+    def _send_numbers(self) -> None:
+        """Send each viewer the numbers of what it shows, now and periodically."""
+        if self._numbers_timer is not None:
+            self._numbers_timer.cancel()
+        if self._viewers and self._sending is None:
+            self._sending = self._loop.create_task(self._send_all_numbers())
+            self._sending.add_done_callback(self._on_numbers_sent)
 
-    def _told(self, task: asyncio.Task[None]) -> None:
-        self._asking = None
+    def _on_numbers_sent(self, task: asyncio.Task[None]) -> None:
+        self._sending = None
         if self._viewers:
-            self._telling = self._loop.call_later(TELL_SECONDS, self._tell)
+            self._numbers_timer = self._loop.call_later(NUMBERS_SECONDS, self._send_numbers)
 
-    async def _tell_all(self) -> None:
+    async def _send_all_numbers(self) -> None:
         if self._painter is None:
             return
         if self._engine.closed:
             for viewer in self._viewers:
-                viewer.tell("closed", '{"type": "closed"}')
+                viewer.send("closed", '{"type": "closed"}')
             return
         try:
             numbers = await self._loop.run_in_executor(self._painter, self._score.read)
-        except Exception:  # they move, or are being closed, at this moment
-            self._tell_controls()
+        except Exception:  # environments are being moved or closed right now
+            self._send_controls()
             return
         state = {**self._controls(), "pictures": self._shown, "trouble": self._trouble}
-        told: dict[range, str] = {}
+        messages: dict[range, str] = {}
         for viewer in self._viewers:
             ids = viewer.view.page_ids(self._engine.num_envs)
-            if ids not in told:
+            if ids not in messages:
                 envs = numbers["envs"][ids.start : ids.stop]
                 message = {**state, **numbers, "type": "numbers", "first": ids.start, "envs": envs}
-                told[ids] = json.dumps(message)
-            viewer.tell("numbers", told[ids])
+                messages[ids] = json.dumps(message)
+            viewer.send("numbers", messages[ids])
 
-    def _tell_controls(self) -> None:
-        """Tell the state of the controls, which somebody has changed."""
+    def _send_controls(self) -> None:
+        """Send all viewers the state of the controls."""
         message = json.dumps({"type": "controls", **self._controls()})
         for viewer in self._viewers:
-            viewer.tell("controls", message)
+            viewer.send("controls", message)
 
     def _controls(self) -> dict[str, Any]:
         return {
@@ -358,7 +357,7 @@ class Hub:
 
 
 def _paint(ids: range, frames: FramesById) -> tuple[bytes, float]:
-    """Paint, and tell how long this thread has computed."""
+    """Return the painted picture and the CPU seconds that it took."""
     begun = time.thread_time()
     picture = paint(ids, frames)
     return picture, time.thread_time() - begun

@@ -1,6 +1,6 @@
-"""The keyboard: which action the keys mean that are held down.
+"""The keyboard: maps keys that are held down to an action.
 
-As in :func:`gymnasium.utils.play.play`, an environment says so itself by ``get_keys_to_action``.
+As in :func:`gymnasium.utils.play.play`, an environment defines them by ``get_keys_to_action``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from agym.errors import UsageError
 
 Keys = frozenset[str]
 
-# Keys that pygame names by a number, by the name that browsers have for them.
+# pygame's numbers of keys, by the names that browsers use.
 NAMES = {
     1073741903: "ArrowRight",
     1073741904: "ArrowLeft",
@@ -28,12 +28,12 @@ NAMES = {
 
 
 class Keyboard(NamedTuple):
-    """What keys mean.
+    """Mapping of keys to actions.
 
     Attributes:
-        actions: By the keys that are held down together.
-        noop: The action of none of these.
-        legend: What to tell the player, a line for each.
+        actions: Action for each set of keys held down together.
+        noop: Action for any other keys.
+        legend: Text for the player, a line per set of keys.
     """
 
     actions: Mapping[Keys, Any]
@@ -49,17 +49,17 @@ class Keyboard(NamedTuple):
         custom: Mapping[Any, Any] | None = None,
         meanings: Sequence[str] | None = None,
     ) -> Keyboard:
-        """Make it for an environment.
+        """Make the keyboard of an environment.
 
         Args:
-            space: Of its actions.
-            keys: What the player wants: ``"a=0 d=1"``, with actions in JSON.
-            noop: The action of no key, in JSON; by default zeros.
-            custom: What the environment itself says, ``None`` if nothing.
-            meanings: What its actions are called, if it says so.
+            space: Action space.
+            keys: The user's keys: ``"a=0 d=1"``, with actions in JSON.
+            noop: Action of no key, in JSON; by default zeros.
+            custom: The environment's ``get_keys_to_action``, ``None`` without.
+            meanings: Names of its actions, ``None`` without.
 
         Raises:
-            UsageError: It cannot be told what keys mean, or an action is not in the space.
+            UsageError: The keys are unknown, or an action is not in the space.
         """
         if keys is not None:
             actions = dict(_parse(part, space) for part in keys.split())
@@ -81,7 +81,7 @@ class Keyboard(NamedTuple):
         return cls(actions, idle, "\n".join(lines))
 
     def action(self, held: Keys) -> Any:
-        """The action of the keys that are held down, of as many of them as mean something."""
+        """Return the action of the largest known set of keys among those held down."""
         known = [keys for keys in self.actions if keys <= held and keys]
         return self.actions[max(known, key=len)] if known else self.noop
 
@@ -94,7 +94,7 @@ def _parse(part: str, space: Space[Any]) -> tuple[Keys, Any]:
 
 
 def _names(held: Any) -> Keys:
-    """Keys by the names that browsers have for them."""
+    """Return keys by the names that browsers use."""
     held = held if isinstance(held, str | list | tuple) else [held]
     names = [NAMES.get(key) or chr(key) if isinstance(key, int) else key for key in held]
     return frozenset(name.lower() if len(name) == 1 else name for name in names)
@@ -111,12 +111,12 @@ def _action(option: str, text: str, space: Space[Any]) -> Any:
         except (ValueError, TypeError):
             action = None
     if not space.contains(action):
-        raise UsageError(f"{option}: {text!r} is no action of {space}")
+        raise UsageError(f"{option}: {text!r} is not an action of {space}")
     return action
 
 
 def _none(space: Space[Any]) -> Any:
-    """The action of nothing: zeros, or what is nearest to them."""
+    """Return the action of doing nothing: zeros, or the nearest to them."""
     if isinstance(space, spaces.Discrete):
         return int(space.start)
     if isinstance(space, spaces.Box):

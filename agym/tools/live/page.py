@@ -1,4 +1,4 @@
-"""Pages: what ``agym.watch()`` gives, for code with asyncio and for code without."""
+"""The pages that ``agym.watch()`` returns, for synchronous and for async code."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from agym.tools.live.server import Server, Thread, bind
 
 
 class Waiter(Protocol):
-    """Who waits for the caller's steps."""
+    """The part of the API that waits for the caller's steps."""
 
     brake: Throttle | None
 
 
 class Page:
-    """A page on which environments can be watched; :func:`agym.watch` makes it.
+    """A page that shows environments in a browser; made by :func:`agym.watch`.
 
-    It is there until :meth:`close`, the end of its ``with`` block, or the end of the environments.
+    It is served until :meth:`close`, the end of its ``with`` block, or the end of the environments.
 
     Attributes:
-        url: Its address, with the token without which nobody gets in.
+        url: Its address, including the token that grants access.
     """
 
     _thread: Thread | None = None
@@ -56,7 +56,7 @@ class Page:
         share: float,
         legend: str = "",
     ) -> None:
-        """Serve it."""
+        """Start to serve."""
         if engine.closed:
             raise ClosedError("the environments are closed: make new ones")
         if not engine.opened:
@@ -86,7 +86,7 @@ class Page:
         waiter.brake = self._hub.brake
 
     def _begin(self, serve: Callable[[], None]) -> None:
-        """Serve on an event loop."""
+        """Start to serve on an event loop."""
         self._thread = Thread()
         try:
             self._do(serve)
@@ -106,16 +106,16 @@ class Page:
 
     @property
     def viewers(self) -> int:
-        """How many have it open."""
+        """Number of browsers that have the page open."""
         return self._hub.viewers
 
     @property
     def keys(self) -> frozenset[str]:
-        """The keys that are held down in it, by the names of ``KeyboardEvent.key``."""
+        """Keys that are held down in the page, named as in ``KeyboardEvent.key``."""
         return self._hub.keys
 
     def _control(self, function: Callable[[], None]) -> None:
-        """Do something to the caller's steps.
+        """Call a function that affects the caller's steps.
 
         Raises:
             ClosedError: The page was closed.
@@ -125,18 +125,18 @@ class Page:
         self._do(function)
 
     def pause(self) -> None:
-        """Hold the results of further steps back, as the page's button does."""
+        """Hold back the results of further steps, as the page's button does."""
         self._control(lambda: self._hub.set_pause(True))
 
     def resume(self) -> None:
-        """Go on."""
+        """Resume."""
         self._control(lambda: self._hub.set_pause(False))
 
     def limit_speed(self, steps: float | None) -> None:
-        """Have each environment step at most so often a second; ``None`` for no limit."""
+        """Limit the steps per second of each environment; ``None`` for no limit."""
         if steps is not None:
             check_seconds("steps", steps)
-        self._control(lambda: self._hub.set_speed(steps, usual=True))
+        self._control(lambda: self._hub.set_speed(steps, default=True))
 
     async def _end(self) -> None:
         await self._hub.close()
@@ -144,7 +144,7 @@ class Page:
         self._waiter.brake = None
 
     def close(self) -> None:
-        """End it; the environments go on. Idempotent."""
+        """Stop serving; the environments stay open. Idempotent."""
         if self._closed or self._thread is None:
             return
         with Uninterrupted():
@@ -153,13 +153,13 @@ class Page:
             self._closed = True
 
     def abandon(self) -> None:
-        """Let go of the port, in a forked child, where nobody serves."""
+        """Release the port in a forked child, which cannot serve."""
         self._listening.close()
         self._closed = True
         self._waiter.brake = None
 
     def __enter__(self) -> Self:
-        """Close it at the end of the block."""
+        """Close the page at the end of the block."""
         return self
 
     def __exit__(
@@ -168,15 +168,15 @@ class Page:
         error: BaseException | None,
         where: TracebackType | None,
     ) -> None:
-        """Close it."""
+        """Close the page."""
         self.close()
 
     def __repr__(self) -> str:
-        """Where it is."""
+        """Return the address."""
         return f"{type(self).__name__}({self.url!r})"
 
     def _repr_html_(self) -> str:
-        """A link, in notebooks."""
+        """Return a link, for notebooks."""
         return f'<a href="{self.url}" target="_blank">{self.url}</a>'
 
 
@@ -188,14 +188,14 @@ def _number(name: str, value: Any, most: float) -> float:
 
 
 class AsyncPage(Page):
-    """The same on the caller's event loop; :func:`agym.watch` makes it."""
+    """A page on the caller's event loop; made by :func:`agym.watch`."""
 
     def __init__(
         self, *args: Any, wait: Callable[[Ticket], Awaitable[None]], **options: Any
     ) -> None:
-        """Serve it; ``wait`` waits for a ticket."""
+        """Start to serve; ``wait`` waits for a ticket."""
         self._wait = wait
-        self._looking: asyncio.Task[None] | None = None
+        self._idle_task: asyncio.Task[None] | None = None
         super().__init__(*args, **options)
         self._hub.take_idle = self._take_idle
 
@@ -210,18 +210,18 @@ class AsyncPage(Page):
         function()
 
     def _take_idle(self) -> None:
-        if self._looking is None:
-            self._looking = asyncio.create_task(self._look())
+        if self._idle_task is None:
+            self._idle_task = asyncio.create_task(self._take_and_wait())
 
-    async def _look(self) -> None:
+    async def _take_and_wait(self) -> None:
         try:
             for ticket in self._hub.camera.take():
                 await self._wait(ticket)
         finally:
-            self._looking = None
+            self._idle_task = None
 
     async def wait_for_viewer(self) -> None:
-        """Wait until somebody has it open."""
+        """Wait until a browser has the page open."""
         await self._hub.arrival.wait()
 
     async def wait_for_key(self) -> None:
@@ -229,7 +229,7 @@ class AsyncPage(Page):
         await self._hub.pressed.wait()
 
     def close(self) -> None:
-        """Not for async code.
+        """Raise; use :meth:`aclose`.
 
         Raises:
             UsageError: Always.
@@ -237,20 +237,20 @@ class AsyncPage(Page):
         raise UsageError("this page is on an event loop: use `async with`, or await aclose()")
 
     async def aclose(self) -> None:
-        """End it; the environments go on. Idempotent."""
+        """Stop serving; the environments stay open. Idempotent."""
         if self._closed:
             return
         await self._end()
-        if self._looking is not None:
-            await asyncio.wait([self._looking])
+        if self._idle_task is not None:
+            await asyncio.wait([self._idle_task])
         self._closed = True
 
     def __enter__(self) -> Self:
-        """Not for async code."""
+        """Raise; use ``async with``."""
         raise UsageError("this page is on an event loop: use `async with agym.watch(envs)`")
 
     async def __aenter__(self) -> Self:
-        """Close it at the end of the block."""
+        """Close the page at the end of the block."""
         return self
 
     async def __aexit__(
@@ -259,7 +259,7 @@ class AsyncPage(Page):
         error: BaseException | None,
         where: TracebackType | None,
     ) -> None:
-        """Close it."""
+        """Close the page."""
         await self.aclose()
 
 
@@ -301,25 +301,25 @@ def watch(
     ...         print(page.url)
     http://127.0.0.1:...
 
-    The page shows what the environments render, numbers, and who is slow or was replaced; there one
-    can pause them, go step by step, or slow them down. It is served from a thread of its own, and
-    that of :func:`agym.make_async` on the running event loop (``async with``). Only what somebody
-    looks at is rendered, before a step of the caller's; with nobody to look the environments know
-    nothing of it. Whoever leaves, or is too slow, holds nobody up. Frames of ``rgb_array_list``
-    that it shows are taken from the environment. As long as it is open, the environments are not
-    given up by themselves when nobody has them any more.
+    The page shows what the environments render, statistics, and which environments are slow or
+    were replaced. Its controls pause, single-step or slow down the environments. The page is
+    served from a separate thread; for :func:`agym.make_async` on the running event loop (use
+    ``async with``). Only environments that are in view are rendered, before a step of the caller's;
+    without viewers there is no overhead. Slow or vanished browsers delay nothing. Frames of
+    ``rgb_array_list`` that the page shows are taken from the environment. An open page keeps the
+    environments alive.
 
     Args:
         envs: Environments of :func:`agym.make`, :func:`agym.make_vec`, or opened ones of
             :func:`agym.make_async`.
-        port: Where; 0 for any that is free.
-        host: The address to serve at; others than loopback show it to the network.
-        fps: Pictures a second, 30 at most; it can be changed in the page.
-        share: Which share of the time of this process's cores pictures may take, at most.
-        legend: Shown on the page, whose keys are the caller's then: see :attr:`Page.keys`.
+        port: Port; 0 picks a free one.
+        host: Address to listen on; any other than loopback exposes the page to the network.
+        fps: Maximum number of pictures per second, up to 30; can be changed in the page.
+        share: Maximum share of the time of this process's cores that pictures may take.
+        legend: Text about keys. With a legend, keys go to the caller: see :attr:`Page.keys`.
 
     Raises:
-        UsageError: The port is taken, there is a page already, or an argument cannot work.
+        UsageError: The port is taken, there is a page already, or an argument is invalid.
         MissingExtraError: Starlette, uvicorn or Pillow is not installed.
     """
     envs = getattr(envs, "runner", envs)

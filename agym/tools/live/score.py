@@ -1,7 +1,7 @@
-"""The score: what a page tells of environments in numbers, beside the pictures.
+"""The metrics: the numbers that a page shows beside the pictures.
 
-Most of it is read off :meth:`agym.Envs.stats`; returns of episodes are added up here, as long as
-somebody looks.
+Most of them come from :meth:`agym.Envs.stats`. Episode returns are summed here while the page has
+viewers.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from agym.engine.hooks.hooks import Hook, StepOutcome
 from agym.protocol.arguments import Ids
 from agym.protocol.metrics.gauges import clock
 
-# How many of the latest episodes are drawn, and averaged.
+# Number of latest episodes that are drawn and averaged.
 EPISODES = 200
 
-# A worker that has been at the same step for so long is shown to be.
+# A worker that has been in the same step for so long is reported as stuck.
 LONG_SECONDS = 1.0
 
 
 class Metrics(Hook):
-    """Numbers of one engine's environments."""
+    """Metrics of one engine's environments."""
 
     def __init__(self, engine: Engine) -> None:
-        """Begin to count."""
+        """Start counting."""
         self._engine = engine
         self._gauges = engine.table.gauges
         self._read = engine.stats_reader()
@@ -38,9 +38,9 @@ class Metrics(Hook):
         self._ended = 0
 
     def forget(self) -> None:
-        """Begin anew: nobody has looked for a while, and episodes were not followed whole."""
+        """Start anew: without viewers, running episodes were not followed from their beginning."""
         self._episodes = Episodes(self._engine.num_envs, self._engine.autoreset)
-        # Steps, and time of work of each worker, when they were told last, and when.
+        # Time, steps and busy seconds per worker at the last `read`.
         self._before: tuple[float, int, list[float]] | None = None
 
     def after_reset_sent(self, number: int, ids: Ids) -> None:
@@ -50,18 +50,17 @@ class Metrics(Hook):
         try:
             self._episodes.add(number, ids, result)
         except (RuntimeWarning, FloatingPointError):
-            return  # infinite rewards, where that is an error to the caller
+            return  # infinite rewards, where the caller has turned warnings into errors
         if self._episodes.returns:
             returns, _ = self._episodes.take()
             self._ended += len(returns)
             self._returns.extend(returns)
 
     def read(self) -> dict[str, Any]:
-        """Tell everything, in what JSON can hold; in any thread.
+        """Return all metrics in types that JSON can hold. Callable from any thread.
 
-        Returns:
-            ``envs`` has ``[steps, episodes, return so far, last return, p50, p99, faults]`` each,
-            with times in seconds and ``None`` for what is not known.
+        ``envs`` has ``[steps, episodes, running return, last return, p50, p99, faults]`` each, with
+        times in seconds and ``None`` for unknown values.
         """
         stats = self._read()
         now = time.monotonic()
@@ -69,9 +68,9 @@ class Metrics(Hook):
         busy = [worker.busy * stats.seconds for worker in stats.workers]
         before, self._before = self._before, (now, steps, busy)
         if before is not None and len(before[2]) != len(busy):
-            before = None  # they have moved to other workers
+            before = None  # environments have moved to other workers
         seconds = None if before is None else max(1e-9, now - before[0])
-        returns = [*self._returns]  # at once: the caller may add to it
+        returns = [*self._returns]  # one atomic copy: the caller may append meanwhile
         running, last = self._episodes.totals.tolist(), self._episodes.last.tolist()
         return {
             "seconds": stats.seconds,
@@ -110,17 +109,17 @@ class Metrics(Hook):
         }
 
     def _stuck(self, first: int) -> float | None:
-        """For how long a worker has been at the same step, in seconds, if that is long."""
+        """Return the seconds that a worker has been in the same step, if many."""
         began, ended = self._gauges.began[first], self._gauges.ended[first]
         seconds = (clock() - began) / 1e9
         return seconds if began > ended and seconds > LONG_SECONDS else None
 
 
 def finite(value: float) -> float | None:
-    """What JSON can hold."""
+    """Return a value, or ``None`` if JSON cannot hold it."""
     return value if math.isfinite(value) else None
 
 
 def share(value: float) -> float:
-    """Between nothing and all: a worker that ended a long step has done it before."""
+    """Clip to 0 and 1: a worker that ended a long step reports its time all at once."""
     return min(1.0, max(0.0, value))

@@ -1,6 +1,6 @@
-"""The server: a page on an event loop, the caller's or one in a thread of its own. Uvicorn serves.
+"""The server: serves a page by uvicorn on an event loop, the caller's or one in a thread.
 
-It keeps away from the caller's signal handlers, logs, and random numbers.
+It leaves the caller's signal handlers, logs and random numbers alone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from agym._system.extras import require
 from agym.errors import UsageError
 from agym.tools.live.app import MOST_BYTES
 
-# Whether what runs is a page of ours: that, and its token, have no business in the caller's logs.
+# Whether the running code is the page's: the page and its token must stay out of the caller's logs.
 _ours: ContextVar[bool] = ContextVar("agym_page", default=False)
 
 
@@ -29,10 +29,10 @@ def _is_not_ours(record: logging.LogRecord) -> bool:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Take a port.
+    """Return a listening socket.
 
     Raises:
-        UsageError: It is taken, or not to be had.
+        UsageError: The port is taken or not permitted.
     """
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -46,8 +46,8 @@ def bind(host: str, port: int) -> socket.socket:
             raise
     except (OSError, OverflowError) as error:
         raise UsageError(
-            f"cannot serve the page at host={host!r}, port={port!r}: {error}; take port=0 for any"
-            " that is free"
+            f"cannot serve the page at host={host!r}, port={port!r}: {error}; take port=0 for a"
+            " free one"
         ) from error
     return listening
 
@@ -56,7 +56,7 @@ class Server:
     """Serves one application on one event loop."""
 
     def __init__(self, app: Any, listening: socket.socket) -> None:
-        """Begin, on the running event loop.
+        """Start on the running event loop.
 
         Raises:
             MissingExtraError: Uvicorn is not installed.
@@ -72,30 +72,30 @@ class Server:
             ws="wsproto",
             ws_max_size=MOST_BYTES,
             ws_per_message_deflate=False,
-            ws_ping_interval=None,  # its pings draw from the caller's random numbers
+            ws_ping_interval=None,  # pings would draw from the caller's random numbers
             timeout_graceful_shutdown=1,
         )
         self._server = uvicorn.Server(config)
         self._server.capture_signals = contextlib.nullcontext
-        logging.getLogger("uvicorn.error").addFilter(_is_not_ours)  # the same one is added once
+        logging.getLogger("uvicorn.error").addFilter(_is_not_ours)  # adding it twice has no effect
         self._task = asyncio.get_running_loop().create_task(self._serve(listening))
 
     async def _serve(self, listening: socket.socket) -> None:
-        _ours.set(True)  # in this task, and in all that comes of it
+        _ours.set(True)  # in this task and all tasks that it starts
         with listening:
             await self._server.serve([listening])
 
     async def aclose(self) -> None:
-        """Hang up on everybody, and end."""
+        """Disconnect all browsers and stop."""
         self._server.should_exit = True
         await asyncio.wait([self._task])
 
 
 class Thread:
-    """An event loop in a thread of its own."""
+    """An event loop in a separate thread."""
 
     def __init__(self) -> None:
-        """Start it."""
+        """Start the thread and its loop."""
         self._started = threading.Event()
         self._thread = threading.Thread(target=self._run, name="agym-page", daemon=True)
         self._thread.start()
@@ -110,7 +110,7 @@ class Thread:
         await self._over.wait()
 
     def do(self, function: Callable[[], Any]) -> Any:
-        """Have a function called there, or a coroutine run, and wait for the result."""
+        """Call a function or run a coroutine on the loop, and return its result."""
 
         async def run() -> Any:
             result = function()
@@ -119,7 +119,7 @@ class Thread:
         return asyncio.run_coroutine_threadsafe(run(), self._loop).result()
 
     def close(self) -> None:
-        """End it. Idempotent."""
+        """Stop the loop and join the thread. Idempotent."""
         if self._thread.is_alive():
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._over.set)

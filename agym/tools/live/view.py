@@ -1,6 +1,6 @@
-"""Views: which environments somebody looks at, and the picture of these.
+"""Views: which environments a viewer shows, and the picture of them.
 
-Pictures are made small by leaving pixels out, which takes a tenth of the time of averaging them.
+Pictures are scaled down by dropping pixels, which takes a tenth of the time of averaging them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from agym.tools.video.tiling import GAP, arrange, tile
 
-# So many environments are shown at once, in so many pixels at most (width, height).
+# Number of environments on a page, and the maximum size of their picture (width, height).
 TILES = 64
 FITTING = (1280, 800)
 
@@ -23,41 +23,41 @@ QUALITY = 80
 
 
 class View(NamedTuple):
-    """What somebody looks at.
+    """What a viewer shows.
 
     Attributes:
-        env: One environment, which is shown alone; ``None`` for many.
-        page: Which of the pages of many.
+        env: The environment shown alone; ``None`` for a page of many.
+        page: Index of the page of many.
     """
 
     env: int | None = None
     page: int = 0
 
     def ids(self, num_envs: int) -> range:
-        """The environments that are seen."""
+        """Return the ids of the environments in view."""
         return self.page_ids(num_envs) if self.env is None else range(self.env, self.env + 1)
 
     def page_ids(self, num_envs: int) -> range:
-        """Those of the page of many, to which one that is seen alone goes back."""
+        """Return the ids of the page of many, also while one is shown alone."""
         start = self.page * TILES
         return range(start, min(num_envs, start + TILES))
 
     def reach(self, num_envs: int) -> set[int]:
-        """Those that are seen now, or one click away."""
+        """Return the ids that are in view or one click away."""
         return {*self.page_ids(num_envs), *self.ids(num_envs)}
 
 
 def pages(num_envs: int) -> int:
-    """How many pages there are."""
+    """Return the number of pages."""
     return -(-num_envs // TILES)
 
 
 def paint(ids: range, frames: Mapping[int, Any]) -> bytes:
-    """Make a picture, as a message to the browser.
+    """Return a picture as a message to the browser.
 
     Returns:
         The length of the header in four bytes (little-endian), the header in JSON (``ids``,
-        ``columns``, ``width`` and ``height`` of a place, ``gap``), and a JPEG.
+        ``columns``, ``width`` and ``height`` of a tile, ``gap``), and a JPEG.
     """
     shown = [frames.get(i) for i in ids]
     shapes = [frame.shape[:2] for frame in shown if _is_picture(frame)]
@@ -67,7 +67,7 @@ def paint(ids: range, frames: Mapping[int, Any]) -> bytes:
         columns, scale = arrange(len(shown), width, height, FITTING)
         stride = math.ceil(1 / min(1.0, scale))
         shown = [frame[::stride, ::stride] if _is_picture(frame) else frame for frame in shown]
-    # What is no plain picture, such as a text, has a size of its own.
+    # Renders that are not pictures, such as texts, have a size of their own.
     tiling = tile(shown, columns, scale=1.0 if len(shapes) == len(shown) else None)
     header = {
         "ids": [ids.start, ids.stop],
@@ -76,16 +76,16 @@ def paint(ids: range, frames: Mapping[int, Any]) -> bytes:
         "height": tiling.height,
         "gap": GAP,
     }
-    told = json.dumps(header).encode()
+    encoded = json.dumps(header).encode()
     stream = io.BytesIO()
-    stream.write(len(told).to_bytes(4, "little"))
-    stream.write(told)
+    stream.write(len(encoded).to_bytes(4, "little"))
+    stream.write(encoded)
     tiling.image.save(stream, "JPEG", quality=QUALITY)
     return stream.getvalue()
 
 
 def last(frame: Any) -> Any:
-    """What is shown of a list of frames."""
+    """Return the last of a list of frames, or the frame itself."""
     return (frame[-1] if frame else None) if isinstance(frame, list | tuple) else frame
 
 

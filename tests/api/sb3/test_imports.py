@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 import agym
+from agym.backends import Process
 from tests.support.patience import patience
 from tests.support.training import vec_envs
 
-SPAWNED = {"backend": "process", "workers": 2, "start_method": "spawn"}
+SPAWNED = {"backend": Process(start_method="spawn"), "workers": 2}
 
 assert vec_envs
 

@@ -13,6 +13,7 @@ from gymnasium.vector import AutoresetMode
 
 import agym
 from agym.envs.probes import ChaoticEnv, CounterEnv, RandomEnv
+from tests.support.backends import FORK
 from tests.support.envs.plain_envs import Tally
 
 
@@ -26,15 +27,7 @@ def registry() -> Iterator[None]:
 
 
 def test_options_and_keywords_of_the_environment() -> None:
-    envs = agym.make_vec(
-        "Pendulum-v1",
-        3,
-        g=3.7,
-        backend="process",
-        start_method="fork",
-        workers=2,
-        autoreset="same_step",
-    )
+    envs = agym.make_vec("Pendulum-v1", 3, g=3.7, backend=FORK, workers=2, autoreset="same_step")
     try:
         assert envs.get_attr("g") == (3.7, 3.7, 3.7)
         assert envs.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
@@ -66,7 +59,7 @@ def test_bad_options() -> None:
 
 @pytest.mark.usefixtures("registry")
 def test_gymnasium_makes_it_by_id() -> None:
-    env_id = agym.register("CartPole-v1", backend="process", start_method="fork", workers=2)
+    env_id = agym.register("CartPole-v1", backend=FORK, workers=2)
     assert env_id == "agym/CartPole-v1"
     envs = gymnasium.make_vec(env_id, 3)
     try:

@@ -15,6 +15,7 @@ from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoA
 from gymnasium.vector import AutoresetMode
 
 import agym
+from tests.support.backends import FORK
 from tests.support.envs.faulty_envs import Raises
 from tests.support.envs.gated_envs import Gates
 from tests.support.envs.plain_envs import Tally
@@ -173,7 +174,7 @@ def test_after_a_timeout_the_next_results_are_right(tmp_path: Path, backend: str
 
 def test_a_call_that_times_out(tmp_path: Path) -> None:
     gates = Gates(tmp_path, 1)
-    envs = agym.AgymVectorEnv(gates.factories, backend="process", start_method="fork")
+    envs = agym.AgymVectorEnv(gates.factories, backend=FORK)
     try:
         envs.reset()
         envs.step_async(HELD[:1])

@@ -16,13 +16,14 @@ import pytest
 from gymnasium import spaces
 
 import agym
+from tests.support.backends import FORK
 from tests.support.envs.faulty_envs import Raises
 from tests.support.envs.plain_envs import Letters, Probe, Tally
 
 PLACES: list[dict[str, Any]] = [
     {"backend": "serial"},
     {"backend": "thread", "workers": 2},
-    {"backend": "process", "start_method": "fork", "workers": 2},
+    {"backend": FORK, "workers": 2},
 ]
 
 

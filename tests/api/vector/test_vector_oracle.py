@@ -10,13 +10,14 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import agym
+from tests.support.backends import FORK
 from tests.support.envs.plain_envs import Nested
 from tests.support.equality import same_array, same_values
 
 BACKENDS: dict[str, dict[str, Any]] = {
     "serial": {"backend": "serial"},
     "thread": {"backend": "thread", "workers": 2},
-    "process": {"backend": "process", "start_method": "fork", "workers": 2},
+    "process": {"backend": FORK, "workers": 2},
 }
 MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP]
 STEPS = 150

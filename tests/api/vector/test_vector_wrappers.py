@@ -13,6 +13,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import vector as wrappers
 
 import agym
+from tests.support.backends import FORK
 from tests.support.envs.plain_envs import Nested
 from tests.support.equality import same_array, same_values
 
@@ -181,7 +182,7 @@ def test_videos(tmp_path: Path) -> None:
 
 
 def test_arrays_are_the_callers_own() -> None:
-    envs = agym.make_vec("CartPole-v1", 3, backend="process", start_method="fork")
+    envs = agym.make_vec("CartPole-v1", 3, backend=FORK)
     try:
         kept = envs.reset(seed=0)[0]
         before = kept.copy()

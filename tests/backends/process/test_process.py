@@ -17,8 +17,9 @@ import numpy as np
 import pytest
 
 import agym
+from agym.backends import Process
 from agym.backends.process.supervisor import THREAD_VARIABLES
-from tests.support.drivers import FACES, opened
+from tests.support.drivers import FACES, FORK, opened
 from tests.support.envs.faulty_envs import Exits
 from tests.support.envs.gated_envs import Gates
 from tests.support.envs.plain_envs import Counted, Probe, Tally
@@ -35,7 +36,12 @@ each_method = pytest.mark.parametrize("method", METHODS)
 @each_method
 def test_start_methods(method: str) -> None:
     with (
-        agym.make("CartPole-v1", 5, backend="process", workers=2, start_method=method) as envs,
+        agym.make(
+            "CartPole-v1",
+            5,
+            backend=Process(start_method=method),
+            workers=2,
+        ) as envs,
         agym.make("CartPole-v1", 5) as serial,
     ):
         serial.action_space.seed(0)
@@ -47,28 +53,32 @@ def test_start_methods(method: str) -> None:
 
 
 def test_environments_are_dealt_in_contiguous_ranges() -> None:
-    with agym.make(Probe, 7, backend="process", start_method="fork", workers=3) as envs:
+    with agym.make(Probe, 7, backend=FORK, workers=3) as envs:
         pids = envs.pid()
         assert os.getpid() not in pids
         assert [len(list(group)) for _, group in groupby(pids)] == [2, 2, 3]
 
 
 def test_no_more_workers_than_environments() -> None:
-    with agym.make(Probe, 3, backend="process", start_method="fork", workers=8) as envs:
+    with agym.make(Probe, 3, backend=FORK, workers=8) as envs:
         assert len(set(envs.pid())) == 3
         envs.reset()
         envs.step([0, 0, 0])
 
 
 def test_a_worker_per_core_by_default() -> None:
-    with agym.make(Probe, 4, backend="process", start_method="fork") as envs:
+    with agym.make(
+        Probe,
+        4,
+        backend=FORK,
+    ) as envs:
         assert len(set(envs.pid())) <= len(os.sched_getaffinity(0))
 
 
 @pytest.mark.parametrize("face", FACES)
 def test_each_environment_is_constructed_once_and_never_here(face: str, tmp_path: Path) -> None:
     log = tmp_path / "log"
-    options: dict[str, Any] = {"backend": "process", "start_method": "fork", "workers": 2}
+    options: dict[str, Any] = {"backend": FORK, "workers": 2}
     with opened(face, partial(Counted, str(log)), 5, **options) as envs:
         assert envs.single_observation_space == Tally().observation_space
         envs.reset()
@@ -87,7 +97,12 @@ def test_thread_pools_are_capped_in_workers_and_not_here(
     for name in THREAD_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     before = dict(os.environ)
-    with agym.make(Probe, 2, backend="process", workers=2, start_method=method) as envs:
+    with agym.make(
+        Probe,
+        2,
+        backend=Process(start_method=method),
+        workers=2,
+    ) as envs:
         for name in THREAD_VARIABLES:
             assert envs.environment(name) == ["1", "1"]
         if method != "fork":  # a fork has the libraries loaded already
@@ -96,7 +111,7 @@ def test_thread_pools_are_capped_in_workers_and_not_here(
 
 
 def test_shared_memory_has_no_name() -> None:
-    with agym.make(Probe, 2, backend="process", start_method="spawn", workers=2) as envs:
+    with agym.make(Probe, 2, backend=Process(start_method="spawn"), workers=2) as envs:
         envs.reset()
         for maps in envs.maps():
             assert "memfd:agym" in maps
@@ -107,7 +122,7 @@ def test_workers_start_from_any_thread() -> None:
     results: list[Any] = []
 
     def play() -> None:
-        with agym.make(Tally, 2, backend="process", start_method="fork", workers=1) as envs:
+        with agym.make(Tally, 2, backend=FORK, workers=1) as envs:
             envs.reset()
             results.append(envs.step([1, 2]).infos)
 
@@ -121,9 +136,7 @@ def test_workers_start_from_any_thread() -> None:
 
 def test_a_runner_that_is_forgotten_ends_its_workers(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    envs = agym.make(
-        partial(Counted, str(log)), 2, backend="process", start_method="fork", workers=2
-    )
+    envs = agym.make(partial(Counted, str(log)), 2, backend=FORK, workers=2)
     envs.reset()
     del envs
     gc.collect()
@@ -138,9 +151,7 @@ def test_large_arguments_and_answers() -> None:
     big = np.arange(3_000_000, dtype=np.uint8)
 
     async def main() -> None:
-        async with agym.make_async(
-            Probe, 4, backend="process", start_method="fork", workers=2
-        ) as envs:
+        async with agym.make_async(Probe, 4, backend=FORK, workers=2) as envs:
             pending = [envs.call("echo", big + k) for k in range(4)]
             for k, answers in enumerate(await asyncio.gather(*pending)):
                 assert all(np.array_equal(answer, big + k) for answer in answers)
@@ -149,7 +160,11 @@ def test_large_arguments_and_answers() -> None:
 
 
 def test_answers_can_be_written_to() -> None:
-    with agym.make(Probe, 1, backend="process", start_method="fork") as envs:
+    with agym.make(
+        Probe,
+        1,
+        backend=FORK,
+    ) as envs:
         for size in (10, 1_000_000):
             (first,) = envs.echo(np.zeros(size))
             first[:] = 1
@@ -163,7 +178,7 @@ def test_values_of_classes_that_only_the_caller_knows() -> None:
         def __init__(self, word: str) -> None:
             self.word = word
 
-    with agym.make(Probe, 2, backend="process", start_method="fork", workers=1) as envs:
+    with agym.make(Probe, 2, backend=FORK, workers=1) as envs:
         answers = envs.echo(Local("told"))
         assert [type(answer) for answer in answers] == [Local] * 2
         assert [answer.word for answer in answers] == ["told"] * 2
@@ -193,7 +208,10 @@ def assert_others_are_usable(envs: Any) -> None:
 @each_method
 @pytest.mark.parametrize("face", FACES)
 def test_a_killed_worker(face: str, method: str) -> None:
-    options: dict[str, Any] = {"backend": "process", "workers": 2, "start_method": method}
+    options: dict[str, Any] = {
+        "backend": Process(start_method=method),
+        "workers": 2,
+    }
     with opened(face, partial(Probe, length=99), 4, **options) as envs:
         envs.reset()
         pids = envs.call("pid")
@@ -215,8 +233,7 @@ def test_an_environment_that_exits(face: str) -> None:
     with opened(
         face,
         [partial(factory, 3) for factory in factories],
-        backend="process",
-        start_method="fork",
+        backend=FORK,
         workers=2,
     ) as envs:
         envs.reset()
@@ -231,14 +248,12 @@ def test_an_environment_that_exits(face: str) -> None:
 def test_an_environment_that_exits_in_its_constructor() -> None:
     factories = [Tally, Tally, partial(Exits, 5, at_once=True), Tally]
     with pytest.raises(agym.WorkerDied, match="exit code 5") as caught:
-        agym.make(factories, backend="process", start_method="fork", workers=2)
+        agym.make(factories, backend=FORK, workers=2)
     assert caught.value.env_ids == (2, 3)
 
 
 async def test_a_worker_killed_in_the_middle_of_a_step(gates: Gates) -> None:
-    async with agym.make_async(
-        gates.factories, backend="process", start_method="fork", workers=3
-    ) as envs:
+    async with agym.make_async(gates.factories, backend=FORK, workers=3) as envs:
         await envs.reset()
         pids = await envs.call("pid")
         some = envs.step([1], env_ids=[0])
@@ -257,7 +272,7 @@ async def test_a_worker_killed_in_the_middle_of_a_step(gates: Gates) -> None:
 
 @pytest.mark.full
 def test_all_workers_killed() -> None:
-    with agym.make(Probe, 4, backend="process", start_method="fork", workers=2) as envs:
+    with agym.make(Probe, 4, backend=FORK, workers=2) as envs:
         envs.reset()
         for pid in set(envs.pid()):
             os.kill(pid, signal.SIGKILL)
@@ -273,9 +288,7 @@ def test_a_worker_that_hangs_is_ended_by_close(gates: Gates) -> None:
     """Also one that ignores SIGTERM; the fixture proves that nothing is left of it."""
 
     async def main() -> None:
-        async with agym.make_async(
-            gates.factories, backend="process", start_method="fork", workers=2
-        ) as envs:
+        async with agym.make_async(gates.factories, backend=FORK, workers=2) as envs:
             await envs.reset()
             await envs.call("ignore_sigterm")
             envs.step([1, 0, 0])
@@ -292,8 +305,7 @@ def test_a_missed_deadline(face: str, gates: Gates) -> None:
     with opened(
         face,
         gates.factories,
-        backend="process",
-        start_method="fork",
+        backend=FORK,
         workers=3,
         timeout=deadline(0.5),
     ) as envs:
@@ -314,9 +326,7 @@ def test_a_missed_deadline(face: str, gates: Gates) -> None:
 
 @pytest.mark.full
 def test_a_missed_deadline_of_a_call(gates: Gates) -> None:
-    with agym.make(
-        gates.factories, backend="process", start_method="fork", workers=3, timeout=deadline(0.5)
-    ) as envs:
+    with agym.make(gates.factories, backend=FORK, workers=3, timeout=deadline(0.5)) as envs:
         with pytest.raises(agym.StepTimeout) as caught:
             envs.wait()
         assert caught.value.operation == "call"
@@ -325,7 +335,7 @@ def test_a_missed_deadline_of_a_call(gates: Gates) -> None:
 
 
 def test_no_deadline_is_missed_by_quick_operations() -> None:
-    with agym.make(Tally, 2, backend="process", start_method="fork", workers=1, timeout=30) as envs:
+    with agym.make(Tally, 2, backend=FORK, workers=1, timeout=30) as envs:
         envs.reset()
         for _ in range(100):
             envs.step([0, 0])

@@ -212,8 +212,8 @@ def test_by_default_there_are_as_many_actors_as_there_is_room_for(
 
 
 @pytest.mark.parametrize(("placement", "nodes"), [("spread", 2), ("pack", 1)])
-def test_actors_are_placed_as_asked(cluster: Cluster, placement: str, nodes: int) -> None:
-    with agym.make(Probe, 4, backend="ray", workers=4, placement=placement) as envs:
+def test_actors_are_placed_as_asked(cluster: Cluster, options: str, nodes: int) -> None:
+    with agym.make(Probe, 4, backend="ray", workers=4, options=options) as envs:
         raylets = {psutil.Process(pid).ppid() for pid in envs.call("pid")}
         assert len(raylets) == nodes
 

@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 import agym
+from agym.backends import Process
 from tests.support.drivers import FACES, opened
 from tests.support.envs.faulty_envs import Hangs, Raises
 from tests.support.envs.gated_envs import Gates
@@ -24,7 +25,7 @@ PLACES: dict[str, dict[str, Any]] = {
     "serial": {"backend": "serial"},
     "thread": {"backend": "thread"},
     "spawn": {"backend": "process", "workers": 2},
-    "forkserver": {"backend": "process", "workers": 2, "start_method": "forkserver"},
+    "forkserver": {"backend": Process(start_method="forkserver"), "workers": 2},
 }
 each_place = pytest.mark.parametrize("place", PLACES)
 pytestmark = pytest.mark.usefixtures("fork_server")
@@ -151,7 +152,7 @@ def frozen() -> Iterator[list[int]]:
 def test_workers_that_do_not_answer(method: str, face: str, frozen: list[int]) -> None:
     """One computes for ever, one hangs in C, one is stopped, one is dead, and one is fine."""
     hangs = [Hangs, partial(Hangs, True), Hangs, Hangs, Hangs]
-    options: dict[str, Any] = {"backend": "process", "workers": 5, "start_method": method}
+    options: dict[str, Any] = {"backend": Process(start_method=method), "workers": 5}
     with opened(face, hangs, 5, timeout=None, **options) as envs:
         envs.reset()
         pids = envs.call("pid")

@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 import agym
+from agym.backends import Process
 from tests.support.drivers import Place, each_face, played
 from tests.support.envs.trapped_envs import DEATHS, Traps
 from tests.support.patience import patience
@@ -74,7 +75,7 @@ def _bring_back(envs: Any) -> None:
 @pytest.mark.usefixtures("fork_server")
 @pytest.mark.parametrize("start_method", ["spawn", "forkserver"])
 def test_whichever_way_it_was_started(start_method: str, traps: Traps) -> None:
-    options = {"backend": "process", "workers": 2, "start_method": start_method}
+    options = {"backend": Process(start_method=start_method), "workers": 2}
     with played("async", traps.factories(4), **options) as envs:
         envs.reset()
         traps.set(1, "step", "segv")

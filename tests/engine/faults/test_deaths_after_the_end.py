@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 import agym
+from tests.support.backends import FORK
 from tests.support.envs.faulty_envs import Exits, Raises
 from tests.support.envs.plain_envs import Tally
 
 FORKED = {
-    "backend": "process", "workers": 1, "start_method": "fork", "output": "array",
+    "backend": FORK, "workers": 1, "output": "array",
     "on_fault": "replay",
 }  # fmt: skip
 

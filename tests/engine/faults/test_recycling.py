@@ -16,11 +16,12 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 import agym
+from tests.support.backends import FORK
 from tests.support.envs.plain_envs import Tally
 from tests.support.equality import same
 from tests.support.patience import deadline, patience
 
-FORKED = {"backend": "process", "workers": 2, "start_method": "fork"}
+FORKED = {"backend": FORK, "workers": 2}
 SPAWNED = {**FORKED, "start_method": "spawn"}
 
 
@@ -100,8 +101,7 @@ def test_first_k_goes_on_too() -> None:
 def test_memory_is_the_reason() -> None:
     rss = psutil.Process().memory_info().rss / 1e6
     limit = rss + 60
-    with agym.make(partial(Leaky, 1), 2, autoreset="next_step", backend="process", workers=1,
-                   start_method="fork", recycle_rss_mb=limit) as envs:  # fmt: skip
+    with agym.make(partial(Leaky, 1), 2, autoreset="next_step", backend=FORK, workers=1, recycle_rss_mb=limit) as envs:  # fmt: skip
         envs.reset()
         first = envs.stats().workers[0].pid
         for _ in rounds_until_replaced(envs):

@@ -11,14 +11,16 @@ import psutil
 import pytest
 
 import agym
+from agym.backends import Process
+from tests.support.backends import FORK
 from tests.support.envs.plain_envs import Probe
 
 PLACES: dict[str, dict[str, Any]] = {
     "serial": {"backend": "serial"},
     "thread": {"backend": "thread"},
-    "spawn": {"backend": "process", "workers": 2, "start_method": "spawn"},
-    "forkserver": {"backend": "process", "workers": 2, "start_method": "forkserver"},
-    "fork": {"backend": "process", "workers": 2, "start_method": "fork"},
+    "spawn": {"backend": Process(start_method="spawn"), "workers": 2},
+    "forkserver": {"backend": Process(start_method="forkserver"), "workers": 2},
+    "fork": {"backend": FORK, "workers": 2},
 }
 each_place = pytest.mark.parametrize("place", PLACES)
 pytestmark = pytest.mark.usefixtures("fork_server")

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 import agym
+from tests.support.backends import FORK
 from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.plain_envs import Tally
 from tests.support.patience import deadline
 
-FORKED = {"backend": "process", "workers": 2, "start_method": "fork", "autoreset": "next_step"}
+FORKED = {"backend": FORK, "workers": 2, "autoreset": "next_step"}
 
 
 class Blocks(AsyncTally):

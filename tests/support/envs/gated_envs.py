@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 import agym
+from tests.support.backends import FORK
 from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.plain_envs import Probe, Result, Tally
 from tests.support.patience import patience
@@ -123,7 +124,7 @@ def try_gate(path: str) -> bool:
 async def gated(gates: Gates) -> AsyncIterator[agym.AsyncEnvs]:
     """Open them in two workers, and reset them."""
     async with agym.make_async(
-        gates.factories, backend="process", start_method="fork", workers=2, autoreset="disabled"
+        gates.factories, backend=FORK, workers=2, autoreset="disabled"
     ) as envs:
         await envs.reset()
         yield envs

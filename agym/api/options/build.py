@@ -1,0 +1,146 @@
+"""Builds an engine on a backend from the caller's options; an API goes on top."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any
+
+from gymnasium.vector import VectorEnv
+
+from agym.api.options.names import check_option_names
+from agym.api.options.options import OPTION_NAMES, Options
+from agym.backends.base import Backend, BackendOptions
+from agym.backends.options import SPECS, Asyncio, Auto, BackendSpec, Custom, Native
+from agym.engine.engine import Engine
+from agym.engine.faults.policy import FaultPolicy
+from agym.errors import UsageError
+from agym.hosts.base import Factory, innermost, is_coroutine_env
+from agym.hosts.factories import EnvLike, is_vector, make_factories, make_vector_factories
+from agym.protocol.infos.policy import InfoPolicy
+
+BACKENDS = {
+    "serial": "agym.backends.serial.SerialBackend",
+    "thread": "agym.backends.thread.ThreadBackend",
+    "asyncio": "agym.backends.asyncio.AsyncioBackend",
+    "process": "agym.backends.process.backend.ProcessBackend",
+    "native": "agym.backends.vector.NativeBackend",
+    "ray": "agym.backends.ray.backend.RayBackend",
+}
+
+
+def build(
+    env: EnvLike,
+    num_envs: int | None,
+    env_kwargs: dict[str, Any],
+    options: Options,
+    *,
+    blocking: bool = True,
+) -> tuple[Engine, Backend]:
+    """Build an engine on a backend; no environment is constructed yet, but for ``auto``.
+
+    Args:
+        env: As for :func:`agym.make`.
+        num_envs: As for :func:`agym.make`.
+        env_kwargs: Keywords for the environment.
+        options: All other options.
+        blocking: The caller's thread runs no event loop while it waits.
+
+    Raises:
+        UsageError: The environment and the options do not go together.
+    """
+    spec, policy = _spec_for(env, options.spec), options.fault_policy
+    native = isinstance(spec, Native)
+    check_option_names(env_kwargs, OPTION_NAMES, env=env, program=native)
+    factories: Sequence[Factory]
+    if native:
+        _check_native(env, policy, options.info_policy)
+        factories = make_vector_factories(env, num_envs, env_kwargs, spec.workers)
+    else:
+        factories = make_factories(env, num_envs, env_kwargs)
+    track_running = policy.tolerant or policy.record_actions or options.timeout is not None
+    if isinstance(spec, Auto):
+        spec, factories = _choose(factories, spec, blocking, track_running)
+    backend = _backend_class(spec)(
+        BackendOptions(
+            factories,
+            options.autoreset_mode,
+            spec,
+            blocking,
+            track_running,
+            policy.record_actions or getattr(spec, "recycle", None) is not None,
+            options.info_policy,
+        )
+    )
+    engine = Engine(
+        backend, len(factories), autoreset=options.autoreset_mode, timeout=options.timeout,
+        copy=options.copy, policy=policy,
+    )  # fmt: skip
+    return engine, backend
+
+
+def _spec_for(env: EnvLike, spec: BackendSpec) -> BackendSpec:
+    """The backend for environments of which the kind is known without making one."""
+    if isinstance(spec, Auto) and is_coroutine_env(_class_of(env)):
+        return Asyncio(workers=spec.workers)
+    if not is_vector(env) or isinstance(spec, Native | Custom):
+        return spec
+    if not isinstance(spec, Auto):
+        raise UsageError(
+            f"{_name_of(env)} is a VectorEnv, many environments in one program, which"
+            f" backend={spec.name!r} cannot run: take backend='native'"
+        )
+    return Native(workers=spec.workers)
+
+
+def _choose(
+    factories: Sequence[Factory], spec: Auto, blocking: bool, track_running: bool
+) -> tuple[BackendSpec, Sequence[Factory]]:
+    # Late, since most programs name a backend, and these modules are many.
+    from agym.api.auto.choosing import choose_backend
+    from agym.planning.model import Requirements
+
+    ask = Requirements(len(factories), spec.workers, blocking, track_running)
+    choice = choose_backend(factories, ask)
+    return SPECS[choice.plan.backend](workers=choice.plan.workers), choice.factories
+
+
+def _backend_class(spec: BackendSpec) -> Callable[[BackendOptions], Backend]:
+    if isinstance(spec, Custom):
+        return spec.make
+    module, _, name = BACKENDS[spec.name].rpartition(".")
+    backend_class: type[Backend] = getattr(import_module(module), name)
+    return backend_class
+
+
+def _class_of(env: Any) -> Any:
+    """What a factory calls, as far as it can be told without calling it."""
+    return innermost(env[0] if isinstance(env, list | tuple) and env else env)
+
+
+def _name_of(env: Any) -> str:
+    env = _class_of(env)
+    return env.__name__ if isinstance(env, type) else type(env).__name__
+
+
+def _check_native(env: Any, policy: FaultPolicy, infos: InfoPolicy) -> None:
+    """Refuse what is about single environments, or about another in the place of this one."""
+    if infos.counts:
+        option = "episode_stats" if infos.episode_stats else "infos='episode'"
+        raise UsageError(
+            f"{option} follows single environments, and those of backend='native' are one program:"
+            " put gymnasium.wrappers.vector.RecordEpisodeStatistics over make_vec, or VecMonitor"
+            " over agym.sb3, or take backend='process'"
+        )
+    if policy.record_actions:
+        option = "capsule_dir" if policy.mode != "replay" else "on_fault='replay'"
+        raise UsageError(
+            f"{option} plays the episode of one environment again, and those of backend='native'"
+            " are one program: take on_fault='restart' without capsule_dir, or backend='process'"
+        )
+    if policy.tolerant and isinstance(env, VectorEnv):
+        raise UsageError(
+            f"on_fault={policy.mode!r} makes another {_name_of(env)} in the place of one that"
+            " fails, and this one is made already: pass the class, or a factory that takes"
+            " num_envs="
+        )

@@ -1,0 +1,130 @@
+"""The options that ``make``, ``make_async``, ``make_vec`` and the Stable-Baselines3 pair share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal, TypedDict, get_args
+
+from gymnasium.vector import AutoresetMode
+
+from agym.api.output import Output, make_output_format
+from agym.backends.base import Backend, BackendOptions
+from agym.backends.options import SPECS, BackendName, BackendSpec, Custom
+from agym.engine.faults.policy import FaultMode, FaultPolicy
+from agym.errors import UsageError
+from agym.hosts.episode import parse_mode
+from agym.protocol.arguments import check_count, check_flag, check_seconds
+from agym.protocol.infos.policy import InfoPolicy
+
+BackendLike = BackendName | BackendSpec | Callable[[BackendOptions], Backend]
+Autoreset = Literal["disabled", "next_step", "same_step"]
+Infos = Literal["all", "episode", "none"]
+OnFault = FaultMode | FaultPolicy
+
+
+class EnvOptions(TypedDict, total=False):
+    """The options of vector environments whose other arguments are another library's."""
+
+    workers: int | None
+    infos: Infos
+    episode_stats: bool
+    timeout: float | None
+    on_fault: OnFault
+
+
+@dataclass(frozen=True)
+class Options:
+    """Checked options; :func:`agym.make` describes them.
+
+    Attributes:
+        spec: The backend with its own options and the number of workers.
+        autoreset_mode: What follows an episode's end.
+        fault_policy: What is done about faults.
+        info_policy: Which infos are reported.
+
+    Raises:
+        UsageError: An option cannot work.
+    """
+
+    backend: BackendLike = "auto"
+    workers: int | None = None
+    autoreset: Autoreset | AutoresetMode = "next_step"
+    output: Output = "array"
+    copy: bool = True
+    infos: Infos = "all"
+    episode_stats: bool = False
+    timeout: float | None = None
+    on_fault: OnFault = "raise"
+
+    spec: BackendSpec = field(init=False)
+    autoreset_mode: AutoresetMode = field(init=False)
+    fault_policy: FaultPolicy = field(init=False)
+    info_policy: InfoPolicy = field(init=False)
+
+    def __post_init__(self) -> None:
+        check_flag("copy", self.copy)
+        make_output_format(self.output, copy=self.copy)  # only to see that it can be made
+        if self.timeout is not None:
+            check_seconds("timeout", self.timeout)
+        derived = {
+            "spec": with_workers(parse_backend(self.backend), self.workers),
+            "autoreset_mode": parse_mode(self.autoreset),
+            "fault_policy": parse_on_fault(self.on_fault),
+            "info_policy": _info_policy(self.infos, self.episode_stats),
+        }
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
+
+
+# Keywords that are never for an environment.
+OPTION_NAMES = ("num_envs", *(one.name for one in fields(Options) if one.init))
+
+
+def parse_backend(backend: BackendLike) -> BackendSpec:
+    """Read a ``backend`` option: a name, an object of ``agym.backends``, or a ``Backend`` class.
+
+    Raises:
+        UsageError: It is none of these.
+    """
+    if isinstance(backend, BackendSpec):
+        return backend
+    if isinstance(backend, str) and backend in SPECS:
+        return SPECS[backend]()
+    if isinstance(backend, type) and issubclass(backend, BackendSpec):
+        raise UsageError(f"backend={backend.__name__} is a class: call it, {backend.__name__}()")
+    if callable(backend):
+        return Custom(make=backend)
+    raise UsageError(f"backend={backend!r} is unknown: take one of {', '.join(SPECS)}")
+
+
+def parse_on_fault(on_fault: OnFault) -> FaultPolicy:
+    """Read an ``on_fault`` option.
+
+    Raises:
+        UsageError: There is no such mode.
+    """
+    return on_fault if isinstance(on_fault, FaultPolicy) else FaultPolicy(on_fault)
+
+
+def with_workers(spec: BackendSpec, workers: int | None) -> BackendSpec:
+    """Set the number of workers.
+
+    Raises:
+        UsageError: It is no positive integer, or was given already.
+    """
+    if workers is None:
+        return spec
+    workers = check_count("workers", workers)
+    if spec.workers not in (None, workers):
+        raise UsageError(f"workers={workers}, and {spec!r}: give the number of workers once")
+    return replace(spec, workers=workers)
+
+
+def _info_policy(infos: Any, episode_stats: bool) -> InfoPolicy:
+    if infos not in get_args(Infos):
+        raise UsageError(f"infos={infos!r} is unknown: take one of {', '.join(get_args(Infos))}")
+    check_flag("episode_stats", episode_stats)
+    if episode_stats and infos == "none":
+        raise UsageError("episode_stats are told in infos, and infos='none': take infos='episode'")
+    return InfoPolicy(infos, episode_stats)

@@ -1,0 +1,256 @@
+"""The options of each backend: what ``agym.make(backend=...)`` takes besides a name.
+
+Options that concern one backend belong to that backend's object, as with transports in httpx::
+
+    agym.make("Ant-v5", 64, backend="process")
+    agym.make("Ant-v5", 64, backend=agym.backends.Process(start_method="fork", pin=True))
+"""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from agym.errors import UsageError
+from agym.protocol.arguments import check_count, check_flag
+
+BackendName = Literal["auto", "serial", "thread", "asyncio", "process", "native", "ray"]
+StartMethod = Literal["spawn", "forkserver", "fork"]
+Strategy = Literal["spread", "pack"]
+
+# Ray's names for resources: as an option of an actor, and in a placement group's bundle.
+RAY_RESOURCES = {"num_cpus": "CPU", "num_gpus": "GPU", "memory": "memory"}
+
+
+@dataclass(frozen=True)
+class Recycle:
+    """When a worker process is replaced by a fresh one, for environments that leak memory.
+
+    The replacement starts beside the old process and takes environments over where their episodes
+    end, so that nothing waits for it::
+
+        agym.backends.Process(recycle=agym.Recycle(episodes=1000))
+
+    Attributes:
+        episodes: After this many episodes of one of its environments.
+        rss_mb: Once its resident memory exceeds this many megabytes.
+
+    Raises:
+        UsageError: Neither is given, or one is not positive.
+    """
+
+    episodes: int | None = None
+    rss_mb: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.episodes is None and self.rss_mb is None:
+            raise UsageError("Recycle() never recycles: give episodes= or rss_mb=")
+        if self.episodes is not None:
+            _set(self, episodes=check_count("Recycle.episodes", self.episodes))
+        if self.rss_mb is not None and not (
+            isinstance(self.rss_mb, int | float) and self.rss_mb > 0
+        ):
+            raise UsageError(
+                f"Recycle.rss_mb={self.rss_mb!r} must be a positive number of megabytes"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackendSpec:
+    """Which backend, with its options.
+
+    Attributes:
+        workers: Number of workers, among which environments are divided in contiguous ranges;
+            ``None`` for the backend's default. The same as ``workers=`` of :func:`agym.make`.
+    """
+
+    name: ClassVar[str] = ""
+
+    workers: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.workers is not None:
+            _set(self, workers=check_count("workers", self.workers))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Auto(BackendSpec):
+    """The backend that is predicted to be the fastest; see :func:`agym.plan`."""
+
+    name = "auto"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Serial(BackendSpec):
+    """All environments run in the caller's thread, one after the other."""
+
+    name = "serial"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Thread(BackendSpec):
+    """Environments run in threads: by default one each, up to 256."""
+
+    name = "thread"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Native(BackendSpec):
+    """Environments are one ``VectorEnv``, or one per worker, which runs in a thread."""
+
+    name = "native"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoopSpec(BackendSpec):
+    """Options of backends that run event loops."""
+
+    max_concurrency: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.max_concurrency is not None:
+            _set(self, max_concurrency=check_count("max_concurrency", self.max_concurrency))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asyncio(LoopSpec):
+    """Coroutine environments (:class:`agym.AsyncEnv`) run on one event loop.
+
+    It is the caller's loop under :func:`agym.make_async`, and a loop in a thread otherwise.
+
+    Attributes:
+        max_concurrency: How many environments may be busy at the same time.
+    """
+
+    name = "asyncio"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Process(LoopSpec):
+    """Environments run in worker processes: by default as many as this process may use cores.
+
+    BLAS, OpenMP and torch are limited to one thread in each worker, or to what
+    ``OMP_NUM_THREADS`` and the like say.
+
+    Attributes:
+        start_method: How worker processes start.
+        pin: Keep each worker, and its replacements, on one core (Linux).
+        recycle: When a worker is replaced by a fresh one; ``None`` for never.
+        max_concurrency: How many coroutine environments of one worker may be busy at the same time.
+
+    Raises:
+        UsageError: An option cannot work on this system.
+    """
+
+    name = "process"
+
+    start_method: StartMethod = "spawn"
+    pin: bool = False
+    recycle: Recycle | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        methods = multiprocessing.get_all_start_methods()
+        if self.start_method not in methods:
+            raise UsageError(
+                f"start_method={self.start_method!r} is unknown here: take one of"
+                f" {', '.join(methods)}"
+            )
+        check_flag("pin", self.pin)
+        if self.pin and not hasattr(os, "sched_setaffinity"):
+            raise UsageError(
+                "pin=True needs a system where processes can choose their cores, such as Linux:"
+                " leave it out here"
+            )
+        if self.recycle is not None and not isinstance(self.recycle, Recycle):
+            raise UsageError(f"recycle={self.recycle!r} must be an agym.Recycle, or None")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ray(LoopSpec):
+    """Environments run in the actors of a Ray cluster: by default one per CPU.
+
+    Attributes:
+        address: The cluster to join, as for ``ray.init``. By default the cluster that this process
+            has joined; else the one that Ray finds (``RAY_ADDRESS``, or a cluster on this machine);
+            else a cluster is started here, and ended with the last environments in it.
+        resources: What each actor reserves on its node: ``num_cpus`` (by default 1, or
+            ``workers_per_node``), ``num_gpus``, ``memory`` in bytes, and custom resources by name.
+        placement: ``"spread"`` actors over the nodes, or ``"pack"`` them onto few.
+        runtime_env: Ray's runtime environment for the actors.
+        workers_per_node: One actor per node (or ``workers`` actors) with this many worker processes
+            in it, so that one message per node and batch crosses the network; ``None`` for actors
+            that run their environments themselves.
+        max_concurrency: How many coroutine environments of one actor, or of one worker process in
+            it, may be busy at the same time.
+
+    Raises:
+        UsageError: An option cannot work.
+    """
+
+    name = "ray"
+
+    address: str | None = None
+    resources: Mapping[str, float] | None = None
+    placement: Strategy = "spread"
+    runtime_env: Mapping[str, Any] | None = None
+    workers_per_node: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.resources is not None:
+            if not isinstance(self.resources, Mapping):
+                raise UsageError(
+                    f"resources={self.resources!r} must be a dict of amounts, such as"
+                    " {'num_cpus': 1, 'custom': 0.5}"
+                )
+            for name, amount in self.resources.items():
+                number = isinstance(amount, int | float) and not isinstance(amount, bool)
+                if not isinstance(name, str) or not number or not 0 <= amount < math.inf:
+                    raise UsageError(
+                        f"resources={{{name!r}: {amount!r}}} must be a positive number"
+                    )
+            _set(self, resources=dict(self.resources))
+        if self.placement not in ("spread", "pack"):
+            raise UsageError(f"placement={self.placement!r} is unknown: take 'spread' or 'pack'")
+        if self.runtime_env is not None and not isinstance(self.runtime_env, Mapping):
+            raise UsageError(f"runtime_env={self.runtime_env!r} must be a dict, as for ray.init")
+        if self.address is not None and (not isinstance(self.address, str) or not self.address):
+            raise UsageError(f"address={self.address!r} must be a cluster's, such as 'auto'")
+        if self.workers_per_node is not None:
+            _set(self, workers_per_node=check_count("workers_per_node", self.workers_per_node))
+
+    @property
+    def bundle(self) -> dict[str, float]:
+        """What an actor reserves on its node, by the names of a node's resources."""
+        wanted = {"num_cpus": float(self.workers_per_node or 1), **(self.resources or {})}
+        return {RAY_RESOURCES.get(name, name): amount for name, amount in wanted.items() if amount}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Custom(BackendSpec):
+    """A backend of somebody else's.
+
+    Attributes:
+        make: The subclass of :class:`~agym.backends.base.Backend`.
+    """
+
+    name = "custom"
+
+    make: Callable[[Any], Any]
+
+
+SPECS: dict[str, type[BackendSpec]] = {
+    spec.name: spec for spec in (Auto, Serial, Thread, Asyncio, Process, Native, Ray)
+}
+
+
+def _set(record: Any, **values: Any) -> None:
+    """Normalize fields of a frozen record while it is made."""
+    for name, value in values.items():
+        object.__setattr__(record, name, value)

@@ -1,0 +1,76 @@
+"""What is done about faults: the ``on_fault`` option."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from agym.errors import UsageError
+from agym.protocol.arguments import check_count, check_seconds
+
+FaultMode = Literal["raise", "restart", "replay"]
+
+
+@dataclass(frozen=True)
+class FaultPolicy:
+    """What is done when an environment raises, hangs, or loses its worker.
+
+    For :func:`agym.make`, where more than the mode is to be said::
+
+        agym.make("Ant-v5", 64, on_fault=agym.FaultPolicy("restart", capsule_dir="faults"))
+
+    Attributes:
+        mode: ``"raise"`` an error; ``"restart"`` what failed in a step or reset and go on: its row
+            comes back truncated, with reward 0 and a :class:`~agym.Fault` as ``info["fault"]``; or
+            ``"replay"``, the same, but environments that only shared the failed worker are brought
+            back to where they were.
+        max_restarts: How often a worker, or an environment that raises, is replaced within
+            ``restart_window`` before it is given up.
+        restart_window: In seconds.
+        replay_limit: How many actions of an episode are kept for a replay, per environment.
+        capsule_dir: A folder for one small file per fault, from which ``agym replay FILE``
+            reproduces it; ``None`` for no files.
+
+    Raises:
+        UsageError: A value cannot work.
+    """
+
+    mode: FaultMode = "raise"
+    max_restarts: int = 10
+    restart_window: float = 60.0
+    replay_limit: int = 10_000
+    capsule_dir: str | os.PathLike[str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.mode not in get_args(FaultMode):
+            raise UsageError(
+                f"on_fault={self.mode!r} is unknown: take one of {', '.join(get_args(FaultMode))}"
+            )
+        checked: dict[str, Any] = {
+            "max_restarts": check_count("max_restarts", self.max_restarts, least=0),
+            "replay_limit": check_count("replay_limit", self.replay_limit),
+        }
+        check_seconds("restart_window", self.restart_window)
+        if self.capsule_dir is not None:
+            folder = Path(self.capsule_dir)
+            if folder.exists() and not folder.is_dir():
+                raise UsageError(f"capsule_dir={str(folder)!r} is no folder")
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def tolerant(self) -> bool:
+        """Whether faults are handled without being raised."""
+        return self.mode != "raise"
+
+    @property
+    def folder(self) -> str | None:
+        """The folder for capsules, as a plain path."""
+        return None if self.capsule_dir is None else os.fspath(self.capsule_dir)
+
+    @property
+    def record_actions(self) -> bool:
+        """Whether the actions of the current episodes have to be kept."""
+        return self.mode == "replay" or self.capsule_dir is not None
