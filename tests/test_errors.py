@@ -14,7 +14,8 @@ import pytest
 from gymnasium import spaces
 
 import agym
-from tests.support.drivers import FACES, FORK, PLACES, opened
+from tests.support.backends import FORK
+from tests.support.drivers import FACES, PLACES, opened
 from tests.support.envs.faulty_envs import ABRUPT, EXCEPTIONS, Informs, Misfit, Raises
 from tests.support.envs.plain_envs import Echo, Nested, Probe, Tally
 

@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import agym
+from tests.support.backends import FORK
 from tests.support.core_selection import examples
-from tests.support.drivers import FORK
 from tests.support.envs.coroutine_envs import AsyncTally, Keeper
 from tests.support.envs.plain_envs import Tally
 from tests.support.patience import patience

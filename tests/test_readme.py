@@ -10,9 +10,9 @@ from importlib.metadata import metadata
 from pathlib import Path
 
 import pytest
+from agym.api.options.wiring import NAMES, OPTIONS
 
 import agym
-from agym.api.options.wiring import NAMES, OPTIONS
 from tests.support.patience import patience
 from tests.support.readme import ROOT, Block, blocks, commands
 

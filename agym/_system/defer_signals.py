@@ -23,7 +23,7 @@ from contextlib import suppress
 from threading import get_ident, main_thread
 from typing import Any, ClassVar
 
-# The C module behind ``signal``, whose conversion to enums takes 8 us where this takes 0.5.
+# The C module behind ``signal``: a call takes 0.5 us, and 8 us through ``signal``'s enums.
 _plain_signal = importlib.import_module("_signal")
 
 # Signals whose handlers raise: Ctrl-C, termination, and the limit of ``signal.alarm``.
@@ -40,9 +40,8 @@ class _State:
 
     Attributes:
         owner: The thread's id while an uninterrupted block runs.
-        handlers: The caller's handlers, by signal, where they are replaced.
+        handlers: The caller's handlers of signals whose handler is replaced.
         held: Whether signals are deferred.
-        pending: The deferred signals.
     """
 
     owner: int | None = None
@@ -59,7 +58,6 @@ def _remember(signum: int, frame: Any) -> None:
 
 
 def _put_back() -> None:
-    """Reinstall the caller's handlers."""
     for signum, handler in _State.handlers.items():
         if _plain_signal.getsignal(signum) is _remember:
             _plain_signal.signal(signum, handler)

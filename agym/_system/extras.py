@@ -10,11 +10,7 @@ from agym.errors import MissingExtraError
 
 
 def require(module: str, extra: str) -> Any:
-    """Import an optional module.
-
-    Args:
-        module: Its name.
-        extra: The extra of agym that installs it.
+    """Import an optional module, which the extra ``extra`` of agym installs.
 
     Raises:
         MissingExtraError: It is not installed.

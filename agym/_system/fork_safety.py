@@ -37,7 +37,7 @@ class ForkListener(Protocol):
 
 _owners: weakref.WeakSet[Owner] = weakref.WeakSet()
 _listeners: weakref.WeakSet[ForkListener] = weakref.WeakSet()
-_unannounced: ContextVar[bool] = ContextVar("untold", default=False)
+_unannounced: ContextVar[bool] = ContextVar("unannounced", default=False)
 
 
 def abandon_in_forks(owner: Owner) -> None:
@@ -45,9 +45,9 @@ def abandon_in_forks(owner: Owner) -> None:
     _owners.add(owner)
 
 
-def notify_before_forks(lender: ForkListener) -> None:
-    """Call ``lender.before_fork()`` in this process whenever it is about to fork."""
-    _listeners.add(lender)
+def notify_before_forks(listener: ForkListener) -> None:
+    """Call ``listener.before_fork()`` in this process whenever it is about to fork."""
+    _listeners.add(listener)
 
 
 @contextmanager
@@ -63,8 +63,8 @@ def forking_worker() -> Iterator[None]:
 def _notify_all() -> None:
     if _unannounced.get():
         return
-    for lender in [*_listeners]:
-        lender.before_fork()
+    for listener in [*_listeners]:
+        listener.before_fork()
 
 
 def _abandon_all() -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from agym.api.make import make_async
-from agym.cli.watch import USUAL_SPEED, welcome
+from agym.cli.watch import DEFAULT_SPEED, welcome
 from agym.hosts.factories import find_spec
 from agym.tools.live.keyboard import Keyboard
 from agym.tools.live.page import watch
@@ -61,7 +61,7 @@ def play_command(
             )
             await envs.reset(seed=seed)
             async with watch(envs, port, fps=30, share=1.0, legend=keyboard.legend) as page:
-                page.limit_speed(fps or envs.metadata.get("render_fps") or USUAL_SPEED)
+                page.limit_speed(fps or envs.metadata.get("render_fps") or DEFAULT_SPEED)
                 await welcome(page, opens=open_page)
                 while True:
                     if wait:

@@ -28,7 +28,7 @@ agym watch CartPole-v1 -n 16 --policy my_agent:act
 """
 
 # Steps per second of environments whose metadata has no render_fps.
-USUAL_SPEED = 30
+DEFAULT_SPEED = 30
 
 
 def watch_command(
@@ -77,7 +77,7 @@ def watch_command(
             envs.action_space.seed(seed)
             observations, _ = await envs.reset(seed=seed)
             async with watch(envs, port, host=host, fps=fps, share=1.0) as page:
-                usual = envs.metadata.get("render_fps") or USUAL_SPEED
+                usual = envs.metadata.get("render_fps") or DEFAULT_SPEED
                 page.limit_speed((usual if speed is None else speed) or None)
                 await welcome(page, opens=open_page)
                 for _ in count() if steps is None else range(steps):

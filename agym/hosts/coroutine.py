@@ -60,18 +60,11 @@ class CoroutineHost(Host):
         marker: RunningSlot | None = None,
         infos: InfoPolicy = TELL_ALL,
     ) -> None:
-        """Store the arguments; see :class:`~agym.hosts.base.Host` for the rest.
+        """Store the arguments; :class:`~agym.hosts.base.Host` describes most of them.
 
-        Args:
-            factories: One per environment.
-            first: Id of the first environment.
-            autoreset: Behavior at an episode's end.
-            tell: Called when an environment has completed an operation.
-            max_concurrency: How many may run at once.
-            fatal: Exceptions that end the loop; all others are failures of the environment.
-            log: Report how each episode begins.
-            marker: Its first entry is the id of the running environment plus one, else 0.
-            infos: Which infos to return.
+        An environment reports a completed operation by ``tell``. At most ``max_concurrency`` run at
+        once. ``fatal`` exceptions end the loop; all others are failures of the environment.
+        ``marker[0]`` is the id of the running environment plus one, else 0.
         """
         self._marker = marker
         super().__init__(factories, first, autoreset, catch=BaseException, log=log, infos=infos)
@@ -241,7 +234,6 @@ class CoroutineHost(Host):
         return extras
 
     def _select(self, i: int, result: Any) -> Any:
-        """Select the info of a step."""
         observation, reward, terminated, truncated, info = result
         if terminated or truncated:
             info = self._filter.ended(i, info or {}, reward, self._steps[i])
@@ -336,7 +328,8 @@ class CoroutineHost(Host):
     async def _recreate(self, i: int, restore: RestoreSpec) -> str | None:
         """Replace an environment; see :meth:`EnvHost._recreate`."""
         if restore.anew:
-            self._track_leftover(self._running_loop().create_task(self._close_quietly(self._envs[i])))
+            closing = self._running_loop().create_task(self._close_quietly(self._envs[i]))
+            self._track_leftover(closing)
             self._envs[i] = self._make_anew(i)
         self._import_env(i, restore)
         self._held[i], self._over[i], self._resetting[i] = None, False, False
@@ -356,7 +349,6 @@ class CoroutineHost(Host):
         return reason
 
     async def _close_quietly(self, env: Any) -> None:
-        """Close an environment that was given up, and ignore what it raises."""
         try:
             await _close(env)
         except asyncio.CancelledError:

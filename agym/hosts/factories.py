@@ -116,9 +116,8 @@ def make_vector_factories(
 def find_spec(env: str | EnvSpec) -> EnvSpec:
     """Look an id up in this process: workers may lack what the caller's script registered.
 
-    Args:
-        env: An id as ``gymnasium.make`` takes it: also ``"module:Env-v0"``, where importing the
-            module registers it, or without a version, for the latest one.
+    ``env`` is an id as ``gymnasium.make`` takes it: also ``"module:Env-v0"``, where importing the
+    module registers it, or without a version, for the latest one.
 
     Raises:
         UsageError: No such environment; the cause is Gymnasium's own error.

@@ -66,17 +66,10 @@ class EnvHost(Host):
         guard: AbstractContextManager[None] | None = None,
         infos: InfoPolicy = TELL_ALL,
     ) -> None:
-        """Store the arguments; see :class:`~agym.hosts.base.Host` for the rest.
+        """Store the arguments; :class:`~agym.hosts.base.Host` describes most of them.
 
-        Args:
-            factories: One per environment.
-            first: Id of the first environment.
-            autoreset: Behavior at an episode's end.
-            catch: What an environment may raise without ending the host.
-            log: Report how each episode begins.
-            marker: Its first entry is the id of the running environment plus one, else 0.
-            guard: Held while rows of the table are written.
-            infos: Which infos to return.
+        ``marker[0]`` is the id of the running environment plus one, else 0. ``guard`` is held while
+        rows of the table are written.
         """
         super().__init__(factories, first, autoreset, catch, log=log, infos=infos)
         self._marker = marker
@@ -253,7 +246,6 @@ class EnvHost(Host):
     def _select(
         self, results: Sequence[Step], infos: Sequence[Info], start: int, *, done: bool
     ) -> Sequence[Info]:
-        """Select the infos of a step."""
         running = self._filter.running(infos)
         if not done:
             return running
@@ -340,8 +332,7 @@ class EnvHost(Host):
         return observation, 0.0, False, False, info
 
     def _cut_off(self, i: int, observation: Any, _action: Any) -> Step:
-        """Replaces the first step of a replacement that was not restored: its episode is truncated.
-        """
+        """Replaces the first step of a replacement that lost its episode: truncates it."""
         if observation is None:
             raise RuntimeError("it was replaced: reset it first")
         self._steps[i] = self._envs[i].step
@@ -533,7 +524,7 @@ class EnvHost(Host):
         if over:
             self._set_next_step(i, held)
 
-    # ---------------------------------------------------------------- what goes with an outcome
+    # ---------------------------------------------------------------- payload
 
     @property
     def _extra(self) -> Payload:
@@ -549,7 +540,6 @@ class EnvHost(Host):
         return extras
 
     def _fail(self, error: BaseException, slot: int, operation: str, action: Any = None) -> None:
-        """Record an exception of an environment."""
         i = slot - self.first
         if self._resetting == i:  # a reset within a step
             operation, self._resetting = "reset", None

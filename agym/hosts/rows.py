@@ -20,11 +20,7 @@ MOST_VIEWS = 1024
 
 
 class Rows:
-    """The rows ``first:stop``.
-
-    Attributes:
-        chunk: How many environments to step before their observations are copied.
-    """
+    """The rows ``first:stop``; observations are copied after every ``chunk`` environments."""
 
     def __init__(self, table: SlotTable, first: int, stop: int) -> None:
         self._table = table
@@ -88,12 +84,7 @@ class Rows:
     def write(
         self, blocks: list[Array], observations: Sequence[Any], start: int
     ) -> dict[int, list[Any]] | None:
-        """Write observations of consecutive environments.
-
-        Args:
-            blocks: An array for each fixed leaf, a row per observation.
-            observations: One per environment.
-            start: The first environment.
+        """Write observations of consecutive environments to blocks, one per fixed leaf.
 
         Returns:
             Copies of the object leaves by environment, ``None`` if the space has none.

@@ -24,10 +24,9 @@ from agym.protocol.space_layout import Layout
 
 
 class Snapshot(NamedTuple):
-    """An environment, and its host's record of it.
+    """A pickled environment, and its host's record of it.
 
     Attributes:
-        env: The environment, pickled.
         seed: Seed of the last explicit reset.
         options: Options for every automatic reset.
         reseed: Seed for its next reset, if it needs one.

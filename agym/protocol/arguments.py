@@ -48,10 +48,7 @@ def take_mask(
 ) -> tuple[dict[str, Any] | None, list[int] | None, Seeds]:
     """Split Gymnasium's ``options={"reset_mask": ...}`` into the other options and env ids.
 
-    Args:
-        options: Options of a reset.
-        num_envs: Number of environments.
-        seed: Seed of the reset. If there is one per environment, the masked ones are returned.
+    The third result is ``seed``; of one seed per environment, those of the masked ones.
 
     Raises:
         UsageError: The mask has not the shape ``(num_envs,)``, or no true entry.
@@ -82,13 +79,13 @@ def take_mask(
 def parse_seeds(
     seed: int | Sequence[int | None] | None, ids: Ids, given: Sequence[int] | None
 ) -> list[int | None] | None:
-    """Return one seed per environment in ``ids``.
+    """Return one seed per environment in ``ids``, which ascend.
 
     Args:
         seed: ``None``; an integer, which gives environment ``i`` the seed ``seed + i`` as in
             Gymnasium; or a sequence with one seed per environment.
         ids: The environments, in ascending order.
-        given: The same in the caller's order, ``None`` for all.
+        given: The environments in the caller's order, ``None`` for all.
 
     Raises:
         UsageError: Wrong type, wrong number, or negative.

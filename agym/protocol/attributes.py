@@ -25,10 +25,8 @@ class MissingAttribute(AttributeError):
 def look_up(env: Any, name: str | Callable[..., Any]) -> Any:
     """Find an attribute of the environment or of any wrapper around it.
 
-    Args:
-        env: The environment.
-        name: ``"gravity"``, or a path such as ``"unwrapped.np_random"``. A function acts as a
-            method that the environment lacks.
+    ``name`` may be a path such as ``"unwrapped.np_random"``, or a function, which then acts as a
+    method that the environment lacks.
 
     Raises:
         MissingAttribute: It does not exist.
@@ -69,14 +67,7 @@ def has_attribute(env: Any, name: str) -> bool:
 def assign(env: Any, name: str, value: Any, *, create: bool = True) -> Placeholder | None:
     """Set an attribute on the wrapper that has it, else on the innermost environment.
 
-    Args:
-        env: The environment.
-        name: The attribute, dots allowed.
-        value: Its value.
-        create: Add the attribute if it does not exist.
-
-    Returns:
-        A placeholder if it does not exist and was not added.
+    If it does not exist, it is added with ``create``; otherwise a placeholder is returned.
     """
     if not create and not has_attribute(env, name):
         return Placeholder.MISSING

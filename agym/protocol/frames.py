@@ -46,13 +46,9 @@ ALIGNMENT = 64
 
 
 class Region(NamedTuple):
-    """A part of a shelf.
+    """A part of a shelf, identified by its start; the size is a power of two.
 
-    Attributes:
-        start: Offset in the file, which identifies the region.
-        size: A power of two.
-        chunk: Offset of the mapping that contains the region.
-        chunk_size: Size of that mapping.
+    ``chunk`` and ``chunk_size`` describe the mapping that contains it.
     """
 
     start: int
@@ -177,7 +173,6 @@ def put_together(rest: bytes | None, arrays: Sequence[Array]) -> Any:
 
 
 def _take_apart(value: Any) -> tuple[bytes, list[Array]]:
-    """Pickle a plain value without its arrays."""
     stream = io.BytesIO()
     pickler = _FramePickler(stream)
     pickler.dump(value)
@@ -237,11 +232,7 @@ SPARE = 2
 
 
 class FrameLeases:
-    """The caller's end of one worker's shelf.
-
-    Attributes:
-        descriptor: The file, which the worker extends.
-    """
+    """The caller's end of one worker's shelf, with the descriptor of the file."""
 
     def __init__(self, num_envs: int) -> None:
         """Create an empty shelf for a worker with ``num_envs`` environments."""

@@ -256,10 +256,8 @@ class WorkerDeath:
     """A worker ended, or was given up.
 
     Attributes:
-        worker: Its index.
         pid: Its process, ``None`` for a thread.
         exitcode: The process's exit code, if known.
-        env_ids: Its environments.
         reason: The known cause, for a message.
         operations: Each environment's operation in flight, or ``"idle after ..."``.
         running: The environment that was running, if known.
@@ -295,7 +293,6 @@ class WorkerDeath:
         )
 
     def _doing(self) -> list[tuple[str, str]]:
-        """Group the environments by operation."""
         by_kind: dict[str, list[int]] = {}
         for i, kind in self.operations.items():
             by_kind.setdefault(kind, []).append(i)
@@ -323,13 +320,9 @@ def describe_exit(exitcode: int | None) -> str:
 
 
 class EpisodeStart(NamedTuple):
-    """How an episode began.
+    """The seed and options of a reset.
 
-    Attributes:
-        seed: Seed of the reset.
-        rng: State of the environment's random generator before a reset without a seed, if it has
-            one.
-        options: Options of the reset.
+    Without a seed, ``rng`` is the previous state of the environment's generator, if it has one.
     """
 
     seed: int | None = None

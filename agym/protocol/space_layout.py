@@ -59,8 +59,6 @@ class Layout:
     """The flat layout of one space's values.
 
     Attributes:
-        space: The space of one environment.
-        leaves: All leaves, in the order of the space.
         fixed: Positions of the leaves that have an array in the slot table.
         objects: Positions of the object leaves.
         single: The space is itself a leaf, so flattening is the identity.

@@ -109,10 +109,7 @@ class Plane:
 class Extension:
     """Planes that were added to a table.
 
-    Attributes:
-        planes: Their numbers.
-        stacked: The same as one plane, whose arrays have a row per plane: ``[plane][n, ...]``.
-        arena: Their memory.
+    ``stacked`` combines them in one plane, whose arrays have a row per plane: ``[plane][n, ...]``.
     """
 
     planes: range
@@ -124,9 +121,6 @@ class SlotTable:
     """The memory that engine and hosts share.
 
     Attributes:
-        num_envs: Number of rows.
-        observation: Layout of one observation.
-        action: Layout of one action.
         actions: One array per fixed action leaf.
         planes: The sets of results by number; the first :data:`PLANES` always exist.
         leasable: The numbers of the planes that the caller may lease.
@@ -219,12 +213,10 @@ class SlotTable:
     def stack(
         self, count: int, *, shared: bool = False, descriptor: int | None = None
     ) -> tuple[Plane, Arena]:
-        """Create planes outside of the table, as one plane with a row for each, and their memory.
+        """Create ``count`` planes outside of the table, as one plane with a row for each, and their
+        memory.
 
-        Args:
-            count: Number of planes.
-            shared: Allocate memory that other processes can map.
-            descriptor: Map the memory that the other side allocated.
+        ``shared`` and ``descriptor`` are those of the constructor.
         """
         fields = self._plane_fields(count, self.num_envs)
         arena = Arena(Arena.size_of(fields), shared=shared, descriptor=descriptor)
@@ -247,12 +239,7 @@ class SlotTable:
         extension.arena.close()
 
     def nest(self, arrays: list[Array], objects: Sequence[list[Any]]) -> Any:
-        """Nest a batch of observations.
-
-        Args:
-            arrays: A batch of each fixed leaf.
-            objects: The object leaves of each environment; they become tuples.
-        """
+        """Nest a batch of each fixed leaf, and the object leaves of each environment as tuples."""
         columns: list[Any] = list(zip(*objects, strict=True))
         if not objects:
             columns = [() for _ in self.observation.objects]
@@ -266,14 +253,10 @@ def _field(layout: Layout, leaf: int, *rows: int) -> Field:
 
 
 def write_rows(block: Array, rows: Sequence[Any]) -> None:
-    """Copy one value per row into ``block``, without broadcasting or unsafe casts.
-
-    Args:
-        block: A contiguous array of shape ``(len(rows), *shape)``.
-        rows: A value of the leaf's shape for each row.
+    """Copy one value per row into a contiguous ``block``, without broadcasting or unsafe casts.
 
     Raises:
-        ValueError: A row has another shape.
+        ValueError: A row has another shape than the block's rows.
         TypeError: A row cannot be cast to the block's dtype within its kind.
     """
     shape = block.shape[1:]

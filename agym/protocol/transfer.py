@@ -49,13 +49,10 @@ class Parcel(NamedTuple):
 
 
 def take_rows(table: SlotTable, plane: int, ids: Sequence[int], info_bytes: int) -> Parcel:
-    """Pack rows. Adjacent ones are views, which must not change before they are sent.
+    """Pack rows of a plane, of which a stand-in has the rows if the table lacks it.
 
-    Args:
-        table: The table that has them.
-        plane: Their plane, also if a stand-in has them.
-        ids: The environments, ascending.
-        info_bytes: Size of the largest info that hosts write.
+    Adjacent rows are views, which must not change before they are sent. ``info_bytes`` is the size
+    of the largest info that hosts write.
     """
     rows = table.planes[copy_plane(plane)]
     whole = ids[-1] - ids[0] + 1 == len(ids)

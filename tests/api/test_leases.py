@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import agym
-from tests.support.core_selection import examples
 from tests.support.backends import FORK
+from tests.support.core_selection import examples
 from tests.support.drivers import FACES, FORKED, Place, everywhere, opened
 from tests.support.insides import engine_of, executor_of
 

@@ -13,7 +13,7 @@ from gymnasium import spaces
 
 import agym
 from agym.engine import engine
-from tests.support.drivers import FORK
+from tests.support.backends import FORK
 from tests.support.envs.coroutine_envs import (
     AsyncRaises,
     AsyncTally,
@@ -33,9 +33,7 @@ from tests.support.envs.plain_envs import Tally
 from tests.support.equality import same
 from tests.support.patience import deadline, patience
 
-FORKED = {
-    "backend": FORK,
-}
+FORKED = {"backend": FORK}
 PLACES = [
     pytest.param({"backend": "asyncio"}, id="asyncio"),
     pytest.param({**FORKED, "workers": 2}, id="process"),

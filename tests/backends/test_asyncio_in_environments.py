@@ -12,7 +12,7 @@ import pytest
 
 import agym
 from agym.backends import Process
-from tests.support.drivers import FORK
+from tests.support.backends import FORK
 from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.looping_envs import (
     WAYS,
@@ -31,14 +31,8 @@ PLACES: dict[str, dict[str, Any]] = {
     "serial": {"backend": "serial"},
     "thread": {"backend": "thread", "workers": 2},
     "spawn": {"backend": "process", "workers": 2},
-    "forkserver": {
-        "backend": Process(start_method="forkserver"),
-        "workers": 2,
-    },
-    "fork": {
-        "backend": FORK,
-        "workers": 2,
-    },
+    "forkserver": {"backend": Process(start_method="forkserver"), "workers": 2},
+    "fork": {"backend": FORK, "workers": 2},
 }
 each_place = pytest.mark.parametrize("place", PLACES)
 each_way = pytest.mark.parametrize("way", WAYS)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from agym.backends.cluster_options import ClusterOptions
 
 import agym
-from agym.backends.cluster_options import ClusterOptions
 
 WRONG: dict[str, dict[str, Any]] = {
     "no-dict": {"resources": 2},

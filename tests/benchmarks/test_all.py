@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from agym.api.options.wiring import OPTIONS
+
 from benchmarks.aims import AIMS
 from benchmarks.everything import QUICK, Plan
 from benchmarks.results import BARE, LOOP, Row, StartupResult, WorkResult

@@ -12,8 +12,8 @@ from gymnasium.vector.utils import batch_space
 from hypothesis import given
 
 import agym
-from tests.support.core_selection import examples
 from tests.support.backends import FORK
+from tests.support.core_selection import examples
 from tests.support.drivers import PLACES
 from tests.support.envs.plain_envs import Echo
 from tests.support.equality import same_values

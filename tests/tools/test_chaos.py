@@ -16,7 +16,8 @@ import agym
 from agym.envs.probes import CounterEnv
 from agym.hosts.fault_injection import ChaosError
 from agym.tools.chaos import Strike
-from tests.support.drivers import FACES, FORK, opened
+from tests.support.backends import FORK
+from tests.support.drivers import FACES, opened
 from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.gated_envs import Gated, Gates
 from tests.support.patience import deadline

@@ -16,21 +16,12 @@ RESET = ("observations", "info")
 
 
 class Columns:
-    """A batch of observations as a column per leaf, a row per environment.
-
-    Attributes:
-        count: Number of rows.
-        fixed: An array ``[count, *shape]`` for each leaf with a fixed size.
-    """
+    """A batch of observations as columns ``[count, *shape]``, one per leaf with a fixed size."""
 
     def __init__(self, layout: Layout, batch: Any, counts: Sequence[int], what: str) -> None:
-        """Split a batch into columns.
+        """Split a batch: arrays nested like the space, and sequences for leaves without a fixed size.
 
-        Args:
-            layout: Layout of one observation.
-            batch: Arrays, nested like the space; leaves without a fixed size as sequences.
-            counts: The permitted numbers of rows.
-            what: The origin of the batch, for messages.
+        ``counts`` are the permitted numbers of rows. ``what`` names the origin in messages.
 
         Raises:
             ValueError: Nesting, shape or number of rows do not fit.

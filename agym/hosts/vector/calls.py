@@ -36,12 +36,7 @@ def options_of_all(operation: Operation) -> dict[str, Any] | None:
 
 
 def render(env: Any, count: int, *, ids: bool) -> Sequence[Any]:
-    """Render all environments.
-
-    Args:
-        env: The vector environment.
-        count: Number of its environments.
-        ids: It renders only one frame unless it is called with ``env_ids``.
+    """Render all environments; with ``ids``, which :attr:`Traits.renders_ids` requires, by their ids.
 
     Raises:
         ValueError: The number of frames is not ``count``.
@@ -82,16 +77,9 @@ def peek(env: Any, count: int, name: str) -> Sequence[Any]:
 
 
 def assign(env: Any, name: str, values: list[Any], *, create: bool) -> Sequence[Placeholder | None]:
-    """Set an attribute.
+    """Set an attribute to a value per environment.
 
-    Args:
-        env: The vector environment.
-        name: The attribute, dots allowed.
-        values: A value per environment.
-        create: Add the attribute if it does not exist.
-
-    Returns:
-        A placeholder per environment if it does not exist and was not added.
+    If it does not exist, it is added with ``create``; otherwise placeholders are returned.
 
     Raises:
         UsageError: The values of a shared attribute differ.

@@ -1,19 +1,19 @@
-"""PoolHost: a program whose environments come as they are done, ``batch_size`` at a time (EnvPool).
+"""PoolHost: a program that returns results as they are done, ``batch_size`` at a time (EnvPool).
 
-Steps and resets are only sent here; a second thread receives. So what is sent never waits for
-what is under way, and a whole step is a step of each that was sent::
+The worker's thread only sends steps and resets; a second thread receives. Sending thus never waits
+for operations in flight, and a whole step consists of one that was sent to each environment::
 
-    worker's thread --- send, reset ---> program --- recv ---> receiver's thread --> outcomes
-          '---- a token for each batch that is under way --------------^
+    worker's thread --- send, reset ---> program --- recv ---> receiver's thread --> completions
+          '---- a token for each batch in flight ----------------------^
 
-That is safe, since the two ends of the program are two queues of its own, each with one thread at
-it: nothing but ``recv`` is called by the receiver, nothing else while it is under way but sends,
-and ``recv`` only for a batch that is sent already, so that it always ends. What both threads know
-of the environments is behind one lock, which is never held while the program is called.
+This is thread-safe because the program's two ends are two queues, each with one thread at it: the
+receiver calls only ``recv``; meanwhile, the worker's thread only sends. ``recv`` is only called for
+a batch that was sent, so it always returns. A lock guards the state that both threads share. It is
+never held while the program is called.
 
-An environment that was put in another's place is reset when its next step is asked for: that
-gives the batch its number, and the row says that the episode was cut off. Its step after that is
-a reset again, whose observation is shown.
+A replacement of an environment is reset when its next step is requested. The reset counts towards
+the batch, and the row says that the episode was truncated. The step after that resets again, and
+returns that observation.
 """
 
 from __future__ import annotations
@@ -37,32 +37,31 @@ from agym.protocol.messages import ROW_KINDS, Completion, Description, Failure, 
 from agym.protocol.metrics.gauges import clock
 from agym.protocol.typing import Array
 
-# What an environment is doing.
+# State of an environment.
 IDLE, STEPS, RESETS, CUT = range(4)
 
 Report = Callable[[Sequence[Completion]], None]
 
 
 class PoolHost(NativeHost):
-    """Runs one vector environment, which may give results of a part of its environments."""
+    """Runs one vector environment that may return results of a part of its environments."""
 
     _receiver: threading.Thread | None = None
 
     def __init__(self, *args: Any, **keywords: Any) -> None:
-        """Remember what to make; see :class:`NativeHost`."""
-        # Of all that follows here. Reentrant, since what it guards calls what it guards.
+        # Guards all state below. Reentrant, since guarded methods call each other.
         self._lock = threading.Condition(threading.RLock())
         super().__init__(*args, **keywords)
 
     def _forget(self) -> None:
         super()._forget()
         self._tokens: queue.SimpleQueue[bool] = queue.SimpleQueue()
-        # How many batches are to be received, and what is under way beyond these.
+        # Batches in flight, and operations in flight beyond these.
         self._batches = self._rest = 0
         self._doing = np.zeros(self._count, np.int8)
-        # For which operation, into which plane, and since when.
+        # Number of each environment's operation, its plane, and when it began.
         self._number, self._plane, self._since = np.zeros((3, self._count), np.int64)
-        # Why it is of no use any more, as the next operation is told.
+        # Why the program is unusable; reported to the next operation.
         self._broken: Failure | None = None
 
     def _make(self) -> Description:
@@ -74,7 +73,7 @@ class PoolHost(NativeHost):
         return description
 
     def close(self) -> list[Failure]:
-        """Receive what is under way, and close the program."""
+        """Receive what is in flight, then close the program."""
         self._stop()
         return super().close()
 
@@ -85,32 +84,32 @@ class PoolHost(NativeHost):
     # ---------------------------------------------------------------- the worker's thread
 
     def serve(self, operation: Operation, tell: Report) -> None:
-        """Do one operation, or have it begin; ``tell`` is given the outcomes, by any thread."""
+        """Run or begin an operation. Either thread passes the completions to ``tell``."""
         if self._env is None or not self.traits.batch_size:
             tell([self.run(operation)])
         elif operation.kind in ROW_KINDS:
             try:
                 self._check(operation)
-            except self._catch as error:  # nothing else is the worse for it
+            except self._catch as error:  # the program is not affected
                 failure = self._failed(error, operation.kind, self.first, self.stop)
                 tell([Completion(*operation.span, Payload(problems=[failure]))])
                 return
             try:
                 self._send(operation, tell)
             except self._catch as error:
-                self._break(error, tell)
+                self._fail_pending(error, tell)
         else:
-            with self._lock:  # a program is asked nothing else while it steps
+            with self._lock:  # never call a program while it steps
                 self._lock.wait_for(lambda: not self._batches)
             tell([self.run(operation)])
 
     def _send(self, operation: Operation, tell: Report) -> None:
         ids = np.arange(operation.start, operation.stop) - self.first
         with self._lock:
-            self._note(operation, ids)
+            self._mark_begun(operation, ids)
             doing = self._doing[ids]
         if self._broken is not None:
-            self._break(None, tell)
+            self._fail_pending(None, tell)
             return
         while self._injected_faults and operation.kind == "step":
             self._injected_faults.pop().trigger()
@@ -135,8 +134,8 @@ class PoolHost(NativeHost):
         for _ in range(batches):
             self._tokens.put(True)
 
-    def _note(self, operation: Operation, ids: Array) -> None:
-        """Environments are about to do something."""
+    def _mark_begun(self, operation: Operation, ids: Array) -> None:
+        """Record that environments are about to begin an operation."""
         if self._doing.any():
             self._meter.end(0, timed=False)
         steps = operation.kind == "step"
@@ -153,9 +152,9 @@ class PoolHost(NativeHost):
         self._since[ids] = clock()
 
     def _check(self, operation: Operation) -> None:
-        """Refuse a reset of which the program cannot be told all; mend a broken one before."""
+        """Refuse a reset with options, and warn of seeds; recreate a broken program first."""
         if operation.kind == "reset":
-            if self._broken is not None:  # nobody knows what is still under way in it
+            if self._broken is not None:  # it may still run anything
                 self._stop()
                 with suppress(self._catch):
                     self._env.close()
@@ -173,7 +172,7 @@ class PoolHost(NativeHost):
                 )
 
     def _stop(self) -> None:
-        """Let the receiver end, which takes all that is under way before."""
+        """Stop the receiver, after it has received everything in flight."""
         if self._receiver is not None:
             self._tokens.put(False)
             self._receiver.join()
@@ -182,15 +181,15 @@ class PoolHost(NativeHost):
     # ---------------------------------------------------------------- the receiver's thread
 
     def _receive(self, env: Any, tokens: queue.SimpleQueue[bool], tell: Report) -> None:
-        """Be the thread."""
+        """Run the receiver's thread."""
         while tokens.get():
             try:
                 result = env.recv()
                 with self._lock:
-                    outcomes = [] if self._broken is not None else self._take(result)
-                tell(outcomes)  # together, so that whoever receives so many gets a batch
+                    completions = [] if self._broken is not None else self._take(result)
+                tell(completions)  # together, so that ``recv`` gets a batch
             except self._catch as error:
-                self._break(error, tell)
+                self._fail_pending(error, tell)
             with self._lock:
                 self._batches -= 1
                 self._lock.notify_all()
@@ -239,7 +238,7 @@ class PoolHost(NativeHost):
         ]
 
     def _end(self, ids: Array, began: Array, over: Array, cut: list[int]) -> None:
-        """Environments have ended what they did."""
+        """Update the state of environments that have completed an operation."""
         new = np.zeros(self._count, bool)
         new[ids] = began | self._over[ids]
         new[cut] = False
@@ -251,11 +250,11 @@ class PoolHost(NativeHost):
             self._meter.timed(self.first + i, now - int(self._since[i]))
         self._doing[ids] = IDLE
         self._meter.end(len(ids), timed=False)
-        if self._doing.any():  # what it does from now on counts from now on
+        if self._doing.any():  # start timing the rest
             self._meter.begin(self.first, self.first, whole=False)
 
     def _runs(self, ids: Array) -> Iterator[tuple[int, int, int]]:
-        """Neighbours that did the same operation, as spans of outcomes."""
+        """Yield spans of completions: adjacent environments with the same operation."""
         numbers = self._number[ids]
         cuts = np.flatnonzero((np.diff(ids) != 1) | (np.diff(numbers) != 0)) + 1
         for some in np.split(ids, cuts):
@@ -264,18 +263,18 @@ class PoolHost(NativeHost):
 
     # ---------------------------------------------------------------- either thread
 
-    def _break(self, error: BaseException | None, tell: Report) -> None:
-        """The program raised: whatever is under way in it has failed. It is told once why."""
+    def _fail_pending(self, error: BaseException | None, tell: Report) -> None:
+        """Fail all operations in flight, after the program raised; all but the first as echoes."""
         with self._lock:
             under_way = np.flatnonzero(self._doing)
             if self._broken is None and error is not None:
                 steps = (self._doing[under_way] == STEPS).any()
                 name = "step" if steps else "reset"
                 self._broken = self._failed(error, name, self.first, self.stop)
-            outcomes = []
+            completions = []
             for span in self._runs(under_way) if len(under_way) else ():
                 assert self._broken is not None
-                outcomes.append(Completion(*span, Payload(problems=[self._broken])))
+                completions.append(Completion(*span, Payload(problems=[self._broken])))
                 self._broken = replace(self._broken, echo=True)
             self._doing[:] = IDLE
-        tell(outcomes)
+        tell(completions)

@@ -11,11 +11,7 @@ from agym.protocol.typing import Array
 
 
 class HeldEpisodes:
-    """The rows of held environments.
-
-    Attributes:
-        mask: Which environments of the batch are held.
-    """
+    """The rows of held environments; ``mask`` says which environments of the batch these are."""
 
     def __init__(self, count: int) -> None:
         self.mask = np.zeros(count, bool)
@@ -36,11 +32,8 @@ class HeldEpisodes:
     ) -> None:
         """Replace the rows of held environments, and hold those that finish with this batch.
 
-        Args:
-            rows: The rows of the batch.
-            infos: Its infos; those of held environments are emptied.
-            objects: Observation leaves without a fixed size, by environment.
-            first: The environment of the first row.
+        Infos of held environments are emptied. ``objects`` are observation leaves without a fixed
+        size, by environment; ``first`` is the environment of the first row.
         """
         held = self.mask
         if held.any():

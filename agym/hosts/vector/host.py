@@ -1,14 +1,15 @@
 """NativeHost: the environments of one worker as one program, a ``gymnasium.vector.VectorEnv``.
 
-It steps, resets, renders and closes them together, and moves whole batches between the program
-and the slot table, one copy per leaf. Some rows are not what the program returned::
+It steps, resets, renders and closes them together, and copies whole batches between the program and
+the slot table, one copy per leaf. Some rows differ from what the program returned::
 
     actions --> VectorEnv.step --> batch --> rows <-- cut off: replaced after a fault
                                                   <-- due:     reset by the host, not stepped
                                                   <-- held:    finished, under autoreset="disabled"
 
-Held environments are the same whatever the program's own mode is: it goes on with them, unseen. In
-Gymnasium's mode ``DISABLED`` they are reset before its next step, since they must not be stepped.
+Held rows are independent of the program's own mode: the program continues these environments, and
+the results are ignored. In Gymnasium's mode ``DISABLED`` they are reset before the program's next
+step, since finished environments must not be stepped.
 """
 
 from __future__ import annotations
@@ -52,11 +53,7 @@ Infos = list[dict[str, Any]]
 
 
 class NativeHost(Host):
-    """Runs one vector environment.
-
-    Attributes:
-        traits: What it can do, once it is made.
-    """
+    """Runs one vector environment, whose capabilities are in ``traits`` once it is made."""
 
     traits: Traits
     _env: Any = None
@@ -71,15 +68,10 @@ class NativeHost(Host):
         guard: AbstractContextManager[None] | None = None,
         infos: InfoPolicy = TELL_ALL,
     ) -> None:
-        """Remember what to make; see :class:`~agym.hosts.base.Host` for the rest.
+        """Store the arguments; :class:`~agym.hosts.base.Host` describes most of them.
 
-        Args:
-            factories: As many as there are environments; the first one makes them all.
-            first: Id of the first environment.
-            autoreset: What follows an episode's end.
-            catch: What the program may raise without ending the host.
-            guard: Held while rows of the table are written.
-            infos: What to tell of infos: all or nothing.
+        The first factory makes the program. ``guard`` is held while rows of the table are written.
+        Infos are returned all or not at all.
         """
         super().__init__(factories, first, autoreset, catch, infos=infos)
         self._autoreset = autoreset
@@ -91,20 +83,19 @@ class NativeHost(Host):
         self._forget()
 
     def _forget(self) -> None:
-        """Nothing is known of the episodes: there is another program, or none yet."""
+        """Reset the state of the episodes, for a new program."""
         self._began = False
-        self._holds = HeldEpisodes(self._count)
-        # Whose episode ended with the program's last step.
+        self._held = HeldEpisodes(self._count)
+        # Environments whose episode ended with the program's last step.
         self._over = np.zeros(self._count, bool)
-        # Whose next step is a reset by the host.
+        # Environments whose next step is a reset by the host.
         self._due = np.zeros(self._count, bool)
-        # Who was cut off, with the last known observation.
+        # Environments that were cut off, with the last known observation.
         self._cut: dict[int, Any] = {}
 
     # ---------------------------------------------------------------- life
 
     def make(self) -> tuple[dict[int, Description], list[Failure]]:
-        """Construct the program."""
         try:
             return {self.first: self._make()}, []
         except self._catch as exception:
@@ -121,7 +112,6 @@ class NativeHost(Host):
         return describe_vector(self._env)
 
     def attach(self, table: SlotTable) -> None:
-        """Take the table whose rows this host fills."""
         self._description = describe_vector(self._env)
         self._layout = table.observation
         self._action_layout = table.action
@@ -130,7 +120,7 @@ class NativeHost(Host):
         self._rows = Rows(table, self.first, self.stop)
 
     def close(self) -> list[Failure]:
-        """Close the program. Closing twice does nothing."""
+        """Close the program. Idempotent."""
         env, self._env = self._env, None
         try:
             if env is not None:
@@ -142,7 +132,7 @@ class NativeHost(Host):
     # ---------------------------------------------------------------- operations
 
     def run(self, operation: Operation) -> Completion:
-        """Do one operation; nothing that the program raises gets out."""
+        """Run one operation; what the program raises is in the completion."""
         kind, start, stop = operation.kind, operation.start, operation.stop
         self._extras, self._resetting = Payload(), False
         begun = clock()
@@ -155,7 +145,7 @@ class NativeHost(Host):
         except self._catch as error:
             action = self._batch(operation.each) if kind == "step" else None
             name = "reset" if self._resetting else NAMES.get(kind, kind)
-            if kind in ROW_KINDS:  # of one program nobody can tell whose fault it is
+            if kind in ROW_KINDS:  # a program does not say which environment failed
                 start, stop = self.first, self.stop
             failure = self._failed(error, name, start, stop, action)
             self._extras = Payload(problems=[failure])
@@ -171,7 +161,7 @@ class NativeHost(Host):
         )  # fmt: skip
 
     def _do(self, operation: Operation) -> None:
-        """Do what is no step. Most kinds answer with a value for each environment."""
+        """Run an operation other than a step. Most kinds return a value per environment."""
         kind, each = operation.kind, operation.each or []
         values: Sequence[Any] = [None] * self._count
         if kind == "reset":
@@ -216,9 +206,9 @@ class NativeHost(Host):
             self._begin(due, rows, infos)
             with self._guard:
                 rows.rewards[due], rows.terminated[due], rows.truncated[due] = 0.0, False, False
-        if finals or cut or self._over.any() or self._holds.mask.any():
+        if finals or cut or self._over.any() or self._held.mask.any():
             self._end_episodes(rows, infos, finals, [*cut])
-        self._tell(infos)
+        self._put_infos(infos)
         if timed:
             for slot in range(self.first, self.stop):
                 self._meter.timed(slot, (clock() - begun) // self._count)
@@ -227,12 +217,12 @@ class NativeHost(Host):
     def _batch(
         self, each: list[Any] | None, chosen: slice = slice(None), given: Any = slice(None)
     ) -> Any:
-        """The actions as the program takes them, and a copy, since it may keep them.
+        """Return copies of the actions, which the program may keep, in the form it takes.
 
         Args:
-            each: The parts without a fixed size, of the environments chosen.
-            chosen: Whose actions.
-            given: Which of these.
+            each: The parts without a fixed size, of the chosen environments.
+            chosen: A range of environments.
+            given: An index into this range.
         """
         if each and not isinstance(given, slice):
             each = [each[k] for k in given]
@@ -245,11 +235,11 @@ class NativeHost(Host):
     def _step_env(
         self, operation: Operation, rows: Plane
     ) -> tuple[Infos, dict[int, tuple[Any, dict[str, Any]]]]:
-        """Step the program, and write what it gives.
+        """Step the program, and write its results.
 
         Returns:
-            The infos, none if there is nothing to tell; and the observation and info with which
-            each episode ended that the program has followed by another already.
+            The infos, empty if there are none; and the final observation and info of each episode
+            after which the program has already reset.
         """
         while self._injected_faults:
             self._injected_faults.pop().trigger()
@@ -257,7 +247,7 @@ class NativeHost(Host):
         if over.any():
             if mode is AutoresetMode.DISABLED:
                 self._begin(over)
-            self._count_episodes(over & ~self._holds.mask)
+            self._count_episodes(over & ~self._held.mask)
         result = self._env.step(self._batch(operation.each))
         check_result(result, STEP, "step")
         columns = Columns(self._layout, result[0], (self._count,), "step")
@@ -270,12 +260,12 @@ class NativeHost(Host):
         finals = {}
         if mode is AutoresetMode.SAME_STEP and self._over.any():
             finals = self._take_finals(info)
-            self._count_episodes(self._over & ~self._holds.mask)
+            self._count_episodes(self._over & ~self._held.mask)
             self._over = np.zeros_like(over)
         return split_info(info, self._count), finals
 
     def _take_finals(self, info: dict[str, Any]) -> dict[int, tuple[Any, dict[str, Any]]]:
-        """Take what the finished episodes ended with out of an info."""
+        """Remove and return the final observations and infos of finished episodes."""
         observations = info.pop("final_obs", None)
         if observations is None:
             raise ValueError("step gave no info['final_obs'], as AutoresetMode.SAME_STEP wants")
@@ -288,7 +278,7 @@ class NativeHost(Host):
         return {i: (observations[i], infos[i]) for i in np.flatnonzero(self._over).tolist()}
 
     def _put_cut(self, rows: Plane, infos: Infos, cut: dict[int, Any]) -> None:
-        """Write the rows of environments that are not where they were: their episode is over."""
+        """Write the rows of replaced environments: their episode is truncated."""
         for i, observation in cut.items():
             infos[i] = {}
             with self._guard:
@@ -302,7 +292,7 @@ class NativeHost(Host):
         finals: dict[int, tuple[Any, dict[str, Any]]],
         cut: list[int],
     ) -> None:
-        """Do what follows an episode's end, where the program does not do so, or not so."""
+        """Apply the autoreset mode where the program does not do so by itself."""
         if self._at_end is AtEnd.RESET_NEXT:
             self._due[cut] = True
         elif self._at_end is AtEnd.HOLD:
@@ -310,15 +300,15 @@ class NativeHost(Host):
                 for i, (observation, info) in finals.items():
                     self._put_one(rows.observations, i, observation, self._extras.objects)
                     infos[i] = info
-                self._holds.apply(rows, infos, self._extras.objects, self.first)
+                self._held.apply(rows, infos, self._extras.objects, self.first)
         else:
             ours = self._over.copy()
             ours[cut] = True
             with self._guard:
                 for i, (observation, info) in finals.items():
                     self._put_one(rows.final, i, observation, self._extras.final_objects)
-                    told = self._rows.with_final(info, observation)
-                    self._extras.final_infos[self.first + i] = told
+                    final_info = self._rows.with_final(info, observation)
+                    self._extras.final_infos[self.first + i] = final_info
                 for block, final in zip(rows.observations, rows.final, strict=True):
                     final[ours] = block[ours]
             for i in np.flatnonzero(ours).tolist():
@@ -331,7 +321,7 @@ class NativeHost(Host):
     # ---------------------------------------------------------------- reset
 
     def _reset(self, operation: Operation) -> None:
-        """Reset all environments, or some if the program can do that."""
+        """Reset all environments, or some if the program supports that."""
         chosen = slice(operation.start - self.first, operation.stop - self.first)
         mask = np.zeros(self._count, bool)
         mask[chosen] = True
@@ -343,13 +333,13 @@ class NativeHost(Host):
             self._options[i] = lasting(operation.shared)
             self._cut.pop(i, None)
         self._due[mask] = False
-        self._holds.release(mask)
+        self._held.release(mask)
         rows = self._rows.plane(operation.plane, self.first, self.stop)
         infos: Infos = [{} for _ in range(self._count)]
         self._begin(mask, rows, infos, seeds, options)
         with self._guard:
             rows.rewards[mask], rows.terminated[mask], rows.truncated[mask] = 0.0, False, False
-        self._tell(infos)
+        self._put_infos(infos)
 
     def _begin(
         self,
@@ -362,16 +352,16 @@ class NativeHost(Host):
         """Begin episodes.
 
         Args:
-            mask: Whose, ``bool[count]``.
-            rows: Takes their observations, unless nobody is to see them.
-            infos: Takes their infos.
+            mask: The environments, ``bool[count]``.
+            rows: Receives their observations; ``None`` to discard them.
+            infos: Receives their infos.
             seeds: A seed for each.
-            options: Instead of those of the last reset that was asked for.
+            options: Options, by default those of the last explicit reset.
         """
         chosen = np.flatnonzero(mask)
         if not len(chosen):
             return
-        # What has never been reset is reset as a whole, though nobody sees the rest of it.
+        # The first reset of a program is of all environments, even if some results are discarded.
         whole = len(chosen) == self._count or not self._began
         options = copy.deepcopy(options or self._options[chosen[0]])
         if not whole:
@@ -384,9 +374,10 @@ class NativeHost(Host):
         self._resetting = True
         result = self._env.reset(seed=seed, options=options)
         check_result(result, RESET, "reset")
-        # Of some environments a program may give all rows, as Gymnasium's, or theirs alone.
+        # For a part of the environments, a program may return all rows, as Gymnasium's do, or only
+        # theirs.
         columns = Columns(self._layout, result[0], (self._count, len(chosen)), "reset")
-        told = split_info(result[1], columns.count)
+        split = split_info(result[1], columns.count)
         self._resetting, self._began = False, True
         self._over &= ~mask & (not whole)
         if rows is None or infos is None:
@@ -394,14 +385,14 @@ class NativeHost(Host):
         given = chosen if columns.count == self._count else np.arange(len(chosen))
         with self._guard:
             self._put(rows, columns, chosen, given)
-        for i, k in zip(chosen.tolist(), given.tolist(), strict=True) if told else ():
-            infos[i] = told[k]
+        for i, k in zip(chosen.tolist(), given.tolist(), strict=True) if split else ():
+            infos[i] = split[k]
         self._count_episodes(mask)
 
     def _seeds_of(
         self, chosen: list[int], seeds: list[int | None] | None
     ) -> list[int | None] | None:
-        """The seeds of a reset; of the first one in another's place, seeds of its own."""
+        """Return the seeds of a reset, by default those for replacements after a fault."""
         reseeds = [self._reseeds.pop(i, None) for i in chosen]
         if seeds is not None and any(seed is not None for seed in seeds):
             return seeds
@@ -413,7 +404,7 @@ class NativeHost(Host):
     # ---------------------------------------------------------------- after a fault
 
     def _recreate(self, restores: list[RestoreSpec]) -> None:
-        """Put another program in the place of one that is broken or gone."""
+        """Replace a program that is broken or gone."""
         if any(restore.anew for restore in restores):
             with suppress(self._catch):
                 self._env.close()
@@ -442,12 +433,11 @@ class NativeHost(Host):
     def _put_one(
         self, blocks: list[Array], i: int, observation: Any, objects: dict[int, list[Any]]
     ) -> None:
-        """Write the observation of one environment."""
         slot = self.first + i
         rows = [block[i : i + 1] for block in blocks]
         objects.update(self._rows.write(rows, [observation], slot) or {})
 
-    def _tell(self, infos: Infos) -> None:
+    def _put_infos(self, infos: Infos) -> None:
         if self._filter.active:
             self._extras.final_infos.clear()
         for slot, info in enumerate(self._filter.running(infos), self.first):
@@ -455,7 +445,7 @@ class NativeHost(Host):
                 self._extras.infos[slot] = self._with_our_id(info)
 
     def _with_our_id(self, info: dict[str, Any]) -> dict[str, Any]:
-        """Count environments as the caller does; a program counts its own from 0."""
+        """Shift ``env_id`` to the caller's numbering; a program counts its own from 0."""
         if self.first and "env_id" in info:
             info["env_id"] += self.first
         return info

@@ -1,7 +1,7 @@
-"""Making one batched environment: a program that is a ``gymnasium.vector.VectorEnv``.
+"""Construction of a batched environment: a program that is a ``gymnasium.vector.VectorEnv``.
 
-What such a program can do beyond Gymnasium's base class cannot be asked, so all that is known
-of particular ones (Gymnasium's own, ALE's, EnvPool's) is in this file: see :class:`Traits`.
+Such a program cannot be asked what it can do beyond Gymnasium's base class, so everything known of
+particular ones (Gymnasium's, ALE's, EnvPool's) is in this file: see :class:`Traits`.
 """
 
 from __future__ import annotations
@@ -25,43 +25,38 @@ from agym.protocol.typing import Array
 
 SeedList = Sequence[int | None]
 
-# The constructor's keyword in Gymnasium's, ALE's and other vector environments.
+# The constructor's keyword in vector environments of Gymnasium, ALE and others.
 MODE_KEYWORD = "autoreset_mode"
 
 
 @dataclass(frozen=True)
 class VectorFactory:
-    """Makes a batch of as many environments as a worker has.
+    """Makes one program with as many environments as a worker has.
 
-    Attributes:
-        build: The class or function, which takes ``num_envs=``; or what is registered.
-        keywords: More keywords for it.
+    ``build`` is a class or function that takes ``num_envs=``, or a registered spec.
     """
 
     build: Callable[..., Any] | EnvSpec
     keywords: Mapping[str, Any] = field(default_factory=dict)
 
     def __call__(self, num_envs: int = 1, first: int = 0, mode: AutoresetMode | None = None) -> Any:
-        """Make one.
+        """Make a program whose environments have ids from ``first`` on.
 
-        Args:
-            num_envs: How many environments it is to have.
-            first: Id of the first one.
-            mode: What should follow an episode's end, if that can be told to its constructor.
+        ``mode`` is the wanted autoreset mode, passed on if the constructor takes one.
         """
         keywords = {"num_envs": num_envs, **self.keywords}
         seed = keywords.get("seed")
         if isinstance(seed, int) and first:
-            # Environment i gets seed + i, as in Gymnasium, so that no two workers play the same.
+            # Environment i gets seed + i, as in Gymnasium, so that no two workers have equal seeds.
             keywords["seed"] = seed + first
         parameter = self.parameters.get(MODE_KEYWORD)
-        # A finished environment is held by the host, whatever the mode, and ALE has no DISABLED.
+        # The host itself holds finished environments, in any mode, and ALE has no DISABLED.
         wanted = mode not in (None, AutoresetMode.DISABLED) and MODE_KEYWORD not in keywords
         if wanted and parameter is not None and _mode(parameter.default) is not mode:
             keywords[MODE_KEYWORD] = mode
         copies = self.parameters.get("copy")
         if copies is not None and copies.default is True:
-            keywords.setdefault("copy", False)  # the host copies what it gets
+            keywords.setdefault("copy", False)  # the host copies the results
         env = self._build(**keywords)
         check_made(env)
         if first and _is_envpools(env) and not isinstance(seed, int):
@@ -79,14 +74,14 @@ class VectorFactory:
         return self.build
 
     def takes(self, keyword: str) -> bool:
-        """Whether a keyword may be passed, as far as that can be told."""
+        """Return whether a keyword may be passed, as far as the signature tells."""
         parameters = self.parameters
         kinds = {parameter.kind for parameter in parameters.values()}
         return keyword in parameters or not parameters or inspect.Parameter.VAR_KEYWORD in kinds
 
     @property
     def parameters(self) -> Mapping[str, inspect.Parameter]:
-        """What the constructor takes, as far as it tells."""
+        """The constructor's parameters; empty if it has no signature."""
         build: Any = self.build
         if isinstance(build, EnvSpec):
             build = build.vector_entry_point
@@ -99,12 +94,11 @@ class VectorFactory:
 
 @dataclass(frozen=True)
 class ExistingFactory:
-    """Gives a vector environment that the caller has made; there is only this one."""
+    """Returns a vector environment that the caller made, once."""
 
     env: list[Any]
 
     def __call__(self, **_: Any) -> Any:
-        """Give it."""
         if not self.env:
             raise UsageError(
                 "a VectorEnv that was made by the caller cannot be made again: give agym a class"
@@ -115,17 +109,17 @@ class ExistingFactory:
 
 @dataclass(frozen=True)
 class Traits:
-    """What a vector environment can do.
+    """The capabilities of a vector environment.
 
     Attributes:
-        mode: What follows an episode's end.
+        mode: Its autoreset mode.
         reset_mask: It resets some environments by ``options={"reset_mask": ...}``.
-        seeds: The form in which it takes seeds that are not consecutive: ``"list"`` (an entry per
-            environment, as Gymnasium's own), ``"array"`` (one per environment that is reset, as
-            ALE's), ``"none"`` if it only takes an integer.
-        renders_ids: ``render`` takes ``env_ids``, and gives one frame without (EnvPool).
-        batch_size: It gives results of so many environments at a time; 0 for all together.
-        compiled: It takes actions in the dtype of their space alone (ALE, EnvPool).
+        seeds: How it takes seeds that are not consecutive: ``"list"`` (an entry per environment, as
+            Gymnasium's own), ``"array"`` (one per environment that is reset, as ALE's), ``"none"``
+            if it only takes an integer.
+        renders_ids: ``render`` takes ``env_ids``, and returns one frame without (EnvPool).
+        batch_size: It returns this many results at a time; 0 for all together.
+        compiled: It takes actions only in the dtype of their space (ALE, EnvPool).
     """
 
     mode: AutoresetMode
@@ -137,13 +131,13 @@ class Traits:
 
     @classmethod
     def of(cls, env: Any) -> Traits:
-        """Look at one.
+        """Determine the traits of a vector environment.
 
         Raises:
-            UsageError: It does not say what follows an episode's end.
+            UsageError: It does not declare its autoreset mode.
         """
         mode = _mode(getattr(env.unwrapped, MODE_KEYWORD, None))
-        # ALE writes its mode into the dict of the base class, which is nobody else's mode.
+        # ALE writes its mode into the dict of the base class, which others share.
         if mode is None and env.metadata is not VectorEnv.metadata:
             mode = _mode(env.metadata.get(MODE_KEYWORD))
         if mode is None:
@@ -152,7 +146,7 @@ class Traits:
                 f" metadata={{{MODE_KEYWORD!r}: gymnasium.vector.AutoresetMode...}}"
             )
         ales, pools, gymnasiums = (_is_ales(env), _is_envpools(env), _is_gymnasiums(env))
-        # By Gymnasium's definition of the mode, or since it is known, or says so.
+        # Required by Gymnasium's definition of DISABLED; otherwise known, or declared.
         masks = mode is AutoresetMode.DISABLED or ales or pools or gymnasiums
         return cls(
             mode,
@@ -164,7 +158,7 @@ class Traits:
         )
 
     def unsupported_mode(self, asked: AutoresetMode, name: str) -> str | None:
-        """Say why an ``autoreset`` mode cannot be had, if it cannot."""
+        """Return why an ``autoreset`` mode is not available, ``None`` if it is."""
         held = asked is AutoresetMode.DISABLED
         by_mask = asked is AutoresetMode.SAME_STEP and self.reset_mask
         if asked is self.mode or held or by_mask:
@@ -176,16 +170,14 @@ class Traits:
         )
 
     def seed_argument(self, seeds: SeedList | None, mask: Array) -> Any:
-        """The seeds of a reset in a form in which they are taken.
+        """Convert the seeds of a reset to the form that the program takes.
 
-        Args:
-            seeds: One per environment that is reset, ``None`` for no seeds at all.
-            mask: Which ones are, ``bool[num_envs]``.
+        There is one per environment in ``mask``, which is ``bool[num_envs]``, or none at all.
         """
         if seeds is None:
             return None
         if self.seeds == "array":
-            return np.array([-1 if seed is None else seed for seed in seeds])  # as ALE has it
+            return np.array([-1 if seed is None else seed for seed in seeds])  # ALE's no seed
         if mask.all() and is_consecutive(seeds):
             return seeds[0]
         if self.seeds == "none":
@@ -196,7 +188,7 @@ class Traits:
         return every
 
     def unsupported_reset(self, whole: bool, seeds: SeedList | None) -> str | None:
-        """Say why some environments of one program cannot be reset with some seeds."""
+        """Return why some environments of one program cannot be reset with these seeds."""
         if not whole and not self.reset_mask:
             return "are one program, which is not known to reset some of them: reset all of them"
         seeded = seeds is not None and any(seed is not None for seed in seeds)
@@ -205,7 +197,7 @@ class Traits:
         return f"{SEEDS}: reset all of them with one integer, which gives environment i seed + i"
 
     def unsupported_batch(self, count: int) -> str | None:
-        """Say why so many environments of one program cannot be sent, if they cannot."""
+        """Return why ``count`` environments of one program cannot be sent."""
         if count % self.batch_size == 0:
             return None
         return (
@@ -218,7 +210,7 @@ SEEDS = "are one program, which takes an integer as seed of all of them"
 
 
 def is_consecutive(seeds: SeedList) -> bool:
-    """Whether each seed is its predecessor plus one."""
+    """Return whether each seed is its predecessor plus one."""
     first = seeds[0]
     return first is not None and list(seeds) == list(range(first, first + len(seeds)))
 
@@ -227,7 +219,7 @@ def check_vector(env: Any, num_envs: int) -> None:
     """Check what a factory made.
 
     Raises:
-        UsageError: It has another number of environments, or is no vector environment.
+        UsageError: It is not a vector environment, or its ``num_envs`` or ``batch_size`` is wrong.
     """
     name = type(env).__name__
     if not hasattr(env, "num_envs") or not hasattr(env, "single_observation_space"):
@@ -254,12 +246,12 @@ def check_vector(env: Any, num_envs: int) -> None:
         )
 
 
-# What a program has whose environments are sent and received apart, as EnvPool's.
+# Methods of a program whose environments are sent and received separately, as EnvPool's.
 POOL = ("async_reset", "_reset", "send", "recv")
 
 
 def unsupported_pool(env: Any, asked: AutoresetMode, traits: Traits) -> str | None:
-    """Say why such a program cannot do what follows an episode's end, if it cannot."""
+    """Return why a pool does not support an ``autoreset`` mode, ``None`` if it does."""
     if asked is traits.mode is AutoresetMode.NEXT_STEP:
         return None
     return (
@@ -269,7 +261,7 @@ def unsupported_pool(env: Any, asked: AutoresetMode, traits: Traits) -> str | No
 
 
 def _batch_size(env: Any) -> int:
-    """How many results a program gives at a time, 0 if those of all its environments."""
+    """Return how many results a program returns at a time, 0 for those of all environments."""
     for layer in (env, env.unwrapped):
         size = getattr(layer, "batch_size", None) or getattr(layer, "config", {}).get("batch_size")
         if size and size != env.num_envs:
@@ -278,7 +270,7 @@ def _batch_size(env: Any) -> int:
 
 
 def describe_vector(env: Any) -> Description:
-    """Say what the environments of a batch are like."""
+    """Describe the environments of a batch."""
     spec = getattr(env, "spec", None)
     return Description(
         env.single_observation_space,
@@ -290,7 +282,7 @@ def describe_vector(env: Any) -> Description:
 
 
 def _mode(value: Any) -> AutoresetMode | None:
-    """Read a mode, which older environments write as text."""
+    """Parse a mode, which older environments declare as text."""
     try:
         return AutoresetMode(value)
     except ValueError:

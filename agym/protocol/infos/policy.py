@@ -47,10 +47,9 @@ class InfoPolicy:
 
 
 class InfoFilter:
-    """Applies the policy to the infos of a host; indices count from the host's first environment.
+    """Applies the policy to a host's infos, unless it is not ``active`` and changes nothing.
 
-    Attributes:
-        active: Whether it changes anything; if not, it need not be called.
+    Indices count from the host's first environment.
     """
 
     def __init__(self, policy: InfoPolicy, count: int) -> None:

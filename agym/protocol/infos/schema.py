@@ -65,8 +65,7 @@ class Schema:
     """The layout of infos of one signature.
 
     Attributes:
-        signature: The signature.
-        id: A hash of it, positive, 64 bits.
+        id: A hash of the signature, positive, 64 bits.
         keys: The outermost keys, in order.
         size: Bytes of a row.
     """
@@ -107,12 +106,7 @@ class Schema:
         return columns
 
     def read(self, columns: list[Array], index: Any, count: int) -> list[Info]:
-        """Build the infos of some rows.
-
-        Args:
-            columns: The arrays from :meth:`columns`.
-            index: The rows: a slice, or a list.
-            count: Number of rows.
+        """Build the infos of ``count`` rows from :meth:`columns`; ``index`` is a slice or a list.
         """
         values = (
             field.values(column[index]) for field, column in zip(self._fields, columns, strict=True)

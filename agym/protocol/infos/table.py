@@ -60,8 +60,7 @@ class InfoArea:
 
     Attributes:
         words: The id of each row's schema, 0 for none.
-        bytes: All rows, end to end.
-        stride: Bytes of a row.
+        bytes: All rows, end to end, each of ``stride`` bytes.
     """
 
     def __init__(self, words: Array, memory: Array) -> None:
@@ -97,11 +96,7 @@ class InfoArea:
 
 
 class InfoWriter:
-    """The host's end.
-
-    Attributes:
-        new: The schemas to announce, by id.
-    """
+    """The host's end; ``new`` are the schemas to announce, by id."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[Any, ...], list[Schema]] = {}
@@ -146,10 +141,7 @@ class InfoWriter:
 
 
 class InfoReader:
-    """The engine's end.
-
-    Attributes:
-        schemas: The announced schemas, by id. If empty, rows need not be read.
+    """The engine's end; ``schemas`` are the announced ones, by id. Without any, rows need no reading.
     """
 
     def __init__(self) -> None:
@@ -195,8 +187,8 @@ class InfoReader:
         return area.read(self._schema(word), slice(slot, slot + 1), 1)[0]
 
 
-def merge_infos(infos: list[Info], ids: Iterable[int], told: dict[int, Info]) -> None:
+def merge_infos(infos: list[Info], ids: Iterable[int], received: dict[int, Info]) -> None:
     """Add infos that came as messages: whole ones, or additions in transit (a fault)."""
     for k, slot in enumerate(ids):
-        if slot in told:
-            infos[k] = {**infos[k], **told[slot]} if infos[k] else told[slot]
+        if slot in received:
+            infos[k] = {**infos[k], **received[slot]} if infos[k] else received[slot]

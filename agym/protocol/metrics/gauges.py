@@ -52,7 +52,6 @@ class Gauges:
 
     Attributes:
         steps: Steps that were not of a host's whole range, by environment.
-        episodes: Episodes begun.
         rounds: Steps of a host's whole range.
         busy: Nanoseconds in which the host ran something.
         rendering: Nanoseconds in which it rendered.
@@ -206,12 +205,8 @@ def bucket_of(nanoseconds: int) -> int:
 def percentiles(counts: Array, shares: Sequence[float]) -> list[list[float | None]]:
     """Return, for each environment, the durations below which given shares of its steps lie.
 
-    Args:
-        counts: Step times by bucket, ``(n, BUCKETS)``.
-        shares: The ``k`` shares.
-
-    Returns:
-        ``n`` lists of ``k`` times in seconds, or of ``None`` if no step was timed.
+    ``counts`` are step times by bucket, ``(n, BUCKETS)``. The result is ``n`` lists of ``k`` times
+    in seconds, one per share, or of ``None`` if no step was timed.
     """
     below = np.cumsum(counts, axis=1, dtype=np.int64)
     totals = below[:, -1:]

@@ -78,7 +78,7 @@ def make_app(hub: Hub, token: str, num_envs: int) -> Any:
 
 
 class SocketViewer:
-    """One browser's socket; see :class:`~agym.live.hub.Viewer`."""
+    """One browser's socket; see :class:`~agym.tools.live.hub.Viewer`."""
 
     def __init__(self, hub: Hub, socket: Any, num_envs: int) -> None:
         """Start with a view of the first page."""

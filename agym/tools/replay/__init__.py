@@ -1,1 +1,1 @@
-"""A failure once more, from its capsule."""
+"""Replays the failure that a capsule recorded."""

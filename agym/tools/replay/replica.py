@@ -1,6 +1,6 @@
-"""Replica: one environment of a capsule, treated as its host treated it.
+"""Replica: one environment of a capsule, called as its host called it.
 
-Both kinds of environment go through the same coroutines; those of Gymnasium's never wait in them.
+Gymnasium and coroutine environments use the same coroutines, which never wait for the former.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ ReplayCall = tuple[Callable[..., Coroutine[Any, Any, Any]], tuple[Any, ...]]
 
 
 class NeedsLoop(Exception):
-    """It is a coroutine environment, and there is no loop."""
+    """The environment is a coroutine environment, and there is no event loop."""
 
 
 class Stopped(Exception):
-    """Carries a ``StopIteration``, which no coroutine lets out as it is."""
+    """Wraps a ``StopIteration``, which a coroutine cannot raise as it is."""
 
 
 class Replica:
-    """The environment, made when it is first needed.
+    """The environment of a capsule; made by :meth:`make`.
 
     Attributes:
         env: The environment, ``None`` before it is made.
         on_loop: Whether there is an event loop.
-        doing: The operation under way.
-        last: This is the operation that failed: what it returns is looked at, too.
+        doing: Name of the current operation.
+        last: Whether the current operation is the one that failed; its result is checked, too.
     """
 
     def __init__(self, capsule: Capsule, before_last: Callable[[], None], *, on_loop: bool) -> None:
-        """Make nothing yet; ``before_last`` is called right before the environment fails."""
+        """Make nothing yet; ``before_last`` is called right before the failed operation."""
         self.env: Any = None
         self.on_loop = on_loop
         self.doing = capsule.operation
@@ -55,11 +55,11 @@ class Replica:
         self._capsule = capsule
         self._before_last = before_last
         self._at_end = at_end(parse_mode(capsule.autoreset))
-        self._over = False  # the episode is
+        self._over = False  # whether the episode is
         self._armed = True
 
-    def what_failed(self, sent: list[Any]) -> ReplayCall:
-        """The last operation; takes the action out of those sent if it is among them."""
+    def failed_call(self, sent: list[Any]) -> ReplayCall:
+        """Return the operation that failed; removes its action from ``sent`` if it is there."""
         capsule, env = self._capsule, self.env
         name, arguments = capsule.operation, capsule.arguments
         if name == "step":
@@ -69,7 +69,7 @@ class Replica:
                 return self._reset_again, ()
             if capsule.action is not None:
                 sent.append(capsule.action)
-            return self.step, (sent.pop(),)  # the reset is a part of it
+            return self.step, (sent.pop(),)  # under SAME_STEP, the step resets
         if name in ("render", "close"):
             return self._do, (name, getattr(env, name))
         if name == "call" and arguments:
@@ -99,7 +99,7 @@ class Replica:
         self._fit_reset(await self._do("reset", self.env.reset, **keywords))
 
     async def _reset_again(self) -> None:
-        """As an environment is reset by itself: without a seed, with the same options."""
+        """Reset as autoreset does: without a seed, with the same options."""
         options = self._capsule.options
         keywords = {} if options is None else {"options": copy.deepcopy(options)}
         self._over = False
@@ -109,7 +109,7 @@ class Replica:
         if self._over and self._at_end is AtEnd.RESET_NEXT:
             return await self._reset_again()
         if self._over:
-            return None  # it holds still
+            return None  # disabled autoreset holds a finished environment
         result = await self._do("step", self.env.step, action)
         self._fit_step(result)
         self._over = bool(result[2] or result[3])
@@ -121,10 +121,10 @@ class Replica:
         value = look_up(self.env, name)
         return value(*arguments, **keywords) if callable(value) else value
 
-    # ---------------------------------------------------------------- what it returns
+    # ---------------------------------------------------------------- results
 
     def _fit_step(self, result: Any) -> None:
-        """Raise what the host raised, if that was because of what the environment returned."""
+        """Raise the host's error, if the environment's result caused it."""
         if self.last:
             if not self.on_loop:
                 _, _, _, _, _ = result
@@ -141,7 +141,7 @@ class Replica:
                 copy_info(info)
 
     def _rows(self) -> Rows:
-        """A place for one result."""
+        """Return rows for one result."""
         space = getattr(self.env, "observation_space", AnySpace())
         table = SlotTable(Layout(space), Layout(Discrete(1)), 1, final=False)
         return Rows(table, 0, 1)

@@ -1,9 +1,9 @@
-"""Rerun: what a capsule holds, done once more, to one environment, in this process.
+"""Rerun: repeats what a capsule recorded, with one environment, in this process.
 
-The same few lines serve both kinds of environment: those of Gymnasium's are driven without an
-event loop, coroutine environments on one::
+The same code drives both kinds of environment: Gymnasium's without an event loop, coroutine
+environments on one::
 
-    factory() -> reset(seed, options) -> step(action), step(action), ... -> what failed
+    factory() -> reset(seed, options) -> step(action), step(action), ... -> failed operation
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from agym.tools.run import run
 
 @dataclass(frozen=True)
 class Ending:
-    """How a rerun ended.
+    """Result of a rerun.
 
     Attributes:
-        error: What the environment raised, a :class:`Hang`, or ``None`` if all went well.
-        operation: What it was doing.
-        steps: How many of the recorded actions it had been given before.
-        last: Whether this was all that the capsule holds: the operation that failed.
+        error: What the environment raised, a :class:`Hang`, or ``None``.
+        operation: The last operation.
+        steps: Number of recorded actions given before it.
+        last: Whether that was the capsule's last operation, the one that failed.
     """
 
     error: BaseException | None
@@ -43,14 +43,14 @@ class Ending:
 
 @dataclass(frozen=True)
 class Watch:
-    """What is called on the way.
+    """Callbacks and the timeout of a rerun.
 
     Attributes:
-        stepped: After each action, with their number.
-        last: Before the operation that failed, in the frame that calls the environment.
-        ended: At the end, before the environment is closed.
-        stuck: If the environment hangs and cannot be interrupted, with what it is doing and
-            where; in another thread, just before the process ends.
+        after_step: Called after each action, with their number.
+        last: Called before the failed operation, in the frame that calls the environment.
+        ended: Called at the end, before the environment is closed.
+        stuck: Called if the environment hangs and cannot be interrupted, with the operation and
+            its frame; in another thread, right before the process ends.
         seconds: How long to wait for a hang.
     """
 
@@ -62,16 +62,16 @@ class Watch:
 
 
 def rerun(capsule: Capsule, watch: Watch) -> Ending:
-    """Do all of it.
+    """Repeat everything that a capsule recorded.
 
     Raises:
-        KeyboardInterrupt: The user's, not the environment's.
+        KeyboardInterrupt: The user stopped it, not the environment.
     """
     innermost: Any = capsule.factory
     while isinstance(innermost, partial):
         innermost = innermost.func
     replica = Replica(capsule, watch.last, on_loop=is_coroutine_env(innermost))
-    play = _Rerun(capsule, watch, replica).play
+    play = _Play(capsule, watch, replica).run
     if not replica.on_loop:
         with suppress(NeedsLoop):
             return _without_loop(play())
@@ -80,17 +80,17 @@ def rerun(capsule: Capsule, watch: Watch) -> Ending:
 
 
 def _without_loop(coroutine: Coroutine[Any, Any, Ending]) -> Ending:
-    """Run what never waits."""
+    """Run a coroutine that never waits."""
     try:
         coroutine.send(None)
     except StopIteration as end:
         ending: Ending = end.value
         return ending
-    raise AssertionError("an environment of Gymnasium's is not awaited")
+    raise AssertionError("a Gymnasium environment is never awaited")
 
 
-class _Rerun:
-    """How far it is."""
+class _Play:
+    """A rerun in progress."""
 
     def __init__(self, capsule: Capsule, watch: Watch, replica: Replica) -> None:
         self._capsule = capsule
@@ -98,8 +98,8 @@ class _Rerun:
         self._replica = replica
         self._steps = 0
 
-    async def play(self) -> Ending:
-        """From the factory to the end."""
+    async def run(self) -> Ending:
+        """Run from the factory to the end."""
         replica, error = self._replica, None
         try:
             await self._all()
@@ -108,7 +108,7 @@ class _Rerun:
         except Stopped as stopped:
             error = stopped.__cause__
         except BaseException as raised:
-            if self._is_ours(raised):
+            if self._is_interrupt(raised):
                 raise
             error = raised
         ending = Ending(error, replica.doing, self._steps, replica.last)
@@ -120,8 +120,8 @@ class _Rerun:
                     await closing
         return ending
 
-    def _is_ours(self, error: BaseException) -> bool:
-        """Whether it is the user who stops this."""
+    def _is_interrupt(self, error: BaseException) -> bool:
+        """Return whether the user stopped the rerun."""
         if isinstance(error, asyncio.CancelledError) and self._replica.on_loop:
             task = asyncio.current_task()
             return task is not None and task.cancelling() > 0
@@ -131,20 +131,20 @@ class _Rerun:
     async def _all(self) -> None:
         capsule, replica = self._capsule, self._replica
         if capsule.operation == "make":
-            return await self._fail_again(replica.make)
+            return await self._run_last(replica.make)
         await replica.make()
         sent = list(capsule.actions)
         if capsule.operation == "reset" and not sent:
-            return await self._fail_again(replica.reset)
+            return await self._run_last(replica.reset)
         await replica.reset()
-        function, arguments = replica.what_failed(sent)
+        function, arguments = replica.failed_call(sent)
         for action in sent:
             await replica.step(action)
             self._steps += 1
             self._watch.after_step(self._steps)
-        return await self._fail_again(function, *arguments)
+        return await self._run_last(function, *arguments)
 
-    async def _fail_again(
+    async def _run_last(
         self, function: Callable[..., Coroutine[Any, Any, Any]], *arguments: Any
     ) -> None:
         self._replica.last = True

@@ -1,4 +1,4 @@
-"""Where a run is written down for others to look at: TensorBoard."""
+"""Logs for TensorBoard."""
 
 from agym.tools.tensorboard.tensorboard import TensorBoard
 

@@ -1,4 +1,4 @@
-"""Clips: short videos of environments now and then, for TensorBoard."""
+"""Clips: short videos of environments for TensorBoard, in regular intervals."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ from agym.tools.video.writer import Writer
 
 
 class Clips(Recording):
-    """A recording of some rounds of steps out of many."""
+    """A recording of the first rounds of steps of every interval."""
 
     def __init__(
         self,
         envs: Any,
-        face: BaseEnvs[Any, Any],
+        api: BaseEnvs[Any, Any],
         writer: Writer,
         ids: Ids,
         rounds: int,
         length: int,
     ) -> None:
-        """Begin with the next step.
+        """Start with the next step.
 
         Args:
-            envs: What is recorded.
-            face: Its face.
+            envs: The environments, as the user passed them.
+            api: Their API object.
             writer: Writes the clips.
-            ids: Which environments.
-            rounds: How many steps of all these from one clip's beginning to the next one's.
-            length: How many of them are recorded.
+            ids: The environments to record.
+            rounds: Steps of all these environments from one clip's beginning to the next one's.
+            length: How many of these steps are recorded.
         """
         self._rounds = rounds
         self._length = length
         self._round = 0
-        super().__init__(envs, face, writer, ids, 1, drop=True)
+        super().__init__(envs, api, writer, ids, 1, drop=True)
 
     def _take(self) -> None:
         taken = self._round % self._rounds < self._length
@@ -55,7 +55,7 @@ class Clips(Recording):
 
 
 class ClipMovie:
-    """What a :class:`~agym.render.writer.Writer` writes into: a video for each clip."""
+    """A video per clip, for a :class:`~agym.tools.video.writer.Writer` to write into."""
 
     def __init__(
         self, writer: Any, lock: threading.Lock, tag: str, length: int, fps: Fraction, steps: range
@@ -63,11 +63,11 @@ class ClipMovie:
         """Write nothing yet.
 
         Args:
-            writer: TensorBoard's.
-            lock: Held while it is used.
-            tag: The name of the videos.
-            length: Pictures of a clip, those included that were dropped.
-            fps: Pictures a second.
+            writer: TensorBoard's writer.
+            lock: Held while the writer is used.
+            tag: Name of the videos.
+            length: Pictures per clip, dropped ones included.
+            fps: Pictures per second.
             steps: The step at which each clip begins.
         """
         self._writer = writer
@@ -80,7 +80,7 @@ class ClipMovie:
         self._pictures: list[Array] = []
 
     def add(self, picture: Array, position: int) -> None:
-        """Add a picture, and write a clip that is complete."""
+        """Add a picture, and write the clip if it is complete."""
         clip, place = divmod(position, self._length)
         if clip != self._clip:
             self.close()
@@ -90,7 +90,7 @@ class ClipMovie:
             self.close()
 
     def close(self) -> None:
-        """Write what there is of a clip."""
+        """Write the pictures of an incomplete clip."""
         pictures, self._pictures = self._pictures, []
         if pictures:
             with self._lock:
@@ -102,7 +102,7 @@ class ClipMovie:
             clip = np.stack(pictures).transpose(0, 3, 1, 2)[None]
             self._writer.add_video(self._tag, clip, step, fps=float(self._fps))
             return
-        # Its own ``add_video`` needs a moviepy of before version 2, and says nothing without.
+        # SummaryWriter.add_video needs moviepy < 2 and silently does nothing without it.
         summaries = require("tensorboard.compat.proto.summary_pb2", "tensorboard")
         height, width, colours = pictures[0].shape
         image = summaries.Summary.Image(
@@ -114,7 +114,7 @@ class ClipMovie:
 
 
 def encode(pictures: list[Array], fps: Fraction) -> bytes:
-    """Make a GIF of pictures."""
+    """Return pictures as a GIF."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "clip.gif"
         movie = Movie(path, fps)

@@ -1,8 +1,8 @@
-"""TensorBoard: returns, lengths, statistics and videos of environments, while they are stepped.
+"""TensorBoard: logs returns, lengths, statistics and videos of environments while they are stepped.
 
-Whoever steps gives results and frames away, and waits for nobody::
+The caller's steps wait for no file::
 
-    results --> Episodes --- a point now and then --> queue --> thread: add_scalar, statistics
+    results --> Episodes --- a point per interval --> queue --> thread: add_scalar, statistics
     before_step --> render --- frames --------------> Writer: mosaic, GIF, add_video
 """
 
@@ -28,19 +28,19 @@ from agym.errors import UsageError
 from agym.protocol.arguments import Ids, check_count, parse_env_ids
 from agym.tools.tensorboard.clips import ClipMovie, Clips
 from agym.tools.video.context import EitherContext
-from agym.tools.video.recording import USUAL_FPS, check_pictures, face_of, paint_whole
+from agym.tools.video.recording import DEFAULT_FPS, api_of, check_pictures, paint_whole
 from agym.tools.video.writer import Writer
 
-# Videos fit into so many pixels (width, height) by default: TensorBoard shows them in that size.
+# Default maximum size of videos (width, height): TensorBoard shows them in that size.
 FITTING = (640, 480)
 
-# While so many points wait to be written, no more are added: the next stands for more episodes.
+# While so many points wait to be written, none are added; the next one covers more episodes.
 MOST_WAITING = 256
 
-# Statistics are written as often at most.
+# Minimum interval between writing statistics.
 STATS_SECONDS = 1.0
 
-# Steps at which clips may begin.
+# Bound of the steps at which clips begin.
 FOR_EVER = 1 << 62
 
 
@@ -51,45 +51,7 @@ class _Point(NamedTuple):
 
 
 class TensorBoard(EitherContext, Hook):
-    """Write returns and lengths of episodes, statistics and videos for TensorBoard.
-
-    It begins at once, and all is written at the end of the block: ``with
-    agym.log.TensorBoard("runs/1", envs):``, or ``async with`` for the async face. Steps wait for
-    nothing of it: a thread writes. The horizontal axis is steps of single environments.
-
-    ============================== ==============================================================
-    ``episodes/return``            mean return of the episodes that ended since the last point
-    ``episodes/length``            their mean length
-    ``episodes/ended``             how many
-    ``envs/steps_per_second``      of all environments; this and what follows once a second
-    ``envs/busy``                  share of the time in which workers run environments, on average
-    ``envs/faults, restarts``      how many so far
-    ``envs/memory_mb``             of the worker processes
-    ``envs/queue_us, work_us,``    where the time of a step goes, on average; see
-    ``transport_us, caller_us``    :class:`agym.Stats`
-    ``envs/video``                 clips, with ``video_every``
-    ============================== ==============================================================
-
-    Args:
-        writer: A ``torch.utils.tensorboard.SummaryWriter``, or what has its ``add_scalar`` and
-            ``add_video``, as tensorboardX's has; it is flushed, and not closed. Or a folder, for
-            which one is made.
-        envs: What :func:`agym.make`, :func:`agym.make_async` (opened), :func:`agym.make_vec` or
-            ``agym.sb3`` gave; or a group of ``split``.
-        every: Steps of single environments between two points at least.
-        step: The number of steps at the beginning, to go on with a run.
-        prefix: Put before all names.
-        video_every: Steps of single environments from the beginning of one clip to the next; the
-            first is of the first steps. ``None`` for no videos.
-        video_length: Pictures of a clip, one before each step.
-        env_ids: Which environments the clips show, ``None`` for all.
-        fps: Pictures a second, by default the environments' own ``render_fps``.
-        scale: Factor for the sizes of pictures; by default a clip fits into 640 × 480.
-
-    Raises:
-        UsageError: An argument cannot work, or the environments render no pictures for a video.
-        MissingExtraError: TensorBoard, or what encodes videos, is not installed.
-        ClosedError: The environments are not open.
+    """Log returns and lengths of episodes, statistics and videos for TensorBoard.
 
     Example:
         >>> import agym, tempfile
@@ -98,8 +60,43 @@ class TensorBoard(EitherContext, Hook):
         ...     with agym.log.TensorBoard(tempfile.mkdtemp(), envs, every=100) as log:
         ...         for _ in range(100):
         ...             result = envs.step(envs.action_space.sample())
-        >>> log.step > 350  # resets are no steps
+        >>> log.step > 350  # resets are not steps
         True
+
+    Logging starts at once and is complete at the end of the block (``async with`` for async
+    environments). A thread writes, so steps do not wait. The x-axis is environment steps.
+
+    ============================== ==============================================================
+    ``episodes/return, length``    means over the episodes that ended since the last point
+    ``episodes/ended``             number of these episodes
+    ``envs/steps_per_second``      over all environments; this and the following once per second
+    ``envs/busy``                  mean share of time in which workers run environments
+    ``envs/faults, restarts``      totals so far
+    ``envs/memory_mb``             memory of the worker processes
+    ``envs/queue_us, work_us,``    mean parts of the time of a step; see :class:`agym.Stats`
+    ``transport_us, caller_us``
+    ``envs/video``                 clips, with ``video_every``
+    ============================== ==============================================================
+
+    Args:
+        writer: A folder; or a ``torch.utils.tensorboard.SummaryWriter`` or compatible object with
+            ``add_scalar`` and ``add_video``, which is flushed but not closed.
+        envs: Environments of :func:`agym.make`, :func:`agym.make_async` (opened),
+            :func:`agym.make_vec` or ``agym.sb3``; or a group of ``split``.
+        every: Minimum number of environment steps between two points.
+        step: The initial number of steps, to continue a run.
+        prefix: Prefix of all names.
+        video_every: Environment steps from the beginning of one clip to the next, starting with
+            the first step. ``None`` for no videos.
+        video_length: Pictures per clip, one before each step.
+        env_ids: Environments that the clips show, ``None`` for all.
+        fps: Pictures per second; by default the environments' own ``render_fps``.
+        scale: Scale factor of pictures; by default a clip fits into 640 × 480.
+
+    Raises:
+        UsageError: An argument is invalid, or the environments render no pictures for a video.
+        MissingExtraError: TensorBoard, or what encodes videos, is not installed.
+        ClosedError: The environments are not open.
     """
 
     def __init__(
@@ -116,23 +113,23 @@ class TensorBoard(EitherContext, Hook):
         fps: float | None = None,
         scale: float | None = None,
     ) -> None:
-        """Begin."""
-        face = face_of(envs, "TensorBoard")
+        """Start to log."""
+        api = api_of(envs, "TensorBoard")
         self._every = check_count("every", every)
         if not isinstance(step, int) or step < 0:
             raise UsageError(f"step={step!r} must be a number of steps, 0 or more")
-        ids = parse_env_ids(env_ids, face.num_envs, least=1)
+        ids = parse_env_ids(env_ids, api.num_envs, least=1)
         rounds = 0
         if video_every is not None:
-            rounds = max(1, check_count("video_every", video_every) // face.num_envs)
+            rounds = max(1, check_count("video_every", video_every) // api.num_envs)
             video_length = min(rounds, check_count("video_length", video_length))
-            check_pictures(face)
+            check_pictures(api)
             require("av", "tensorboard")
             require("PIL.Image", "tensorboard")
         if fps is None:
-            fps = float(face.metadata.get("render_fps") or USUAL_FPS)
+            fps = float(api.metadata.get("render_fps") or DEFAULT_FPS)
         if not (isinstance(fps, int | float) and 0 < fps <= 1000):
-            raise UsageError(f"fps={fps!r} must be a number of pictures a second, 1000 at most")
+            raise UsageError(f"fps={fps!r} must be a number of pictures per second, at most 1000")
         self._closes = isinstance(writer, str | os.PathLike)
         if self._closes:
             require("tensorboard", "tensorboard")
@@ -143,11 +140,11 @@ class TensorBoard(EitherContext, Hook):
                 " torch.utils.tensorboard, or a folder"
             )
         self._writer = writer
-        self._face = face
-        self._engine = face._engine
-        self._lock = threading.Lock()  # of the writer, for two threads
+        self._api = api
+        self._engine = api._engine
+        self._lock = threading.Lock()  # guards the writer, which two threads use
         self._prefix = prefix
-        self._members = None if face._ids is None else frozenset(face._ids)
+        self._members = None if api._ids is None else frozenset(api._ids)
         self._episodes = Episodes(self._engine.num_envs, self._engine.autoreset, step)
         self._last = step
         self._error: Exception | None = None
@@ -158,25 +155,25 @@ class TensorBoard(EitherContext, Hook):
         self._clips: Clips | None = None
         if rounds:
             rate = Fraction(fps).limit_denominator(1000)
-            steps = range(step, FOR_EVER, rounds * face.num_envs)
+            steps = range(step, FOR_EVER, rounds * api.num_envs)
             movie = ClipMovie(writer, self._lock, f"{prefix}envs/video", video_length, rate, steps)
             paint = partial(paint_whole, scale=scale, size=FITTING)
-            self._clips = Clips(envs, face, Writer([movie], paint), ids, rounds, video_length)
+            self._clips = Clips(envs, api, Writer([movie], paint), ids, rounds, video_length)
         self._engine.listeners.add(self)
 
     @property
     def step(self) -> int:
-        """How many steps single environments made so far."""
+        """Number of environment steps so far."""
         return self._episodes.steps
 
-    # ---------------------------------------------------------------- as a listener
+    # ---------------------------------------------------------------- hook
 
     def after_reset_sent(self, number: int, ids: Ids) -> None:
-        """A reset was sent."""
+        """Note that a reset was sent."""
         self._episodes.reset(number, ids)
 
     def after_step(self, number: int | None, ids: Ids, result: StepOutcome) -> None:
-        """Steps have ended."""
+        """Collect the episodes that ended, and queue a point if one is due."""
         if self._members is not None and not self._members.issuperset(ids):
             mine = [k for k, i in enumerate(ids) if i in self._members]
             if not mine:
@@ -239,8 +236,8 @@ class TensorBoard(EitherContext, Hook):
 
     # ---------------------------------------------------------------- the end
 
-    def _leave(self) -> None:
-        """See no more results, and have what is left written."""
+    def _detach(self) -> None:
+        """Receive no more results, and queue the last point."""
         if self in self._engine.listeners:
             self._engine.listeners.remove(self)
             if self._episodes.returns or self._episodes.steps > self._last:
@@ -248,7 +245,7 @@ class TensorBoard(EitherContext, Hook):
             self._points.put(None)
 
     def _end(self) -> None:
-        """Wait until all is in the file."""
+        """Wait until everything is written."""
         self._thread.join()
         flush = getattr(self._writer, "close" if self._closes else "flush", None)
         if flush is not None:
@@ -258,14 +255,14 @@ class TensorBoard(EitherContext, Hook):
             raise self._error
 
     def close(self) -> None:
-        """Write what is left; the environments go on. Idempotent.
+        """Write the rest; the environments stay open. Idempotent.
 
         Raises:
             Exception: What writing raised.
         """
-        if isinstance(self._face, AsyncEnvs):
+        if isinstance(self._api, AsyncEnvs):
             raise UsageError("these are for async code: use `async with`, or await aclose()")
-        self._leave()
+        self._detach()
         try:
             if self._clips is not None:
                 self._clips.finish()
@@ -273,30 +270,30 @@ class TensorBoard(EitherContext, Hook):
             self._end()
 
     async def aclose(self) -> None:
-        """The same without blocking the loop."""
-        if not isinstance(self._face, AsyncEnvs):
+        """Do the same as :meth:`close` without blocking the loop."""
+        if not isinstance(self._api, AsyncEnvs):
             raise UsageError("these are for code without asyncio: use `with`, or close()")
-        self._leave()
+        self._detach()
         try:
             if self._clips is not None:
-                await self._clips._aconclude()
+                await self._clips._afinish()
         finally:
             await asyncio.to_thread(self._end)
 
-    def _conclude(self) -> None:
+    def _finish(self) -> None:
         self.close()
 
-    async def _aconclude(self) -> None:
+    async def _afinish(self) -> None:
         await self.aclose()
 
-    def _break_off(self) -> None:
-        """Write what has come so far; the block raised, or has to be another kind of block."""
-        self._leave()
+    def _abort(self) -> None:
+        """Write what there is so far; the block raised or is of the wrong kind."""
+        self._detach()
         if self._clips is not None:
-            self._clips._break_off()
-        with suppress(Exception):  # what the block raised is what matters
+            self._clips._abort()
+        with suppress(Exception):  # the block's own error matters more
             self._end()
 
     def __repr__(self) -> str:
-        """How far it is."""
+        """Return the writer and the number of steps."""
         return f"{type(self).__name__}({self._writer!r}, step={self.step})"

@@ -1,1 +1,1 @@
-"""Timelines."""
+"""Timelines of environments and callers: recording and analysis."""

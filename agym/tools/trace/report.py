@@ -1,4 +1,4 @@
-"""What a timeline says: how much of the caller's own time environments ran, and a picture of it."""
+"""Analysis of a timeline: how much of the caller's own time environments ran, and a chart."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from agym.engine.hooks.trace_registry import WAITING
 from agym.errors import UsageError
 from agym.protocol.typing import Array
 
-# The lane group of environments, and that of the caller's own blocks; see ``agym/timeline.py``.
+# The lane groups of environments and of the caller's blocks; see ``agym.tools.trace.timeline``.
 ENVIRONMENTS, CALLER = "environments", "caller"
 
 COLOURS = {
@@ -27,14 +27,14 @@ OTHER = "#8b5cf6"
 
 @dataclass(frozen=True)
 class Overlap:
-    """What ran at the same time, in seconds.
+    """Seconds in which the caller and environments ran.
 
     Attributes:
-        seconds: From the first to the last that was recorded.
-        caller: In which the caller ran a block of its own (:func:`agym.mark`); if it marked none,
-            in which it did not wait for a result.
-        environments: In which some environment ran.
-        both: In which both did.
+        seconds: From the beginning of the first span to the end of the last.
+        caller: Time in the caller's marked blocks (:func:`agym.mark`); without any, the time in
+            which the caller did not wait for a result.
+        environments: Time in which at least one environment ran.
+        both: Time in which both ran.
         marked: Whether the caller marked blocks.
     """
 
@@ -46,11 +46,11 @@ class Overlap:
 
     @property
     def share(self) -> float:
-        """Share of the caller's own time in which environments ran."""
+        """Share of the caller's time in which environments ran."""
         return self.both / self.caller if self.caller else 0.0
 
     def __str__(self) -> str:
-        """One sentence."""
+        """Return one sentence."""
         what = "its own blocks" if self.marked else "the time in which it did not wait"
         return (
             f"overlap {self.share:.0%}: while the caller ran {what} ({self.caller:.3g} s of"
@@ -61,7 +61,7 @@ class Overlap:
 
 @dataclass(frozen=True)
 class Span:
-    """Something that took from ``begun`` to ``ended``, in seconds."""
+    """A named interval of a lane, in seconds."""
 
     group: str
     lane: str
@@ -73,11 +73,8 @@ class Span:
 def overlap(path: str | os.PathLike[str]) -> Overlap:
     """Measure what overlapped in a timeline that :class:`agym.trace` recorded.
 
-    Args:
-        path: The file.
-
     Raises:
-        UsageError: It is no such file.
+        UsageError: The file cannot be read as a timeline.
     """
     return measure(read_spans(path))
 
@@ -86,7 +83,7 @@ def read_spans(path: str | os.PathLike[str]) -> list[Span]:
     """Read a timeline.
 
     Raises:
-        UsageError: It is no such file.
+        UsageError: The file cannot be read as a timeline.
     """
     try:
         events = json.loads(Path(path).read_text())["traceEvents"]
@@ -102,26 +99,26 @@ def read_spans(path: str | os.PathLike[str]) -> list[Span]:
                 begun = event["ts"] / 1e6
                 spans.append(Span(group, lane, event["name"], begun, begun + event["dur"] / 1e6))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"{os.fspath(path)} is no timeline of agym.trace: {error!r}") from error
+        raise UsageError(f"{os.fspath(path)} is not a timeline of agym.trace: {error!r}") from error
     return spans
 
 
 def measure(spans: Sequence[Span]) -> Overlap:
-    """Measure what overlapped."""
+    """Return how much of the caller's time environments ran."""
     if not spans:
         return Overlap(0.0, 0.0, 0.0, 0.0, marked=False)
     whole = np.array([[min(s.begun for s in spans), max(s.ended for s in spans)]])
-    ours = _union(span for span in spans if span.group == CALLER)
-    marked = bool(len(ours))
+    caller = _union(span for span in spans if span.group == CALLER)
+    marked = bool(len(caller))
     if not marked:
-        ours = _without(whole, _union(span for span in spans if span.group == WAITING))
-    theirs = _union(span for span in spans if span.group == ENVIRONMENTS)
-    both = _length(ours) - _length(_without(ours, theirs))
-    return Overlap(_length(whole), _length(ours), _length(theirs), both, marked)
+        caller = _without(whole, _union(span for span in spans if span.group == WAITING))
+    environments = _union(span for span in spans if span.group == ENVIRONMENTS)
+    both = _length(caller) - _length(_without(caller, environments))
+    return Overlap(_length(whole), _length(caller), _length(environments), both, marked)
 
 
 def _union(spans: Iterable[Span]) -> Array:
-    """Disjoint, ascending intervals that cover the same; ``float[n, 2]``."""
+    """Return the union as disjoint, ascending intervals, ``float[n, 2]``."""
     merged: list[list[float]] = []
     for begun, ended in sorted((span.begun, span.ended) for span in spans):
         if merged and begun <= merged[-1][1]:
@@ -132,7 +129,7 @@ def _union(spans: Iterable[Span]) -> Array:
 
 
 def _without(intervals: Array, others: Array) -> Array:
-    """What is left of intervals outside of others."""
+    """Return the parts of intervals outside of others."""
     left: list[tuple[float, float]] = []
     k = 0
     for begun, ended in intervals.tolist():
@@ -155,7 +152,7 @@ def _length(intervals: Array) -> float:
 
 
 def draw(spans: Sequence[Span], path: Path) -> None:
-    """Draw a timeline as a Gantt picture, a row per lane, into a PNG file.
+    """Draw a timeline as a Gantt chart, a row per lane, into a PNG file.
 
     Raises:
         MissingExtraError: matplotlib is not installed.

@@ -1,8 +1,8 @@
-"""Timeline: what overlapped, in Chrome's trace format, which opens in https://ui.perfetto.dev.
+"""Timeline: records what overlaps, in Chrome's trace format (opens in https://ui.perfetto.dev).
 
-Three kinds of lanes, all on one clock::
+There are three kinds of lanes, on one clock::
 
-    environments   a lane per worker (per environment where these run at the same time on a loop)
+    environments   a lane per worker (per environment where these run concurrently on a loop)
     waiting        when the caller waited for a result, a lane per thread or task
     caller         the caller's own blocks: with agym.mark("backward")
 """
@@ -25,32 +25,18 @@ from agym.engine.hooks.trace_registry import Recorded, add_recorder, note, remov
 from agym.errors import UsageError
 from agym.protocol.metrics.spans import KINDS, SpanReader
 
-# How often the hosts' rings are emptied, which hold 4096 spans if there are not many environments.
+# Interval of emptying the hosts' ring buffers, which hold 4096 spans each for few environments.
 READ_SECONDS = 0.025
 
-# More spans than this are not kept: the file would have some hundred megabytes.
+# Maximum number of spans kept: more would make a file of several hundred megabytes.
 MOST_SPANS = 1_000_000
 
-# The groups of lanes, which are processes in the format.
+# The groups of lanes, which the format calls processes.
 ENVIRONMENTS, CALLER = "environments", "caller"
 
 
-class trace:  # noqa: N801 (it is called, and is a context manager)
+class trace:  # noqa: N801 (used like a function)
     """Record what overlaps within a ``with`` block, and write it to a file.
-
-    It is about all environments of this process, those that are there already and those that are
-    made within the block: each worker's steps, resets, renders and calls, when the caller waited,
-    and its own blocks (:func:`agym.mark`). ``agym trace run.json`` says how much of it overlapped.
-    Off, it costs nothing that could be measured.
-
-    Args:
-        path: The file, in Chrome's trace format; one that exists is replaced.
-
-    Attributes:
-        lost: Spans that were left out, since there were over a million.
-
-    Raises:
-        UsageError: There is no such folder.
 
     Example:
         >>> import agym, os, tempfile
@@ -62,6 +48,20 @@ class trace:  # noqa: N801 (it is called, and is a context manager)
         ...     result = envs.step(actions)
         >>> agym.overlap(path).caller > 0
         True
+
+    All environments of this process are traced, including those made within the block: each
+    worker's steps, resets, renders and calls, the caller's waits, and its own blocks
+    (:func:`agym.mark`). ``agym trace run.json`` reports how much of it overlapped. Without a
+    trace, there is no measurable cost.
+
+    Args:
+        path: The file, in Chrome's trace format; an existing file is replaced.
+
+    Attributes:
+        lost: Number of spans left out, because there were over a million.
+
+    Raises:
+        UsageError: The folder does not exist.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -81,12 +81,12 @@ class trace:  # noqa: N801 (it is called, and is a context manager)
         self._begun = 0
 
     def add_table(self, name: str, recorded: Recorded) -> None:
-        """Record these environments too."""
+        """Record these environments, too."""
         with self._lock:
             self._tables.append((name, SpanReader(recorded.arrays)))
 
     def add_block(self, kind: str, lane: str, name: str, begun: int, ended: int) -> None:
-        """The caller did something."""
+        """Record an interval of the caller's."""
         with self._lock:
             if self._has_room(1):
                 self._blocks.append((kind, lane, name, begun, ended))
@@ -109,9 +109,9 @@ class trace:  # noqa: N801 (it is called, and is a context manager)
                         self._spans.append((position, first, spans))
 
     def __enter__(self) -> Self:
-        """Begin."""
+        """Start to record."""
         if self._begun:
-            raise UsageError("a trace is recorded once: make another")
+            raise UsageError("a trace records once: make another")
         self._begun = time.perf_counter_ns()
         add_recorder(self)
         self._thread.start()
@@ -123,7 +123,7 @@ class trace:  # noqa: N801 (it is called, and is a context manager)
         error: BaseException | None,
         where: TracebackType | None,
     ) -> None:
-        """End, and write the file, also if the block raised."""
+        """Stop, and write the file, also if the block raised."""
         remove_recorder(self)
         self._over.set()
         self._thread.join()
@@ -155,7 +155,7 @@ class trace:  # noqa: N801 (it is called, and is a context manager)
             }  # fmt: skip
 
     def _all(self) -> Iterator[tuple[str, str, str, int, int]]:
-        # Only those that did something are told apart.
+        # Only environments with spans get a number.
         numbers = {p: k for k, p in enumerate(sorted({each[0] for each in self._spans}))}
         for position, first, spans in sorted(self._spans, key=lambda each: each[:2]):
             name = self._tables[position][0]
@@ -174,10 +174,7 @@ def _meta(kind: str, name: str, process: int, thread: int) -> dict[str, Any]:
 
 @contextmanager
 def mark(name: str) -> Iterator[None]:
-    """Have a block of the caller's own shown in timelines; see :class:`agym.trace`.
-
-    Args:
-        name: What to call it.
+    """Show the block in timelines under a name; see :class:`agym.trace`.
 
     Example:
         >>> import agym

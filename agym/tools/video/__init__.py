@@ -1,4 +1,4 @@
-"""Pictures of many environments: one of all, or a video."""
+"""Renders of many environments as one picture or as a video."""
 
 from agym.tools.video.tiling import mosaic
 

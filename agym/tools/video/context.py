@@ -1,4 +1,4 @@
-"""Blocks: what follows environments for a while ends with ``with``, or with ``async with``."""
+"""Context managers that work with ``with`` or ``async with``, as the environments require."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from agym.errors import UsageError
 
 
 class EitherContext(ABC):
-    """Is ended by the block's end: of the kind that goes with its face."""
+    """Finishes at the end of a ``with`` block, or of ``async with`` for async environments."""
 
-    _face: BaseEnvs[Any, Any]
-
-    @abstractmethod
-    def _conclude(self) -> None:
-        """End well, and raise what went wrong."""
+    _api: BaseEnvs[Any, Any]
 
     @abstractmethod
-    async def _aconclude(self) -> None:
-        """The same without blocking the loop."""
+    def _finish(self) -> None:
+        """Finish, and raise what went wrong."""
 
     @abstractmethod
-    def _break_off(self) -> None:
-        """End at once, with what there is so far."""
+    async def _afinish(self) -> None:
+        """Finish without blocking the loop, and raise what went wrong."""
+
+    @abstractmethod
+    def _abort(self) -> None:
+        """Finish at once, with what there is so far."""
 
     def __enter__(self) -> Self:
-        """End it at the end of the block."""
-        if isinstance(self._face, AsyncEnvs):
-            self._break_off()
+        """Finish at the end of the block."""
+        if isinstance(self._api, AsyncEnvs):
+            self._abort()
             raise UsageError("these environments are for async code: use `async with`")
         return self
 
@@ -41,16 +41,16 @@ class EitherContext(ABC):
         error: BaseException | None,
         where: TracebackType | None,
     ) -> None:
-        """End it; if the block raised, with what there is so far."""
+        """Finish; if the block raised, with what there is so far."""
         if error is None:
-            self._conclude()
+            self._finish()
         else:
-            self._break_off()
+            self._abort()
 
     async def __aenter__(self) -> Self:
-        """End it at the end of the block."""
-        if not isinstance(self._face, AsyncEnvs):
-            self._break_off()
+        """Finish at the end of the block."""
+        if not isinstance(self._api, AsyncEnvs):
+            self._abort()
             raise UsageError("these environments are for code without asyncio: use `with`")
         return self
 
@@ -60,8 +60,8 @@ class EitherContext(ABC):
         error: BaseException | None,
         where: TracebackType | None,
     ) -> None:
-        """End it; if the block raised or was cancelled, with what there is so far."""
+        """Finish; if the block raised or was cancelled, with what there is so far."""
         if error is None:
-            await self._aconclude()
+            await self._afinish()
         else:
-            self._break_off()
+            self._abort()

@@ -1,7 +1,7 @@
-"""Movie: a video file that pictures are added to, one after the other; PyAV encodes.
+"""Movie: a video file to which pictures are added one by one; PyAV encodes.
 
-MP4 (H.264) loses what the eye hardly sees. GIF keeps pictures of up to 256 colours as they are, and
-finds the 256 best for others.
+MP4 (H.264) is visually almost lossless. GIF is lossless for pictures of up to 256 colours;
+others get their best 256.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from agym._system.extras import require
 from agym.errors import UsageError
 from agym.protocol.typing import Array
 
-# By the end of the file's name: codec, form of pixels, and options of the codec.
-FORMS: dict[str, tuple[str, str, dict[str, str]]] = {
+# Codec, pixel format and codec options by file extension.
+FORMATS: dict[str, tuple[str, str, dict[str, str]]] = {
     ".mp4": ("libx264", "yuv420p", {"preset": "veryfast", "crf": "20"}),
     ".gif": ("gif", "pal8", {}),
 }
 
 
 def check_path(path: Path) -> None:
-    """See that a video can be written there.
+    """Check that a video can be written to a path.
 
     Raises:
-        UsageError: Another kind of file, or no such folder.
+        UsageError: Unknown extension, or no such folder.
         MissingExtraError: PyAV, or Pillow, is not installed.
     """
-    if path.suffix.lower() not in FORMS:
-        raise UsageError(f"path={str(path)!r} must end in {' or '.join(FORMS)}")
+    if path.suffix.lower() not in FORMATS:
+        raise UsageError(f"path={str(path)!r} must end in {' or '.join(FORMATS)}")
     if not path.parent.is_dir():
         raise UsageError(f"path={str(path)!r} is in no folder that exists")
     require("av", "video")
@@ -39,13 +39,13 @@ def check_path(path: Path) -> None:
 
 
 class Movie:
-    """One file. It is there from the first picture on, and whole once it is closed."""
+    """One video file. It exists from the first picture on, and is playable once closed."""
 
     def __init__(self, path: Path, fps: Fraction) -> None:
         """Write nothing yet."""
         self._path = path
         self._fps = fps
-        self._codec, self._form, self._options = FORMS[path.suffix.lower()]
+        self._codec, self._pixel_format, self._options = FORMATS[path.suffix.lower()]
         self._container: Any = None
         self._stream: Any = None
 
@@ -53,9 +53,9 @@ class Movie:
         """Add a picture.
 
         Args:
-            picture: ``uint8[height, width, 3]``. The first one's size is the video's; others are
-                put into its upper left corner.
-            position: When it is shown, in pictures from the beginning: more than the last one's.
+            picture: ``uint8[height, width, 3]``. The first picture sets the size of the video;
+                others are put into its upper left corner.
+            position: When it is shown, in pictures from the beginning; must increase.
         """
         if self._container is None:
             self._begin(picture)
@@ -68,15 +68,15 @@ class Movie:
         self._stream = stream = self._container.add_stream(
             self._codec, rate=self._fps, options=self._options
         )
-        even = 2 if self._form == "yuv420p" else 1  # it has colours for squares of four pixels
+        even = 2 if self._pixel_format == "yuv420p" else 1  # colours are per 2 × 2 pixels
         stream.height, stream.width = (-(-size // even) * even for size in picture.shape[:2])
-        stream.pix_fmt = self._form
+        stream.pix_fmt = self._pixel_format
         stream.codec_context.time_base = 1 / self._fps
-        stream.codec_context.thread_count = 1  # the others are for the environments
+        stream.codec_context.thread_count = 1  # the other cores are for the environments
 
     def _frame(self, picture: Array) -> Any:
         frames = require("av", "video").VideoFrame
-        if self._form != "pal8":
+        if self._pixel_format != "pal8":
             return frames.from_ndarray(picture, format="rgb24")
         image = require("PIL.Image", "video").fromarray(picture).quantize(256)
         colours = np.reshape(image.getpalette("RGB"), (-1, 3))
@@ -95,7 +95,7 @@ class Movie:
 
 
 def _fitted(picture: Array, height: int, width: int) -> Array:
-    """A contiguous picture of a size: cut off, or with black added on the right and below."""
+    """Return a contiguous picture of a size: cropped, or padded with black right and below."""
     if picture.shape[:2] == (height, width):
         return np.ascontiguousarray(picture)
     fitted = np.zeros((height, width, 3), np.uint8)

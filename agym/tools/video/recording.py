@@ -1,13 +1,13 @@
-"""Recording: a video of environments while they are stepped, by whatever call.
+"""Recording: a video of environments while they are stepped, by any API.
 
-Before a step is dispatched, a render is, behind which the environments step; nobody waits for it.
-Its frames go to a thread that encodes them::
+Before a step is sent, a render is sent, and the step queues behind it. The caller does not wait
+for the render. A thread encodes its frames::
 
     step(...) --> before_step --> render(env_ids)      (in flight, the step behind it)
                                      '-- frames --> writer: mosaic, encode --> file
 
-What does not fit into the writer's bounded queue is dropped: the picture before it is shown for
-longer, so that a video keeps time.
+Frames that do not fit into the writer's bounded queue are dropped. The previous picture is shown
+longer instead, so that the video keeps time.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from agym.tools.video.movie import Movie, check_path
 from agym.tools.video.tiling import mosaic as make_mosaic
 from agym.tools.video.writer import Writer
 
-# Where environments do not say how many pictures a second they are made for.
-USUAL_FPS = 30
+# Pictures per second of environments whose metadata has no render_fps.
+DEFAULT_FPS = 30
 
 
 def record(
@@ -52,36 +52,6 @@ def record(
 ) -> Recording:
     """Record a video of environments while they are stepped.
 
-    It begins at once, and the file is whole at the end of the block, also when that raises or is
-    cancelled: ``with agym.record(envs, "run.mp4"):``, or ``async with`` for the async face. What
-    it returns can also stand for the environments, whose methods it has; its ``close`` (``aclose``)
-    closes these too.
-
-    A render is dispatched before each step, and the step behind it; encoding is done in a thread.
-    Up to 8 renders (or 256 MB of frames, but 2 in any case) wait for that. While it cannot keep up,
-    pictures are dropped, and the one before is shown for longer.
-
-    Args:
-        envs: What :func:`agym.make`, :func:`agym.make_async` (opened), :func:`agym.make_vec` or
-            ``agym.sb3`` gave; or a group of ``split``. They need a ``render_mode`` such as
-            ``"rgb_array"``.
-        path: A file ending in ``.mp4`` or ``.gif``; one that exists is replaced.
-        fps: Pictures a second; by default the environments' own ``render_fps`` over ``every``,
-            which shows them in their own time.
-        env_ids: Which environments, ``None`` for all.
-        every: After how many steps of all these a picture is taken.
-        mosaic: All in one picture; else a file for each, ``run-3.mp4`` for environment 3.
-        columns: See :func:`agym.render.mosaic`; likewise the next two.
-        labels: Written into the corner of each; ``True`` for their ids.
-        scale: Factor for the sizes of pictures.
-        drop: ``False`` has steps wait for the encoding instead. Not with the async face, whose loop
-            would be held.
-
-    Raises:
-        UsageError: An argument cannot work, or the environments render no pictures.
-        MissingExtraError: PyAV or Pillow is not installed.
-        ClosedError: The environments are not open.
-
     Example:
         >>> import agym, os, tempfile
         >>> path = os.path.join(tempfile.mkdtemp(), "run.gif")
@@ -90,19 +60,48 @@ def record(
         ...     with agym.record(envs, path, scale=0.25) as recording:
         ...         for _ in range(3):
         ...             result = envs.step([0, 1, 0, 1])
-        >>> recording.frames  # the last one is of how it ended
+        >>> recording.frames  # the last one shows the final state
         4
+
+    Recording starts at once. The file is complete at the end of the block, also if the block
+    raises or is cancelled; use ``async with`` for async environments. The returned object also has
+    all methods of the environments; its ``close`` (``aclose``) closes them, too.
+
+    A render is sent before each step. A thread encodes. At most 8 renders (or 256 MB of frames, but
+    always 2) wait for it. If it cannot keep up, pictures are dropped and the previous one is shown
+    longer.
+
+    Args:
+        envs: Environments of :func:`agym.make`, :func:`agym.make_async` (opened),
+            :func:`agym.make_vec` or ``agym.sb3``; or a group of ``split``. They need a
+            ``render_mode`` such as ``"rgb_array"``.
+        path: A file ending in ``.mp4`` or ``.gif``; an existing file is replaced.
+        fps: Pictures per second; by default the environments' own ``render_fps`` over ``every``,
+            which is real time.
+        env_ids: Environments to record, ``None`` for all.
+        every: Steps of all these environments per picture.
+        mosaic: All in one picture; else one file each, ``run-3.mp4`` for environment 3.
+        columns: See :func:`agym.render.mosaic`.
+        labels: Text in the corner of each environment; ``True`` for their ids.
+        scale: Scale factor of pictures; see :func:`agym.render.mosaic`.
+        drop: ``False`` makes steps wait for the encoding instead. Not for async environments,
+            whose loop would be blocked.
+
+    Raises:
+        UsageError: An argument is invalid, or the environments render no pictures.
+        MissingExtraError: PyAV or Pillow is not installed.
+        ClosedError: The environments are not open.
     """
-    face = face_of(envs, "record")
-    check_pictures(face)
-    if not drop and isinstance(face, AsyncEnvs):
-        raise UsageError("drop=False would hold the event loop up: leave it out, or use agym.make")
+    api = api_of(envs, "record")
+    check_pictures(api)
+    if not drop and isinstance(api, AsyncEnvs):
+        raise UsageError("drop=False would block the event loop: leave it out, or use agym.make")
     every = check_count("every", every)
-    ids = parse_env_ids(env_ids, face.num_envs, least=1)
+    ids = parse_env_ids(env_ids, api.num_envs, least=1)
     if fps is None:
-        fps = float(face.metadata.get("render_fps") or USUAL_FPS) / every
+        fps = float(api.metadata.get("render_fps") or DEFAULT_FPS) / every
     if not (isinstance(fps, int | float) and 0 < fps <= 1000):
-        raise UsageError(f"fps={fps!r} must be a number of pictures a second, 1000 at most")
+        raise UsageError(f"fps={fps!r} must be a number of pictures per second, at most 1000")
     if columns is not None:
         columns = check_count("columns", columns)
     texts: bool | Sequence[object] = [*ids] if labels is True else labels
@@ -120,41 +119,41 @@ def record(
         paths = [path.with_stem(f"{path.stem}-{i}") for i in ids]
         paint = partial(_paint_each, labels=texts, scale=scale)
     writer = Writer([Movie(each, rate) for each in paths], paint)
-    return Recording(envs, face, writer, ids, every, drop=drop)
+    return Recording(envs, api, writer, ids, every, drop=drop)
 
 
-def face_of(envs: Any, who: str) -> BaseEnvs[Any, Any]:
-    """The face of environments that agym made and that are open.
+def api_of(envs: Any, caller: str) -> BaseEnvs[Any, Any]:
+    """Return the API object of open environments that agym made.
 
     Raises:
-        UsageError: ``who``, a name of agym's, was given something else.
-        ClosedError: They are not open.
+        UsageError: ``caller``, a name of agym's, was given something else.
+        ClosedError: The environments are not open.
     """
-    face = envs if isinstance(envs, BaseEnvs) else getattr(envs, "runner", None)
-    if not isinstance(face, BaseEnvs):
+    api = envs if isinstance(envs, BaseEnvs) else getattr(envs, "runner", None)
+    if not isinstance(api, BaseEnvs):
         raise UsageError(
-            f"{who} takes environments that agym made, not {type(envs).__name__}: pass what"
-            " agym.make, agym.make_async or agym.make_vec gives"
+            f"{caller} takes environments that agym made, not {type(envs).__name__}: pass those of"
+            " agym.make, agym.make_async or agym.make_vec"
         )
-    face._engine.check_open()
-    return face
+    api._engine.check_open()
+    return api
 
 
-def check_pictures(face: BaseEnvs[Any, Any]) -> None:
-    """See that environments give pictures.
+def check_pictures(api: BaseEnvs[Any, Any]) -> None:
+    """Check that environments render pictures.
 
     Raises:
         UsageError: They do not.
     """
-    if face.render_mode in (None, "human"):
+    if api.render_mode in (None, "human"):
         raise UsageError(
-            f"environments with render_mode={face.render_mode!r} give no pictures to record: make"
+            f"environments with render_mode={api.render_mode!r} give no pictures to record: make"
             " them with render_mode='rgb_array'"
         )
 
 
 def paint_whole(frames: list[Any], **options: Any) -> list[Array]:
-    """All frames in one picture; see :func:`agym.render.mosaic`."""
+    """Return one picture of all frames; see :func:`agym.render.mosaic`."""
     return [make_mosaic(frames, **options)]
 
 
@@ -171,37 +170,37 @@ def _paint_each(
 
 
 class Recording(EitherContext, Hook):
-    """A video that is being recorded; :func:`agym.record` begins it.
+    """A video in progress; made by :func:`agym.record`.
 
-    Whatever it does not have itself is looked up in the environments.
+    Attributes that it lacks are looked up in the environments.
 
     Attributes:
-        dropped: How many pictures were left out so far, since encoding could not keep up or the
+        dropped: Number of pictures dropped so far, because encoding could not keep up or the
             environments did not render.
     """
 
     def __init__(
         self,
         envs: Any,
-        face: BaseEnvs[Any, Any],
+        api: BaseEnvs[Any, Any],
         writer: Writer,
         ids: Ids,
         every: int,
         *,
         drop: bool,
     ) -> None:
-        """Begin; see :func:`record`."""
+        """Start; see :func:`record`."""
         self.dropped = 0
         self._envs = envs
-        self._face = face
-        self._engine = face._engine
+        self._api = api
+        self._engine = api._engine
         self._writer = writer
         self._ids = ids
         self._drop = drop
-        # In the numbers of the engine, which are other than those of a group.
-        self._members = frozenset(face.env_ids[i] for i in ids)
-        # Steps of single environments between two pictures, and until the next; how many pictures
-        # were due so far; renders under way, by their position.
+        # Ids in the engine, which differ from those in a group.
+        self._members = frozenset(api.env_ids[i] for i in ids)
+        # Environment steps between two pictures, and until the next; number of pictures due so
+        # far; renders in flight by their position.
         self._period = every * len(ids)
         self._left = 0
         self._due = 0
@@ -209,17 +208,17 @@ class Recording(EitherContext, Hook):
         self._error: BaseException | None = None
         self._active = True
         self._engine.listeners.add(self)
-        self._end = weakref.finalize(self, writer.finish)  # if it is forgotten
+        self._end = weakref.finalize(self, writer.finish)  # if it is never closed
 
     @property
     def frames(self) -> int:
-        """How many pictures are in the video so far."""
+        """Number of pictures in the video so far."""
         return self._writer.written
 
     # ---------------------------------------------------------------- pictures
 
     def before_step(self, ids: Ids) -> None:
-        """Take a picture, if one is due."""
+        """Take a picture if one is due."""
         whole = len(ids) == self._engine.num_envs
         steps = len(self._members) if whole else len(self._members.intersection(ids))
         if steps and self._left <= 0:
@@ -228,28 +227,28 @@ class Recording(EitherContext, Hook):
         self._left -= steps
 
     def _take(self) -> None:
-        """Dispatch a render, if there is room."""
+        """Send a render, if there is room."""
         position, self._due = self._due, self._due + 1
         if not self._writer.has_room(len(self._tickets)):
-            # A render that is late while others step can only be waited for by whoever steps.
+            # Only the caller can wait for a render that is in flight while others step.
             if self._drop or len(self._tickets) > 1:
                 self.dropped += 1
                 return
             self._writer.wait_for_room(len(self._tickets))
         try:
-            ticket = self._face._begin_ask("render", env_ids=self._ids)
-        except AgymError as error:  # one is gone: that is for the step to say
+            ticket = self._api._begin_ask("render", env_ids=self._ids)
+        except AgymError as error:  # an environment is gone, which the step will report
             self._error = error
             self.dropped += 1
             return
         self._tickets[position] = ticket
         if ticket.done:
-            self._arrived(position)
+            self._on_rendered(position)
         else:
-            ticket.on_done(partial(self._arrived, position))
+            ticket.on_done(partial(self._on_rendered, position))
 
-    def _arrived(self, position: int) -> None:
-        """A render has ended."""
+    def _on_rendered(self, position: int) -> None:
+        """Pass the frames of a render to the writer."""
         ticket = self._tickets.pop(position)
         if ticket.error is not None:
             self._error = ticket.error
@@ -260,7 +259,7 @@ class Recording(EitherContext, Hook):
     # ---------------------------------------------------------------- the end
 
     def _stop(self, *, last: bool) -> None:
-        """Take no more pictures, but for one of how it ended."""
+        """Stop taking pictures; ``last`` takes a final one."""
         if not self._active:
             return
         if last and self._due and not self._engine.closed:
@@ -269,64 +268,64 @@ class Recording(EitherContext, Hook):
         self._engine.listeners.remove(self)
 
     def _check(self) -> None:
-        """Raise what went wrong in the writer, or, if there is no picture at all, in rendering."""
+        """Raise an error of the writer or, if there is no picture at all, of rendering."""
         if self._writer.error is not None:
             raise self._writer.error
         if not self._writer.written and self._error is not None:
             raise self._error
 
     def finish(self) -> None:
-        """Take a last picture, and finish the file; the environments go on. Idempotent.
+        """Take a last picture and finish the file; the environments stay open. Idempotent.
 
         Raises:
-            Exception: What encoding raised, or rendering if there is no picture at all.
+            Exception: The error of encoding, or of rendering if there is no picture at all.
         """
-        if isinstance(self._face, AsyncEnvs):
+        if isinstance(self._api, AsyncEnvs):
             raise UsageError("these are for async code: use `async with`, or await aclose()")
         self._stop(last=True)
         for ticket in [*self._tickets.values()]:
-            self._face._wait(ticket)  # type: ignore[attr-defined]
+            self._api._wait(ticket)  # type: ignore[attr-defined]
         self._end()
         self._check()
 
-    def _conclude(self) -> None:
+    def _finish(self) -> None:
         self.finish()
 
-    async def _aconclude(self) -> None:
-        """Finish without blocking the loop; a cancellation makes it quicker."""
-        assert isinstance(self._face, AsyncEnvs)
+    async def _afinish(self) -> None:
+        """Finish without blocking the loop; if cancelled, with what there is so far."""
+        assert isinstance(self._api, AsyncEnvs)
         self._stop(last=True)
         try:
             for ticket in [*self._tickets.values()]:
-                await self._face._waiter.waiting(ticket)
+                await self._api._waiter.waiting(ticket)
             await asyncio.to_thread(self._end)
         finally:
-            self._break_off()
+            self._abort()
         self._check()
 
-    def _break_off(self) -> None:
-        """Finish the file with what has come so far."""
+    def _abort(self) -> None:
+        """Finish the file with what there is so far."""
         self._stop(last=False)
         self._writer.finish()
 
     def close(self) -> None:
-        """Finish the file, and close the environments."""
+        """Finish the file and close the environments."""
         try:
             self.finish()
         finally:
             self._envs.close()
 
     async def aclose(self) -> None:
-        """Finish the file, and close the environments."""
+        """Finish the file and close the environments."""
         try:
-            await self._aconclude()
+            await self._afinish()
         finally:
             await self._envs.aclose()
 
-    # ---------------------------------------------------------------- in place of the environments
+    # ---------------------------------------------------------------- proxy of the environments
 
     def __getattr__(self, name: str) -> Any:
-        """Look it up in the environments."""
+        """Look up an attribute in the environments."""
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self._envs, name)
@@ -336,13 +335,13 @@ class Recording(EitherContext, Hook):
         return len(self._envs)
 
     def __getitem__(self, index: int) -> Any:
-        """One environment."""
+        """Return one environment."""
         return self._envs[index]
 
     def __iter__(self) -> Iterator[Any]:
-        """The environments, one after the other."""
+        """Iterate over the environments."""
         return iter(self._envs)
 
     def __repr__(self) -> str:
-        """What is recorded."""
+        """Return what is recorded."""
         return f"{type(self).__name__}({self._envs!r}, frames={self.frames})"

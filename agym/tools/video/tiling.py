@@ -1,4 +1,4 @@
-"""Mosaic: one picture of what many environments rendered. Pillow scales and writes."""
+"""Mosaic: one picture of what many environments rendered. Pillow scales and draws."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from agym.errors import UsageError
 from agym.protocol.arguments import check_count
 from agym.protocol.typing import Array
 
-# Without ``scale`` or ``size``, a mosaic is made to fit into so many pixels (width, height).
+# Default maximum size of a mosaic (width, height).
 FITTING = (1920, 1080)
 
-# Pixels between two pictures; the colour there and around smaller ones; that of texts.
+# Pixels between two pictures; background colour; text colour.
 GAP = 2
 GROUND = (24, 24, 24)
 INK = (235, 235, 235)
 
-# Escape sequences for colours in texts of ``ansi``.
+# Colour escape sequences in texts of ``ansi``.
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
@@ -36,40 +36,39 @@ def mosaic(
 ) -> Array:
     """Put frames of many environments into one picture, row by row.
 
-    Args:
-        frames: What ``envs.render()`` gave: pictures ``uint8[height, width, 3]``, of one or four
-            channels or of none, of any sizes; depths, floats of which the nearest is white; texts;
-            or lists of these, the last of which is shown. ``None`` leaves a place empty.
-        columns: Pictures in a row; by default as many as can be shown largest on ``size``.
-        labels: What to write into the corner of each; ``True`` for their positions.
-        scale: Factor for the sizes of all; by default they are made smaller, if need be, so that
-            the whole fits into ``size``.
-        size: Width and height.
-
-    Returns:
-        ``uint8[height, width, 3]``, a new array.
-
-    Raises:
-        UsageError: There are no frames, one is no picture, or an option cannot work.
-        MissingExtraError: Pillow is not installed.
-
     Example:
         >>> import agym, numpy as np
         >>> frames = [np.full((40, 60, 3), 20 * i, np.uint8) for i in range(6)]
         >>> agym.render.mosaic(frames, columns=3).shape
         (82, 184, 3)
+
+    Args:
+        frames: Results of ``envs.render()``: pictures ``uint8[height, width, 3]``, or with one,
+            four or no channels, of any sizes; depth maps of floats, drawn with the nearest white;
+            texts; or lists of these, of which the last is shown. ``None`` leaves a tile empty.
+        columns: Pictures per row; by default as many as make them largest within ``size``.
+        labels: Text in the corner of each picture; ``True`` for their positions.
+        scale: Scale factor of all; by default they are shrunk if needed, to fit into ``size``.
+        size: Maximum width and height.
+
+    Returns:
+        ``uint8[height, width, 3]``, a new array.
+
+    Raises:
+        UsageError: There are no frames, one is not a picture, or an option is invalid.
+        MissingExtraError: Pillow is not installed.
     """
     return np.array(tile(frames, columns, labels=labels, scale=scale, size=size).image)
 
 
 class Tiling(NamedTuple):
-    """Pictures in rows.
+    """A mosaic and its layout.
 
     Attributes:
-        image: The whole, of Pillow's.
-        columns: Places in a row.
-        width: Of a place, in pixels; ``GAP`` pixels are between two.
-        height: Likewise.
+        image: The mosaic, a Pillow image.
+        columns: Tiles per row.
+        width: Width of a tile in pixels; ``GAP`` pixels are between two.
+        height: Height of a tile in pixels.
     """
 
     image: Any
@@ -86,7 +85,7 @@ def tile(
     scale: float | None = None,
     size: tuple[int, int] = FITTING,
 ) -> Tiling:
-    """Do what :func:`mosaic` does, and tell how."""
+    """Do what :func:`mosaic` does, and also return the layout."""
     if isinstance(frames, str | np.ndarray) and not (
         isinstance(frames, np.ndarray) and frames.ndim == 4
     ):
@@ -125,13 +124,13 @@ def tile(
 
 
 def arrange(count: int, width: int, height: int, size: tuple[int, int]) -> tuple[int, float]:
-    """In how many columns pictures are shown largest, and by what factor they fit then."""
+    """Return the number of columns that makes pictures largest, and their scale factor."""
     fits = [_fitting(size, count, n, width, height) for n in range(1, count + 1)]
     return 1 + fits.index(max(fits)), max(fits)
 
 
 def _fitting(size: tuple[int, int], count: int, columns: int, width: int, height: int) -> float:
-    """How much larger pictures may be so that all of them fit."""
+    """Return the factor by which pictures can be scaled so that all fit."""
     across = (size[0] + GAP) / columns - GAP
     down = (size[1] + GAP) / -(-count // columns) - GAP
     return min(across / width, down / height)
@@ -150,7 +149,7 @@ def _texts(labels: bool | Sequence[object], count: int) -> list[str]:
 
 
 def _image(frame: Any, i: int) -> Any:
-    """A frame as a picture of Pillow's, ``None`` for none."""
+    """Return a frame as a Pillow image, or ``None``."""
     if isinstance(frame, list | tuple):
         frame = frame[-1] if frame else None
     if frame is None:
@@ -180,7 +179,7 @@ def _image(frame: Any, i: int) -> Any:
 
 
 def _in_order(pixels: Array) -> Array:
-    """The same in C order; a picture of pygame's is transposed, and pixels are moved whole."""
+    """Return pixels in C order; pygame's are transposed, so copy pixels whole for speed."""
     if pixels.ndim == 3 and pixels.strides[2] == 1 and not pixels.flags.c_contiguous:
         whole = np.ascontiguousarray(pixels.view(f"V{pixels.shape[2]}"))
         return whole.view(np.uint8).reshape(pixels.shape)
@@ -188,7 +187,7 @@ def _in_order(pixels: Array) -> Array:
 
 
 def _shade(depths: Array) -> Array:
-    """Depths as shades of grey: the nearest is white."""
+    """Return depths as shades of grey: the nearest is white."""
     finite = depths[np.isfinite(depths)]
     if not finite.size:
         return np.zeros(depths.shape, np.uint8)
@@ -199,7 +198,7 @@ def _shade(depths: Array) -> Array:
 
 
 def _page(text: str) -> Any:
-    """A text, without its colours, as a picture."""
+    """Return a text, without its colours, as a picture."""
     pillow, drawing = require("PIL.Image", "render"), require("PIL.ImageDraw", "render")
     plain = _ESCAPE.sub("", text)
     ruler = drawing.Draw(pillow.new("RGB", (1, 1)))

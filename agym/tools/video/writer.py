@@ -1,6 +1,6 @@
 """Writer: a thread that makes pictures of frames and adds them to videos.
 
-What waits for it is bounded by whoever puts: :meth:`Writer.has_room` says whether there is room.
+Callers bound its queue: :meth:`Writer.has_room` says whether there is room.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from agym.protocol.typing import Array
 
 Paint = Callable[[list[Any]], Sequence[Array]]
 
-# What may wait to be encoded: so many renders, and so many bytes, but two in any case.
+# Bounds of the queue: renders, and bytes; two renders are always allowed.
 MOST_WAITING = 8
 MOST_BYTES = 256 * 1024 * 1024
 
 
 class Film(Protocol):
-    """What pictures are added to; see :class:`~agym.render.movie.Movie`."""
+    """A video that takes pictures; see :class:`~agym.tools.video.movie.Movie`."""
 
     def add(self, picture: Array, position: int) -> None: ...
     def close(self) -> None: ...
 
 
 class Writer:
-    """Writes what is put, in order, until it is to finish.
+    """Writes renders to videos, in order, until it is finished.
 
     Attributes:
-        written: How many renders are in the videos.
-        error: What went wrong; nothing is written any more then.
+        written: Number of renders in the videos.
+        error: The first error, after which nothing more is written.
     """
 
     def __init__(self, movies: Sequence[Film], paint: Paint) -> None:
@@ -42,7 +42,7 @@ class Writer:
 
         Args:
             movies: The videos.
-            paint: Makes a picture for each of them of the frames of a render.
+            paint: Makes the pictures of a render, one for each video.
         """
         self.written = 0
         self.error: Exception | None = None
@@ -55,18 +55,18 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name="agym-writer", daemon=True)
         self._thread.start()
 
-    def has_room(self, flying: int) -> bool:
-        """Whether another render may be asked for, beside so many that are under way."""
+    def has_room(self, in_flight: int) -> bool:
+        """Return whether another render fits, beside those in flight."""
         with self._changed:
-            return flying + len(self._waiting) < self._most
+            return in_flight + len(self._waiting) < self._most
 
-    def wait_for_room(self, flying: int) -> None:
-        """Wait until it may."""
+    def wait_for_room(self, in_flight: int) -> None:
+        """Wait until another render fits."""
         with self._changed:
-            self._changed.wait_for(lambda: flying + len(self._waiting) < self._most)
+            self._changed.wait_for(lambda: in_flight + len(self._waiting) < self._most)
 
     def put(self, position: int, frames: list[Any]) -> None:
-        """Have the frames of a render written, which are shown at a position; see ``Movie.add``."""
+        """Queue the frames of a render for a position; see ``Movie.add``."""
         size = sum(map(_size, frames))
         with self._changed:
             self._most = max(2, min(MOST_WAITING, MOST_BYTES // max(1, size)))
@@ -74,11 +74,11 @@ class Writer:
             self._changed.notify_all()
 
     def finish(self) -> None:
-        """Wait until all is written, and the files are whole. Idempotent."""
+        """Wait until everything is written and the files are complete. Idempotent."""
         with self._changed:
             self._over = True
             self._changed.notify_all()
-        if self._thread is not threading.current_thread():  # the collector may be at work there
+        if self._thread is not threading.current_thread():  # a finalizer may run in the thread
             self._thread.join()
 
     def _run(self) -> None:
@@ -88,7 +88,7 @@ class Writer:
                     stack.callback(movie.close)
                 while (taken := self._next()) is not None:
                     self._write(*taken)
-                    del taken  # the frames, whose memory may be waited for
+                    del taken  # frees the frames, whose memory others may wait for
         except Exception as error:
             self.error = self.error or error
 
@@ -114,6 +114,6 @@ class Writer:
 
 
 def _size(frame: Any) -> int:
-    """Bytes of its arrays."""
+    """Return the bytes of a frame's arrays."""
     parts = frame if isinstance(frame, list | tuple) else [frame]
     return sum(part.nbytes for part in parts if isinstance(part, np.ndarray))

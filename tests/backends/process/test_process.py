@@ -19,7 +19,8 @@ import pytest
 import agym
 from agym.backends import Process
 from agym.backends.process.supervisor import THREAD_VARIABLES
-from tests.support.drivers import FACES, FORK, opened
+from tests.support.backends import FORK
+from tests.support.drivers import FACES, opened
 from tests.support.envs.faulty_envs import Exits
 from tests.support.envs.gated_envs import Gates
 from tests.support.envs.plain_envs import Counted, Probe, Tally
@@ -36,12 +37,7 @@ each_method = pytest.mark.parametrize("method", METHODS)
 @each_method
 def test_start_methods(method: str) -> None:
     with (
-        agym.make(
-            "CartPole-v1",
-            5,
-            backend=Process(start_method=method),
-            workers=2,
-        ) as envs,
+        agym.make("CartPole-v1", 5, backend=Process(start_method=method), workers=2) as envs,
         agym.make("CartPole-v1", 5) as serial,
     ):
         serial.action_space.seed(0)
@@ -67,11 +63,7 @@ def test_no_more_workers_than_environments() -> None:
 
 
 def test_a_worker_per_core_by_default() -> None:
-    with agym.make(
-        Probe,
-        4,
-        backend=FORK,
-    ) as envs:
+    with agym.make(Probe, 4, backend=FORK) as envs:
         assert len(set(envs.pid())) <= len(os.sched_getaffinity(0))
 
 
@@ -97,12 +89,7 @@ def test_thread_pools_are_capped_in_workers_and_not_here(
     for name in THREAD_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     before = dict(os.environ)
-    with agym.make(
-        Probe,
-        2,
-        backend=Process(start_method=method),
-        workers=2,
-    ) as envs:
+    with agym.make(Probe, 2, backend=Process(start_method=method), workers=2) as envs:
         for name in THREAD_VARIABLES:
             assert envs.environment(name) == ["1", "1"]
         if method != "fork":  # a fork has the libraries loaded already
@@ -160,11 +147,7 @@ def test_large_arguments_and_answers() -> None:
 
 
 def test_answers_can_be_written_to() -> None:
-    with agym.make(
-        Probe,
-        1,
-        backend=FORK,
-    ) as envs:
+    with agym.make(Probe, 1, backend=FORK) as envs:
         for size in (10, 1_000_000):
             (first,) = envs.echo(np.zeros(size))
             first[:] = 1
@@ -208,10 +191,7 @@ def assert_others_are_usable(envs: Any) -> None:
 @each_method
 @pytest.mark.parametrize("face", FACES)
 def test_a_killed_worker(face: str, method: str) -> None:
-    options: dict[str, Any] = {
-        "backend": Process(start_method=method),
-        "workers": 2,
-    }
+    options: dict[str, Any] = {"backend": Process(start_method=method), "workers": 2}
     with opened(face, partial(Probe, length=99), 4, **options) as envs:
         envs.reset()
         pids = envs.call("pid")

@@ -15,7 +15,7 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select
 
-from tests.support.drivers import FORK
+from tests.support.backends import FORK
 from tests.support.envs.painting_envs import Painter
 from tests.support.insides import hub_of, painted
 from tests.support.patience import patience
@@ -102,12 +102,7 @@ def browser(tmp_path: Path) -> Iterator[Browser]:
 
 def watched(face: str, count: int = 4) -> Any:
     envs = [partial(Blinker, i, shape=(60, 90, 3)) for i in range(count)]
-    return stepping(
-        face,
-        envs,
-        backend=FORK,
-        workers=2,
-    )
+    return stepping(face, envs, backend=FORK, workers=2)
 
 
 def move(browser: Browser) -> None:

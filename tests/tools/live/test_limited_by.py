@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import agym
-from tests.support.drivers import FORK
+from tests.support.backends import FORK
 from tests.support.envs.plain_envs import Tally
 from tests.support.insides import hub_of, is_held
 from tests.support.viewers import until
@@ -18,10 +18,7 @@ from tests.support.viewers import until
 pytest.importorskip("starlette", reason="the extra `watch`")
 
 Endless = partial(Tally, length=10**6)
-PROCESS = {
-    "backend": FORK,
-    "workers": 2,
-}
+PROCESS = {"backend": FORK, "workers": 2}
 PLACES = [pytest.param({"backend": "serial"}, id="serial"), pytest.param(PROCESS, id="process")]
 
 

@@ -12,7 +12,8 @@ import pytest
 
 import agym
 from agym.tools.live.score import Metrics
-from tests.support.drivers import FACES, FORK, PLACES, opened
+from tests.support.backends import FORK
+from tests.support.drivers import FACES, PLACES, opened
 from tests.support.envs.plain_envs import Tally
 from tests.support.insides import engine_of
 
@@ -65,10 +66,7 @@ def test_what_json_cannot_hold_is_left_out() -> None:
 
 
 def test_a_worker_that_hangs_is_seen(tmp_path: Any) -> None:
-    place = {
-        "backend": FORK,
-        "workers": 2,
-    }
+    place = {"backend": FORK, "workers": 2}
     with agym.make([Tally] * 2, **place) as envs:
         envs.reset()
         envs.step([0, 0])
