@@ -1,1 +1,1 @@
-"""Measurements: ratios taken side by side in one run, by a command in ``python -m benchmarks``."""
+"""Benchmarks: ratios measured side by side in one run, by ``python -m benchmarks``."""

@@ -1,7 +1,7 @@
-"""Accountant: whether the transitions of counting environments come once each, and in order.
+"""Accountant: checks that each transition of counting environments arrives once and in order.
 
-The environments are :class:`~agym.envs.probes.CounterEnv`, with next-step autoreset: what an
-environment shows is how many steps its episode has, so what the next row must say is known::
+The environments are :class:`~agym.envs.probes.CounterEnv` with next-step autoreset. Observations
+are step counts of the episode, so the next row is known::
 
     0  1  2  3  3 (truncated, fault)  0  1  2 (done)  0  1 ...
 """
@@ -23,17 +23,16 @@ class Accountant:
     """Checks every row.
 
     Attributes:
-        steps: Rows so far.
-        lost: Transitions that never came.
-        duplicated: Transitions that came twice, or where they do not belong.
-        faults: Faults that were told, by kind.
-        bystanders: Those among them that cut an episode of an environment off which merely shared
-            the culprit's worker.
-        survived: Injected faults after which the environment has stepped on.
+        steps: Number of rows so far.
+        lost: Number of transitions that never arrived.
+        duplicated: Number of transitions that arrived twice, or where they do not belong.
+        faults: Number of reported faults, by kind.
+        bystanders: Number of faults that cut off an environment which merely shared the culprit's
+            worker.
+        survived: Number of injected faults after which the environment has stepped again.
     """
 
     def __init__(self, num_envs: int) -> None:
-        """All environments are still to be reset."""
         self.steps = 0
         self.lost = 0
         self.duplicated = 0
@@ -41,30 +40,30 @@ class Accountant:
         self.bystanders = 0
         self.survived = 0
         self._counts = np.zeros(num_envs, np.int64)
-        # The flags of the last row: terminated, truncated.
+        # Flags of the last row: terminated, truncated.
         self._flags = np.zeros((2, num_envs), np.bool_)
         self._sent: dict[int, int] = {}
-        # How many injected faults each environment has still to survive.
-        self._owed: Counter[int] = Counter()
+        # Injected faults that each environment has not survived yet.
+        self._pending: Counter[int] = Counter()
 
     @property
     def owed(self) -> int:
-        """Injected faults after which the environment has not stepped on yet."""
-        return self._owed.total()
+        """Number of injected faults after which the environment has not stepped yet."""
+        return self._pending.total()
 
     @property
     def missing(self) -> int:
-        """Steps that were sent and have not come back."""
+        """Number of steps that were sent and have not arrived."""
         return len(self._sent)
 
     def strike(self, env_ids: Iterable[int]) -> None:
-        """Faults were injected into environments."""
-        self._owed.update(env_ids)
+        """Record that faults were injected into environments."""
+        self._pending.update(env_ids)
 
     def reset(
         self, env_ids: Iterable[int], observations: Array, infos: Sequence[Mapping[str, Any]]
     ) -> None:
-        """Environments were reset; observations and infos are those of all."""
+        """Check rows of resets; ``observations`` and ``infos`` are those of all environments."""
         for i in env_ids:
             if observations[i] != 0:
                 self.duplicated += 1
@@ -73,7 +72,7 @@ class Accountant:
             self._flags[:, i] = False
 
     def send(self, env_ids: Array, actions: Array) -> None:
-        """Steps are sent; each must come back, once."""
+        """Record steps that are sent; each must arrive once."""
         self._sent.update(zip(env_ids.tolist(), actions.tolist(), strict=True))
 
     def receive(
@@ -85,7 +84,6 @@ class Accountant:
         truncated: Array,
         infos: Sequence[Mapping[str, Any]],
     ) -> None:
-        """Steps have come back."""
         self.steps += len(env_ids)
         over = self._flags[:, env_ids].any(axis=0)
         flags = np.stack([terminated, truncated])
@@ -100,21 +98,21 @@ class Accountant:
                 self._examine(i, int(observations[k]), float(rewards[k]), flags[:, k], infos[k])
             elif infos[k] and not self._fits(infos[k], int(observations[k]), action):
                 self.duplicated += 1
-            elif i in self._owed:
-                self.survived += self._owed.pop(i)
+            elif i in self._pending:
+                self.survived += self._pending.pop(i)
         self._counts[env_ids] = observations
         self._flags[:, env_ids] = flags
 
     @staticmethod
     def _fits(info: Mapping[str, Any], count: int, action: int) -> bool:
-        """Whether the info belongs to the same transition."""
+        """Return whether the info belongs to the same transition."""
         belongs = info.get("count", count) == count and info.get("action", action) == action
         return belongs and "fault" not in info
 
     def _examine(
         self, i: int, count: int, reward: float, flags: Array, info: Mapping[str, Any]
     ) -> None:
-        """Look at a row that is not the next one: a fault, or wrong."""
+        """Count an unexpected row: a fault, or a lost or duplicated transition."""
         last, over = int(self._counts[i]), bool(self._flags[:, i].any())
         fault = info.get("fault")
         cut = count == last and reward == 0.0 and flags.tolist() == [False, True]

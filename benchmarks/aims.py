@@ -1,6 +1,6 @@
-"""What agym aims at, as data, and whether a run met it.
+"""Agym's performance targets as data, and whether a run met them.
 
-The factors hold for two workers on two cores of their own.
+The factors hold for two workers on two dedicated cores.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from benchmarks.variants import COPIES, INFOS, CopiedViews, Kept, Views, Without
 
 @dataclass(frozen=True)
 class Aim:
-    """One system is to be so many times as fast as another.
+    """One system must be ``factor`` times as fast as another.
 
     Attributes:
-        work: Name of the work.
+        work: Name of the workload.
         row: The system.
-        against: The other system, the better of several, or the bound.
-        factor: The ratio to reach.
+        against: The other system, or several of which the best counts; or the bound.
+        factor: The required ratio.
     """
 
     work: str
@@ -45,12 +45,12 @@ class Aim:
 
 @dataclass(frozen=True)
 class StartupAim:
-    """The start-up is to stay below a limit.
+    """The start-up must stay below a limit.
 
     Attributes:
         what: ``"seconds"`` or ``"memory"``.
-        limit: In seconds, or in MB (10^6 bytes).
-        unit: Of the limit.
+        limit: Limit in ``unit``; MB are 10^6 bytes.
+        unit: ``"s"`` or ``"MB"``.
     """
 
     what: str
@@ -100,7 +100,7 @@ def judge(
     aims: Sequence[Aim] = AIMS,
     startup_aims: Sequence[StartupAim] = STARTUP_AIMS,
 ) -> tuple[Verdict, ...]:
-    """Hold results against the aims that concern them."""
+    """Compare results with the targets that concern them."""
     verdicts = []
     for aim in aims:
         for work in works:

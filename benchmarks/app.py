@@ -1,4 +1,4 @@
-"""``python -m benchmarks``: the measurements, one small file per command."""
+"""``python -m benchmarks``: the benchmarks, one small file per command."""
 
 from __future__ import annotations
 
@@ -84,4 +84,4 @@ app.command(epilog=ray_command.EXAMPLES)(ray_command.ray)
 
 @app.callback()
 def bench() -> None:
-    """Measure agym against other runners, and against what would be ideal, side by side."""
+    """Compare agym's speed with other runners and with ideal bounds, side by side."""

@@ -1,4 +1,4 @@
-"""A backward pass of a small network in torch, sized to take as long as something else."""
+"""A backward pass of a small torch network, sized to take a given time."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 
 from agym._system.extras import require
 
-# A policy network of the usual size: what varies is how many observations go through it.
+# A policy network of the usual size; the batch size is what varies.
 WIDTHS = (348, 256, 256, 17)
 
-# The size of the batch is found in so many rounds, from this one on, each timed so often.
+# The batch size is found in ROUNDS rounds, starting at BATCH, each timed TRIES times.
 BATCH = 256
 ROUNDS = 3
 TRIES = 9
@@ -22,9 +22,9 @@ TRIES = 9
 
 @contextmanager
 def backward_pass(seconds: float) -> Iterator[Callable[[], None]]:
-    """Give a backward pass that takes about so long; torch has one thread in the block.
+    """Yield a backward pass of about ``seconds``; within the block torch has one thread.
 
-    The pass is over one graph again and again, so that there is no forward pass in between.
+    The pass reuses one graph, so that no forward pass comes in between.
 
     Raises:
         MissingExtraError: torch is not installed.

@@ -1,10 +1,10 @@
-"""The bounds: environments in a plain loop, with no runner around them.
+"""The bounds: baseline loops over environments, without a runner.
 
-``bare environment`` is one core with a single environment, whose memory stays in the cache.
-``bare loop`` is one core with all of them. ``bare at once`` is what a runner could reach at
-best: every worker loops over its share of the environments, all at the same time. It is less
-than the first times the workers where cores share an execution unit, a cache or a clock rate, as
-the two halves of a hyper-threaded core do.
+``bare environment`` is one core with a single environment, whose memory stays in the cache. ``bare
+loop`` is one core with all environments. ``bare at once`` is the best a runner could reach: every
+worker loops over its share of the environments, all at the same time. That is less than the number
+of workers times the first where cores share an execution unit, a cache or a clock rate, as the two
+halves of a hyper-threaded core do.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from benchmarks.works import Actions, Work, sample_actions
 
 
 class Bare(System):
-    """A plain loop over one environment: what one core can do."""
+    """A loop over one environment: the bound of one core."""
 
     name = BARE
     _over = False
@@ -49,7 +49,7 @@ class Bare(System):
 
 
 class BareLoop(System):
-    """A plain loop over all environments: what one core can do with so many."""
+    """A loop over all environments: the bound of one core with all of them."""
 
     name = LOOP
 
@@ -61,17 +61,13 @@ class BareLoop(System):
 
 
 class BareAtOnce(System):
-    """A plain loop in each worker, all at the same time: what the machine can do.
-
-    Attributes:
-        loop: The kind of loop.
-    """
+    """A loop in each worker, all at the same time: the bound of the machine."""
 
     name = AT_ONCE
     loop: ClassVar[type[System]] = BareLoop
 
     def make(self, work: Work, workers: int) -> list[Connection]:
-        """Start the workers; each has its share of the environments."""
+        """Start the workers, each with its share of the environments."""
         context = multiprocessing.get_context("spawn")
         workers = min(workers, work.num_envs)
         bounds = [work.num_envs * k // workers for k in range(workers + 1)]
@@ -92,7 +88,7 @@ class BareAtOnce(System):
             end.recv()
 
     def run(self, seconds: float) -> float:
-        """Have every worker loop for so long; gives their steps per second together."""
+        """Run all loops for ``seconds``; return the sum of their steps per second."""
         for end in self._envs:
             end.send(seconds)
         rates: list[float] = [end.recv() for end in self._envs]
@@ -107,14 +103,13 @@ class BareAtOnce(System):
 
 
 class Loop:
-    """All environments of a work, one after the other."""
+    """All environments of a workload, stepped one after the other."""
 
     def __init__(self, work: Work) -> None:
         self._envs = [work.factory() for _ in range(work.num_envs)]
         self._over = [False] * work.num_envs
 
     def reset(self, seed: int | None = None) -> None:
-        """Reset all."""
         for env in self._envs:
             env.reset(seed=seed)
 
@@ -130,14 +125,13 @@ class Loop:
                 over[i] = terminated or truncated
 
     def close(self) -> None:
-        """Close all."""
         for env in self._envs:
             env.close()
 
 
 def _loop(end: Connection, kind: type[System], work: Work, count: int) -> None:
-    """Be a worker: whenever it is told a time, loop for so long and tell the steps per second."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the caller's to handle
+    """Run in a worker: loop for each received number of seconds, and send the steps per second."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller handles Ctrl-C
     work = replace(work, num_envs=count)
     loop = kind(work, sample_actions(work), 1)
     loop.reset()

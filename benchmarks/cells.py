@@ -1,4 +1,4 @@
-"""Cells of the grid: what agym's own choice is against every fixed one, and against every peer."""
+"""Cells of the grid: agym's own choice against every fixed choice and every peer."""
 
 from __future__ import annotations
 
@@ -31,19 +31,14 @@ OTHERS: tuple[type[System], ...] = (
 )  # fmt: skip
 SYSTEMS: tuple[type[System], ...] = (Bare, AgymAuto, *FIXED, *OTHERS)
 
-# Against the best fixed choice; against the best peer where the steps of a batch take little
-# together, and where they take more than so many seconds.
+# Targets against the best fixed choice; against the best peer; and against the best peer where the
+# steps of a batch take more than LONG_SECONDS together.
 FIXED_FACTOR, PEER_FACTOR, LONG_PEER_FACTOR, LONG_SECONDS = 0.95, 1.0, 1.5, 200e-6
 
 
 @dataclass(frozen=True)
 class Best:
-    """The best of several systems.
-
-    Attributes:
-        system: Its name.
-        ratio: How many times as fast agym's own choice is.
-    """
+    """The best of several systems; ``ratio`` is the speed of agym's own choice relative to it."""
 
     system: str
     ratio: float
@@ -51,15 +46,15 @@ class Best:
 
 @dataclass(frozen=True)
 class Cell:
-    """What one cell came to.
+    """Result of one cell; ``fixed`` and ``peer`` are ``None`` if not measured.
 
     Attributes:
-        work: Its name.
-        step_seconds: What a step of the bare environment takes.
+        work: Name of the workload.
+        step_seconds: Seconds per step of the bare environment.
         rate: Steps per second of agym's own choice.
-        fixed: The best fixed choice, if one was measured.
-        peer: The best peer, if one was measured.
-        peer_factor: What is wanted against that.
+        fixed: The best fixed choice.
+        peer: The best peer.
+        peer_factor: Required ratio against the best peer.
     """
 
     work: str
@@ -71,7 +66,7 @@ class Cell:
 
     @classmethod
     def of(cls, work: WorkResult) -> Cell | None:
-        """Read what was measured, if anything was."""
+        """Return the cell of a result, ``None`` if it was not measured."""
         auto, bare = work.row(AUTO), work.row(BARE)
         if auto is None or bare is None:
             return None
@@ -83,7 +78,6 @@ class Cell:
         )  # fmt: skip
 
     def verdicts(self) -> Iterator[Verdict]:
-        """Hold it against the aims."""
         for kind, best, factor in (
             ("the best fixed choice", self.fixed, FIXED_FACTOR),
             ("the best peer", self.peer, self.peer_factor),
@@ -100,6 +94,6 @@ def _best(work: WorkResult, systems: Sequence[type[System]]) -> Best | None:
 
 
 def judge_cells(works: Sequence[WorkResult]) -> tuple[Verdict, ...]:
-    """All verdicts on a grid, two for each cell that was measured."""
+    """Return the verdicts on a grid, two for each measured cell."""
     cells = [cell for work in works if (cell := Cell.of(work)) is not None]
     return tuple(verdict for cell in cells for verdict in cell.verdicts())

@@ -1,4 +1,4 @@
-"""What was measured beside its ideal: records of a run, their tables, their way to JSON."""
+"""Measurements beside their ideals: records, tables and JSON."""
 
 from __future__ import annotations
 
@@ -13,21 +13,15 @@ from rich.table import Table
 from benchmarks.report import aims_table, machine_line, ratio_cell
 from benchmarks.results import Verdict, spread, to_json
 
-AIMS = "Aims, for two cores"
+AIMS = "Targets, for two cores"
 
-# So that a title fits over its table.
+# Titles must fit over their tables.
 MIN_WIDTH = 84
 
 
 @dataclass(frozen=True)
 class Compared:
-    """Something that was measured, beside its ideal.
-
-    Attributes:
-        name: Its row in the table.
-        values: What was measured, in the order of the repetitions.
-        ideals: The ideal in each repetition; none for what an ideal is made of.
-    """
+    """A measurement, one value per repetition, beside its ideals; rows may have no ideal."""
 
     name: str
     values: tuple[float, ...]
@@ -35,12 +29,11 @@ class Compared:
 
     @property
     def value(self) -> float:
-        """The median of what was measured."""
         return median(self.values)
 
     @property
     def ratio(self) -> float | None:
-        """The median over the repetitions of the ratio within each."""
+        """Median of the ratio within each repetition."""
         if not self.ideals:
             return None
         return median(a / b for a, b in zip(self.values, self.ideals, strict=True))
@@ -48,16 +41,16 @@ class Compared:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A run of one of the commands that compare with an ideal.
+    """A run of a command that compares with an ideal.
 
     Attributes:
         title: What was measured, and how.
-        unit: Of all values and ideals.
-        machine: What it ran on; see :func:`benchmarks.machine.describe_machine`.
-        settings: The options of the command.
-        rows: What was measured.
-        notes: Sentences that a reader needs, without their full stop.
-        aims: The aims that concern what was measured.
+        unit: Unit of all values and ideals.
+        machine: See :func:`benchmarks.machine.describe_machine`.
+        settings: Options of the command.
+        rows: The measurements.
+        notes: Sentences for the reader, without their full stop.
+        aims: Verdicts on the targets.
     """
 
     title: str
@@ -69,12 +62,12 @@ class Comparison:
     aims: tuple[Verdict, ...] = ()
 
     def to_json(self) -> str:
-        """Everything, with all repetitions, as JSON."""
+        """Return everything, with all repetitions, as JSON."""
         return to_json(asdict(self))
 
 
 def show_comparison(comparison: Comparison) -> RenderableType:
-    """All tables of a run."""
+    """Return the tables of a run."""
     notes = (f"{note}." for note in comparison.notes)
     table = Table(
         title=comparison.title,

@@ -1,4 +1,4 @@
-"""Environments whose steps take no time, or as much as is asked for: the rest is the runner's."""
+"""Environments whose steps take no time, or a given time, so that the rest is the runner's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from benchmarks.waiting_envs import ACTIONS, OBSERVATIONS, Observation
 
-# Turns of the loop by which its speed is found out, and how often that is tried.
+# Loop iterations for measuring the loop's speed, and how often that is repeated.
 CALIBRATION, TRIES = 20_000, 5
 
 
@@ -20,8 +20,8 @@ class BusyEnv(gymnasium.Env[Observation, int]):
     """Keeps its core busy in every step.
 
     Args:
-        turns: For so many turns of an empty loop: what is counted takes no longer where
-            something else has the core for a while, as what watches a clock would.
+        turns: Iterations of an empty loop per step. Unlike watching a clock, counting takes no
+            longer while another process has the core.
     """
 
     observation_space = OBSERVATIONS
@@ -34,11 +34,9 @@ class BusyEnv(gymnasium.Env[Observation, int]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """Begin an episode, which has no end."""
         return self._observation, {}
 
     def step(self, action: int) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """Be busy."""
         for _ in repeat(None, self._turns):
             pass
         return self._observation, 0.0, False, False, {}
@@ -48,12 +46,11 @@ class NullEnv(BusyEnv):
     """Does nothing in a step."""
 
     def step(self, action: int) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """Do nothing."""
         return self._observation, 0.0, False, False, {}
 
 
 class StillEnv(NullEnv):
-    """Shows a picture that is finished already, as large as CartPole's."""
+    """Renders a constant picture of CartPole's size."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,12 +58,11 @@ class StillEnv(NullEnv):
         self.picture = np.zeros((400, 600, 3), np.uint8)
 
     def render(self) -> np.ndarray[Any, Any]:
-        """Give the picture, which is the same each time."""
         return self.picture
 
 
 def turns_for(seconds: float) -> int:
-    """How many turns of the loop take so long on this machine, roughly."""
+    """Return about how many loop iterations take ``seconds`` on this machine."""
     best = float("inf")
     for _ in range(TRIES):
         begun = time.perf_counter()
@@ -77,7 +73,7 @@ def turns_for(seconds: float) -> int:
 
 
 def probe(env_id: str, entry_point: str, **kwargs: Any) -> EnvSpec:
-    """Describe an environment that is not registered; it comes without wrappers."""
+    """Return the spec of an environment that is not registered and has no wrappers."""
     return EnvSpec(
         env_id, entry_point=entry_point, kwargs=kwargs,
         disable_env_checker=True, order_enforce=False,
@@ -85,11 +81,11 @@ def probe(env_id: str, entry_point: str, **kwargs: Any) -> EnvSpec:
 
 
 def busy_spec(turns: int) -> EnvSpec:
-    """Describe an environment whose steps are so many turns of a loop, or nothing."""
+    """Return the spec of an environment with ``turns`` loop iterations per step; 0 does nothing."""
     return probe("Busy-v0", f"{__name__}:BusyEnv", turns=turns) if turns else PROBES["Null-v0"]
 
 
-# What can be measured under an id, beside what is registered with Gymnasium.
+# Ids that can be measured besides those registered with Gymnasium.
 PROBES = {
     spec.id: spec
     for spec in (

@@ -1,7 +1,7 @@
-"""What was measured against the number of environments: a panel for each environment.
+"""Charts against the number of environments: a panel per environment.
 
-By default that is the time per step of all, and the line is linear: as many times what one bare
-environment takes.
+The default chart shows the time per step of all environments; its line is linear in the bare
+environment's time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from benchmarks.results import AT_ONCE, BARE, BOUND, Row, WorkResult
 
 COLUMNS = 3
 
-# From so many numbers on, they are written at an angle.
+# Number of tick labels from which on they are rotated.
 CROWDED = 5
 
 GREYS = OTHERS, "#4b5563"
@@ -32,22 +32,22 @@ Curves = dict[str, dict[int, float]]
 
 
 def milliseconds(work: WorkResult, row: Row) -> float:
-    """What a step of all environments takes."""
+    """Return the milliseconds per step of all environments."""
     return 1000 * work.num_envs / row.rate
 
 
 @dataclass(frozen=True)
 class Chart:
-    """What is drawn.
+    """What a chart shows.
 
     Attributes:
-        title: What the values are.
-        value: The value of a system on a work.
-        bound: What the line of the bare environment is.
-        ours: The system that stands out.
-        log: Whether the values are on a scale of powers of ten; else they go from 0 to 1.
-        formula: What is drawn beside a system as a dashed line: numbers and values, for the
-            works of an environment and the system.
+        title: Title of the values.
+        value: Computes the value of a system on a workload.
+        bound: Label of the bare environment's line.
+        ours: The highlighted system.
+        log: Whether the y-axis is logarithmic; else it goes from 0 to 1.
+        formula: Computes the dashed line beside a system, as numbers and values, from the
+            workloads of an environment and the system.
     """
 
     title: str = "Milliseconds per step of all environments"
@@ -64,11 +64,7 @@ MILLISECONDS = Chart()
 def curves(
     works: Sequence[WorkResult], value: Callable[[WorkResult, Row], float] = milliseconds
 ) -> dict[str, Curves]:
-    """The values of all systems.
-
-    Returns:
-        By environment, system and number of environments.
-    """
+    """Return the values of all systems, by environment, system and number of environments."""
     found: dict[str, Curves] = {}
     for work in works:
         for row in work.rows:
@@ -79,7 +75,7 @@ def curves(
 
 
 def save_count_plot(works: Sequence[WorkResult], path: Path, chart: Chart = MILLISECONDS) -> None:
-    """Draw all environments into a PNG file, with one legend for all.
+    """Draw all environments into a PNG file with one legend.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
@@ -116,7 +112,7 @@ def save_count_plot(works: Sequence[WorkResult], path: Path, chart: Chart = MILL
 
 
 def _styles(names: Sequence[str], ours: str) -> Iterator[dict[str, Any]]:
-    """One system stands out; its other ways have colours; all others are grey."""
+    """Yield line styles: highlighted for ``ours``, coloured for agym's others, grey for peers."""
     colors, greys, markers = cycle(COLORS), cycle(GREYS), cycle(MARKERS)
     for name in names:
         if name == BARE:

@@ -1,4 +1,4 @@
-"""Efficiency against step time: points as measured, the formula's curve drawn in."""
+"""Chart of efficiency against step time: measured points and the formula's curve."""
 
 from __future__ import annotations
 
@@ -17,10 +17,7 @@ from benchmarks.results import Report, WorkResult
 def save_efficiency_plot(report: Report, works: Sequence[WorkResult], path: Path) -> None:
     """Draw all systems into a PNG file.
 
-    Args:
-        report: For the machine and the number of workers.
-        works: The same environments with steps of several lengths, the shortest first.
-        path: The file.
+    ``works`` are the same environments with steps of several lengths, the shortest first.
 
     Raises:
         MissingExtraError: matplotlib is not installed.

@@ -1,11 +1,11 @@
-"""``all``: every figure of speed, in one report and a folder of charts.
+"""``all``: all performance figures in one report and a folder of charts.
 
-It is made of the other commands' runs::
+It combines the runs of the other commands::
 
-    throughput   steps per second against the bounds and other runners; infos and copies
+    throughput   steps per second against bounds and other runners; infos and copies
     grid         backend="auto" against every fixed choice and every peer
-    scale        what a step costs, by the number of environments
-    overhead     what agym costs besides the environments, and efficiency against step time
+    scale        cost of a step by number of environments
+    overhead     agym's own cost per step, and efficiency against step time
     startup, memory
 """
 
@@ -52,16 +52,16 @@ class Plan:
     """What to measure.
 
     Attributes:
-        works: For throughput.
-        envs: For the grid.
-        counts: For the grid, how many of each.
-        scale: For the scale, how many.
-        step_times: For the overhead, in microseconds.
-        num_envs: For the overhead, how many.
-        start: For start-up and memory.
-        long: Slices for throughput.
-        short: Slices for the rest, which has many of them.
-        starts: How often to start.
+        works: Workloads of throughput.
+        envs: Environments of the grid.
+        counts: Numbers of environments of the grid.
+        scale: Numbers of environments of the scale.
+        step_times: Step times of the overhead, in microseconds.
+        num_envs: Number of environments of the overhead.
+        start: Workload of start-up and memory.
+        long: Settings of throughput.
+        short: Settings of the others, which have many slices.
+        starts: Number of starts.
     """
 
     works: Sequence[Work] = (*WORKS, *VARIANTS)
@@ -76,7 +76,7 @@ class Plan:
     starts: int = 5
 
 
-# Little of everything: to see that it can be measured.
+# A little of everything, to test the command.
 QUICK = Plan(
     works=(Work("CartPole-v1", 2), InfosWork("Informing-v0", 2), CopiesWork("CartPole-v1", 2)),
     envs=("CartPole-v1",),
@@ -93,12 +93,12 @@ QUICK = Plan(
 
 def everything(
     quick: Annotated[
-        bool, typer.Option("--quick", help="A little of each: no figures to rely on.")
+        bool, typer.Option("--quick", help="Measure a little of each; the figures mean nothing.")
     ] = False,
     json: JsonFile = None,
     plot: PlotFolder = None,
 ) -> None:
-    """Measure every figure of speed, which takes about an hour, and write one report."""
+    """Measure all performance figures (about an hour) and write one report."""
     check_plot(plot)
     check_writable(json, plot)
     full = measure_all(QUICK if quick else Plan())
@@ -109,13 +109,7 @@ def everything(
 
 @dataclass(frozen=True)
 class FullReport:
-    """All runs, by the names of their commands.
-
-    Attributes:
-        machine: What they ran on.
-        reports: Of those that measure steps per second.
-        comparisons: Of start-up and memory.
-    """
+    """All runs, by the names of their commands; ``comparisons`` are start-up and memory."""
 
     machine: Mapping[str, str]
     reports: Mapping[str, Report]
@@ -123,7 +117,6 @@ class FullReport:
 
     @property
     def aims(self) -> tuple[Verdict, ...]:
-        """All aims."""
         return tuple(aim for part in self._parts.values() for aim in part.aims)
 
     @property
@@ -131,7 +124,7 @@ class FullReport:
         return {**self.reports, **self.comparisons}
 
     def to_json(self) -> str:
-        """Everything, with all slices, as JSON; the machine and the aims stand in one place."""
+        """Return everything, with all slices, as JSON; machine and aims occur only once."""
         parts = {
             name: _without(asdict(part), "machine", "aims") for name, part in self._parts.items()
         }
@@ -139,7 +132,7 @@ class FullReport:
         return to_json({"machine": dict(self.machine), "parts": parts, "aims": aims})
 
     def show(self) -> RenderableType:
-        """All tables, then what was missed."""
+        """Return all tables, then the missed targets."""
         reports = self.reports
         missed = tuple(aim for aim in self.aims if not aim.met)
         parts = [
@@ -150,11 +143,11 @@ class FullReport:
             *(show_comparison(comparison) for comparison in self.comparisons.values()),
         ]
         if missed:
-            parts.append(aims_table(missed, "Aims that were missed, or could not be measured"))
+            parts.append(aims_table(missed, "Targets that were missed, or not measured"))
         return Group(*parts)
 
     def save_plots(self, folder: Path) -> None:
-        """Draw a chart of each into a folder, which is made if there is none."""
+        """Draw a chart of each run into a folder, which is created if needed."""
         folder.mkdir(exist_ok=True)
         overhead = self.reports["overhead"]
         save_plot(self.reports["throughput"], folder / "throughput.png")
@@ -164,7 +157,7 @@ class FullReport:
 
 
 def measure_all(plan: Plan) -> FullReport:
-    """Measure, one command's run after the other."""
+    """Run all measurements, one after the other."""
     workers = plan.long.workers
     reports = {
         "throughput": run_throughput(plan.works, plan.long, wants_startup=False),

@@ -1,6 +1,6 @@
-"""``grid``: agym's own choice against every fixed one and every peer, cell by cell.
+"""``grid``: agym's own choice against every fixed choice and every peer, cell by cell.
 
-A cell is an environment and how many of it there are. In each, all systems take turns.
+A cell is an environment and a number of it. In each cell, all systems take turns.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ python -m benchmarks grid CartPole-v1 ALE/Pong-v5 --num-envs 1,8
 python -m benchmarks grid Waiting1ms-v0 --num-envs 64 --json result.json --plot result.png
 """
 
-# From a microsecond to a millisecond a step; with small and large observations; with infos
-# (Informing, HumanoidStandup); one that computes nothing, but waits.
+# From a microsecond to a millisecond per step; with small and large observations; with infos
+# (Informing, HumanoidStandup); one that waits instead of computing.
 ENVS = (
     "CartPole-v1", "MountainCar-v0", "Acrobot-v1", "Pendulum-v1", "Blackjack-v1", "FrozenLake-v1",
     "ALE/Pong-v5", "ALE/Breakout-v5", "HalfCheetah-v5", "HumanoidStandup-v5",
@@ -43,17 +43,17 @@ ENVS = (
 )  # fmt: skip
 COUNTS = (1, 8, 64, 512)
 
-# There are many slices, so they are short.
+# Slices are short because there are many.
 SECONDS = 0.2
 
 
 def grid(
     envs: Annotated[
         list[str] | None,
-        typer.Argument(metavar="ENV", help="Environments. By default twelve, which takes long."),
+        typer.Argument(metavar="ENV", help="Environments; the default twelve take long."),
     ] = None,
     num_envs: Annotated[
-        str, typer.Option(help="How many of each, with commas between.")
+        str, typer.Option(help="Numbers of environments, separated by commas.")
     ] = ",".join(map(str, COUNTS)),
     seconds: Seconds = SECONDS,
     repeats: Repeats = Settings.repeats,
@@ -63,9 +63,9 @@ def grid(
 ) -> None:
     """Measure backend="auto" against every fixed choice and every runner that is installed.
 
-    Runners of other projects are taken if they are installed: Gymnasium's, Stable-Baselines3's,
-    Tianshou's, TorchRL's, PufferLib's. What takes a process per environment is left out where
-    there are too many.
+    Other projects' runners take part if they are installed: Gymnasium's, Stable-Baselines3's,
+    Tianshou's, TorchRL's, PufferLib's. Runners with a process per environment are left out where
+    there are too many environments.
     """
     check_plot(plot)
     check_writable(json, plot)
@@ -77,22 +77,22 @@ def grid(
 
 
 def parse_counts(text: str) -> tuple[int, ...]:
-    """Read ``"1,8,64"``.
+    """Parse numbers such as ``"1,8,64"``.
 
     Raises:
-        UsageError: It is something else.
+        UsageError: The text is not a list of positive numbers.
     """
     words = text.split(",")
     if not all(word.strip().isdecimal() and int(word) > 0 for word in words):
-        raise UsageError(f"--num-envs {text!r} is no list of numbers: write 1,8,64")
+        raise UsageError(f"--num-envs {text!r} is not a list of numbers: write 1,8,64")
     return tuple(sorted({int(word) for word in words}))
 
 
 def grid_works(envs: Sequence[str], counts: Sequence[int]) -> list[Work]:
-    """All cells.
+    """Return the workloads of all cells.
 
     Raises:
-        UsageError: There is no such environment.
+        UsageError: An environment does not exist.
     """
     return [check_work(Work(env_id, count)) for env_id in envs for count in counts]
 
@@ -108,28 +108,24 @@ def run_works(
     systems: Sequence[type[System]] | None = None,
     judge: Callable[[Sequence[WorkResult], Settings], Iterable[Verdict]] = lambda results, _: (),
 ) -> Report:
-    """Measure, with progress on stderr that is drawn only between two slices.
+    """Measure workloads, with progress on stderr that is redrawn only between slices.
 
-    Args:
-        works: What.
-        settings: How long, how often, how many workers.
-        systems: Which; by default those of each contest.
-        judge: Holds the results against aims.
+    ``systems`` are by default those of each contest; ``judge`` compares results with targets.
     """
     results = []
     with progress_bar(len(works)) as bar:
         for work in works:
-            with bar.part(work.name) as tell:
-                results.append(measure(work, settings, tell, systems))
+            with bar.part(work.name) as announce:
+                results.append(measure(work, settings, announce, systems))
     aims = tuple(judge(results, settings))
     return Report(describe_machine(), settings, tuple(results), aims=aims)
 
 
-# ---------------------------------------------------------------- the table
+# ---------------------------------------------------------------- tables
 
 
 def show_grid(report: Report) -> RenderableType:
-    """A line for each cell, then how many of them met what is aimed at."""
+    """Return a table with a line per cell, then how many cells met the targets."""
     settings = report.settings
     table = Table(
         title=f"agym auto, {settings.workers} workers for fixed choices: median of"
@@ -172,8 +168,8 @@ def _best_cells(best: Best | None, verdict: Verdict) -> Sequence[RenderableType]
 
 
 def summary_table(aims: Sequence[Verdict]) -> Table:
-    """How many cells met each kind of aim, and which came out worst."""
-    table = Table(title="Aims, for two workers on two cores")
+    """Return how many cells met each kind of target, and the worst cell."""
+    table = Table(title="Targets, for two workers on two cores")
     for name in ("wanted of agym auto", "met", "worst"):
         table.add_column(name)
     for kind in ("the best fixed choice", "the best peer"):
@@ -191,7 +187,7 @@ def summary_table(aims: Sequence[Verdict]) -> Table:
 
 
 def grouped_notes(report: Report) -> Iterator[str]:
-    """What was left out, with the cells that it concerns."""
+    """Yield the notes, each with the cells that it concerns."""
     cells: dict[str, list[str]] = {}
     for work in report.works:
         for note in work.notes:

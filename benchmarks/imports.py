@@ -22,7 +22,7 @@ python -m benchmarks imports
 python -m benchmarks imports --repeats 50 --json imports.json
 """
 
-# What `import agym` may add, as a share of the other imports, and how many modules it may load.
+# Maximum time of `import agym` relative to the other imports, and maximum number of its modules.
 SHARE_LIMIT, MODULES_LIMIT = 0.35, 90
 
 SCRIPT = """
@@ -45,7 +45,7 @@ def imports(
     check_writable(json)
     runs = []
     with progress_bar(repeats) as bar:
-        for k in range(-1, repeats):  # the first writes the compiled modules, and does not count
+        for k in range(-1, repeats):  # the first, unmeasured one writes the compiled modules
             if k < 0:
                 _import()
                 continue
@@ -53,7 +53,7 @@ def imports(
                 runs.append(_import())
     others, ours, modules = (median(column) for column in zip(*runs, strict=True))
     share = median(run[1] / run[0] for run in runs)
-    table = Table("import", "ms", "aim", title="import agym", title_justify="left")
+    table = Table("import", "ms", "target", title="import agym", title_justify="left")
     table.add_row("gymnasium, numpy", f"{1e3 * others:.0f}", "")
     table.add_row("agym after them", f"{1e3 * ours:.0f}", "")
     table.add_row("ratio", f"{share:.2f}", f"≤ {SHARE_LIMIT}")

@@ -1,9 +1,9 @@
 """``io``: how much longer a round takes than the wait that all its steps share.
 
 Every environment waits equally long in every step and computes nothing, so the ideal round,
-``await envs.step(actions)``, takes just as long, however many environments there are. In turns
-with it, as many plain coroutines wait on one event loop as a worker has environments: nothing
-that runs coroutines can be quicker.
+``await envs.step(actions)``, takes just as long for any number of environments. In turns with it,
+as many plain coroutines as a worker has environments wait on one event loop: no runner of
+coroutines can be faster.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from agym.api.make import make_async
 from benchmarks.comparison import Compared, Comparison, show_comparison
 from benchmarks.machine import describe_machine
 from benchmarks.output import JsonFile, check_writable, deliver
-from benchmarks.progress import Tell, progress_bar
+from benchmarks.progress import Announce, progress_bar
 from benchmarks.results import Verdict
 from benchmarks.runner import new_runner
 from benchmarks.waiting_envs import SleepingEnv, WaitingEnv
@@ -38,12 +38,12 @@ python -m benchmarks io --backend thread
 python -m benchmarks io --backend process --num-envs 2000 --delay 0.5 --json result.json
 """
 
-# The wait that the aims below are for, in seconds.
+# The wait for which the targets below hold, in seconds.
 DELAY = 0.1
 
 
 class BackendLike(Enum):
-    """Where environments can wait."""
+    """Backends on which environments can wait."""
 
     asyncio = "asyncio"
     process = "process"
@@ -52,14 +52,14 @@ class BackendLike(Enum):
 
 @dataclass(frozen=True)
 class Place:
-    """Where environments wait, and what is aimed at there.
+    """A backend and its target.
 
     Attributes:
         backend: The backend.
-        env: Makes an environment that waits for so many seconds in every step.
-        num_envs: How many, by default and for the aim.
-        factor: How many times the wait a round may take.
-        workers: Gives the number of workers for so many environments, ``None`` without workers.
+        env: Makes an environment that waits ``seconds`` in every step.
+        num_envs: Number of environments, by default and for the target.
+        factor: Maximum time of a round relative to the wait.
+        workers: Number of workers for a number of environments, ``None`` without workers.
         where: What the environments share, in words.
     """
 
@@ -71,11 +71,9 @@ class Place:
     where: str
 
     def share(self, num_envs: int) -> int:
-        """How many environments a worker has."""
         return math.ceil(num_envs / (self.workers(num_envs) or 1))
 
     def name(self, num_envs: int) -> str:
-        """Its row in tables."""
         return f"{num_envs:,} environments {self.where}"
 
 
@@ -85,34 +83,34 @@ PLACES = (
     Place(BackendLike.thread, SleepingEnv, 256, 1.2, lambda n: n, "in a thread each"),
 )
 
-# What is measured if nothing else is asked for.
+# Backends that are measured by default.
 DEFAULT = (BackendLike.asyncio, BackendLike.process)
 
 
 def io(
     backend: Annotated[
         BackendLike | None,
-        typer.Option(help="Where they wait.", show_default="asyncio and process"),
+        typer.Option(help="Backend to measure.", show_default="asyncio and process"),
     ] = None,
     num_envs: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="How many environments.",
+            help="Number of environments.",
             show_default=", ".join(
                 f"{place.num_envs:,} for {place.backend.value}" for place in PLACES
             ),
         ),
     ] = None,
     delay: Annotated[
-        float, typer.Option(min=0.001, help="Seconds that each waits in every step.")
+        float, typer.Option(min=0.001, help="Seconds that each environment waits per step.")
     ] = DELAY,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds, after one unmeasured.")] = 10,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds to measure, after a warm-up.")] = 10,
     json: JsonFile = None,
 ) -> None:
     """Measure rounds of environments that wait, against the wait itself.
 
-    They are coroutine environments, with --backend thread ordinary ones that block.
+    Environments are coroutine environments; with --backend thread they block.
     """
     check_writable(json)
     wanted = DEFAULT if backend is None else (backend,)
@@ -120,8 +118,8 @@ def io(
     with progress_bar(len(wanted)) as bar:
         for place in (place for place in PLACES if place.backend in wanted):
             count = num_envs or place.num_envs
-            with bar.part(place.backend.value) as tell, new_runner() as runner:
-                times, plain = runner.run(measure_rounds(place, count, delay, rounds, tell))
+            with bar.part(place.backend.value) as announce, new_runner() as runner:
+                times, plain = runner.run(measure_rounds(place, count, delay, rounds, announce))
             ideals = (1000 * delay,) * rounds
             row = Compared(place.name(count), times, ideals)
             rows.append(row)
@@ -143,15 +141,15 @@ def io(
 
 
 async def measure_rounds(
-    place: Place, num_envs: int, delay: float, rounds: int, tell: Tell
+    place: Place, num_envs: int, delay: float, rounds: int, announce: Announce
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Make the environments and time their rounds.
 
     Returns:
         Milliseconds of each round but the first; the same of plain coroutines, if the
-        environments are such.
+        environments are coroutine environments.
     """
-    tell(f"making {num_envs:,} environments")
+    announce(f"making {num_envs:,} environments")
     times: list[float] = []
     plain: list[float] = []
     async with make_async(
@@ -161,12 +159,12 @@ async def measure_rounds(
         await envs.reset(seed=0)
         actions = np.zeros(num_envs, np.int64)
         for i in range(1 + rounds):
-            tell(f"round {i} of {rounds}")
+            announce(f"round {i} of {rounds}")
             times.append(await _timed(envs.step(actions)))
             if place.backend is not BackendLike.thread:
                 waits = (asyncio.sleep(delay) for _ in range(place.share(num_envs)))
                 plain.append(await _timed(asyncio.gather(*waits)))
-        tell("closing")
+        announce("closing")
     return tuple(times[1:]), tuple(plain[1:])
 
 

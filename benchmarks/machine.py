@@ -1,4 +1,4 @@
-"""What a run ran on, in words that say nothing of who ran it: no host names, no paths."""
+"""Describes the machine of a run, without anything personal such as host names and paths."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from agym._system.cpus import available_cores
 
-# Distributions whose versions matter to what is measured.
+# Distributions whose versions matter for the results.
 LIBRARIES = (
     "agym-envs", "gymnasium", "numpy", "uvloop", "stable-baselines3", "torch", "ale-py", "mujoco",
     "numba",
@@ -16,7 +16,7 @@ LIBRARIES = (
 
 
 def describe_machine() -> dict[str, str]:
-    """Processor, cores granted to this process, system, versions of Python and libraries."""
+    """Return processor, cores available to this process, system, and versions of libraries."""
     machine = {
         "cpu": _cpu_model(),
         "cores": str(available_cores()),
@@ -32,7 +32,7 @@ def describe_machine() -> dict[str, str]:
 
 
 def _cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """The processor's name as Linux tells it, else what Python knows."""
+    """Return the processor's name from Linux, else what Python knows."""
     try:
         for line in cpuinfo.read_text().splitlines():
             key, _, value = line.partition(":")

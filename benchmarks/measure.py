@@ -1,4 +1,4 @@
-"""The throughput of all systems on one work: make all, measure them in turns, close all."""
+"""Throughput of systems on one workload: make all, measure them in turns, close all."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from agym.errors import AgymError
 from benchmarks.processes import descendants_time, others_time
-from benchmarks.progress import Tell
+from benchmarks.progress import Announce
 from benchmarks.results import BARE, BOUND, Row, Settings, WorkResult
 from benchmarks.system import Contest, System
 from benchmarks.systems import SYSTEMS
@@ -19,15 +19,18 @@ from benchmarks.works import Actions, Work, sample_actions
 
 
 def measure(
-    work: Work, settings: Settings, tell: Tell, systems: Sequence[type[System]] | None = None
+    work: Work,
+    settings: Settings,
+    announce: Announce,
+    systems: Sequence[type[System]] | None = None,
 ) -> WorkResult:
-    """Measure systems on one work, in turns.
+    """Measure systems on one workload, in turns.
 
     Args:
-        work: The environments.
-        settings: How long, how often, how many workers.
-        tell: Called with a few words before each thing that takes time.
-        systems: Which; by default those of a contest, else all of ``throughput``.
+        work: The workload.
+        settings: Duration, repetitions, workers.
+        announce: Called with a few words before each slow operation.
+        systems: By default those of a contest, else all of ``throughput``.
 
     Raises:
         AgymError: The environment cannot be made, or agym failed.
@@ -41,12 +44,12 @@ def measure(
     with ExitStack() as stack:
         made: dict[str, System] = {}
         for kind in systems:
-            tell(f"making {kind.name}")
+            announce(f"making {kind.name}")
             system = make_system(kind, work, actions, settings.workers, stack, notes)
             if system is not None:
                 made[kind.name] = system
-        turns = alternate(made, settings, tell)
-        tell("closing")
+        turns = alternate(made, settings, announce)
+        announce("closing")
     rows = turns.rows
     if BARE in turns.rates:
         bound = Row(BOUND, tuple(rate * settings.workers for rate in turns.rates[BARE]))
@@ -56,13 +59,12 @@ def measure(
 
 @dataclass(frozen=True)
 class Turns:
-    """What came of the turns.
+    """Results of all turns.
 
     Attributes:
-        rates: Steps per second of each system, a slice each.
-        idle_cores: Cores that workers kept busy while the bare environment was stepped, so
-            while none had anything to do.
-        other_cores: Cores that others kept busy.
+        rates: Steps per second of each system, one value per slice.
+        idle_cores: Cores that workers kept busy while only the bare environment was stepped.
+        other_cores: Cores that other processes kept busy.
     """
 
     rates: dict[str, list[float]]
@@ -71,17 +73,16 @@ class Turns:
 
     @property
     def rows(self) -> list[Row]:
-        """A row for each system."""
         return [Row(name, tuple(slices)) for name, slices in self.rates.items()]
 
 
-def alternate(systems: Mapping[str, System], settings: Settings, tell: Tell) -> Turns:
-    """Give every system its turns."""
+def alternate(systems: Mapping[str, System], settings: Settings, announce: Announce) -> Turns:
+    """Run every system in turns."""
     rates: dict[str, list[float]] = {name: [] for name in systems}
     idle, others, begun = 0.0, others_time(), time.monotonic()
     for turn, name in in_turns([*systems], settings.repeats):
         system = systems[name]
-        tell(f"{turn + 1}/{settings.repeats} {name}")
+        announce(f"{turn + 1}/{settings.repeats} {name}")
         system.run_in(settings.seconds * RUN_IN)
         before = descendants_time()
         rates[name].append(system.run(settings.seconds))
@@ -94,7 +95,7 @@ def alternate(systems: Mapping[str, System], settings: Settings, tell: Tell) -> 
 
 @contextmanager
 def _closed_after(system: System) -> Iterator[None]:
-    """Close a system; after Ctrl-C its processes may be gone already, which is no news then."""
+    """Close a system; ignore errors after Ctrl-C, which may have ended its processes already."""
     try:
         yield
     except BaseException:
@@ -112,7 +113,7 @@ def make_system(
     stack: ExitStack,
     notes: list[str],
 ) -> System | None:
-    """Make a system; one that is not ours may be unable to run an environment."""
+    """Make a system, or note why not: another project's may not support the environment."""
     reason = kind.why_not(work)
     if reason is None:
         try:

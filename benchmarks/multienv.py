@@ -1,6 +1,6 @@
-"""``multienv``: what steps and resets of all environments take, by their number.
+"""``multienv``: time of steps and resets of all environments, by their number.
 
-An experiment of the literature, in three ways of running them::
+An experiment of the literature, run in three ways::
 
     loop                     one process, one environment after the other
     process per environment  Gymnasium's AsyncVectorEnv
@@ -39,14 +39,14 @@ COUNTS = "1,2,4,8,16,32,64"
 
 
 class Resets(System):
-    """A system whose steps are resets, without a seed, as at the end of an episode."""
+    """A system whose steps are resets without a seed, as at the end of an episode."""
 
     def step(self, actions: Any) -> None:
         self._envs.reset()
 
 
 class BareResets(Bare):
-    """A plain loop over one environment, as often as there are environments."""
+    """A baseline loop over one environment, which is reset once per environment."""
 
     def step(self, actions: Any) -> None:
         for _ in actions:
@@ -54,15 +54,15 @@ class BareResets(Bare):
 
 
 class LoopResets(Resets, BareLoop):
-    """In a plain loop over all environments."""
+    """Resets in a baseline loop over all environments."""
 
 
 class AsyncResets(Resets, GymnasiumAsync):
-    """In a process per environment."""
+    """Resets in a process per environment."""
 
 
 class ProcessResets(Resets, AgymProcess):
-    """In worker processes with a share of the environments each."""
+    """Resets in worker processes, each with its share of the environments."""
 
 
 STEPPING: tuple[type[System], ...] = Bare, BareLoop, GymnasiumAsync, AgymProcess
@@ -71,35 +71,31 @@ RESETTING: tuple[type[System], ...] = BareResets, LoopResets, AsyncResets, Proce
 
 @dataclass(frozen=True)
 class MultiWork(Contest):
-    """So many environments of one kind, for steps or for resets.
-
-    Attributes:
-        resets: Whether they are reset, not stepped.
-    """
+    """Environments of one kind, for steps or for resets."""
 
     resets: bool = False
 
     @property
     def name(self) -> str:
-        """As tables show it."""
         return f"{'resets' if self.resets else 'steps'} of {super().name}"
 
     @property
     def systems(self) -> Sequence[type[System]]:
-        """What is compared."""
         return RESETTING if self.resets else STEPPING
 
 
 def multienv(
     env: Annotated[str, typer.Argument(metavar="ENV", help="The environment.")] = ENV,
-    num_envs: Annotated[str, typer.Option(help="How many of it, with commas between.")] = COUNTS,
+    num_envs: Annotated[
+        str, typer.Option(help="Numbers of environments, separated by commas.")
+    ] = COUNTS,
     seconds: Seconds = 0.2,
     repeats: Repeats = 7,
     workers: CoreWorkers = None,
     json: JsonFile = None,
     plot: PlotFile = None,
 ) -> None:
-    """Measure steps and resets in a loop, in a process each, and in processes with many each."""
+    """Measure steps and resets in a loop, in a process each, and in shared processes."""
     check_plot(plot)
     check_writable(json, plot)
     counts = parse_counts(num_envs)

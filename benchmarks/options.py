@@ -1,4 +1,4 @@
-"""Options that several commands have."""
+"""Command-line options that several commands share."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-Seconds = Annotated[float, typer.Option(min=0.001, help="Length of one slice of one system.")]
-Repeats = Annotated[int, typer.Option(min=1, help="Slices of each system.")]
+Seconds = Annotated[float, typer.Option(min=0.001, help="Seconds per slice of each system.")]
+Repeats = Annotated[int, typer.Option(min=1, help="Number of slices of each system.")]
 CoreWorkers = Annotated[
-    int | None, typer.Option(min=1, help="Worker processes. By default as many as cores.")
+    int | None, typer.Option(min=1, help="Worker processes. By default one per core.")
 ]

@@ -1,4 +1,4 @@
-"""Where a measurement goes: tables to stdout, everything to a file if one is named."""
+"""Output of a command: tables to stdout, and everything to a JSON file if one is named."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from agym._system.extras import require
 from agym.cli.console import console
 from agym.errors import UsageError
 
-# Width of tables where the output is no terminal.
+# Width of tables where the output is not a terminal.
 FILE_WIDTH = 120
 
 JsonFile = Annotated[
-    Path | None, typer.Option("--json", dir_okay=False, help="File for all that was measured.")
+    Path | None, typer.Option("--json", dir_okay=False, help="JSON file for all measurements.")
 ]
 
 PlotFile = Annotated[
-    Path | None, typer.Option("--plot", dir_okay=False, help="File for a PNG chart.")
+    Path | None, typer.Option("--plot", dir_okay=False, help="PNG file for a chart.")
 ]
 
 PlotFolder = Annotated[
@@ -29,7 +29,7 @@ PlotFolder = Annotated[
 
 
 def check_plot(plot: Path | None) -> None:
-    """See to it that minutes of measuring do not end without what draws.
+    """Check that charts can be drawn, before minutes of measuring.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
@@ -39,10 +39,10 @@ def check_plot(plot: Path | None) -> None:
 
 
 def check_writable(*paths: Path | None) -> None:
-    """See to it that minutes of measuring do not end with a file that cannot be written.
+    """Check that files can be written, before minutes of measuring.
 
     Raises:
-        UsageError: The folder of one of the files does not exist.
+        UsageError: A file's folder does not exist.
     """
     for path in paths:
         if path is not None and not path.parent.is_dir():
@@ -50,7 +50,7 @@ def check_writable(*paths: Path | None) -> None:
 
 
 def deliver(tables: RenderableType, text: str, json: Path | None) -> None:
-    """Print the tables, and write the JSON text to its file, if there is one."""
+    """Print the tables, and write the JSON text to its file, if any."""
     width = None if console().is_terminal else FILE_WIDTH
     console(width=width).print(tables)
     if json is not None:

@@ -1,10 +1,10 @@
-"""``overhead``: what agym costs besides the environments.
+"""``overhead``: agym's own cost, besides the environments.
 
 ::
 
-    inside a worker     [ env.step, env.step, ... ][ everything else ]   per step of an environment
-    empty round trip    [ caller ][ way ][ nothing to do ][ way ][ caller ]     one worker
-    efficiency          environments' part of the time, against how long a step takes
+    inside a worker     [ env.step, env.step, ... ][ everything else ]   per environment step
+    empty round trip    [ caller ][ transport ][ no work ][ transport ][ caller ]   one worker
+    efficiency          environments' share of the time, against the time of a step
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ python -m benchmarks overhead --json result.json --plot result.png
 
 INSIDE, EMPTY = Work("Null-v0", 64), Work("Null-v0", 1)
 
-# In microseconds: what a worker may cost per step of an environment, and a round trip.
+# Limits in microseconds: of a worker's own cost per environment step, and of a round trip.
 INSIDE_LIMIT, ROUND_TRIP_LIMIT = 0.6, 12.0
 
-# Steps of so many microseconds, beside those that do nothing.
+# Step times in microseconds, besides steps that do nothing.
 STEP_TIMES = "1,3,10,30,100,300,1000"
 
-# So that a title fits over its table.
+# Titles must fit over their tables.
 TITLE_WIDTH = 64
 
 COMPARED: tuple[type[System], ...] = (
@@ -62,10 +62,10 @@ COMPARED: tuple[type[System], ...] = (
 
 def overhead(
     num_envs: Annotated[
-        int, typer.Option(min=1, help="Environments, for efficiency against step time.")
+        int, typer.Option(min=1, help="Number of environments, for efficiency by step time.")
     ] = 8,
     step_times: Annotated[
-        str, typer.Option(help="Microseconds that a step takes, with commas between.")
+        str, typer.Option(help="Microseconds per step, separated by commas.")
     ] = STEP_TIMES,
     seconds: Seconds = 0.2,
     repeats: Repeats = 9,
@@ -73,7 +73,7 @@ def overhead(
     json: JsonFile = None,
     plot: PlotFile = None,
 ) -> None:
-    """Measure what agym costs besides the environments, which do nothing, or for a given time."""
+    """Measure agym's own cost, with steps that do nothing or take a given time."""
     check_plot(plot)
     check_writable(json, plot)
     report = run_overhead(num_envs, parse_times(step_times), Settings(seconds, repeats, workers))
@@ -83,7 +83,7 @@ def overhead(
 
 
 def run_overhead(num_envs: int, step_times: Sequence[float], settings: Settings) -> Report:
-    """Measure, with progress on stderr that is drawn only between two slices."""
+    """Measure all workloads, with progress on stderr that is redrawn only between slices."""
     plan: list[tuple[Work, tuple[type[System], ...]]] = [
         (INSIDE, (StepsAlone, HostAlone)),
         (EMPTY, (RoundTrip, AgymSerial)),
@@ -92,36 +92,36 @@ def run_overhead(num_envs: int, step_times: Sequence[float], settings: Settings)
     results = []
     with progress_bar(len(plan)) as bar:
         for work, systems in plan:
-            with bar.part(work.name) as tell:
-                results.append(measure(work, settings, tell, systems))
+            with bar.part(work.name) as announce:
+                results.append(measure(work, settings, announce, systems))
     return Report(describe_machine(), settings, tuple(results), aims=judge_overhead(results))
 
 
 def parse_times(text: str) -> tuple[float, ...]:
-    """Read ``"1,10,0.5"``.
+    """Parse numbers such as ``"1,10,0.5"``.
 
     Raises:
-        UsageError: It is something else.
+        UsageError: The text is not a list of positive numbers.
     """
     try:
         times = {float(word) for word in text.split(",")}
     except ValueError:
         times = {0.0}
     if not all(0 < time < math.inf for time in times):
-        raise UsageError(f"--step-times {text!r} is no list of microseconds: write 1,10,100")
+        raise UsageError(f"--step-times {text!r} is not a list of microseconds: write 1,10,100")
     return tuple(sorted(times))
 
 
 def efficiency_works(report: Report) -> list[WorkResult]:
-    """The part of a run that is about step times, the shortest first."""
+    """Return the results by step time, the shortest first."""
     return [work for work in report.works if not work.work.startswith("Null")]
 
 
-# ---------------------------------------------------------------- the two figures
+# ---------------------------------------------------------------- both figures
 
 
 def inside_microseconds(work: WorkResult) -> float | None:
-    """What a worker costs per step of an environment besides ``env.step``."""
+    """Return a worker's cost per environment step besides ``env.step``."""
     host, alone = work.row(HostAlone.name), work.row(StepsAlone.name)
     if host is None or alone is None:
         return None
@@ -129,30 +129,30 @@ def inside_microseconds(work: WorkResult) -> float | None:
 
 
 def round_trip_microseconds(work: WorkResult) -> float | None:
-    """What an empty round trip of one worker takes."""
+    """Return the time of an empty round trip of one worker."""
     row = work.row(RoundTrip.name)
     return None if row is None else 1e6 * work.num_envs / row.rate
 
 
 def judge_overhead(works: Sequence[WorkResult]) -> tuple[Verdict, ...]:
-    """Hold both against their limits."""
+    """Compare both figures with their limits."""
     verdicts = []
     for work in works:
         if work.work == INSIDE.name:
             aim = f"{work.work}: a worker besides env.step, per step of an environment"
             verdicts.append(Verdict.on_limit(aim, INSIDE_LIMIT, inside_microseconds(work), "µs"))
         if work.work == EMPTY.name:
-            aim = f"{work.work}: {RoundTrip.name}, sync face"
+            aim = f"{work.work}: {RoundTrip.name}, sync API"
             limit = ROUND_TRIP_LIMIT
             verdicts.append(Verdict.on_limit(aim, limit, round_trip_microseconds(work), "µs"))
     return tuple(verdicts)
 
 
-# ---------------------------------------------------------------- the tables
+# ---------------------------------------------------------------- tables
 
 
 def show_overhead(report: Report) -> RenderableType:
-    """Costs on environments that do nothing, then efficiency, then the aims."""
+    """Return the costs on environments that do nothing, then efficiency, then the targets."""
     works = efficiency_works(report)
     costs = [_cost_table(work) for work in report.works if work not in works]
     return Group(*costs, _efficiency_table(report, works), aims_table(report.aims))
@@ -170,7 +170,7 @@ def _cost_table(work: WorkResult) -> Table:
 
 
 def _efficiency_table(report: Report, works: Sequence[WorkResult]) -> Table:
-    """Efficiency as measured, and as the formula has it."""
+    """Return efficiency as measured and as predicted by the formula."""
     settings = report.settings
     table = Table(
         title=f"Efficiency, {settings.workers} workers: median of {settings.repeats} ×"

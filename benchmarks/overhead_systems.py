@@ -1,4 +1,4 @@
-"""What a worker does besides ``env.step``, by itself: a host in this process, and what it calls."""
+"""A worker's own cost in isolation: a host in this process, and ``env.step`` alone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from benchmarks.works import Actions, Work
 
 
 class StepsAlone(System):
-    """Nothing but ``env.step``, in the shortest loop."""
+    """Only ``env.step``, in the shortest loop."""
 
     name = "env.step alone"
 
@@ -41,7 +41,7 @@ class StepsAlone(System):
 
 
 class HostAlone(System):
-    """A worker's host as its mailbox calls it: from actions in the table to results in it."""
+    """A worker's host, called as from its mailbox: actions in the table to results in the table."""
 
     name = "a worker's host"
 
@@ -63,7 +63,7 @@ class HostAlone(System):
         return host
 
     def choose(self, actions: Actions) -> list[Any]:
-        # Always the same: who writes actions is not the worker.
+        # Always the same actions: writing them is the caller's cost, not the worker's.
         self._batch = actions.batches[0]
         return [None]
 
@@ -77,7 +77,7 @@ class HostAlone(System):
 
 
 class RoundTrip(AgymProcess):
-    """The way to one worker and back."""
+    """A round trip to one worker."""
 
     name = "round trip of one worker"
 

@@ -8,8 +8,8 @@
     overlapped            [ step     ]
                           [ backward ]             ideal: the longer of the two
 
-The environments live in one worker process, and torch has one thread: a core for each. Within
-a repetition the four take turns at every single round, and count by their means.
+The environments run in one worker process, and torch has one thread, so each has a core. Within a
+repetition the four kinds take turns at every round, and their means count.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from benchmarks.backward import backward_pass
 from benchmarks.comparison import Compared, Comparison, show_comparison
 from benchmarks.machine import describe_machine
 from benchmarks.output import JsonFile, check_writable, deliver
-from benchmarks.progress import Tell, progress_bar
+from benchmarks.progress import Announce, progress_bar
 from benchmarks.results import Verdict
 from benchmarks.runner import new_runner
 from benchmarks.turns import in_turns
@@ -49,7 +49,7 @@ ONE_BY_ONE, OVERLAPPED = "one after the other", "overlapped"
 PAIRS = (ONE_BY_ONE, OVERLAPPED)
 KINDS = (STEP, BACKWARD, *PAIRS)
 
-# Rounds of stepping before anything is measured; the last of them tell how long one takes.
+# Unmeasured rounds of stepping; the second half of them determines the time of a step.
 RUN_IN_ROUNDS = 50
 
 
@@ -57,8 +57,8 @@ def overlap(
     work: Annotated[
         str, typer.Argument(metavar="WORK", help="ID:N for N environments.")
     ] = f"{WORK.env_id}:{WORK.num_envs}",
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds of each in a repetition.")] = 25,
-    repeats: Annotated[int, typer.Option(min=1, help="Repetitions.")] = 9,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of each kind per repetition.")] = 25,
+    repeats: Annotated[int, typer.Option(min=1, help="Number of repetitions.")] = 9,
     json: JsonFile = None,
 ) -> None:
     """Measure a step of all environments and a backward pass in torch, overlapped.
@@ -70,8 +70,8 @@ def overlap(
     missing = chosen.missing() or (None if installed("torch") else how_to_get("torch", "sb3"))
     rows: tuple[Compared, ...] = ()
     if missing is None:
-        with progress_bar(1) as bar, bar.part(chosen.name) as tell, new_runner() as runner:
-            rows = runner.run(measure_overlap(chosen, rounds, repeats, tell))
+        with progress_bar(1) as bar, bar.part(chosen.name) as announce, new_runner() as runner:
+            rows = runner.run(measure_overlap(chosen, rounds, repeats, announce))
     aims = []
     if chosen == WORK:
         ratio = rows[-1].ratio if rows else None
@@ -90,20 +90,20 @@ def overlap(
 
 
 async def measure_overlap(
-    work: Work, rounds: int, repeats: int, tell: Tell
+    work: Work, rounds: int, repeats: int, announce: Announce
 ) -> tuple[Compared, ...]:
-    """Measure the four kinds in turns; in milliseconds, the ideals of the pairs beside them."""
-    tell("making environments")
+    """Measure the four kinds in turns, in milliseconds, with ideals for both pairs."""
+    announce("making environments")
     actions = cycle(sample_actions(work).batches)
     times: dict[str, list[float]] = {kind: [] for kind in KINDS}
     ideals: list[float] = []
     async with make_async(work.factory, work.num_envs, backend="process", workers=1) as envs:
         await envs.reset(seed=0)
         seconds = [await _run(STEP, envs, next(actions), _nothing) for _ in range(RUN_IN_ROUNDS)]
-        tell("sizing the backward pass")
+        announce("sizing the backward pass")
         with backward_pass(median(seconds[RUN_IN_ROUNDS // 2 :])) as backward:
             for i in range(repeats):
-                tell(f"{i + 1}/{repeats}")
+                announce(f"{i + 1}/{repeats}")
                 taken: dict[str, list[float]] = {kind: [] for kind in KINDS}
                 for _, kind in in_turns(KINDS, rounds):
                     taken[kind].append(await _run(kind, envs, next(actions), backward))
@@ -116,11 +116,11 @@ async def measure_overlap(
 
 
 def _nothing() -> None:
-    """Do nothing, where there is no backward pass yet."""
+    """Stand in for the backward pass before it exists."""
 
 
 async def _run(kind: str, envs: AsyncEnvs, actions: Any, backward: Callable[[], None]) -> float:
-    """One round of a kind; gives seconds."""
+    """Run one round of a kind; return seconds."""
     begun = time.perf_counter()
     if kind == STEP:
         await envs.step(actions)

@@ -1,6 +1,6 @@
-"""Runners of other projects, which are compared where they are installed; a small class each.
+"""Runners of other projects, a small class each; they take part if they are installed.
 
-They are no extras of agym: ``pip install`` them beside it.
+No extra of agym includes them: ``pip install`` them separately.
 """
 
 from __future__ import annotations
@@ -18,29 +18,24 @@ from benchmarks.system import System
 from benchmarks.systems import fork_server
 from benchmarks.works import Actions, Work
 
-# So long, in seconds, PufferLib's workers watch for more to do, on cores that others need then.
+# Seconds for which PufferLib's idle workers keep spinning, on cores that the others need.
 PUFFER_SPINS = 0.6
 
 
 class Peer(System):
-    """A runner of another project.
-
-    Attributes:
-        package: What it is called, as a package and as a module.
-    """
+    """A runner of another project; ``package`` names its package and its module."""
 
     package: ClassVar[str]
 
     @classmethod
     def why_not(cls, work: Work) -> str | None:
-        """Say why it cannot be measured on some work, ``None`` if it can."""
         if not installed(cls.package):
             return f"{cls.package} is not installed: pip install {cls.package}"
         return super().why_not(work)
 
 
 class TianshouDummy(Peer):
-    """Tianshou's loop over environments; who steps also resets, as its collector does."""
+    """Tianshou's loop over environments; the caller resets, as its collector does."""
 
     name = "Tianshou Dummy"
     package = "tianshou"
@@ -61,7 +56,7 @@ class TianshouDummy(Peer):
 
 
 class TianshouShmem(TianshouDummy):
-    """Tianshou's process per environment, with observations in shared memory."""
+    """Tianshou's process per environment with observations in shared memory."""
 
     name = "Tianshou Shmem"
     process_per_env = True
@@ -78,7 +73,6 @@ class TorchRLSerial(Peer):
         return require("torchrl.envs", "torchrl").SerialEnv(work.num_envs, self.creator(work))
 
     def creator(self, work: Work) -> Callable[[], Any]:
-        """Makes one environment."""
         return partial(wrap_for_torchrl, work.factory)
 
     def choose(self, actions: Actions) -> list[Any]:
@@ -87,7 +81,7 @@ class TorchRLSerial(Peer):
 
     def reset(self) -> None:
         torch = require("torch", "torchrl")
-        torch.set_num_threads(1)  # as in its workers: these have the other cores
+        torch.set_num_threads(1)  # as in its workers, which need the other cores
         self._envs.set_seed(0)
         self._latest = self._envs.reset()
 
@@ -97,7 +91,7 @@ class TorchRLSerial(Peer):
 
 
 class TorchRLParallel(TorchRLSerial):
-    """TorchRL's process per environment, in each of which torch is imported."""
+    """TorchRL's process per environment, each of which imports torch."""
 
     name = "TorchRL Parallel"
     process_per_env = True
@@ -110,7 +104,7 @@ class TorchRLParallel(TorchRLSerial):
 
 
 def wrap_for_torchrl(factory: Callable[[], gymnasium.Env[Any, Any]]) -> Any:
-    """Make one environment of TorchRL's."""
+    """Make an environment wrapped for TorchRL."""
     wrapper = require("torchrl.envs", "torchrl").GymWrapper
     return wrapper(factory(), categorical_action_encoding=True)
 
@@ -130,7 +124,6 @@ class PufferSerial(Peer):
         )  # fmt: skip
 
     def spread(self, work: Work, workers: int) -> dict[str, Any]:
-        """Say how environments are dealt to workers."""
         return {}
 
 
@@ -152,7 +145,7 @@ class PufferMultiprocessing(PufferSerial):
 def wrap_for_puffer(
     factory: Callable[[], gymnasium.Env[Any, Any]], *, buf: Any = None, seed: int = 0
 ) -> Any:
-    """Make one environment of PufferLib's."""
+    """Make an environment wrapped for PufferLib."""
     emulation = require("pufferlib.emulation", "bench")
     return emulation.GymnasiumPufferEnv(env_creator=factory, buf=buf, seed=seed)
 

@@ -1,4 +1,4 @@
-"""A chart of a report: a panel per work, a bar per system, the bound as a line."""
+"""A chart of a report: a panel per workload, a bar per system, the bound as a line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OURS, OTHERS, LIMIT = "#2563eb", "#9ca3af", "#b91c1c"
 
 
 def save_plot(report: Report, path: Path) -> None:
-    """Draw all works that were measured into a PNG file.
+    """Draw all measured workloads into a PNG file.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
@@ -37,7 +37,7 @@ def save_plot(report: Report, path: Path) -> None:
 
 
 def _draw(panel: Any, work: WorkResult) -> None:
-    """One work: medians as bars, slowest and fastest slice as whiskers."""
+    """Draw one workload: medians as bars, slowest and fastest slice as whiskers."""
     rows = [row for row in work.rows if row.system not in (BARE, AT_ONCE, BOUND)]
     rates = [row.rate for row in rows]
     below = [row.rate - min(row.rates) for row in rows]

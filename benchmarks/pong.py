@@ -1,7 +1,7 @@
-"""``pong``: what a step of a game costs, by how it is played and by how many there are.
+"""``pong``: cost of a step of Pong by engine and by number of games.
 
-All ways to play take turns, for one number of games after the other. With what is linear in
-the number of games a line is flat; with what costs the same for any number it falls.
+All engines take turns, for one number of games after the other. A cost linear in the number of
+games gives a flat line; a constant cost gives a falling one.
 """
 
 from __future__ import annotations
@@ -41,13 +41,7 @@ COUNTS = tuple(4**k for k in range(8))
 
 @dataclass(frozen=True)
 class Limit:
-    """A step of a game is to take less than so many microseconds.
-
-    Attributes:
-        num_envs: With so many games.
-        system: Played so.
-        microseconds: The limit.
-    """
+    """A step of a game must take less than a limit, for one engine and number of games."""
 
     num_envs: int
     system: type[System]
@@ -56,7 +50,7 @@ class Limit:
 
 @dataclass(frozen=True)
 class Factor:
-    """One way is to be so many times as fast as another, with so many games."""
+    """One engine must be ``factor`` times as fast as another, at a number of games."""
 
     num_envs: int
     system: type[System]
@@ -75,25 +69,25 @@ AIMS = (
 
 def pong(
     game: Annotated[str, typer.Argument(metavar="GAME", help=f"{' or '.join(GAMES)}.")] = GAMES[0],
-    num_envs: Annotated[str, typer.Option(help="How many games, with commas between.")] = ",".join(
-        map(str, COUNTS)
-    ),
+    num_envs: Annotated[
+        str, typer.Option(help="Numbers of games, separated by commas.")
+    ] = ",".join(map(str, COUNTS)),
     seconds: Annotated[
-        float, typer.Option(min=0.001, help="Length of one slice of one way to play.")
+        float, typer.Option(min=0.001, help="Seconds per slice of each engine.")
     ] = 0.2,
-    repeats: Annotated[int, typer.Option(min=1, help="Slices of each way to play.")] = 7,
+    repeats: Annotated[int, typer.Option(min=1, help="Number of slices of each engine.")] = 7,
     json: JsonFile = None,
     plot: PlotFile = None,
 ) -> None:
-    """Measure Pong as plain Python, NumPy, numba and CUDA play it, and as ALE does.
+    """Measure Pong in plain Python, NumPy, numba and CUDA, and in ALE.
 
-    agym's games write what is seen in place. ALE's single environment gives pictures of
-    210 × 160 in colour, its batches four grey ones of 84 × 84; both skip 4 frames.
+    agym's games update their grids in place. ALE's single environment returns colour pictures of
+    210 × 160, its batches four grey ones of 84 × 84; both skip 4 frames.
     """
     check_plot(plot)
     check_writable(json, plot)
     if game not in GAMES:
-        raise UsageError(f"{game!r} is no game of agym's: take {' or '.join(GAMES)}")
+        raise UsageError(f"{game!r} is not a game of agym's: take {' or '.join(GAMES)}")
     report = run_pong(game, parse_counts(num_envs), Settings(seconds, repeats))
     deliver(show_pong(report), report.to_json(), json)
     if plot is not None:
@@ -101,17 +95,17 @@ def pong(
 
 
 def run_pong(game: str, counts: Sequence[int], settings: Settings) -> Report:
-    """Measure, with progress on stderr that is drawn only between two slices."""
+    """Measure all engines, with progress on stderr that is redrawn only between slices."""
     results = []
     with progress_bar(len(counts)) as bar:
         for count in counts:
-            with bar.part(f"{count:,} games") as tell:
-                results.append(measure(Work(game, count), settings, tell, PLAYERS))
+            with bar.part(f"{count:,} games") as announce:
+                results.append(measure(Work(game, count), settings, announce, PLAYERS))
     return Report(describe_machine(), settings, tuple(results), aims=judge_pong(results))
 
 
 def judge_pong(works: Sequence[WorkResult]) -> tuple[Verdict, ...]:
-    """Hold what was measured against the aims for as many games."""
+    """Compare results with the targets for their number of games."""
     verdicts = []
     for work in works:
         for aim in AIMS:
@@ -131,7 +125,7 @@ def judge_pong(works: Sequence[WorkResult]) -> tuple[Verdict, ...]:
 
 
 def show_pong(report: Report) -> RenderableType:
-    """A line for each number of games, a column for each way to play."""
+    """Return a table with a line per number of games and a column per engine."""
     settings = report.settings
     names = list(dict.fromkeys(row.system for work in report.works for row in work.rows))
     notes = dict.fromkeys(f"{note}." for work in report.works for note in work.notes)
@@ -149,4 +143,4 @@ def show_pong(report: Report) -> RenderableType:
         cells = ("–" if row is None else f"{median(1e6 / rate for rate in row.rates):.3g}"
                  for row in rows)  # fmt: skip
         table.add_row(f"{work.num_envs:,}", *cells)
-    return Group(table, aims_table(report.aims, "Aims, for one core")) if report.aims else table
+    return Group(table, aims_table(report.aims, "Targets, for one core")) if report.aims else table

@@ -1,4 +1,4 @@
-"""Time per step of a game against the number of games, both logarithmic: a line per way to play."""
+"""Log-log chart of time per step of a game against the number of games, a line per engine."""
 
 from __future__ import annotations
 

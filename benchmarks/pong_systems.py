@@ -1,4 +1,4 @@
-"""What plays Pong: agym's ways, and the Arcade Learning Environment's."""
+"""Engines that play Pong: agym's, and the Arcade Learning Environment's."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from benchmarks.works import ACTION_BATCHES, Actions, Work, make_env
 
 ALE_ID = "ALE/Pong-v5"
 
-# Actions of Pong there.
+# Number of actions of ALE's Pong.
 BUTTONS = 6
 
-# More of ALE's environments than this take too long to make.
+# Maximum number of ALE's environments, which take long to make.
 MAX_ALE = 256
 
 
 class Engine(System):
-    """A batch of agym's, played by one of its engines."""
+    """A batch of agym's games, played by one of its engines."""
 
     engine: ClassVar[str]
 
@@ -34,7 +34,7 @@ class Engine(System):
 
 
 class Scalar(Engine):
-    """Plain Python, a game after the other."""
+    """Plain Python, one game after the other."""
 
     name = "scalar"
     engine = "scalar"
@@ -48,7 +48,7 @@ class Numpy(Engine):
 
 
 class Compiled(Engine):
-    """What is plain Python above, compiled."""
+    """The plain Python engine, compiled."""
 
     name = "compiled, 1 core"
     engine = "compiled"
@@ -56,7 +56,7 @@ class Compiled(Engine):
 
 
 class Parallel(Engine):
-    """The same on all cores."""
+    """The compiled engine on all cores."""
 
     name = "compiled, all cores"
     engine = "parallel"
@@ -64,7 +64,7 @@ class Parallel(Engine):
 
 
 class Cuda(Engine):
-    """The same on a graphics card; what is seen stays there."""
+    """The compiled engine on a CUDA device, where the grids stay."""
 
     name = "cuda"
     engine = "cuda"
@@ -84,7 +84,7 @@ class Cuda(Engine):
 
 
 class AlePong(System):
-    """One environment, whatever the number is: what it costs does not depend on that."""
+    """One environment for any number of games: its cost does not depend on the number."""
 
     name = ALE_ID
     extra = ("atari", "ale_py")
@@ -108,7 +108,7 @@ class AlePong(System):
 
 
 class AleVector(System):
-    """ALE's own batches, on as many threads as there are cores; its pictures are 84 × 84, grey."""
+    """ALE's own batches, with a thread per core; pictures are 84 × 84 and grey."""
 
     name = "ALE AtariVectorEnv"
     extra = ("atari", "ale_py")

@@ -1,11 +1,11 @@
-"""``pool``: a pool of workers against a process per environment, by their number.
+"""``pool``: a pool of workers against a process per environment, by number of environments.
 
-An experiment of the literature: throughput and efficiency of environments from fewer than the
-cores to many times as many, all through Stable-Baselines3's interface::
+An experiment of the literature: throughput and efficiency from fewer environments than cores to
+many times as many, through Stable-Baselines3's API::
 
     SB3 Dummy          a loop
     SB3 Subproc        a process per environment
-    agym sb3 process   as many processes as cores, each with its share of the environments
+    agym sb3 process   a process per core, each with its share of the environments
 """
 
 from __future__ import annotations
@@ -44,24 +44,26 @@ COUNTS = "1,2,4,16,64,256"
 SYSTEMS: tuple[type[System], ...] = (Bare, SB3Dummy, SB3Subproc, AgymSB3OneProcess, AgymSB3)
 POOL, ONE, SUBPROC = AgymSB3.name, AgymSB3OneProcess.name, SB3Subproc.name
 
-# The part of as many times one worker's throughput that counts as linear.
+# The share of perfect scaling from one worker that counts as linear.
 LINEAR = 0.9
 
 
 def pool(
     envs: Annotated[
-        list[str] | None, typer.Argument(metavar="ENV", help="Environments. By default three.")
+        list[str] | None, typer.Argument(metavar="ENV", help="Environments; by default three.")
     ] = None,
-    num_envs: Annotated[str, typer.Option(help="How many of each, with commas between.")] = COUNTS,
+    num_envs: Annotated[
+        str, typer.Option(help="Numbers of environments, separated by commas.")
+    ] = COUNTS,
     seconds: Seconds = 0.2,
     repeats: Repeats = 7,
     workers: CoreWorkers = None,
     json: JsonFile = None,
     plot: PlotFolder = None,
 ) -> None:
-    """Measure steps per second of SB3's vector environments and agym's, far past the cores.
+    """Measure steps per second of SB3's and agym's vector environments, far beyond the cores.
 
-    Efficiency is that against bare environments, one on each core that has any.
+    Efficiency is relative to bare environments, one per core that has any.
     """
     check_plot(plot)
     check_writable(json, plot)
@@ -74,7 +76,7 @@ def pool(
 
 
 def judge_pool(works: Sequence[WorkResult], settings: Settings) -> Iterator[Verdict]:
-    """Hold the pool of each environment against the aims."""
+    """Compare the pool with the targets, for each environment."""
     for env_id in dict.fromkeys(work.env_id for work in works):
         mine = [work for work in works if work.env_id == env_id]
         yield _against_subproc(env_id, mine)
@@ -83,7 +85,7 @@ def judge_pool(works: Sequence[WorkResult], settings: Settings) -> Iterator[Verd
 
 
 def _against_subproc(env_id: str, works: Sequence[WorkResult]) -> Verdict:
-    """Not slower anywhere."""
+    """Judge whether the pool is at least as fast for every number."""
     ratios = [(work.ratio(POOL, SUBPROC), work.num_envs) for work in works]
     worst, n = min(((r, n) for r, n in ratios if r is not None), default=(None, 0))
     where = "" if worst is None else f", worst at ×{n}"
@@ -91,9 +93,9 @@ def _against_subproc(env_id: str, works: Sequence[WorkResult]) -> Verdict:
 
 
 def _decline(env_id: str, works: Sequence[WorkResult], workers: int) -> Verdict:
-    """Not dearer with more environments, once every worker has one.
+    """Judge whether the cost per step stays flat, once every worker has an environment.
 
-    A step is counted in steps of the bare environment, which was measured in turns with it.
+    The cost is relative to steps of the bare environment, which was measured in turns with it.
     """
     costs = []
     for work in works:
@@ -112,14 +114,14 @@ def _number(work: str) -> str:
 
 
 def _linearity(env_id: str, works: Sequence[WorkResult], workers: int) -> Verdict:
-    """As many times as fast as one worker, with the most environments."""
+    """Judge whether the speed scales with the workers, at the largest number."""
     most = max(works, key=lambda work: work.num_envs)
     aim = f"{most.work}: {workers} workers against one"
     return Verdict.on_ratio(aim, LINEAR * workers, most.ratio(POOL, ONE))
 
 
 def show_pool(report: Report) -> RenderableType:
-    """Steps per second with efficiency in brackets, then the aims."""
+    """Return a table of steps per second with efficiency in brackets, then the targets."""
     workers = report.settings.workers
 
     def cell(work: WorkResult, row: Row) -> str:
@@ -129,12 +131,12 @@ def show_pool(report: Report) -> RenderableType:
     title = f"{workers} workers: steps/s (efficiency)"
     table = columns_table(report, title, [kind.name for kind in SYSTEMS], cell)
     return Group(
-        table, aims_table(report.aims, f"Aims, for {workers} workers on cores of their own")
+        table, aims_table(report.aims, f"Targets, for {workers} workers on dedicated cores")
     )
 
 
 def save_pool_plots(report: Report, folder: Path) -> None:
-    """Draw throughput and efficiency into a folder, which is made if there is none."""
+    """Draw throughput and efficiency into a folder, which is created if needed."""
     folder.mkdir(exist_ok=True)
     workers = report.settings.workers
 

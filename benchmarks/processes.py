@@ -1,4 +1,4 @@
-"""What this process and its descendants use of the machine: memory, and time on its cores."""
+"""Memory and CPU time of this process and its descendants."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import psutil
 
 
 def tree_memory() -> int:
-    """Memory of this process and all its descendants, in bytes.
+    """Return the memory of this process and all its descendants, in bytes.
 
-    On Linux this is the proportional set size: a page that processes share is counted once.
-    Elsewhere it is what each has for itself alone.
+    On Linux this is the proportional set size, which counts a shared page once; elsewhere the
+    unique set size.
     """
     total = 0
     for process in _tree():
@@ -21,12 +21,12 @@ def tree_memory() -> int:
 
 
 def descendants_time() -> float:
-    """Seconds that the living descendants of this process have spent on cores so far."""
+    """Return the CPU seconds of this process's living descendants so far."""
     return sum(_busy(process.cpu_times()) for process in _tree()[1:])
 
 
 def others_time() -> float:
-    """Seconds that all but this process and its living descendants have spent on cores so far."""
+    """Return the CPU seconds of all processes but this one and its living descendants so far."""
     ours = sum(_busy(process.cpu_times()) for process in _tree())
     return _busy(psutil.cpu_times()) - ours
 
@@ -36,6 +36,6 @@ def _busy(times: Any) -> float:
 
 
 def _tree() -> list[Any]:
-    """This process and all its descendants, the resource tracker among them."""
+    """Return this process and all its descendants, including the resource tracker."""
     me = psutil.Process()
     return [me, *me.children(recursive=True)]

@@ -1,4 +1,4 @@
-"""Progress of a measurement: one line on stderr, drawn only between two things that are timed."""
+"""Progress of a benchmark: one line on stderr, redrawn only between timed parts."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from rich.progress import BarColumn, Progress, TaskID, TimeElapsedColumn
 
 from agym.cli.console import console, text_column
 
-Tell = Callable[[str], None]
+Announce = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Bar:
-    """The line that is drawn."""
+    """The progress line."""
 
     progress: Progress
     task: TaskID
 
     @contextmanager
-    def part(self, name: str) -> Iterator[Tell]:
-        """Do one part of the measurement; call what it gives with a few words on each step."""
+    def part(self, name: str) -> Iterator[Announce]:
+        """Show one part of the benchmark; the result is called with a few words on each step."""
         self.progress.update(self.task, description=name)
         yield lambda doing: self.progress.update(self.task, doing=doing, refresh=True)
         self.progress.advance(self.task)
@@ -30,7 +30,7 @@ class Bar:
 
 @contextmanager
 def progress_bar(parts: int) -> Iterator[Bar]:
-    """Show progress until the end of the block, for so many parts."""
+    """Show progress until the end of the block."""
     columns = text_column("{task.description:20}"), BarColumn(), TimeElapsedColumn()
     with Progress(
         *columns, text_column("{task.fields[doing]}"),

@@ -1,4 +1,4 @@
-"""``ray``: agym's actors against loops by hand, its own processes, and more nodes."""
+"""``ray``: agym's actors against hand-written loops, agym's own processes, and more nodes."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ SYSTEMS = RayActorEach, RayLoop, AgymProcess, AgymRay
 def ray(
     seconds: Seconds = 0.5,
     repeats: Repeats = 5,
-    workers: Annotated[int, typer.Option(min=1, help="Actors, and worker processes.")] = 2,
-    envs: Annotated[int, typer.Option(min=2, help="Environments that wait, per node.")] = 256,
-    delay: Annotated[float, typer.Option(min=0.001, help="How long they wait in a step.")] = 0.25,
+    workers: Annotated[int, typer.Option(min=1, help="Number of actors or processes.")] = 2,
+    envs: Annotated[int, typer.Option(min=2, help="Waiting environments per node.")] = 256,
+    delay: Annotated[float, typer.Option(min=0.001, help="Seconds that a step waits.")] = 0.25,
     json: JsonFile = None,
 ) -> None:
-    """Measure actors on a cluster of four nodes that are played on this machine.
+    """Measure actors on a simulated cluster of four nodes on this machine.
 
-    An actor per environment is measured with 32 of them, since a machine holds no thousand.
+    An actor per environment is measured with only 32, because a machine cannot hold a thousand.
     """
     require("ray", "ray")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -68,7 +68,7 @@ def ray(
 
 
 def judge_works(works: Sequence[WorkResult]) -> Iterator[Verdict]:
-    """Hold throughput against what is aimed at."""
+    """Compare throughput with its targets."""
     loops, local = works
     for work, against, factor in (
         (loops, RayLoop, 1.0), (loops, RayActorEach, 20.0), (local, AgymProcess, 0.85),
@@ -79,7 +79,7 @@ def judge_works(works: Sequence[WorkResult]) -> Iterator[Verdict]:
 
 
 def judge_scale(scales: Sequence[Scale]) -> Iterator[Verdict]:
-    """Hold throughput against that of as many times the first."""
+    """Compare throughput with perfect scaling from the smallest number of nodes."""
     first = scales[0]
     for scale in scales[1:]:
         ratio = scale.rate / first.rate * first.nodes / scale.nodes
@@ -89,12 +89,12 @@ def judge_scale(scales: Sequence[Scale]) -> Iterator[Verdict]:
 def show_ray(
     report: Report, messages: Sequence[Message], scales: Sequence[Scale], aims: tuple[Verdict, ...]
 ) -> RenderableType:
-    """All of it as tables."""
+    """Return all tables."""
     workers = report.settings.workers
     names = [system.name for system in SYSTEMS]
     title = f"{workers} actors or processes: steps/s"
     rates = columns_table(report, title, names, lambda _, row: f"{row.rate:,.0f}")
-    costs = Table(title="What a message costs")
+    costs = Table(title="Cost of a message")
     for name in ("work", "batch", "message, per actor", "of the batch"):
         costs.add_column(name, justify="left" if name == "work" else "right")
     for one in messages:
@@ -107,4 +107,4 @@ def show_ray(
     for scale in scales:
         row = scale.nodes, scale.num_envs, f"{scale.rate:,.0f}", f"{scale.driver:.0%}"
         nodes.add_row(*map(str, row))
-    return Group(rates, costs, nodes, aims_table(aims, f"Aims, for {workers} cores"))
+    return Group(rates, costs, nodes, aims_table(aims, f"Targets, for {workers} cores"))

@@ -1,7 +1,7 @@
-"""Messages and nodes: what a message to an actor costs, and what more nodes of a cluster bring.
+"""Messages and nodes: the cost of a message to an actor, and the scaling with nodes.
 
-Environments that only wait take no core, so that a cluster can be played on one machine: nodes are
-Ray's own processes, and what is measured is what the driver and the messages can do.
+Environments that only wait need no core, so one machine can simulate a cluster: its nodes are
+Ray's own processes, and the driver and its messages are what is measured.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ CPUS, STORE = 16, 150_000_000
 
 @dataclass(frozen=True)
 class Message:
-    """What messages cost.
+    """Cost of messages.
 
     Attributes:
-        work: The environments.
-        batch: Seconds of a batch.
-        cost: Seconds of it that are none of the environments', for each actor.
-        share: The part of the batch that these are, all together.
+        work: Name of the workload.
+        batch: Seconds per batch.
+        cost: Seconds per batch that are not the environments', for each actor.
+        share: Share of these seconds, all together, in the batch.
     """
 
     work: str
@@ -41,13 +41,13 @@ class Message:
 
 @dataclass(frozen=True)
 class Scale:
-    """Environments that wait, received first come, first served.
+    """Throughput of waiting environments, received first come, first served.
 
     Attributes:
-        nodes: How many nodes.
-        num_envs: How many environments in all.
+        nodes: Number of nodes.
+        num_envs: Number of environments in all.
         rate: Steps per second.
-        driver: How much of a core the driver took.
+        driver: CPU time of the driver, as a share of a core.
     """
 
     nodes: int
@@ -58,7 +58,7 @@ class Scale:
 
 @contextmanager
 def nodes_here(count: int) -> Iterator[None]:
-    """Be in a cluster of so many nodes on this machine."""
+    """Connect to a cluster of ``count`` nodes on this machine."""
     ray, utils = require("ray", "ray"), require("ray.cluster_utils", "ray")
     node = {"num_cpus": CPUS, "object_store_memory": STORE}
     cluster = utils.Cluster(
@@ -75,7 +75,7 @@ def nodes_here(count: int) -> Iterator[None]:
 
 
 def measure_messages(work: Work, workers: int, seconds: float) -> Message:
-    """Step for so long, and take off what the environments took."""
+    """Step for ``seconds``, and subtract the environments' time."""
     actions = sample_actions(work).batches
     with make(
         work.factory, work.num_envs, backend="ray", workers=workers, output="array",
@@ -92,7 +92,7 @@ def measure_messages(work: Work, workers: int, seconds: float) -> Message:
 
 
 def measure_scale(nodes: Sequence[int], num_envs: int, delay: float, seconds: float) -> list[Scale]:
-    """Step environments of more and more nodes, which are sent on as soon as half are there."""
+    """Step environments on more and more nodes, sending again as soon as half are received."""
     return [_measure_nodes(count, count * num_envs, delay, seconds) for count in nodes]
 
 
@@ -109,7 +109,7 @@ def _measure_nodes(nodes: int, num_envs: int, delay: float, seconds: float) -> S
 
 
 def _receive(envs: Any, least: int, seconds: float) -> int:
-    """Receive and send on for so long; gives how many were received."""
+    """Receive and send again for ``seconds``; return the number of steps received."""
     steps, end = 0, time.perf_counter() + seconds
     while time.perf_counter() < end:
         ids = envs.recv(min_envs=least).env_ids

@@ -1,4 +1,4 @@
-"""What ``backend="ray"`` is held against: loops over Ray actors as people write them by hand."""
+"""Baselines for ``backend="ray"``: hand-written loops over Ray actors."""
 
 from __future__ import annotations
 
@@ -13,23 +13,22 @@ from benchmarks.system import Contest, System
 from benchmarks.systems import Agym, AgymProcess
 from benchmarks.works import Work
 
-# A machine holds no more processes than this: what one of them costs does not depend on that.
+# A machine cannot hold many more processes; the cost per actor does not depend on their number.
 MOST_ACTORS = 32
 
 
 class LoopActor:
-    """The usual actor: a list of environments, a plain loop over them, arrays out."""
+    """The usual actor: a list of environments, a loop over them, arrays as results."""
 
     def __init__(self, factories: Sequence[Callable[[], gymnasium.Env[Any, Any]]]) -> None:
         self._envs = [factory() for factory in factories]
         self._over = [False] * len(factories)
 
     def reset(self, seed: int) -> Any:
-        """Reset all."""
         return np.stack([env.reset(seed=seed + i)[0] for i, env in enumerate(self._envs)])
 
     def step(self, actions: Any) -> Any:
-        """Step all; one whose episode is over is reset instead."""
+        """Step all environments, or reset those whose episode is over."""
         observations, terminated, truncated = [], [], []
         rewards: list[Any] = []
         reward: Any
@@ -62,7 +61,6 @@ class RayLoop(System):
         return actors
 
     def deal(self, num_envs: int, workers: int) -> list[range]:
-        """Which environments each actor has."""
         bounds = [num_envs * k // workers for k in range(workers + 1)]
         return [range(*bounds[k : k + 2]) for k in range(workers)]
 
@@ -81,7 +79,7 @@ class RayLoop(System):
 
 
 class RayActorEach(RayLoop):
-    """Likewise, an actor for each environment; of so many as a machine holds."""
+    """A hand-written loop with an actor per environment, for as many as a machine can hold."""
 
     name = f"Ray actor per env, {MOST_ACTORS} of them"
 
@@ -90,7 +88,7 @@ class RayActorEach(RayLoop):
 
 
 class AgymRay(Agym):
-    """agym's actors."""
+    """agym's Ray backend."""
 
     name = "agym ray"
     backend = "ray"
@@ -98,18 +96,16 @@ class AgymRay(Agym):
 
 
 class LoopsWork(Contest):
-    """agym against loops by hand."""
+    """agym against hand-written loops."""
 
     @property
     def systems(self) -> Sequence[type[System]]:
-        """What is compared."""
         return RayActorEach, RayLoop, AgymRay
 
 
 class LocalWork(Contest):
-    """agym's actors against its worker processes."""
+    """agym's Ray backend against its worker processes."""
 
     @property
     def systems(self) -> Sequence[type[System]]:
-        """What is compared."""
         return AgymProcess, AgymRay

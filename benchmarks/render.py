@@ -1,12 +1,12 @@
-"""``render``: what looking costs, and what a timeline does.
+"""``render``: cost of rendering, of recording a timeline, and of the live page.
 
 ::
 
     step and render     [ step, draw ][ step, draw ] ...      against a loop, and a process per env
-    finished pictures   [ copy ][ way ]                       drawing takes no time
+    finished pictures   [ copy ][ transport ]                 drawing takes no time
     render beside       [ 20 rounds of steps          ]       ideal: one after the other, with the
                           [ draw ]                            drawing on all cores at once
-    timeline            [ steps, written down ]               against steps alone
+    timeline            [ steps, recorded ]                   against steps alone
     live page           [ steps, ten pictures a second ]      against no page
 """
 
@@ -61,21 +61,21 @@ python -m benchmarks render
 python -m benchmarks render --num-envs 8 --seconds 0.2 --json result.json
 """
 
-# So often is asked whether a timeline is recorded, where that is timed.
+# Number of checks whether a timeline is recorded, when the check is timed.
 QUESTIONS = 20_000
 
 
 def render(
     num_envs: Annotated[
         int | None,
-        typer.Option(min=1, help="Environments of each part.", show_default="those of the aims"),
+        typer.Option(min=1, help="Number of environments.", show_default="those of the targets"),
     ] = None,
     seconds: Seconds = 1.0,
     repeats: Repeats = 7,
     workers: Annotated[int, typer.Option(min=1, help="Worker processes.")] = Settings.workers,
     json: JsonFile = None,
 ) -> None:
-    """Measure what it costs to render environments, and to record a timeline of them."""
+    """Measure the cost of rendering environments, of timelines and of the live page."""
     check_writable(json)
     works = [
         work if num_envs is None else replace(work, num_envs=num_envs)
@@ -88,16 +88,16 @@ def render(
     deliver(show_render(report), report.to_json(), json)
 
 
-# ---------------------------------------------------------------- the figures
+# ---------------------------------------------------------------- figures
 
 
 def share_of_ideal(work: WorkResult) -> float | None:
-    """Steps with one round in twenty rendered, against steps and drawing one after the other."""
+    """Return the speed with one round in twenty rendered, relative to steps and drawing in turn."""
     steps, pictures = work.row(Stepping.name), work.row(OnlyDrawingAtOnce.name)
     both = work.row(SteppingAndDrawing.name)
     if steps is None or pictures is None or both is None:
         return None
-    # Seconds per environment: of twenty steps, of a picture, and of both.
+    # Seconds per environment: twenty steps, one picture, and both.
     return median(
         (RENDERED / a + 1 / b) / (RENDERED / c)
         for a, b, c in zip(steps.rates, pictures.rates, both.rates, strict=True)
@@ -105,7 +105,7 @@ def share_of_ideal(work: WorkResult) -> float | None:
 
 
 def cost_while_off() -> float:
-    """Microseconds per batch for asking whether a timeline is recorded, when none is."""
+    """Return the microseconds per batch of checking for a timeline when none is recorded."""
     arrays = {name: np.zeros(shape, dtype) for name, (dtype, shape) in span_fields(1).items()}
     log = SpanLog(arrays, 0)
     begun = time.perf_counter()
@@ -117,7 +117,7 @@ def cost_while_off() -> float:
 
 
 def judge_render(works: Sequence[WorkResult]) -> Iterator[Verdict]:
-    """Hold what was measured against the aims for as many environments."""
+    """Compare results with the targets for their number of environments."""
     for work in works:
         if work.work == WALL.name:
             text = f"{work.work}: {DrawingAgym.name} against a plain loop"
@@ -143,15 +143,15 @@ def judge_render(works: Sequence[WorkResult]) -> Iterator[Verdict]:
             row = work.row(Untraced.name)
             if row is not None:
                 share = cost_while_off() * row.rate / work.num_envs / 1e4
-                text = f"{work.work}: what is asked while none is recorded, of a batch"
+                text = f"{work.work}: checks for a timeline while none is recorded, of a batch"
                 yield Verdict.on_limit(text, 0.5, share, "%")
 
 
-# ---------------------------------------------------------------- the table
+# ---------------------------------------------------------------- tables
 
 
 def show_render(report: Report) -> RenderableType:
-    """A line for each system, then the aims."""
+    """Return a table with a line per system, then the targets."""
     settings = report.settings
     missing = () if installed("pygame") else (how_to_get("pygame", "render") + ".",)
     sums = filter(None, map(arithmetic, report.works))
@@ -180,7 +180,7 @@ def show_render(report: Report) -> RenderableType:
 
 
 def arithmetic(work: WorkResult) -> str:
-    """What the ideal of rendering beside steps is made of."""
+    """Return a sentence about how the ideal of rendering beside steps is computed."""
     share = share_of_ideal(work)
     if share is None:
         return ""

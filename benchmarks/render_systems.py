@@ -1,4 +1,4 @@
-"""What draws, and what is drawn beside: the systems of ``python -m benchmarks render``."""
+"""Systems of ``python -m benchmarks render``."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from benchmarks.system import Contest, System
 from benchmarks.systems import Agym, AgymProcess, AgymProcessAsync, GymnasiumAsync
 from benchmarks.works import Work
 
-# One round in so many is rendered beside the steps.
+# One round in RENDERED is rendered beside the steps.
 RENDERED = 20
 
-# Pictures a second of the live page, and how long its viewer may take to notice its end.
+# Pictures per second of the live page, and seconds for its viewer to notice its end.
 PICTURES, VIEWER_SECONDS = 10, 20
 
 
 class DrawingLoop(BareLoop):
-    """Each environment is stepped and rendered, one after the other; the pictures are kept."""
+    """Steps and renders each environment in turn, and keeps the pictures."""
 
     name = "plain loop"
     _frames: Any = None
@@ -61,14 +61,14 @@ class DrawingLoop(BareLoop):
 
 
 class DrawingAtOnce(BareAtOnce):
-    """The same loop in every worker, all at the same time: what the machine can do."""
+    """The same loop in every worker, all at the same time: the bound of the machine."""
 
     name = "plain loop at once"
     loop = DrawingLoop
 
 
 class OnlyDrawingLoop(DrawingLoop):
-    """Environments are rendered and not stepped."""
+    """Renders environments without stepping them."""
 
     name = "rendering in a plain loop"
 
@@ -77,14 +77,14 @@ class OnlyDrawingLoop(DrawingLoop):
 
 
 class OnlyDrawingAtOnce(BareAtOnce):
-    """The same in every worker, all at the same time."""
+    """The same loop in every worker, all at the same time."""
 
     name = "rendering in plain loops at once"
     loop = OnlyDrawingLoop
 
 
 class DrawingAgym(AgymProcess):
-    """A step of all, then a picture of each; the latest are kept, as a caller would."""
+    """Steps all environments, then renders each; keeps the latest pictures, as a caller would."""
 
     _frames: Any = None
 
@@ -94,7 +94,7 @@ class DrawingAgym(AgymProcess):
 
 
 class DrawingAsync(GymnasiumAsync):
-    """The same in a process per environment; pictures are pickled."""
+    """The same with a process per environment; pictures are pickled."""
 
     name = 'Gymnasium Async, call("render")'
     _frames: Any = None
@@ -105,7 +105,7 @@ class DrawingAsync(GymnasiumAsync):
 
 
 class StillAgym(Agym):
-    """Pictures that are finished already, by one worker: their copy and their transport."""
+    """Finished pictures from one worker: their copy and their transport."""
 
     name = "from one worker"
     backend = "process"
@@ -119,7 +119,7 @@ class StillAgym(Agym):
 
 
 class StillCopies(BareLoop):
-    """The same pictures, copied once in the caller: what cannot be less."""
+    """The same pictures, copied once in the caller: the lower bound."""
 
     name = "copied once in the caller"
     _frames: Any = None
@@ -129,7 +129,7 @@ class StillCopies(BareLoop):
 
 
 class Stepping(AgymProcessAsync):
-    """Steps of all environments, none of which is rendered."""
+    """Steps of all environments without rendering."""
 
     name = "steps alone"
 
@@ -143,13 +143,13 @@ class Stepping(AgymProcessAsync):
         return rounds * self._num_envs / elapsed
 
     async def rounds(self) -> None:
-        """So many rounds that one of them is to be rendered."""
+        """Run as many rounds as belong to one rendered round."""
         for _ in range(RENDERED):
             await self._envs.step(next(self._actions))
 
 
 class SteppingAndDrawing(Stepping):
-    """The same, and one round in twenty is rendered, for which nobody waits."""
+    """The same, with one round in twenty rendered; no step waits for it."""
 
     name = f"1 round in {RENDERED} rendered"
     _frames: Any = None
@@ -167,7 +167,7 @@ class Untraced(AgymProcess):
 
 
 class Traced(AgymProcess):
-    """The same while a timeline is recorded; the file is written outside of the time."""
+    """The same while a timeline is recorded; the file is written outside of the timed part."""
 
     name = "agym.trace"
 
@@ -183,7 +183,7 @@ class Unwatched(AgymProcess):
 
 
 class Watchable(AgymProcess):
-    """The same with a page that nobody has open."""
+    """The same with a page that no browser has open."""
 
     name = "a page, nobody looks"
     extra = "watch", "starlette"
@@ -196,7 +196,7 @@ class Watchable(AgymProcess):
 
 
 class Watched(Watchable):
-    """The same with a viewer, which is a process of its own."""
+    """The same with a viewer in a separate process."""
 
     name = "a page, with a viewer"
     _viewer: Any = None
@@ -213,11 +213,11 @@ class Watched(Watchable):
 
 @dataclass(frozen=True)
 class RenderWork(Contest):
-    """So many environments, and what is to be done with them.
+    """Environments and what is measured with them.
 
     Attributes:
-        about: In a few words.
-        compared: By what systems.
+        about: A few words for the name.
+        compared: The systems.
         render_mode: ``None`` where the environment has its own.
     """
 
@@ -227,12 +227,10 @@ class RenderWork(Contest):
 
     @property
     def name(self) -> str:
-        """As tables show it."""
         return f"{self.about} {super().name}"
 
     @property
     def spec(self) -> EnvSpec:
-        """Describes one environment."""
         spec = deepcopy(super().spec)
         if self.render_mode is not None:
             spec.kwargs["render_mode"] = self.render_mode
@@ -240,7 +238,6 @@ class RenderWork(Contest):
 
     @property
     def systems(self) -> Sequence[type[System]]:
-        """What is compared."""
         return self.compared
 
 

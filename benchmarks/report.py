@@ -1,4 +1,4 @@
-"""Tables of a report, for people to read in a terminal."""
+"""Tables of a report for the terminal."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from rich.text import Text
 from benchmarks.results import AT_ONCE, BOUND, Report, Row, StartupResult, Verdict, WorkResult
 from benchmarks.systems import GymnasiumSync, SB3Dummy, SB3Subproc
 
-# What every system is compared with.
+# Systems with which every system is compared.
 AGAINST = (GymnasiumSync.name, BOUND, AT_ONCE)
 
-# From so many cores in use by other programs, a reader is warned.
+# Other programs' CPU use, in cores, from which on the reader is warned.
 BUSY_CORES = 0.1
 
 MARKS = {
@@ -26,7 +26,7 @@ MARKS = {
 
 
 def show(report: Report) -> RenderableType:
-    """All tables of a report."""
+    """Return all tables of a report."""
     parts: list[RenderableType] = []
     if report.works:
         parts.append(throughput_table(report))
@@ -38,7 +38,7 @@ def show(report: Report) -> RenderableType:
 
 
 def throughput_table(report: Report) -> Table:
-    """Steps per second of every system on every work, and what they are against others."""
+    """Return steps per second of every system on every workload, with ratios."""
     settings = report.settings
     table = Table(
         title=f"Throughput, {settings.workers} workers: steps of environments per second,"
@@ -71,14 +71,14 @@ def _add_work(table: Table, work: WorkResult) -> None:
 
 
 def ratio_cell(ratio: float | None) -> str:
-    """A ratio, or a dash where there is none."""
+    """Return a ratio as text, or a dash."""
     return "–" if ratio is None else f"{ratio:.2f}"
 
 
 def columns_table(
     report: Report, title: str, systems: Sequence[str], cell: Callable[[WorkResult, Row], str]
 ) -> Table:
-    """A line for each work, a column for each system, what was left out below."""
+    """Return a table with a line per workload and a column per system; notes are below."""
     settings = report.settings
     left_out = dict.fromkeys(f"{note}." for work in report.works for note in work.notes)
     table = Table(
@@ -100,7 +100,7 @@ def columns_table(
 
 
 def startup_table(startup: StartupResult) -> Table:
-    """How long environments take to be ready, and what they take."""
+    """Return the time until environments are ready, and their memory."""
     table = Table(title="Start-up, each time from a fresh process, until ready to step")
     table.add_column("work")
     for name in ("workers", "seconds", "slowest", "memory in all"):
@@ -116,11 +116,11 @@ def startup_table(startup: StartupResult) -> Table:
 
 
 def aims_table(
-    aims: tuple[Verdict, ...], title: str = "Aims, for two workers on two cores"
+    aims: tuple[Verdict, ...], title: str = "Targets, for two workers on two cores"
 ) -> Table:
-    """What was aimed at, and what came of it."""
+    """Return the targets and whether they were met."""
     table = Table(title=title)
-    table.add_column("aim")
+    table.add_column("target")
     for name in ("wanted", "measured"):
         table.add_column(name, justify="right")
     table.add_column("")
@@ -131,7 +131,7 @@ def aims_table(
 
 
 def machine_line(described: Mapping[str, str]) -> str:
-    """The machine in one line."""
+    """Return the machine in one line."""
     machine = dict(described)
     parts = [machine.pop("cpu", ""), f"{machine.pop('cores', '?')} cores"]
     parts += [machine.pop("system", ""), machine.pop("python", "")]
@@ -139,7 +139,7 @@ def machine_line(described: Mapping[str, str]) -> str:
 
 
 def notes(report: Report) -> Iterator[str]:
-    """What a reader should know about the rows."""
+    """Yield notes for the reader about the rows."""
     systems = {row.system for work in report.works for row in work.rows}
     if systems & {SB3Dummy.name, SB3Subproc.name}:
         yield "SB3 resets within the last step of an episode, all others in a step of its own."
@@ -147,7 +147,7 @@ def notes(report: Report) -> Iterator[str]:
         for note in work.notes:
             yield f"{work.work}: {note}."
     idle = max((work.idle_cores for work in report.works), default=0.0)
-    yield f"What waited for its turn used at most {idle:.0%} of a core."
+    yield f"Systems waiting for their turn used at most {idle:.0%} of a core."
     for work in report.works:
         if work.other_cores > BUSY_CORES:
             yield (
@@ -157,11 +157,11 @@ def notes(report: Report) -> Iterator[str]:
 
 
 def disturbance(report: Report) -> Iterator[str]:
-    """What other programs, and what waited for its turn, took of the machine at worst."""
+    """Yield warnings about CPU use by other programs and by systems waiting for their turn."""
     other = max((work.other_cores for work in report.works), default=0.0)
     idle = max((work.idle_cores for work in report.works), default=0.0)
     if idle > BUSY_CORES:
-        yield f"What waited for its turn used up to {idle:.0%} of a core."
+        yield f"Systems waiting for their turn used up to {idle:.0%} of a core."
     if other > BUSY_CORES:
         yield (
             f"Other programs kept up to {other:.1f} cores busy meanwhile, which slows worker"

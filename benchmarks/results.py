@@ -1,4 +1,4 @@
-"""Records of a run, and their way to JSON and back."""
+"""Records of a run, with JSON output and input."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
-# Grows when the JSON changes in a way that readers must know about.
+# Version of the JSON, increased when readers must know about a change.
 FORMAT = 1
 
-# The bounds: a core with one environment, a core with all, the same in all workers at once, and
-# the first times the workers, which is computed, not measured.
+# The bounds: one core with one environment; one core with all; the same in all workers at once; and
+# the first times the number of workers, which is computed.
 BARE, LOOP, AT_ONCE, BOUND = "bare environment", "bare loop", "bare at once", "bare × workers"
 
 
@@ -21,9 +21,9 @@ class Settings:
     """How to measure.
 
     Attributes:
-        seconds: Length of one slice of one system, after running in.
-        repeats: Slices of each system.
-        workers: Worker processes, and how often the bare environment is counted in the bound.
+        seconds: Seconds per slice of one system, after its warm-up.
+        repeats: Number of slices of each system.
+        workers: Also the factor of the bare environment's rate in the bound.
     """
 
     seconds: float = 0.5
@@ -33,37 +33,31 @@ class Settings:
 
 @dataclass(frozen=True)
 class Row:
-    """One system on one work.
-
-    Attributes:
-        system: Its name.
-        rates: Steps of environments per second, a slice each, in the order of the repetitions.
-    """
+    """One system on one workload; ``rates`` are environment steps per second, one per slice."""
 
     system: str
     rates: tuple[float, ...]
 
     @property
     def rate(self) -> float:
-        """The median of the slices."""
         return median(self.rates)
 
     @property
     def spread(self) -> float:
-        """Slowest to fastest slice, as a part of the median."""
+        """Difference of the fastest and slowest slice, relative to the median."""
         return spread(self.rates)
 
 
 @dataclass(frozen=True)
 class WorkResult:
-    """All systems on one work.
+    """All systems on one workload.
 
     Attributes:
-        work: Its name.
-        rows: What was measured, the bound included.
+        work: Name of the workload.
+        rows: The measurements, including the bound.
         notes: What was left out, and why.
         idle_cores: Cores that all workers kept busy while they waited for their turn.
-        other_cores: Cores that everything else on the machine kept busy meanwhile.
+        other_cores: Cores that other programs kept busy meanwhile.
     """
 
     work: str
@@ -74,22 +68,20 @@ class WorkResult:
 
     @property
     def env_id(self) -> str:
-        """The environment, or what else its name says before the number."""
+        """The part of the name before the number: the environment."""
         return self.work.rpartition(" ×")[0]
 
     @property
     def num_envs(self) -> int:
-        """How many environments, by its name."""
         return int(self.work.rpartition(" ×")[2])
 
     def row(self, system: str) -> Row | None:
-        """The row of a system, if it was measured."""
         return next((row for row in self.rows if row.system == system), None)
 
     def ratio(self, system: str, against: str) -> float | None:
-        """How many times as fast one system is as another.
+        """Return the speed of one system relative to another.
 
-        It is the median over the repetitions of the ratio within each: what slows the machine
+        It is the median of the ratios within each repetition, because whatever slows the machine
         for a while slows both.
         """
         ours, theirs = self.row(system), self.row(against)
@@ -100,13 +92,13 @@ class WorkResult:
 
 @dataclass(frozen=True)
 class StartupResult:
-    """What it takes until environments are ready to step, each time in a fresh process.
+    """Cost of starting environments, each time in a fresh process.
 
     Attributes:
-        work: Name of the work.
-        workers: Worker processes.
+        work: Name of the workload.
+        workers: Number of worker processes.
         seconds: From before they are made until after their first reset, for each start.
-        memory: Bytes that all processes hold together, the caller's too, for each start.
+        memory: Bytes that all processes hold together, including the caller, for each start.
     """
 
     work: str
@@ -117,15 +109,15 @@ class StartupResult:
 
 @dataclass(frozen=True)
 class Verdict:
-    """An aim, and how it was met.
+    """A target, and whether it was met.
 
     Attributes:
-        aim: What is compared, or what is limited.
-        wanted: The factor to reach, or the limit to keep.
-        measured: What it is, ``None`` where it could not be measured.
-        met: Whether that is good enough, ``None`` where it could not be measured.
+        aim: Description of the target.
+        wanted: Factor to reach, or limit to keep.
+        measured: The measured value, ``None`` if not measured.
+        met: Whether the value is good enough, ``None`` if not measured.
         unit: ``"×"`` for factors, else the limit's unit.
-        at_most: Whether a factor is one to keep, not one to reach.
+        at_most: Whether a factor is an upper bound instead of a lower one.
     """
 
     aim: str
@@ -139,7 +131,7 @@ class Verdict:
     def on_ratio(
         cls, aim: str, wanted: float, measured: float | None, *, at_most: bool = False
     ) -> Verdict:
-        """Hold a ratio against the factor to reach, or to keep."""
+        """Compare a ratio with a factor to reach, or not to exceed."""
         met = None
         if measured is not None:
             met = measured <= wanted if at_most else measured >= wanted
@@ -147,12 +139,11 @@ class Verdict:
 
     @classmethod
     def on_limit(cls, aim: str, limit: float, measured: float | None, unit: str) -> Verdict:
-        """Hold what was measured against a limit that it is to stay below."""
+        """Compare a value with a limit that it must stay below."""
         return cls(aim, limit, measured, None if measured is None else measured < limit, unit)
 
     @property
     def sign(self) -> str:
-        """How what is measured has to compare with what is wanted."""
         if self.unit != "×":
             return "<"
         return "≤" if self.at_most else "≥"
@@ -163,11 +154,11 @@ class Report:
     """A run of ``python -m benchmarks throughput``.
 
     Attributes:
-        machine: What it ran on; see :func:`benchmarks.machine.describe_machine`.
+        machine: See :func:`benchmarks.machine.describe_machine`.
         settings: How it was measured.
-        works: What was measured.
-        startup: The start-up, if it was measured.
-        aims: The aims that concern what was measured.
+        works: Results per workload.
+        startup: Result of the start-up, if measured.
+        aims: Verdicts on the targets.
     """
 
     machine: Mapping[str, str]
@@ -177,12 +168,10 @@ class Report:
     aims: tuple[Verdict, ...] = ()
 
     def to_json(self) -> str:
-        """Everything, with all slices, as JSON."""
         return to_json(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Report:
-        """Read what :meth:`to_json` wrote."""
         data = json.loads(text)
         startup = data["startup"]
         return cls(
@@ -195,12 +184,12 @@ class Report:
 
 
 def to_json(fields: Mapping[str, Any]) -> str:
-    """The fields of a run as JSON."""
+    """Return the fields of a run as JSON."""
     return json.dumps({"format": FORMAT, **fields}, indent=2, ensure_ascii=False) + "\n"
 
 
 def spread(values: Sequence[float]) -> float:
-    """Smallest to largest, as a part of the median."""
+    """Return the difference of the largest and smallest value, relative to the median."""
     return (max(values) - min(values)) / median(values)
 
 

@@ -1,8 +1,8 @@
-"""Rollouts: what PPO collects between two updates, by Gymnasium's and Stable-Baselines3's faces.
+"""Rollouts as PPO collects between two updates, through Gymnasium's and Stable-Baselines3's APIs.
 
-A rollout is so many steps of all environments; observations, rewards and ends of episodes are
-kept. Its actions are given, since a network costs the same under every runner; with ``ppo:`` it
-is Stable-Baselines3's own, network and all::
+A rollout is a number of steps of all environments; observations, rewards and dones are kept. Its
+actions are given, because a network costs the same under every runner; with ``ppo:`` the rollout is
+Stable-Baselines3's own, including the network::
 
     rollout:CartPole-v1:8    keep(step(given actions)), 2,048 times
     ppo:CartPole-v1:8        PPO(...).collect_rollouts(2,048 steps)
@@ -14,46 +14,41 @@ import time
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from agym._system.extras import require
 from agym.api.make import make_vec
+from agym.backends.options import BackendName
 from benchmarks.system import Contest, System
 from benchmarks.systems import AgymSB3, GymnasiumAsync, GymnasiumSync, SB3Dummy, SB3Subproc
 from benchmarks.works import Work
 
-# Steps of a rollout, and of what a system runs in for.
+# Steps of a rollout, and of the warm-up.
 STEPS, RUN_IN_STEPS = 2048, 128
 
-# Room for observations: of pictures, only the latest steps are kept.
+# Bytes for observations; of large ones, only the latest steps are kept.
 ROOM = 64 * 2**20
 
 
 @dataclass(frozen=True)
 class RolloutWork(Contest):
-    """So many environments of one kind, for rollouts.
-
-    Attributes:
-        network: Whether a network chooses the actions.
-    """
+    """Environments of one kind, for rollouts; ``network`` lets a network choose the actions."""
 
     network: bool = False
 
     @property
     def name(self) -> str:
-        """As tables show it."""
         return f"{'PPO ' if self.network else ''}rollout {super().name}"
 
     @property
     def systems(self) -> tuple[type[System], ...]:
-        """What is compared."""
         return NETWORK_SYSTEMS if self.network else ROLLOUT_SYSTEMS
 
 
 class Collects(System):
-    """A system whose slices are rollouts, however long these take."""
+    """A system whose slices are rollouts, whatever their duration."""
 
     def run(self, seconds: float) -> float:
         return self._rate(STEPS)
@@ -105,24 +100,24 @@ class SB3Collects(Collects):
 
 @lru_cache(maxsize=1)
 def buffers(shape: tuple[int, ...], dtype: Any) -> tuple[Any, Any, Any]:
-    """Room for a rollout, the same for all systems: ``[T, n, ...]``, and twice ``[T, n]``."""
+    """Return buffers of a rollout, shared by all systems: ``[T, n, ...]``, and twice ``[T, n]``."""
     rows = min(STEPS, max(1, ROOM // (int(np.prod(shape)) * np.dtype(dtype).itemsize)))
     return np.zeros((rows, *shape), dtype), np.zeros((STEPS, shape[0])), np.zeros((STEPS, shape[0]))
 
 
 class SyncRollout(GymnasiumCollects, GymnasiumSync):
-    """Over Gymnasium's loop."""
+    """Gymnasium's loop."""
 
 
 class AsyncRollout(GymnasiumCollects, GymnasiumAsync):
-    """Over Gymnasium's processes."""
+    """Gymnasium's processes."""
 
 
 class VectorSerial(GymnasiumCollects):
-    """Over agym's Gymnasium face."""
+    """agym's Gymnasium API, serially."""
 
     name = "agym make_vec serial"
-    backend = "serial"
+    backend: ClassVar[BackendName] = "serial"
 
     def make(self, work: Work, workers: int) -> Any:
         count = None if self.backend == "serial" else workers
@@ -130,22 +125,22 @@ class VectorSerial(GymnasiumCollects):
 
 
 class VectorProcess(VectorSerial):
-    """Likewise, with worker processes."""
+    """agym's Gymnasium API with worker processes."""
 
     name = "agym make_vec process"
     backend = "process"
 
 
 class DummyRollout(SB3Collects, SB3Dummy):
-    """Over Stable-Baselines3's loop."""
+    """Stable-Baselines3's loop."""
 
 
 class SubprocRollout(SB3Collects, SB3Subproc):
-    """Over Stable-Baselines3's processes."""
+    """Stable-Baselines3's processes."""
 
 
 class VecEnvSerial(SB3Collects, AgymSB3):
-    """Over agym's face for Stable-Baselines3."""
+    """agym's Stable-Baselines3 API, serially."""
 
     name = "agym sb3 serial"
     backend = "serial"
@@ -155,15 +150,15 @@ class VecEnvSerial(SB3Collects, AgymSB3):
 
 
 class VecEnvProcess(SB3Collects, AgymSB3):
-    """Likewise, with worker processes."""
+    """agym's Stable-Baselines3 API with worker processes."""
 
 
 class Network(SB3Collects):
-    """Stable-Baselines3's own collecting, with the network of its PPO."""
+    """Collects with Stable-Baselines3's own PPO and network."""
 
     def reset(self) -> None:
         super().reset()
-        require("torch", "sb3").set_num_threads(1)  # the workers have the other cores
+        require("torch", "sb3").set_num_threads(1)  # the workers need the other cores
         ppo = require("stable_baselines3", "sb3").PPO
         pictures = len(self._envs.observation_space.shape) == 3
         self._model = ppo(
@@ -177,19 +172,19 @@ class Network(SB3Collects):
 
 
 class DummyNetwork(Network, SB3Dummy):
-    """Over Stable-Baselines3's loop."""
+    """Stable-Baselines3's loop."""
 
 
 class SubprocNetwork(Network, SB3Subproc):
-    """Over Stable-Baselines3's processes."""
+    """Stable-Baselines3's processes."""
 
 
 class VecEnvSerialNetwork(Network, VecEnvSerial):
-    """Over agym's face."""
+    """agym's Stable-Baselines3 API, serially."""
 
 
 class VecEnvProcessNetwork(Network, VecEnvProcess):
-    """Likewise, with worker processes."""
+    """agym's Stable-Baselines3 API with worker processes."""
 
 
 ROLLOUT_SYSTEMS: tuple[type[System], ...] = (

@@ -1,4 +1,4 @@
-"""The event loop of all measurements of the async face: uvloop's where it is installed."""
+"""The event loop of all async measurements: uvloop's where it is installed."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from agym.backends.process.supervisor import new_loop
 
 
 def new_runner() -> asyncio.Runner:
-    """Make a runner, whose loop stands still between two runs."""
+    """Return a runner; its loop does not run between two calls."""
     return asyncio.Runner(loop_factory=new_loop)

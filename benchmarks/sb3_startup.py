@@ -1,6 +1,6 @@
-"""The start-up of Stable-Baselines3's environments: until 64 are ready to step.
+"""Start-up of Stable-Baselines3's vector environments: until 64 environments are ready to step.
 
-Each time in a fresh process: this module, run as a script, is that process.
+Each start happens in a fresh process, which runs this module as a script.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ import time
 
 from agym._system.extras import how_to_get, installed, require
 from agym.errors import AgymError
-from benchmarks.progress import Tell
+from benchmarks.progress import Announce
 from benchmarks.results import Row, WorkResult
 
 NUM_ENVS = 64
 NAME = f"SB3 start-up CartPole-v1 ×{NUM_ENVS}"
 SUBPROC, AGYM = "SB3 Subproc", "agym sb3 process"
 
-# After this long a start is given up.
+# Timeout of a start.
 LIMIT_SECONDS = 300.0
 
 
-def measure_sb3_startup(workers: int, repeats: int, tell: Tell) -> WorkResult:
-    """Start both in turns; in environments that are ready per second.
+def measure_sb3_startup(workers: int, repeats: int, announce: Announce) -> WorkResult:
+    """Start both in turns; the rates are environments ready per second.
 
     Raises:
         AgymError: A fresh process failed.
@@ -33,7 +33,7 @@ def measure_sb3_startup(workers: int, repeats: int, tell: Tell) -> WorkResult:
     rates: dict[str, list[float]] = {SUBPROC: [], AGYM: []}
     for turn in range(repeats):
         for name, slices in rates.items():
-            tell(f"{turn + 1}/{repeats} {name}")
+            announce(f"{turn + 1}/{repeats} {name}")
             command = [sys.executable, "-m", __name__, name, str(workers)]
             done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_SECONDS)
             if done.returncode != 0:
@@ -46,7 +46,7 @@ def measure_sb3_startup(workers: int, repeats: int, tell: Tell) -> WorkResult:
 
 
 def start(name: str, workers: int) -> float:
-    """Start environments here, SB3 being imported; gives seconds."""
+    """Start environments in this process, with SB3 imported; return seconds."""
     make_vec_env = require("stable_baselines3.common.env_util", "sb3").make_vec_env
     vec_env = require("stable_baselines3.common.vec_env", "sb3").SubprocVecEnv
     options = {}

@@ -1,6 +1,6 @@
-"""``scale``: what a step costs with one environment, with two, ... with thousands.
+"""``scale``: cost of a step by number of environments, from one to thousands.
 
-All numbers of environments take turns, so that what rises does so because of the number.
+All numbers of environments take turns, so that a higher cost is due to the number.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from benchmarks.grid import parse_counts
 from benchmarks.machine import describe_machine
 from benchmarks.measure import alternate
 from benchmarks.output import JsonFile, PlotFile, check_plot, check_writable, deliver
-from benchmarks.progress import Tell, progress_bar
+from benchmarks.progress import Announce, progress_bar
 from benchmarks.report import aims_table, disturbance, machine_line
 from benchmarks.results import BARE, LOOP, Report, Row, Settings, Verdict, WorkResult
 from benchmarks.system import System
@@ -38,24 +38,24 @@ python -m benchmarks scale Acrobot-v1 --num-envs 1,10,100 --plot result.png
 ENV = "CartPole-v1"
 COUNTS = tuple(2**k for k in range(13))
 
-# How much dearer than with fewer environments a step may be and still count as the same: so far
-# medians of equal systems lie apart on a quiet machine.
+# Factor by which a step may cost more than with fewer environments and still count as equal:
+# medians of equal systems differ that much on a quiet machine.
 NOISE = 1.05
 
 
 def scale(
     env: Annotated[str, typer.Argument(metavar="ENV", help="The environment.")] = ENV,
-    num_envs: Annotated[str, typer.Option(help="How many of it, with commas between.")] = ",".join(
+    num_envs: Annotated[str, typer.Option(help="Numbers of environments, with commas.")] = ",".join(
         map(str, COUNTS)
     ),
     seconds: Annotated[
-        float, typer.Option(min=0.001, help="Length of one slice of one number.")
+        float, typer.Option(min=0.001, help="Seconds per slice of each number.")
     ] = 0.2,
-    repeats: Annotated[int, typer.Option(min=1, help="Slices of each number.")] = 9,
+    repeats: Annotated[int, typer.Option(min=1, help="Number of slices of each number.")] = 9,
     json: JsonFile = None,
     plot: PlotFile = None,
 ) -> None:
-    """Measure what a step of an environment costs under backend="auto", by their number."""
+    """Measure the cost of an environment step under backend="auto", by number of environments."""
     check_plot(plot)
     check_writable(json, plot)
     report = run_scale(env, parse_counts(num_envs), Settings(seconds, repeats))
@@ -65,23 +65,25 @@ def scale(
 
 
 def run_scale(env_id: str, counts: Sequence[int], settings: Settings) -> Report:
-    """Measure, with progress on stderr that is drawn only between two slices."""
+    """Measure all numbers, with progress on stderr that is redrawn only between slices."""
     works = [check_work(Work(env_id, count)) for count in counts]
     results: tuple[WorkResult, ...]
-    with progress_bar(1) as bar, bar.part(f"scale of {env_id}") as tell:
+    with progress_bar(1) as bar, bar.part(f"scale of {env_id}") as announce:
         missing = works[0].missing()
         if missing is None:
-            results = _measure(works, settings, tell)
+            results = _measure(works, settings, announce)
         else:
             results = tuple(WorkResult(work.name, notes=(missing,)) for work in works)
     return Report(describe_machine(), settings, results, aims=judge_scale(results))
 
 
-def _measure(works: Sequence[Work], settings: Settings, tell: Tell) -> tuple[WorkResult, ...]:
+def _measure(
+    works: Sequence[Work], settings: Settings, announce: Announce
+) -> tuple[WorkResult, ...]:
     with ExitStack() as stack:
 
         def make(kind: type[System], work: Work) -> System:
-            tell(f"making {kind.name}, {work.num_envs:,}")
+            announce(f"making {kind.name}, {work.num_envs:,}")
             system = stack.enter_context(closing(kind(work, sample_actions(work), 1)))
             system.reset()
             return system
@@ -90,8 +92,8 @@ def _measure(works: Sequence[Work], settings: Settings, tell: Tell) -> tuple[Wor
         for work in works:
             for kind in (BareLoop, AgymAuto):
                 systems[f"{kind.name} {work.name}"] = make(kind, work)
-        turns = alternate(systems, settings, tell)
-        tell("closing")
+        turns = alternate(systems, settings, announce)
+        announce("closing")
     rates = {name: tuple(slices) for name, slices in turns.rates.items()}
     return tuple(
         WorkResult(
@@ -108,10 +110,10 @@ def _measure(works: Sequence[Work], settings: Settings, tell: Tell) -> tuple[Wor
 
 
 def rise(works: Sequence[WorkResult], system: str) -> tuple[float, str, str] | None:
-    """How many times as much a step costs with more environments than with fewer, at worst.
+    """Return the worst ratio of the cost of a step with more environments to that with fewer.
 
     Returns:
-        The ratio, the median of those within each repetition; where it is less, and more.
+        The ratio, which is the median over the repetitions; the smaller and the larger workload.
     """
     found = []
     for fewer, more in combinations(sorted(works, key=lambda work: work.num_envs), 2):
@@ -123,7 +125,7 @@ def rise(works: Sequence[WorkResult], system: str) -> tuple[float, str, str] | N
 
 
 def judge_scale(works: Sequence[WorkResult]) -> tuple[Verdict, ...]:
-    """Hold the worst rise against what is noise."""
+    """Compare the worst rise with the noise."""
     worst = rise(works, AgymAuto.name)
     where = "" if worst is None else f", {worst[2]} against {worst[1]}"
     aim = f"{AgymAuto.name}: cost per step with more environments{where}"
@@ -131,7 +133,7 @@ def judge_scale(works: Sequence[WorkResult]) -> tuple[Verdict, ...]:
 
 
 def show_scale(report: Report) -> RenderableType:
-    """What a step costs, by the number of environments."""
+    """Return a table of the cost of a step by number of environments."""
     settings = report.settings
     notes = dict.fromkeys(f"{note}." for work in report.works for note in work.notes)
     table = Table(

@@ -1,4 +1,4 @@
-"""``soak``: environments crash, hang and raise at random, and nothing may get lost."""
+"""``soak``: environments crash, hang and raise at random, and no transition may be lost."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ python -m benchmarks soak --seconds 3600 --seed 1 --json result.json
 python -m benchmarks soak --seconds 20 --on-fault replay
 """
 
-# How many faults a run of the default length must have had to say anything.
+# Minimum number of faults in a run of the default length, or the run says nothing.
 ENOUGH = 200
 
 
 class OnFault(Enum):
-    """What is done about faults, without raising them."""
+    """Values of ``on_fault`` that do not raise."""
 
     restart = "restart"
     replay = "replay"
@@ -43,14 +43,7 @@ class OnFault(Enum):
 
 @dataclass(frozen=True)
 class Requirement:
-    """Something that must hold.
-
-    Attributes:
-        what: In words.
-        wanted: The number that it must have.
-        measured: The number that it has.
-        at_least: More will do as well.
-    """
+    """A number that must be exactly ``wanted``, or at least."""
 
     what: str
     wanted: int
@@ -59,37 +52,34 @@ class Requirement:
 
     @property
     def met(self) -> bool:
-        """Whether it holds."""
         return self.measured >= self.wanted if self.at_least else self.measured == self.wanted
 
 
 def soak(
     seconds: Annotated[
-        float, typer.Option(min=1.0, help="How long; 3600 for an hour.")
+        float, typer.Option(min=1.0, help="Seconds to run; 3600 for an hour.")
     ] = Plan.seconds,
-    num_envs: Annotated[int, typer.Option(min=1, help="How many environments.")] = Plan.num_envs,
+    num_envs: Annotated[int, typer.Option(min=1, help="Number of environments.")] = Plan.num_envs,
     workers: Annotated[int, typer.Option(min=1, help="Worker processes.")] = Plan.workers,
     seed: Annotated[
-        int, typer.Option(min=0, help="Of environments, actions and faults.")
+        int, typer.Option(min=0, help="Seed of environments, actions and faults.")
     ] = Plan.seed,
-    on_fault: Annotated[OnFault, typer.Option(help="What is done about faults.")] = OnFault.restart,
+    on_fault: Annotated[OnFault, typer.Option(help="What agym does on faults.")] = OnFault.restart,
     chance: Annotated[
         float | None,
-        typer.Option(
-            min=0.0, max=1.0, help="Strikes per step.", show_default="so that there are many"
-        ),
+        typer.Option(min=0.0, max=1.0, help="Strikes per step.", show_default="enough for many"),
     ] = None,
     json: JsonFile = None,
 ) -> None:
     """Step environments that crash, hang, raise and leak at random, and check every transition.
 
-    It fails, with exit code 1, if a transition is lost or told twice, if an environment does not
-    go on after a fault, or if a descriptor or a process is left.
+    Exit code 1 if a transition is lost or duplicated, if an environment does not step again after a
+    fault, or if a descriptor or a process is left.
     """
     check_writable(json)
     plan = Plan(seconds, num_envs, workers, seed, on_fault.value, chance)
-    with progress_bar(1) as bar, bar.part("soak") as tell, new_runner() as runner:
-        result = runner.run(soak_envs(plan, tell))
+    with progress_bar(1) as bar, bar.part("soak") as announce, new_runner() as runner:
+        result = runner.run(soak_envs(plan, announce))
     requirements = judge_soak(plan, result)
     machine = describe_machine()
     text = to_json(
@@ -106,7 +96,7 @@ def soak(
 
 
 def judge_soak(plan: Plan, result: Soaked) -> tuple[Requirement, ...]:
-    """Hold the result against what must hold."""
+    """Compare the result with the requirements."""
     requirements = [
         Requirement("transitions lost", 0, result.lost),
         Requirement("transitions duplicated", 0, result.duplicated),
@@ -130,7 +120,7 @@ def show_soak(
     requirements: tuple[Requirement, ...],
     machine: Mapping[str, str],
 ) -> RenderableType:
-    """Both tables of a run."""
+    """Return both tables of a run."""
     table = Table(
         title=f"Soak: {plan.num_envs} environments over {plan.workers} worker processes for"
         f" {result.seconds:.0f} s, on_fault={plan.on_fault!r}, seed {plan.seed}",
@@ -144,7 +134,7 @@ def show_soak(
         table.caption = f"{table.caption}\n\n{result.errors[0]}"
     for row in _rows(result):
         table.add_row(*row)
-    verdicts = Table(title="What must hold")
+    verdicts = Table(title="Requirements")
     verdicts.add_column("requirement")
     for name in ("wanted", "measured"):
         verdicts.add_column(name, justify="right")
@@ -162,7 +152,7 @@ def _rows(result: Soaked) -> Iterator[tuple[str, str]]:
     yield "  by chaos, delays included", _counts(result.strikes)
     yield "  by the environments themselves, leaks included", _counts(result.deeds)
     yield "faults survived", f"{result.survived:,}"
-    yield "faults told, one for each environment concerned", _counts(result.faults)
+    yield "faults reported, one per environment concerned", _counts(result.faults)
     yield "workers replaced", f"{result.restarts:,}"
     yield "renders refused, since the worker was gone", f"{result.refused:,}"
     yield "transitions lost, duplicated", f"{result.lost:,}, {result.duplicated:,}"

@@ -1,9 +1,9 @@
-"""Soak: environments are stepped while everything goes wrong that can, and every row is checked.
+"""Soak: steps environments while faults are injected, and checks every row.
 
-Two sources of faults, so that neither has to be believed: ``agym.chaos`` strikes from outside, and
-``ChaoticEnv`` probes crash, hang and raise by themselves and write that down in a file first::
+There are two independent sources of faults: ``agym.chaos`` strikes from outside, and ``ChaoticEnv``
+probes crash, hang and raise by themselves and write that to a file first::
 
-    chaos.strikes ----.                      .--> faults after which an environment stepped on
+    chaos.strikes ----.                      .--> faults after which an environment stepped again
     diary of probes --+--> injected          |
     envs.step, send --+--> rows --> accountant --> lost, duplicated
 """
@@ -25,28 +25,29 @@ import psutil
 
 from agym.api.aio import AsyncEnvs
 from agym.api.make import make_async
+from agym.engine.faults.policy import FaultPolicy
 from agym.envs.probes import ChaoticEnv, CounterEnv
 from agym.errors import AgymError, StepTimeout, WorkerDied
 from agym.tools.chaos import Chaos, chaos
 from benchmarks.accountant import Accountant
-from benchmarks.progress import Tell
+from benchmarks.progress import Announce
 from benchmarks.soaked import Plan, Soaked
 
 T = TypeVar("T")
 
-# The deadline of an operation, in seconds: each hang costs it.
+# Deadline of an operation in seconds; each hang costs this much.
 TIMEOUT = 1.0
 
 # How much longer a delayed step takes.
 DELAY = 0.1
 
-# How chaos divides its strikes; a kill costs the start of a worker, a hang the deadline as well.
+# Mix of chaos's strikes; a kill costs a worker's start, a hang the deadline as well.
 MIX = {"error": 0.7, "kill": 0.15, "hang": 0.05, "delay": 0.1}
 
-# How many strikes per second of undisturbed steps are wanted, where nobody says how often.
+# Strikes per second of undisturbed steps, unless the user sets a chance.
 STRIKES_PER_SECOND = 6.0
 
-# What the probes do by themselves, per step of each.
+# Probabilities of the probes' own faults, per step of each.
 CHAOTIC: dict[str, Any] = {
     "crash": 1 / 8_000,
     "hang": 1 / 30_000,
@@ -54,27 +55,27 @@ CHAOTIC: dict[str, Any] = {
     "leak": 1 / 1_000,
 }
 
-# Kinds of faults: a delay is none, and a leak shows in the memory alone.
+# Kinds that count as faults: a delay does not, and a leak shows only in memory.
 FATAL = {"kill", "hang", "error", "crash"}
 
-# Rounds of one manner of stepping before the next, and between two renders.
+# Rounds of one way of stepping, and rounds between two renders.
 ROUNDS, RENDERS = 50, 10
 
-# After so many seconds without a result agym is taken to hang, in spite of its deadline.
+# Seconds without a result after which agym counts as hung, in spite of its deadline.
 PATIENCE = 60.0
 
-# How many rounds without chaos environments have to step on.
+# Maximum number of rounds without chaos for environments to step again.
 LAST_ROUNDS = 200
 
 
-async def soak_envs(plan: Plan, tell: Tell) -> Soaked:
-    """Run it.
+async def soak_envs(plan: Plan, announce: Announce) -> Soaked:
+    """Run a soak.
 
     Raises:
-        AgymError: Something did not come back, or was raised in spite of ``on_fault``.
+        AgymError: Something did not return, or was raised in spite of ``on_fault``.
     """
     async with make_async(CounterEnv, 1, backend="process", workers=1) as envs:
-        await envs.reset()  # what stays open for good is open now
+        await envs.reset()  # opens descriptors that stay open for good
     result = Soaked(descriptors=[_descriptors()])
     before = _processes()
     asyncio.get_running_loop().set_exception_handler(partial(_note_error, result))
@@ -82,11 +83,11 @@ async def soak_envs(plan: Plan, tell: Tell) -> Soaked:
         diary = Path(folder, "diary")
         async with make_async(
             [_factory(i, str(diary)) for i in range(plan.num_envs)],
-            backend="process", workers=plan.workers, timeout=TIMEOUT, on_fault=plan.on_fault,
-            max_restarts=10**9,
+            backend="process", workers=plan.workers, timeout=TIMEOUT,
+            on_fault=FaultPolicy(plan.on_fault, max_restarts=10**9),
         ) as envs:  # fmt: skip
             result.descriptors.append(_descriptors())
-            await Soak(plan, envs, diary, result, tell).run()
+            await Soak(plan, envs, diary, result, announce).run()
             result.descriptors.append(_descriptors())
     result.descriptors.append(_descriptors())
     result.left = len(_processes() - before)
@@ -94,7 +95,7 @@ async def soak_envs(plan: Plan, tell: Tell) -> Soaked:
 
 
 def _factory(i: int, diary: str) -> Callable[[], CounterEnv]:
-    """One of eight kinds of environments."""
+    """Return a factory of one of eight kinds of environments."""
     kinds: tuple[Callable[[], CounterEnv], ...] = (
         CounterEnv,
         partial(CounterEnv, seconds=0.001),
@@ -110,8 +111,8 @@ def _factory(i: int, diary: str) -> Callable[[], CounterEnv]:
 
 def _note_error(result: Soaked, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     error = context.get("exception")
-    told = [] if error is None else traceback.format_exception(error)
-    result.errors.append("".join([f"{context['message']}\n", *told]))
+    lines = [] if error is None else traceback.format_exception(error)
+    result.errors.append("".join([f"{context['message']}\n", *lines]))
 
 
 def _descriptors() -> int:
@@ -123,37 +124,28 @@ def _processes() -> set[Any]:
 
 
 class Soak:
-    """Steps environments under chaos until time is up."""
+    """Steps environments under chaos until the time is up."""
 
     def __init__(
-        self, plan: Plan, envs: AsyncEnvs, diary: Path, result: Soaked, tell: Tell
+        self, plan: Plan, envs: AsyncEnvs, diary: Path, result: Soaked, announce: Announce
     ) -> None:
-        """Begin with nothing done.
-
-        Args:
-            plan: What to run.
-            envs: The environments, opened.
-            diary: What the probes write down.
-            result: Filled in.
-            tell: Told of the progress.
-        """
+        """Take opened ``envs``, the probes' ``diary``, and a ``result`` to fill in."""
         self._plan = plan
         self._envs = envs
         self._diary = diary
         self._read = 0
         self._result = result
-        self._tell = tell
+        self._announce = announce
         self._accountant = Accountant(plan.num_envs)
         self._chaos: Chaos | None = None
         self._noted = 0
         self._rng = np.random.default_rng(plan.seed)
         self._all = np.arange(plan.num_envs)
         self._deeds: Counter[str] = Counter()
-        # Time, memory of this process, memory of the workers.
+        # Samples of time, memory of this process, memory of the workers.
         self._samples: list[tuple[float, float, float]] = []
 
     async def run(self) -> None:
-        """Run, and fill in the result."""
         plan, result = self._plan, self._result
         self._begun = time.monotonic()
         await self._reset(None, plan.seed)
@@ -175,7 +167,7 @@ class Soak:
         return time.monotonic() - self._begun
 
     async def _measure_chance(self, seconds: float) -> float:
-        """Find the chance that makes for so many strikes per second of steps."""
+        """Find the chance that gives ``STRIKES_PER_SECOND``."""
         steps, begun = self._accountant.steps, time.monotonic()
         while (elapsed := time.monotonic() - begun) < seconds:
             await self._step_once()
@@ -185,7 +177,7 @@ class Soak:
     # ---------------------------------------------------------------- ways to step
 
     async def _step_all(self) -> None:
-        """Step all and wait for all, now and then with a render behind."""
+        """Step all and wait for all, sometimes with a render queued behind."""
         for i in range(ROUNDS):
             if self._elapsed > self._plan.seconds:
                 break
@@ -205,7 +197,7 @@ class Soak:
                 self._result.refused += 1
 
     async def _step_halves(self) -> None:
-        """Send all, then again and again what comes first, and wait for all in the end."""
+        """Send all, then repeatedly resend the first half to arrive; finally wait for all."""
         self._send(self._all)
         half = max(1, len(self._all) // 2)
         for _ in range(ROUNDS):
@@ -239,7 +231,6 @@ class Soak:
         return self._rng.integers(0, 2, count)
 
     async def _within(self, pending: Awaitable[T]) -> T:
-        """Wait, but not for ever."""
         begun = time.monotonic()
         try:
             async with asyncio.timeout(PATIENCE):
@@ -248,7 +239,7 @@ class Soak:
             if isinstance(error, AgymError) and time.monotonic() - begun < PATIENCE:
                 raise
             raise AgymError(
-                f"nothing came back for {PATIENCE:g} s, after {self._accountant.steps} steps and"
+                f"nothing arrived for {PATIENCE:g} s, after {self._accountant.steps} steps and"
                 f" {self._injected()} faults (seed {self._plan.seed})"
             ) from error
 
@@ -258,20 +249,20 @@ class Soak:
         faults = self._accountant.faults.total()
         self._accountant.receive(env_ids, *columns)
         if self._accountant.faults.total() > faults:
-            self._read_diary()  # before the next row of whoever was at it
+            self._read_diary()  # before the culprit's next row
         if not self._samples or self._elapsed - self._samples[-1][0] >= 1.0:
             self._sample()
 
     def _note_strikes(self) -> None:
-        """Take in what chaos did since."""
+        """Record new strikes of chaos."""
         if self._chaos is not None and len(self._chaos.strikes) > self._noted:
             new = self._chaos.strikes[self._noted :]
             self._noted += len(new)
             self._accountant.strike(strike.env_id for strike in new if strike.kind in FATAL)
 
     def _read_diary(self) -> None:
-        """Take in what the probes have done since."""
-        if not self._diary.exists():  # nobody has written yet
+        """Record new faults of the probes."""
+        if not self._diary.exists():  # not written yet
             return
         with self._diary.open("rb") as file:
             file.seek(self._read)
@@ -293,13 +284,13 @@ class Soak:
         rss = float(psutil.Process().memory_info().rss)
         self._samples.append((self._elapsed, rss, float(sum(w.rss or 0 for w in workers))))
         account = self._accountant
-        self._tell(
+        self._announce(
             f"{self._elapsed:.0f}/{self._plan.seconds:g} s, {account.steps:,} steps,"
             f" {self._injected()} faults, {account.lost} lost, {account.duplicated} duplicated"
         )
 
     async def _let_survive(self) -> None:
-        """Step on without chaos, until everybody who was struck has done so, too."""
+        """Step without chaos until every struck environment has stepped again."""
         for _ in range(LAST_ROUNDS):
             await self._step_once()
             self._read_diary()

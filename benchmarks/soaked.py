@@ -1,55 +1,48 @@
-"""Records of a soak: what is run, and what came of it."""
+"""Records of a soak: its plan and its result."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from agym.engine.faults.policy import FaultMode
+
 
 @dataclass(frozen=True)
 class Plan:
-    """What to run.
-
-    Attributes:
-        seconds: For how long.
-        num_envs: How many environments.
-        workers: How many worker processes.
-        seed: Of environments, actions and faults.
-        on_fault: ``"restart"`` or ``"replay"``.
-        chance: Probability of a strike per step, ``None`` to have it measured.
-    """
+    """What to run; without a ``chance`` of a strike per step, one is measured."""
 
     seconds: float = 120.0
     num_envs: int = 64
     workers: int = 2
     seed: int = 0
-    on_fault: str = "restart"
+    on_fault: FaultMode = "restart"
     chance: float | None = None
 
 
 @dataclass
 class Soaked:
-    """What came of it.
+    """Result of a soak.
 
     Attributes:
-        steps: Rows that were checked.
-        seconds: How long it took.
+        steps: Number of checked rows.
+        seconds: Duration.
         chance: Probability of a strike per step.
         strikes: Strikes of chaos, by kind.
-        deeds: What the probes did by themselves, by kind.
-        faults: Faults that agym told, by kind.
-        injected: Strikes and deeds that are faults.
-        survived: Those after which the environment has stepped on.
-        lost: Transitions that never came.
-        duplicated: Transitions that came twice.
-        bystanders: Faults that cut environments off which only shared the culprit's worker.
-        restarts: Workers that were replaced.
-        refused: Renders that failed since the worker died or hung.
-        descriptors: Open file descriptors of this process: before, opened, at the end of the run,
-            after closing.
-        left: Processes that are left after closing.
-        errors: What was raised in callbacks of the event loop.
-        memory: Growth of this process, in bytes per second.
-        worker_memory: Growth of all workers together.
+        deeds: The probes' own faults and leaks, by kind.
+        faults: Faults that agym reported, by kind.
+        injected: Number of strikes and deeds that are faults.
+        survived: Number of these after which the environment has stepped again.
+        lost: Transitions that never arrived.
+        duplicated: Transitions that arrived twice.
+        bystanders: Faults that cut off environments which only shared the culprit's worker.
+        restarts: Number of replaced workers.
+        refused: Renders that failed because the worker died or hung.
+        descriptors: Open file descriptors of this process: before, after opening, at the end of
+            the run, after closing.
+        left: Processes left after closing.
+        errors: Errors in callbacks of the event loop.
+        memory: Growth of this process's memory, in bytes per second.
+        worker_memory: Growth of the memory of all workers together.
     """
 
     steps: int = 0

@@ -1,4 +1,4 @@
-"""``python -m benchmarks startup`` and ``memory``: until many environments are ready to step."""
+"""``startup`` and ``memory``: cost of making many environments ready to step."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SECONDS_LIMIT, MEMORY_LIMIT = 2.5, 300.0
 
 WorkArgument = Annotated[str, typer.Argument(metavar="WORK", help="ID:N for N environments.")]
 Workers = Annotated[int, typer.Option(min=1, help="Worker processes.")]
-Repeats = Annotated[int, typer.Option(min=1, help="Starts, each from a fresh process.")]
+Repeats = Annotated[int, typer.Option(min=1, help="Number of starts, each from a fresh process.")]
 DEFAULT = f"{WORK.env_id}:{WORK.num_envs}"
 
 
@@ -56,7 +56,7 @@ def memory(
 ) -> None:
     """Measure the memory of all processes together, once environments are ready to step.
 
-    Beside it stands what it takes with a single environment in each worker process.
+    For comparison it also measures a single environment per worker process.
     """
     check_writable(json)
     comparison = run_memory(parse_work(work), workers, repeats)
@@ -64,11 +64,11 @@ def memory(
 
 
 def run_startup(work: Work, workers: int, repeats: int) -> Comparison:
-    """Start environments and take the time."""
+    """Start environments and measure the time."""
     values: tuple[float, ...] = ()
     if (missing := work.missing()) is None:
-        with progress_bar(1) as bar, bar.part("start-up") as tell:
-            tell(work.name)
+        with progress_bar(1) as bar, bar.part("start-up") as announce:
+            announce(work.name)
             values = measure_startup(work, workers, repeats).seconds
     rows = (Compared(work.name, values),) if values else ()
     return _compare(
@@ -78,15 +78,15 @@ def run_startup(work: Work, workers: int, repeats: int) -> Comparison:
 
 
 def run_memory(work: Work, workers: int, repeats: int) -> Comparison:
-    """Start environments and look at the memory."""
+    """Start environments and measure the memory."""
     rows: list[Compared] = []
     if (missing := work.missing()) is None:
         few = Work(work.env_id, workers)
         both = [one for one in (few, work) if one is work or one != work]
         with progress_bar(len(both)) as bar:
             for one in both:
-                with bar.part("memory") as tell:
-                    tell(one.name)
+                with bar.part("memory") as announce:
+                    announce(one.name)
                     taken = measure_startup(one, workers, repeats).memory
                 rows.append(Compared(one.name, tuple(size / 1e6 for size in taken)))
     return _compare(

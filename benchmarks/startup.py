@@ -1,7 +1,6 @@
 """Start-up: seconds and memory until environments are ready to step.
 
-It is measured in a fresh process, in which nothing but agym is loaded: this module, run as a
-script, is that process.
+Each start happens in a fresh process that loads only agym; it runs this module as a script.
 """
 
 from __future__ import annotations
@@ -19,20 +18,15 @@ from benchmarks.works import Work
 
 STARTUP_WORK = Work("CartPole-v1", 200)
 
-# After this long a start is given up.
+# Timeout of a start.
 LIMIT_SECONDS = 120.0
 
 
 def measure_startup(work: Work, workers: int, repeats: int) -> StartupResult:
-    """Start environments in worker processes, each time from a fresh process.
-
-    Args:
-        work: The environments.
-        workers: Worker processes.
-        repeats: How many times.
+    """Start environments in worker processes ``repeats`` times, each from a fresh process.
 
     Raises:
-        AgymError: The fresh process failed.
+        AgymError: A fresh process failed.
     """
     command = [sys.executable, "-m", __name__, work.env_id, str(work.num_envs), str(workers)]
     starts = []
@@ -47,7 +41,7 @@ def measure_startup(work: Work, workers: int, repeats: int) -> StartupResult:
 
 
 def start(work: Work, workers: int) -> tuple[float, int]:
-    """Start environments here; gives seconds, and bytes that all processes hold together."""
+    """Start environments in this process; return seconds, and bytes of all processes together."""
     begun = time.perf_counter()
     with make(work.spec, work.num_envs, backend="process", workers=workers, output="array") as envs:
         envs.reset(seed=0)

@@ -1,4 +1,4 @@
-"""``stragglers``: what a few slow steps cost whoever waits for all, and for half."""
+"""``stragglers``: what a few slow steps cost when waiting for all environments, or for half."""
 
 from __future__ import annotations
 
@@ -22,35 +22,33 @@ python -m benchmarks stragglers
 python -m benchmarks stragglers --num-envs 256 --chance 0.001 --times 50 --json result.json
 """
 
-# The part of the throughput without stragglers that is to be left.
+# Required share of the throughput without stragglers.
 FACTOR = 0.9
 
 
 def stragglers(
-    num_envs: Annotated[int, typer.Option(min=2, help="How many environments.")] = Tail.num_envs,
-    delay: Annotated[
-        float, typer.Option(min=0.001, help="Seconds that a step takes.")
-    ] = Tail.delay,
+    num_envs: Annotated[int, typer.Option(min=2, help="Number of environments.")] = Tail.num_envs,
+    delay: Annotated[float, typer.Option(min=0.001, help="Seconds per step.")] = Tail.delay,
     chance: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="The part of steps that take longer.")
+        float, typer.Option(min=0.0, max=1.0, help="Share of slow steps.")
     ] = Tail.chance,
     times: Annotated[
-        float, typer.Option(min=1.0, help="How many times as long these take.")
+        float, typer.Option(min=1.0, help="How many times as long slow steps take.")
     ] = Tail.times,
     seconds: Annotated[
-        float, typer.Option(min=0.001, help="Length of one slice of one system.")
+        float, typer.Option(min=0.001, help="Seconds per slice of each system.")
     ] = 2.0,
-    repeats: Annotated[int, typer.Option(min=1, help="Slices of each system.")] = 5,
+    repeats: Annotated[int, typer.Option(min=1, help="Number of slices of each system.")] = 5,
     json: JsonFile = None,
 ) -> None:
     """Measure steps per second with a few slow steps, waiting for all or for the first half.
 
-    They are coroutine environments on one event loop.
+    Environments are coroutine environments on one event loop.
     """
     check_writable(json)
     tail = Tail(num_envs, delay, chance, times)
-    with progress_bar(1) as bar, bar.part("stragglers") as tell, new_runner() as runner:
-        rows = runner.run(measure_stragglers(tail, seconds, repeats, tell))
+    with progress_bar(1) as bar, bar.part("stragglers") as announce, new_runner() as runner:
+        rows = runner.run(measure_stragglers(tail, seconds, repeats, announce))
     aims = []
     if tail == Tail():
         aim = f"{FIRST_HALF} against {NO_STRAGGLER}"

@@ -1,7 +1,7 @@
-"""What every system that is compared has to offer: make, step for a while, close.
+"""Base class of all compared systems: make, step for a while, close.
 
-All get the same factories and actions, give arrays, and reset a finished environment at its
-next step, which counts as a step. Stable-Baselines3 knows only a reset within the last step.
+All systems get the same factories and actions and return arrays. They reset a finished environment
+at its next step, which counts as a step; only Stable-Baselines3 resets within the last step.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import Any, ClassVar
 from agym._system.extras import how_to_get, installed
 from benchmarks.works import Actions, Work
 
-# More processes than this for one system are not worth the wait.
+# Systems with more processes than this take too long.
 MAX_PROCESSES = 64
 
 
 class System(ABC):
-    """One way to run environments; by default around a vector environment of Gymnasium's form.
+    """One way to run environments; by default a wrapper of a Gymnasium vector environment.
 
     Attributes:
         name: Its row in tables.
-        process_per_env: Whether each environment costs a process.
-        max_processes: How many of them are worth the wait.
-        extra: The extra of agym that brings it, and its module, if it is optional.
+        process_per_env: Whether each environment takes a process.
+        max_processes: Maximum number of such processes.
+        extra: agym's extra and the module that it needs, if it is optional.
     """
 
     name: ClassVar[str]
@@ -35,14 +35,13 @@ class System(ABC):
     extra: ClassVar[tuple[str, str] | None] = None
 
     def __init__(self, work: Work, actions: Actions, workers: int) -> None:
-        """Make the environments."""
         self._num_envs = work.num_envs
         self._actions = cycle(self.choose(actions))
         self._envs = self.make(work, workers)
 
     @classmethod
     def why_not(cls, work: Work) -> str | None:
-        """Say why it cannot be measured on some work, ``None`` if it can."""
+        """Return why it cannot run a workload, ``None`` if it can."""
         if cls.extra is not None and not installed(cls.extra[1]):
             return how_to_get(cls.extra[1], cls.extra[0])
         if cls.process_per_env and work.num_envs > cls.max_processes:
@@ -51,14 +50,13 @@ class System(ABC):
 
     @abstractmethod
     def make(self, work: Work, workers: int) -> Any:
-        """Make what is stepped."""
+        """Make the object that is stepped."""
 
     def choose(self, actions: Actions) -> list[Any]:
-        """The form of actions that it takes."""
+        """Return the actions in the form that it takes."""
         return actions.batches
 
     def reset(self) -> None:
-        """Reset all environments."""
         self._envs.reset(seed=0)
 
     def step(self, actions: Any) -> None:
@@ -66,7 +64,7 @@ class System(ABC):
         self._envs.step(actions)
 
     def run(self, seconds: float) -> float:
-        """Step for so long; gives steps of environments per second."""
+        """Step for ``seconds``; return environment steps per second."""
         step, actions, batches, elapsed = self.step, self._actions, 0, 0.0
         begun = time.perf_counter()
         while elapsed < seconds:
@@ -76,18 +74,17 @@ class System(ABC):
         return batches * self._num_envs / elapsed
 
     def run_in(self, seconds: float) -> None:
-        """Step for so long, unmeasured."""
+        """Step for ``seconds`` without measuring."""
         self.run(seconds)
 
     def close(self) -> None:
-        """Close the environments and end what runs them."""
         self._envs.close()
 
 
 class Contest(Work, ABC):
-    """A work that only some systems take part in."""
+    """A workload in which only some systems take part."""
 
     @property
     @abstractmethod
     def systems(self) -> Sequence[type[System]]:
-        """What is compared."""
+        """Systems to compare."""

@@ -1,4 +1,4 @@
-"""The runners that are compared, a small class each, and the list of all systems."""
+"""The compared runners, a small class each, and the list of all systems."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
 from agym._system.extras import installed, require
 from agym.api.make import make, make_async
+from agym.backends.options import BackendName
 from benchmarks.bare import Bare, BareAtOnce, BareLoop
 from benchmarks.runner import new_runner
 from benchmarks.system import System
@@ -63,14 +64,10 @@ class SB3Subproc(SB3Dummy):
 
 
 class AgymSB3(SB3Dummy):
-    """agym's worker processes, by its face for Stable-Baselines3.
-
-    Attributes:
-        backend: Where its environments live.
-    """
+    """agym's worker processes through its Stable-Baselines3 API."""
 
     name = "agym sb3 process"
-    backend: ClassVar[str] = "process"
+    backend: ClassVar[BackendName] = "process"
 
     def make(self, work: Work, workers: int) -> Any:
         vec_env = require("agym.api.sb3.vec_env", "sb3").AgymVecEnv
@@ -78,12 +75,11 @@ class AgymSB3(SB3Dummy):
         return vec_env(factories, backend=self.backend, workers=self.count(workers))
 
     def count(self, workers: int) -> int | None:
-        """How many workers it is asked for."""
         return workers
 
 
 class AgymSB3OneProcess(AgymSB3):
-    """Likewise, only one of them."""
+    """agym's Stable-Baselines3 API with a single worker process."""
 
     name = "agym sb3 process, 1 worker"
 
@@ -92,14 +88,9 @@ class AgymSB3OneProcess(AgymSB3):
 
 
 class Agym(System):
-    """agym by its sync face, with arrays.
+    """agym's sync API, with arrays."""
 
-    Attributes:
-        backend: Where its environments live.
-        options: What else it is asked for.
-    """
-
-    backend: ClassVar[str]
+    backend: ClassVar[BackendName]
     options: ClassVar[Mapping[str, Any]] = {}
 
     def make(self, work: Work, workers: int) -> Any:
@@ -109,12 +100,11 @@ class Agym(System):
         )  # fmt: skip
 
     def count(self, workers: int) -> int | None:
-        """How many workers it is asked for."""
         return workers
 
 
 class AgymAuto(Agym):
-    """agym where it chooses the backend and the workers."""
+    """agym choosing the backend and the workers."""
 
     name = "agym auto"
     backend = "auto"
@@ -141,7 +131,7 @@ class AgymProcess(Agym):
 
 
 class AgymOneProcess(AgymProcess):
-    """agym's worker processes, only one of them."""
+    """agym with a single worker process."""
 
     name = "agym process, 1 worker"
 
@@ -157,7 +147,7 @@ class AgymThread(Agym):
 
 
 class AgymThreads(AgymThread):
-    """agym's threads, one for each environment."""
+    """agym's threads, one per environment."""
 
     name = "agym thread each"
 
@@ -166,7 +156,7 @@ class AgymThreads(AgymThread):
 
 
 class AgymProcessAsync(System):
-    """agym's worker processes, by its async face; the loop stands still between two runs."""
+    """agym's worker processes through its async API; the loop does not run between two calls."""
 
     name = "agym process async"
 
@@ -207,9 +197,9 @@ SYSTEMS: tuple[type[System], ...] = (
 
 
 def fork_server() -> str:
-    """The start method for processes per environment: what they import is imported once.
+    """Return the start method for processes per environment, which preloads their imports.
 
-    It changes how long they take to start, which is not measured, and not how they step.
+    It affects their start, which is not measured, and not their steps.
     """
     modules = ["__main__", "benchmarks.works", "gymnasium.vector.async_vector_env"]
     if installed("stable_baselines3"):

@@ -1,4 +1,4 @@
-"""Stragglers: what is measured, and what is fair to compare.
+"""Stragglers: the systems to compare, and why the comparison is fair.
 
 A step takes the base time, and with a small chance many times as long. Three systems::
 
@@ -6,14 +6,13 @@ A step takes the base time, and with a small chance many times as long. Three sy
     barrier        await envs.step(actions): each round waits for the slowest
     first half     recv(n // 2), and send to exactly those
 
-What is fair to compare with? The environments of a runner that is never held up take the base
-time, but for the tail; so those of "no straggler" take just that: the median, not the mean.
-This is the stricter choice. The tail takes a part of the environments' time that no runner can
-give back, ``1 - 1 / (1 + chance * (times - 1))``: it counts against the runner, and a note below
-the table tells the best that is possible. The defaults make it small (4%), and yet strike more
-than a quarter of the rounds of 64 environments, each of which then takes ten times as long.
-The base time is the same for all and always: any scatter in it would slow the barrier without
-stragglers, too, and flatter the ratio.
+The baseline "no straggler" takes the base time, which is the median of the others' steps, not the
+mean. This is the stricter choice: the slow steps take a share of the environments' time that no
+runner can give back, ``1 - 1 / (1 + chance * (times - 1))``, and it counts against the runner. A
+note below the table shows the best possible ratio. The defaults make that share small (4%), and
+yet affect more than a quarter of the rounds of 64 environments, each of which then takes ten times
+as long. The base time is constant: scatter in it would also slow the barrier without stragglers,
+and flatter the ratio.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ import numpy as np
 from agym.api.aio import AsyncEnvs
 from agym.api.make import make_async
 from benchmarks.comparison import Compared
-from benchmarks.progress import Tell
+from benchmarks.progress import Announce
 from benchmarks.turns import RUN_IN, in_turns
 from benchmarks.waiting_envs import StragglingEnv
 
@@ -39,13 +38,13 @@ NO_STRAGGLER, BARRIER, FIRST_HALF = "no straggler", "barrier", "first half"
 
 @dataclass(frozen=True)
 class Tail:
-    """The environments: how many, and how long their steps take.
+    """The environments and the durations of their steps.
 
     Attributes:
-        num_envs: How many.
-        delay: The base time, in seconds.
-        chance: The part of steps that take longer.
-        times: How many times as long these take.
+        num_envs: Number of environments.
+        delay: Base time of a step, in seconds.
+        chance: Share of slow steps.
+        times: How many times as long slow steps take.
     """
 
     num_envs: int = 64
@@ -55,15 +54,15 @@ class Tail:
 
     @property
     def best(self) -> float:
-        """The part of the throughput that is left if no environment ever waits for another."""
+        """Share of the throughput that remains if no environment ever waits for another."""
         return 1 / (1 + self.chance * (self.times - 1))
 
 
 async def measure_stragglers(
-    tail: Tail, seconds: float, repeats: int, tell: Tell
+    tail: Tail, seconds: float, repeats: int, announce: Announce
 ) -> tuple[Compared, ...]:
-    """Measure the three systems in turns; in steps per second, the ideals beside them."""
-    tell("making environments")
+    """Measure the three systems in turns, in steps per second, with their ideals."""
+    announce("making environments")
     rates: dict[str, list[float]] = {name: [] for name in RUNS}
     async with AsyncExitStack() as stack:
         systems = {}
@@ -74,7 +73,7 @@ async def measure_stragglers(
             systems[name] = await stack.enter_async_context(envs)
             await envs.reset(seed=0)
         for turn, name in in_turns(list(RUNS), repeats):
-            tell(f"{turn + 1}/{repeats} {name}")
+            announce(f"{turn + 1}/{repeats} {name}")
             rates[name].append(await RUNS[name](systems[name], seconds))
     ideals = tuple(rates[NO_STRAGGLER])
     return tuple(
@@ -83,7 +82,7 @@ async def measure_stragglers(
 
 
 async def _wait_for_all(envs: AsyncEnvs, seconds: float) -> float:
-    """Step for so long, after running in; gives steps per second."""
+    """Step for ``seconds`` after a warm-up; return steps per second."""
     actions = np.zeros(envs.num_envs, np.int64)
     for span in (seconds * RUN_IN, seconds):
         rounds, elapsed, begun = 0, 0.0, time.perf_counter()
@@ -95,7 +94,7 @@ async def _wait_for_all(envs: AsyncEnvs, seconds: float) -> float:
 
 
 async def _wait_for_half(envs: AsyncEnvs, seconds: float) -> float:
-    """The same, waiting for half of the environments while the others go on stepping."""
+    """Do the same, waiting for half of the environments while the others are stepping."""
     actions = np.zeros(envs.num_envs, np.int64)
     envs.send(actions)
     for span in (seconds * RUN_IN, seconds):

@@ -23,10 +23,10 @@ from benchmarks.startup import STARTUP_WORK, measure_startup
 from benchmarks.variants import VARIANTS, CopiesWork, InfosWork
 from benchmarks.works import WORKS, Work, parse_work
 
-# What to write in place of a work for the start-up.
+# Arguments that stand for start-up measurements.
 STARTUP, SB3_STARTUP = "start-up", "sb3-start-up"
 
-# What a work may begin with: only some systems take part in it then.
+# Prefixes of workloads in which only some systems take part.
 CONTESTS: dict[str, Callable[[str, int], Work]] = {
     "rollout": RolloutWork,
     "ppo": partial(RolloutWork, network=True),
@@ -58,7 +58,7 @@ def throughput(
         typer.Argument(
             metavar="WORK",
             help=f"ENV:N for N environments; rollout:ENV:N and ppo:ENV:N for PPO's rollouts;"
-            f" infos:ENV:N and copies:ENV:N for what these cost; {STARTUP}; {SB3_STARTUP}."
+            f" infos:ENV:N and copies:ENV:N for the cost of these; {STARTUP}; {SB3_STARTUP}."
             f" By default everything but {SB3_STARTUP}, which takes a minute and 10 GB.",
         ),
     ] = None,
@@ -70,8 +70,8 @@ def throughput(
 ) -> None:
     """Measure steps per second of agym and of other runners, in turns within one run.
 
-    The bare environment is a plain loop over one; its speed times the workers is the bound.
-    All systems get the same actions.
+    The bare environment is a loop over one environment; its speed times the number of workers is
+    the bound. All systems get the same actions.
     """
     check_plot(plot)
     check_writable(json, plot)
@@ -90,10 +90,10 @@ def throughput(
 
 
 def parse(text: str) -> Work:
-    """Read ``"CartPole-v1:8"``, ``"rollout:CartPole-v1:8"`` or another kind of :data:`CONTESTS`.
+    """Parse ``"CartPole-v1:8"``, ``"rollout:CartPole-v1:8"`` or another kind of :data:`CONTESTS`.
 
     Raises:
-        UsageError: It is of no such form, or there is no such environment.
+        UsageError: The text is not of such a form, or the environment does not exist.
     """
     kind, _, rest = text.partition(":")
     if kind not in CONTESTS:
@@ -105,18 +105,18 @@ def parse(text: str) -> Work:
 def run(
     works: Sequence[Work], settings: Settings, *, wants_startup: bool, wants_sb3: bool = False
 ) -> Report:
-    """Measure, with progress on stderr that is drawn only between two slices."""
+    """Measure all workloads, with progress on stderr that is redrawn only between slices."""
     results: list[WorkResult] = []
     startup: StartupResult | None = None
     with progress_bar(len(works) + wants_startup + wants_sb3) as bar:
         if wants_startup:
-            with bar.part(STARTUP) as tell:
-                tell(f"{STARTUP_WORK.name}, {settings.workers} workers")
+            with bar.part(STARTUP) as announce:
+                announce(f"{STARTUP_WORK.name}, {settings.workers} workers")
                 startup = measure_startup(STARTUP_WORK, settings.workers, settings.repeats)
         if wants_sb3:
-            with bar.part(SB3_STARTUP) as tell:
-                results.append(measure_sb3_startup(settings.workers, settings.repeats, tell))
+            with bar.part(SB3_STARTUP) as announce:
+                results.append(measure_sb3_startup(settings.workers, settings.repeats, announce))
         for work in works:
-            with bar.part(work.name) as tell:
-                results.append(measure(work, settings, tell))
+            with bar.part(work.name) as announce:
+                results.append(measure(work, settings, announce))
     return Report(describe_machine(), settings, tuple(results), startup, judge(results, startup))

@@ -1,8 +1,8 @@
-"""agym against itself: what infos cost, and what copies cost.
+"""Variants of agym: the cost of infos and of copies.
 
 ::
 
-    infos:HumanoidStandup-v5:16    all infos, against none: infos="none"
+    infos:HumanoidStandup-v5:16    all infos, against infos="none"
     copies:ALE/Pong-v5:64          batches to keep, against views, against views that are copied
 """
 
@@ -17,7 +17,7 @@ from benchmarks.systems import AgymProcess
 
 
 class WithoutInfos(AgymProcess):
-    """Every info is left out where it is made."""
+    """Infos are dropped where they are made."""
 
     name = 'agym infos="none"'
     options = {"infos": "none"}  # noqa: RUF012
@@ -25,21 +25,19 @@ class WithoutInfos(AgymProcess):
 
 @dataclass(frozen=True)
 class InfosWork(Contest):
-    """So many environments of one kind, with and without their infos."""
+    """Environments of one kind, with and without their infos."""
 
     @property
     def name(self) -> str:
-        """As tables show it."""
         return f"infos of {super().name}"
 
     @property
     def systems(self) -> Sequence[type[System]]:
-        """What is compared."""
         return (AgymProcess, WithoutInfos)
 
 
 class Kept(AgymProcess):
-    """Batches as they come by default; the latest is kept until the next, as a policy does."""
+    """Default batches, of which the latest is kept until the next, as a policy does."""
 
     name = "agym by default"
     _latest: Any = None
@@ -49,14 +47,14 @@ class Kept(AgymProcess):
 
 
 class Views(Kept):
-    """Batches that are views, which the next but one overwrites."""
+    """Batches that are views, valid until the next but one."""
 
     name = "agym copy=False"
     options = {"copy": False}  # noqa: RUF012
 
 
 class CopiedViews(Views):
-    """The same, and the caller copies the observations to keep them."""
+    """Views whose observations the caller copies."""
 
     name = "agym copy=False, copied"
 
@@ -66,16 +64,14 @@ class CopiedViews(Views):
 
 @dataclass(frozen=True)
 class CopiesWork(Contest):
-    """So many environments of one kind, with and without copies of their observations."""
+    """Environments of one kind, with and without copies of their observations."""
 
     @property
     def name(self) -> str:
-        """As tables show it."""
         return f"copies of {super().name}"
 
     @property
     def systems(self) -> Sequence[type[System]]:
-        """What is compared."""
         return (Kept, Views, CopiedViews)
 
 

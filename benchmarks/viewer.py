@@ -1,4 +1,4 @@
-"""A viewer of a live page, in a process of its own: it shows each picture at once, and draws none.
+"""A viewer of a live page, to run in a separate process; it confirms pictures without drawing.
 
 python -m benchmarks.viewer URL
 """
@@ -13,7 +13,7 @@ from agym._system.extras import require
 
 
 def view(url: str) -> None:
-    """Look until the page ends."""
+    """Receive and confirm messages until the page ends."""
     wsproto = require("wsproto", "watch")
     events = require("wsproto.events", "watch")
     address, _, target = url.removeprefix("http://").partition("/")

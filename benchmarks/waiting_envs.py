@@ -1,4 +1,4 @@
-"""Environments whose steps are nothing but waiting: what is left over is the runner's."""
+"""Environments whose steps only wait, so that the rest of the time is the runner's."""
 
 from __future__ import annotations
 
@@ -19,11 +19,7 @@ Observation = np.ndarray[Any, np.dtype[np.float32]]
 
 
 class WaitingEnv:
-    """A coroutine environment that waits in every step, as for a network.
-
-    Args:
-        delay: How long, in seconds.
-    """
+    """A coroutine environment that waits ``delay`` seconds in every step, as for a network."""
 
     observation_space = OBSERVATIONS
     action_space = ACTIONS
@@ -35,16 +31,14 @@ class WaitingEnv:
     async def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """Begin an episode, which has no end."""
         return self._observation, {}
 
     async def step(self, action: int) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """Wait."""
         await asyncio.sleep(self._next_delay())
         return self._observation, 0.0, False, False, {}
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing."""
 
     def _next_delay(self) -> float:
         return self._delay
@@ -53,12 +47,12 @@ class WaitingEnv:
 class StragglingEnv(WaitingEnv):
     """A coroutine environment that waits much longer in a few of its steps.
 
-    Which steps these are is drawn from the seed of its reset.
+    The seed of its reset determines which steps.
 
     Args:
-        delay: How long it mostly waits, in seconds.
-        chance: The part of its steps that take longer, at random.
-        times: How many times as long these take.
+        delay: Seconds of most steps.
+        chance: Share of slow steps.
+        times: How many times as long slow steps take.
     """
 
     def __init__(self, delay: float, chance: float, times: float) -> None:
@@ -70,7 +64,6 @@ class StragglingEnv(WaitingEnv):
     async def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """Begin an episode, which has no end."""
         self._random.seed(seed)
         return await super().reset(seed=seed, options=options)
 
@@ -80,11 +73,7 @@ class StragglingEnv(WaitingEnv):
 
 
 class SleepingEnv(gymnasium.Env[Observation, int]):
-    """An ordinary environment that blocks its thread in every step, as by a synchronous client.
-
-    Args:
-        delay: How long, in seconds.
-    """
+    """A Gymnasium environment that blocks its thread in every step, as a blocking client does."""
 
     observation_space = OBSERVATIONS
     action_space = ACTIONS
@@ -96,10 +85,8 @@ class SleepingEnv(gymnasium.Env[Observation, int]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """Begin an episode, which has no end."""
         return self._observation, {}
 
     def step(self, action: int) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """Block."""
         time.sleep(self._delay)
         return self._observation, 0.0, False, False, {}

@@ -1,4 +1,4 @@
-"""What is measured: so many environments of one kind, and the actions that all systems get."""
+"""Workloads: environments of one kind, and the actions that all systems get."""
 
 from __future__ import annotations
 
@@ -17,68 +17,54 @@ from agym.errors import UsageError
 from agym.hosts.factories import find_spec
 from benchmarks.computing_envs import PROBES, busy_spec, turns_for
 
-# Batches of actions, sampled beforehand and used over and over.
+# Batches of actions, sampled beforehand and reused.
 ACTION_BATCHES = 64
 
 
 @dataclass(frozen=True)
 class Work:
-    """So many environments of one kind.
-
-    Attributes:
-        env_id: Their id.
-        num_envs: How many.
-    """
+    """Environments of one kind."""
 
     env_id: str
     num_envs: int
 
     @property
     def name(self) -> str:
-        """As tables show it."""
+        """Name in tables."""
         return f"{self.env_id} ×{self.num_envs}"
 
     @property
     def spec(self) -> EnvSpec:
-        """Describes one environment."""
         return PROBES.get(self.env_id) or find_spec(self.env_id)
 
     @property
     def factory(self) -> Callable[[], gymnasium.Env[Any, Any]]:
-        """Makes one environment; the same for every system."""
         return partial(make_env, self.spec)
 
     def missing(self) -> str | None:
-        """Say which package of the environment is not installed, if any."""
+        """Return how to install the environment's package if it is missing."""
         module, extra = PACKAGES.get(self.env_id, ("gymnasium", ""))
         return None if installed(module) else how_to_get(module, extra)
 
 
 @dataclass(frozen=True)
 class BusyWork(Work):
-    """So many environments whose steps keep a core busy.
-
-    Attributes:
-        microseconds: For about so long.
-        turns: The same in turns of their loop.
-    """
+    """Environments whose steps keep a core busy for ``turns`` iterations of a loop."""
 
     microseconds: float = 0.0
     turns: int = 0
 
     @classmethod
     def of(cls, microseconds: float, num_envs: int) -> BusyWork:
-        """Find out how many turns that is here."""
+        """Determine the number of loop iterations on this machine."""
         return cls("Busy-v0", num_envs, microseconds, turns_for(microseconds / 1e6))
 
     @property
     def name(self) -> str:
-        """As tables show it."""
         return f"steps of {self.microseconds:g} µs ×{self.num_envs}"
 
     @property
     def spec(self) -> EnvSpec:
-        """Describes one environment."""
         return busy_spec(self.turns)
 
 
@@ -92,7 +78,7 @@ WORKS = (
     Work("HumanoidStandup-v5", 16),
 )
 
-# What is needed beyond Gymnasium: the module, and agym's extra that brings it.
+# Environments that need more than Gymnasium: the module, and agym's extra with it.
 PACKAGES = {
     "ALE/Breakout-v5": ("ale_py", "atari"),
     "ALE/Pong-v5": ("ale_py", "atari"),
@@ -102,7 +88,7 @@ PACKAGES = {
 
 
 def make_env(spec: EnvSpec) -> gymnasium.Env[Any, Any]:
-    """``gymnasium.make``, without the banner that ALE prints for every environment."""
+    """Call ``gymnasium.make`` without the banner that ALE prints for every environment."""
     if spec.namespace == "ALE":
         ale = importlib.import_module("ale_py")
         ale.ALEInterface.setLoggerMode(ale.LoggerMode.Error)
@@ -110,22 +96,22 @@ def make_env(spec: EnvSpec) -> gymnasium.Env[Any, Any]:
 
 
 def parse_work(text: str) -> Work:
-    """Read ``"CartPole-v1:8"``.
+    """Parse ``"CartPole-v1:8"``.
 
     Raises:
-        UsageError: It is not of that form, or there is no such environment.
+        UsageError: The text is not of that form, or the environment does not exist.
     """
     env_id, colon, count = text.rpartition(":")
     if not colon or not count.isdecimal() or int(count) < 1:
-        raise UsageError(f"{text!r} is no work: write ID:N, such as CartPole-v1:8")
+        raise UsageError(f"{text!r} is no workload: write ID:N, such as CartPole-v1:8")
     return check_work(Work(env_id, int(count)))
 
 
 def check_work(work: Work) -> Work:
-    """Give a work back whose environment exists.
+    """Return a workload after checking that its environment exists.
 
     Raises:
-        UsageError: There is none of that id.
+        UsageError: The environment does not exist.
     """
     if work.missing() is None:
         _ = work.spec
@@ -134,11 +120,11 @@ def check_work(work: Work) -> Work:
 
 @dataclass(frozen=True)
 class Actions:
-    """The same random actions in the two forms that systems take.
+    """The same random actions in both forms that systems take.
 
     Attributes:
-        batches: Each as a vector environment takes it: arrays with a row per environment.
-        rows: The same, each as a list of single actions.
+        batches: Arrays with a row per environment, for vector environments.
+        rows: The same batches as lists of single actions.
     """
 
     batches: list[Any]
@@ -146,7 +132,7 @@ class Actions:
 
 
 def sample_actions(work: Work) -> Actions:
-    """Make one environment to ask for its action space, and sample batches from that.
+    """Sample batches of actions from the action space of one environment.
 
     Raises:
         UsageError: The environment cannot be made.

@@ -37,10 +37,10 @@ def main() -> None:
     with agym.make(
         lambda: Located(gymnasium.make("CartPole-v1")),
         options.num_envs,
-        backend="ray",
+        backend=agym.backends.Ray(
+            address=options.address, workers_per_node=options.workers_per_node
+        ),
         workers=options.workers,
-        workers_per_node=options.workers_per_node,
-        address=options.address,
         autoreset="next_step",
         output="array",
         on_fault="restart",

@@ -20,17 +20,15 @@ from agym.backends.base import (
     open_host,
 )
 from agym.testing import BackendConformance
+from tests.support.backends import FORK
 from tests.support.core_selection import examples
-
-# How a worker starts is nothing to what it does then; test_process.py has each way.
-FORK = {"start_method": "fork"}
 
 
 class QueueBackend(Backend):
     """All environments in one thread, behind a queue: written against backends/base.py alone."""
 
-    def __init__(self, placement: BackendOptions) -> None:
-        super().__init__(placement)
+    def __init__(self, options: BackendOptions) -> None:
+        super().__init__(options)
         self._inbox: queue.SimpleQueue[Operation | SlotTable | None] = queue.SimpleQueue()
         self._outbox: queue.SimpleQueue[Completion] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -75,7 +73,7 @@ class QueueBackend(Backend):
             self._reader = -1
 
     def _run(self) -> None:
-        host = EnvHost(self.placement.factories, 0, self.placement.autoreset)
+        host = EnvHost(self.options.factories, 0, self.options.autoreset)
         self._tell(open_host(host))
         while (item := self._inbox.get()) is not None:
             if isinstance(item, SlotTable):
@@ -105,8 +103,7 @@ class TestThread(BackendConformance):
 
 
 class TestProcess(BackendConformance):
-    backend = "process"
-    options = FORK
+    backend = FORK  # how a worker starts is nothing to what it does then: see test_process.py
     examples = examples(10).max_examples
 
 
@@ -117,8 +114,7 @@ class TestAsyncio(BackendConformance):
 
 
 class TestProcessWithCoroutines(BackendConformance):
-    backend = "process"
-    options = FORK
+    backend = FORK
     examples = examples(10).max_examples
     coroutines = True
 

@@ -54,10 +54,10 @@ def test_errors_are_subclasses_of_gymnasiums() -> None:
     ids=lambda error: type(error).__name__,
 )
 def test_errors_survive_a_pickle(error: agym.AgymError) -> None:
-    resend = pickle.loads(pickle.dumps(error))
-    assert type(resend) is type(error)
-    assert str(resend) == str(error)
-    assert resend.__dict__ == error.__dict__
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is type(error)
+    assert str(again) == str(error)
+    assert again.__dict__ == error.__dict__
 
 
 # ---------------------------------------------------------------- environments that raise

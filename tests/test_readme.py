@@ -6,13 +6,15 @@ import importlib.util
 import re
 import subprocess
 import sys
+from dataclasses import fields
 from importlib.metadata import metadata
 from pathlib import Path
 
 import pytest
-from agym.api.options.wiring import NAMES, OPTIONS
 
 import agym
+from agym.api.options.options import OPTION_NAMES
+from agym.backends.options import SPECS
 from tests.support.patience import patience
 from tests.support.readme import ROOT, Block, blocks, commands
 
@@ -53,10 +55,28 @@ def test_blocks_that_run_apart_are_run() -> None:
     assert packages == set(re.findall(r"\[(\w+)\]=\"", script))
 
 
-def test_tables_list_every_backend_and_option() -> None:
-    text = (ROOT / "README.md").read_text()
-    assert set(NAMES) <= set(re.findall(r'`"(\w+)"`', text))
-    assert set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)) >= set(OPTIONS)
+def section(title: str) -> str:
+    """What stands under a heading."""
+    return (ROOT / "README.md").read_text().partition(f"### {title}\n")[2].partition("\n### ")[0]
+
+
+def test_a_table_lists_every_backend() -> None:
+    found = re.findall(r'^\| `"(\w+)"`', section("Where environments live"), re.MULTILINE)
+    assert sorted(found) == sorted(SPECS)
+
+
+def test_tables_list_every_option_of_make_and_of_its_objects() -> None:
+    found = re.findall(r"^\| `(\w+)` \|", section("Options"), re.MULTILINE)
+    assert sorted(found) == sorted(OPTION_NAMES)
+    objects = {f"backends.{spec.__name__}": spec for spec in SPECS.values()}
+    objects |= {"FaultPolicy": agym.FaultPolicy, "Recycle": agym.Recycle}
+    found = re.findall(r"^\| `agym\.([\w.]+)` \| `(\w+)` \|", section("Options"), re.MULTILINE)
+    assert sorted(found) == sorted(
+        (name, field.name)
+        for name, kind in objects.items()
+        for field in fields(kind)
+        if field.name != "workers"  # which every backend has, as make has
+    )
 
 
 def test_files_that_it_names_exist() -> None:

@@ -1,4 +1,4 @@
-"""The async face: every call is dispatched now and gives an awaitable."""
+"""The async API: every call is dispatched at once and returns an awaitable."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from agym.protocol.typing import Action, Actions, Observation, Observations
 
 T = TypeVar("T")
 
-# How long, when Python ends, a loop in a daemon thread may take to come to a stop.
+# How long an event loop in a daemon thread may take to stop when the interpreter shuts down.
 LEAVE_SECONDS = 1.0
 
 
 class Pending(Coroutine[Any, Any, T], Generic[T]):
-    """The result of a call that is under way: await it at once, later, or never.
+    """The result of a call under way, which may be awaited at once, later, repeatedly, or never.
 
-    It is a coroutine to asyncio, so ``gather``, ``wait_for`` and ``TaskGroup.create_task`` take
-    it. Cancelling the await does not cancel the operation. It may be awaited more than once.
+    To asyncio it is a coroutine, so ``gather``, ``wait_for`` and ``TaskGroup.create_task`` accept
+    it. Cancelling the await does not cancel the operation.
     """
 
     __slots__ = ("_awaits", "_ticket", "_waiter", "_warn", "_wrap")
@@ -47,12 +47,11 @@ class Pending(Coroutine[Any, Any, T], Generic[T]):
         wrap: Callable[[Any], T],
         warn: Callable[[], None],
     ) -> None:
-        """Wait for a ticket and give its result in the caller's form."""
         self._warn = warn
         self._waiter = waiter
         self._ticket = ticket
         self._wrap = wrap
-        # As a coroutine it may run in several tasks, one after the other or at the same time.
+        # One generator per task, because several tasks may run this as a coroutine.
         self._awaits: dict[Any, Generator[Any, None, T]] = {}
 
     def __await__(self) -> Generator[Any, None, T]:
@@ -61,18 +60,18 @@ class Pending(Coroutine[Any, Any, T], Generic[T]):
         self._warn()
         return self._wrap(self._ticket.result())
 
-    if not TYPE_CHECKING:  # a type checker says it itself
+    if not TYPE_CHECKING:  # type checkers report these by themselves
 
         def __iter__(self) -> NoReturn:
-            """Say that a result is to be awaited before it is unpacked."""
+            """Refuse to unpack a result that was not awaited."""
             raise UsageTypeError(self._not_awaited())
 
         def __getitem__(self, _: Any) -> NoReturn:
-            """Say that a result is to be awaited before it is indexed."""
+            """Refuse to index a result that was not awaited."""
             raise UsageTypeError(self._not_awaited())
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Say that a result is to be awaited before it is used."""
+            """Refuse to use a result that was not awaited."""
             why = "" if name.startswith("_") else f": {self._not_awaited()}"
             raise AttributeError(f"Pending has no attribute {name!r}{why}")
 
@@ -85,11 +84,11 @@ class Pending(Coroutine[Any, Any, T], Generic[T]):
         return self._waiter.ready(self._ticket)
 
     def send(self, value: Any) -> Any:
-        """Run on as the coroutine of a task."""
+        """Continue as the coroutine of a task."""
         return self._run("send", value)
 
     def throw(self, *error: Any) -> Any:
-        """Raise inside the await of a task."""
+        """Raise an error inside the coroutine of a task."""
         return self._run("throw", *error)
 
     def _run(self, method: str, *arguments: Any) -> Any:
@@ -99,12 +98,12 @@ class Pending(Coroutine[Any, Any, T], Generic[T]):
             steps = self._awaits[task] = self.__await__()
         try:
             return getattr(steps, method)(*arguments)
-        except BaseException:  # also StopIteration, which carries the result
+        except BaseException:  # including StopIteration, which carries the result
             del self._awaits[task]
             raise
 
     def close(self) -> None:
-        """Give up; the operation goes on."""
+        """Stop waiting; the operation goes on."""
         for steps in self._awaits.values():
             steps.close()
         self._awaits.clear()
@@ -115,33 +114,32 @@ class AsyncEnvs(BaseEnvs[Observations, Actions]):
 
     Open them with ``async with agym.make_async(...) as envs:`` or
     ``envs = await agym.make_async(...)``. ``reset``, ``step``, ``render`` and ``call`` are plain
-    methods: they check their arguments, send the work off, and return an awaitable. Operations
-    on one environment run in the order in which they were dispatched.
+    methods, which check their arguments, dispatch the operation, and return an awaitable.
+    Operations on one environment run in the order in which they were dispatched.
 
     ``AsyncEnvs[Observations, Actions]`` names the types of a batch; see :class:`agym.Envs`.
     """
 
     def __init__(self, engine: Engine, backend: Backend, output: Output) -> None:
-        """Make nothing yet."""
         super().__init__(engine, backend, output)
         self._waiter = AsyncWaiter(engine, backend)
         self._opening: Ticket | None = None
         self._closing = asyncio.Lock()
-        # The loop that they are used on, and its thread.
+        # The event loop that the environments belong to, and its thread.
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.get_ident()
 
     @property
-    def _here(self) -> Engine:
-        """The engine, for whoever is on the loop that the environments are used on.
+    def _checked_engine(self) -> Engine:
+        """The engine, after a check that the caller is on the loop that it belongs to.
 
         Raises:
-            UsageError: Another loop runs, or another thread.
+            UsageError: Another loop runs, or this is another thread.
         """
-        self._check_home()
+        self._check_loop_and_thread()
         return self._engine
 
-    def _check_home(self) -> None:
+    def _check_loop_and_thread(self) -> None:
         loop = asyncio._get_running_loop()
         if loop is self._loop is not None:
             return
@@ -159,7 +157,7 @@ class AsyncEnvs(BaseEnvs[Observations, Actions]):
 
     def __await__(self) -> Generator[Any, None, Self]:
         """Make the environments, without blocking the loop."""
-        engine = self._here
+        engine = self._checked_engine
         if self._opening is None:
             _check_loop()
             self._opening = engine.open()
@@ -177,17 +175,17 @@ class AsyncEnvs(BaseEnvs[Observations, Actions]):
         """Make the environments."""
         return await self
 
-    if not TYPE_CHECKING:  # a type checker says it itself
+    if not TYPE_CHECKING:  # type checkers report these by themselves
 
         def __enter__(self) -> NoReturn:
-            """Say what to use instead of ``with``."""
+            """Refuse ``with``, and name ``async with``."""
             raise UsageTypeError(
                 "AsyncEnvs, of agym.make_async, are opened by `async with` or `await`: use that, or"
                 " take agym.make(...) for `with`"
             )
 
         def __exit__(self, *_: object) -> None:
-            """Without it ``with`` would not get as far as that."""
+            """Exist, since ``with`` looks it up before it calls ``__enter__``."""
 
     async def __aexit__(
         self,
@@ -195,8 +193,8 @@ class AsyncEnvs(BaseEnvs[Observations, Actions]):
         error: BaseException | None,
         where: TracebackType | None,
     ) -> None:
-        """Close them; what that raises does not hide an error of the block."""
-        # Ctrl-C, SystemExit or a cancelled task: the program is about to end.
+        """Close; an error of the block takes precedence over errors of closing."""
+        # After Ctrl-C, SystemExit or a cancelled task, the program is about to end.
         self._engine.fast_close = error is not None and not isinstance(error, Exception)
         with contextlib.suppress(*() if error is None else (AgymError,)):
             await self.aclose()
@@ -212,14 +210,14 @@ class AsyncEnvs(BaseEnvs[Observations, Actions]):
         env_ids: Sequence[int] | None = None,
         out: Any = None,
     ) -> Pending[ResetResult[Observations]]:
-        """Reset every environment, or some of them; see :meth:`agym.Envs.reset`."""
-        ticket = self._begin_reset(seed, options, env_ids, self._form.check_out(out))
-        return self._pending(ticket, self._form.reset)
+        """Reset all environments, or some of them; see :meth:`agym.Envs.reset`."""
+        ticket = self._begin_reset(seed, options, env_ids, self._format.check_out(out))
+        return self._pending(ticket, self._format.reset)
 
     def step(
         self, actions: Actions, *, env_ids: Sequence[int] | None = None, out: Any = None
     ) -> Pending[StepResult[Observations]]:
-        """Step every environment, or some of them; see :meth:`agym.Envs.step`.
+        """Step all environments, or some of them; see :meth:`agym.Envs.step`.
 
         Raises:
             UsageError: At once: wrong number, shape or dtype of actions; nothing was sent.
@@ -228,34 +226,34 @@ class AsyncEnvs(BaseEnvs[Observations, Actions]):
             ResetNeededError: At once: an environment was not reset, or raised.
         """
         ids = self._global(env_ids)
-        ticket = self._here.step(actions, ids, self._form.check_out(out))
-        return self._pending(ticket, self._form.step)
+        ticket = self._checked_engine.step(actions, ids, self._format.check_out(out))
+        return self._pending(ticket, self._format.step)
 
     def _begin_reset(self, *arguments: Any, **keywords: Any) -> Ticket:
-        self._check_home()
+        self._check_loop_and_thread()
         return super()._begin_reset(*arguments, **keywords)
 
     def _begin_ask(self, *arguments: Any, **keywords: Any) -> Ticket:
-        self._check_home()
+        self._check_loop_and_thread()
         return super()._begin_ask(*arguments, **keywords)
 
     def send(self, actions: Actions, env_ids: Sequence[int] | None = None) -> None:
-        """Begin a step of every environment, or some of them; see :meth:`agym.Envs.send`."""
-        self._here.send(actions, self._global(env_ids), self._ready)
+        """Begin a step of all environments, or some of them; see :meth:`agym.Envs.send`."""
+        self._checked_engine.send(actions, self._global(env_ids), self._ready)
 
     async def recv(
         self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None
     ) -> Batch[Observations]:
-        """Wait until some environments that were sent have ended; see :meth:`agym.Envs.recv`.
+        """Wait until some of the sent environments have ended; see :meth:`agym.Envs.recv`.
 
-        Cancelling it takes nothing: the next call gets what this one would have.
+        A cancelled call takes nothing: the next call gets its results.
         """
         check_batch_size(min_envs, max_envs, timeout)
         end = None if timeout is None else time.monotonic() + timeout
         batch: Batch | None = None
         while batch is None:
             left = None if end is None else max(0.0, end - time.monotonic())
-            receiver = self._here.expect(self._ready, min_envs, left)
+            receiver = self._checked_engine.expect(self._ready, min_envs, left)
             try:
                 await self._waiter.waiting(receiver.ticket)
                 batch = self._engine.receive(receiver, max_envs)
@@ -267,7 +265,7 @@ class AsyncEnvs(BaseEnvs[Observations, Actions]):
     async def ready(
         self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None
     ) -> AsyncIterator[Batch[Observations]]:
-        """Receive again and again, until nothing is left that was sent; see :meth:`recv`."""
+        """Yield batches until everything sent was received; see :meth:`recv`."""
         while self._ready.left or self._ready.errors:
             try:
                 batch = await self.recv(min_envs, max_envs, timeout)
@@ -276,27 +274,27 @@ class AsyncEnvs(BaseEnvs[Observations, Actions]):
             yield batch
 
     def split(self, groups: int) -> list[Self]:
-        """Deal the environments to groups; see :meth:`agym.Envs.split`."""
+        """Split the environments into groups; see :meth:`agym.Envs.split`."""
         return self._groups(groups)
 
     def __getitem__(self, index: int) -> AsyncEnvHandle:
-        """One environment."""
+        """Return one environment."""
         return AsyncEnvHandle(self, self._index(index))
 
     def __iter__(self) -> Iterator[AsyncEnvHandle]:
-        """The environments, one after the other."""
+        """Iterate over the environments."""
         return (AsyncEnvHandle(self, i) for i in range(self.num_envs))
 
     def render(self, env_ids: Sequence[int] | None = None) -> Pending[list[Any]]:
-        """Render every environment, or some of them; see :meth:`agym.Envs.render`.
+        """Render all environments, or some of them; see :meth:`agym.Envs.render`.
 
-        Others can step meanwhile, as far as they do not share a worker with one that is slow.
+        Meanwhile, environments whose workers are not busy rendering can step.
         """
         ticket = self._begin_ask("render", env_ids=env_ids)
         return self._pending(ticket, list)
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> Pending[list[Any]]:
-        """Call a method of every environment, or read an attribute; an answer each."""
+        """Call a method of every environment, or read an attribute; give a list of results."""
         ticket = self._begin_ask("call", (name, args, kwargs))
         return self._pending(ticket, list)
 
@@ -311,16 +309,16 @@ class AsyncEnvs(BaseEnvs[Observations, Actions]):
         return self._pending(ticket, lambda _: None)
 
     def _assign(self, name: str, values: Any) -> None:
-        # An assignment cannot be awaited, and nobody would hear of what went wrong in it.
+        # An assignment cannot be awaited, so its errors would be lost.
         raise AttributeError(
             f"{type(self).__name__} has no attribute {name!r}: `await envs.set_attr({name!r},"
             f" value)` sets it in every environment{suggest(self, name)}"
         )
 
-    if not TYPE_CHECKING:  # for which there is none
+    if not TYPE_CHECKING:  # type checkers report these by themselves
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Tell how to read an attribute of the environments."""
+            """Refuse, and name the call that reads an attribute of the environments."""
             kind = type(self).__name__
             if name.startswith("_"):
                 raise AttributeError(f"{kind} has no attribute {name!r}")
@@ -335,24 +333,24 @@ class AsyncEnvs(BaseEnvs[Observations, Actions]):
             )
 
     def restart(self, env_ids: Sequence[int] | None = None) -> Pending[list[int]]:
-        """Put others in the place of environments; see :meth:`agym.Envs.restart`."""
-        ticket = self._here.restart(self._global(env_ids))
+        """Replace environments; see :meth:`agym.Envs.restart`."""
+        ticket = self._checked_engine.restart(self._global(env_ids))
         return self._pending(ticket, lambda _: list(ticket.ids))
 
     async def aclose(self) -> None:
-        """Close all environments and end all workers, by force if need be. Idempotent."""
-        self._check_home()
-        async with self._closing:  # who comes second waits for the first
+        """Close all environments and end all workers, by force if necessary. Idempotent."""
+        self._check_loop_and_thread()
+        async with self._closing:  # a second task waits for the first
             await self._close()
 
     def _leave(self) -> None:
-        """Let go of all when Python ends. A loop that a daemon thread runs stays where it is."""
+        """Close at interpreter shutdown, after blocking a loop that runs in a daemon thread."""
         loop = self._loop
         if loop is not None and loop.is_running():
-            standing = threading.Event()
-            loop.call_soon_threadsafe(_stand_still, standing)
-            if not standing.wait(LEAVE_SECONDS):
-                return  # it is in an environment, or in something else that takes long
+            blocked = threading.Event()
+            loop.call_soon_threadsafe(_block_loop, blocked)
+            if not blocked.wait(LEAVE_SECONDS):
+                return  # the loop is inside an environment, or busy otherwise
         self._waiter.stop_watching()
         close_quickly(self._engine, self._backend)
 
@@ -386,17 +384,18 @@ def _check_loop() -> None:
         ) from error
 
 
-def _stand_still(standing: threading.Event) -> None:
-    """Keep a loop from going on, for good."""
-    standing.set()
+def _block_loop(blocked: threading.Event) -> None:
+    """Block a loop forever."""
+    blocked.set()
     threading.Event().wait()
 
 
 class AsyncEnvHandle(Handle, Generic[Observation, Action]):
-    """One environment of many: a coroutine of its own can play it.
+    """One environment of many, which a coroutine of its own can play.
 
-    Its operations and those of whole batches mix; the environment runs them as dispatched.
-    ``async with envs[0] as env:`` closes this one alone. For its types see :class:`agym.EnvHandle`.
+    Its operations may be mixed with those of whole batches. They run in the order of dispatch.
+    ``async with envs[0] as env:`` closes this environment alone. For its types see
+    :class:`agym.EnvHandle`.
     """
 
     _envs: AsyncEnvs[Any, Any]
@@ -410,27 +409,27 @@ class AsyncEnvHandle(Handle, Generic[Observation, Action]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> Pending[tuple[Observation, dict[str, Any]]]:
-        """Reset it; gives ``observation, info``."""
+        """Reset the environment; give ``observation, info``."""
         ids = self._ids
         seeds = None if seed is None else [seed]
-        ticket = self._envs._here.reset(seeds, options, ids, about=tuple(ids))
+        ticket = self._envs._checked_engine.reset(seeds, options, ids, about=tuple(ids))
         return self._envs._pending(ticket, self._one_reset)
 
     def step(
         self, action: Action
     ) -> Pending[tuple[Observation, float, bool, bool, dict[str, Any]]]:
-        """Step it; gives ``observation, reward, terminated, truncated, info``.
+        """Step the environment; give ``observation, reward, terminated, truncated, info``.
 
         Raises:
-            UsageError: At once: the action is not what its space wants; nothing was sent.
+            UsageError: At once: the action does not fit its space; nothing was sent.
             BusyError: At once: its last step is still in flight, or was sent and not received.
             ResetNeededError: At once: it was not reset, or raised.
         """
-        ticket = self._envs._here.step([action], self._ids)
+        ticket = self._envs._checked_engine.step([action], self._ids)
         return self._envs._pending(ticket, self._one_step)
 
     def render(self) -> Pending[Any]:
-        """Render it."""
+        """Render the environment."""
         return self._ask("render", None)
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> Pending[Any]:
@@ -441,26 +440,26 @@ class AsyncEnvHandle(Handle, Generic[Observation, Action]):
         """Read an attribute, dots allowed.
 
         Raises:
-            AttributeError: When awaited: there is none.
+            AttributeError: When awaited: the environment does not have it.
         """
         ticket = self._envs._begin_ask("get_attr", self._path + name, None, [self.index])
         return self._envs._pending(ticket, lambda values: self._found(name, values[0]))
 
     def set_attr(self, name: str, value: Any) -> Pending[None]:
-        """Set an attribute, dots allowed, or add it."""
+        """Set or add an attribute, dots allowed."""
         return self._ask("set_attr", (self._path + name, True), value)
 
     def close(self) -> Pending[None]:
-        """Close it alone, once it has done what was dispatched; the others go on. Idempotent."""
-        ticket = self._envs._here.close_env(self._ids[0])
+        """Close this environment alone, after its dispatched operations. Idempotent."""
+        ticket = self._envs._checked_engine.close_env(self._ids[0])
         return self._envs._pending(ticket, lambda _: None)
 
     async def __aenter__(self) -> Self:
-        """Close it at the end of the block."""
+        """Enter a block, at the end of which the environment is closed."""
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        """Close it."""
+        """Close the environment."""
         if not self.closed:
             await self.close()
 
@@ -470,10 +469,10 @@ class AsyncEnvHandle(Handle, Generic[Observation, Action]):
             f" value)` sets it in the environment{suggest(self, name)}"
         )
 
-    if not TYPE_CHECKING:  # for which there is none
+    if not TYPE_CHECKING:  # type checkers report these by themselves
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Tell how to read an attribute of the environment."""
+            """Refuse, and name the call that reads an attribute of the environment."""
             if name.startswith("_"):
                 raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
             raise AttributeError(
@@ -482,11 +481,11 @@ class AsyncEnvHandle(Handle, Generic[Observation, Action]):
             )
 
     def _one_reset(self, result: ResetResult) -> tuple[Observation, dict[str, Any]]:
-        return self._envs._form.observation(result.observations), result.infos[0]
+        return self._envs._format.observation(result.observations), result.infos[0]
 
     def _one_step(
         self, result: StepResult
     ) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        observation = self._envs._form.observation(result.observations)
+        observation = self._envs._format.observation(result.observations)
         reward, terminated, truncated = (column.tolist()[0] for column in result[1:4])
         return observation, reward, terminated, truncated, result.infos[0]

@@ -1,4 +1,4 @@
-"""What all faces share: what the environments are like, and the form of results."""
+"""What the sync and the async API have in common."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from agym.protocol.typing import Actions, Observations
 
 @cache
 def _own_names(kind: Any) -> frozenset[str]:
-    """The attributes that a class has or declares."""
+    """Return the attributes that a class has or declares."""
     return frozenset(name for c in kind.__mro__ for name in get_annotations(c)) | {*dir(kind)}
 
 
 def has_own(thing: Any, name: str) -> bool:
-    """Whether an object itself has an attribute, which then is not the environments'."""
+    """Whether an object itself has an attribute, rather than its environments."""
     kind: Any = type(thing)
     return name in _own_names(kind) or name in vars(thing)
 
@@ -50,7 +50,7 @@ def is_own(thing: Any, name: str) -> bool:
 
 
 def suggest(thing: Any, name: str) -> str:
-    """Name the attribute of an object itself that another was probably meant to be."""
+    """Suggest the object's own attribute that was probably meant, as part of an error message."""
     kind: Any = type(thing)
     own = [other for other in _own_names(kind) if not other.startswith("_")]
     likely = difflib.get_close_matches(name, sorted(own), n=1)
@@ -58,7 +58,7 @@ def suggest(thing: Any, name: str) -> str:
 
 
 class BaseEnvs(Generic[Observations, Actions]):
-    """A number of environments, seen from outside.
+    """A number of environments; the base of :class:`agym.Envs` and :class:`agym.AsyncEnvs`.
 
     Attributes:
         num_envs: Number of environments.
@@ -67,7 +67,7 @@ class BaseEnvs(Generic[Observations, Actions]):
         single_action_space: Space of one action.
         observation_space: Space of a batch: Gymnasium's batched space, or with lists a
             :class:`~agym.api.output.ListSpace`.
-        action_space: Likewise; its ``sample()`` is what ``step`` takes.
+        action_space: Likewise; ``step`` accepts its samples.
         metadata: The environments' metadata, with ``autoreset_mode``.
         spec: Their ``EnvSpec``, ``None`` if they have none.
         render_mode: Their render mode.
@@ -82,31 +82,31 @@ class BaseEnvs(Generic[Observations, Actions]):
     metadata: dict[str, Any]
     spec: EnvSpec | None
     render_mode: str | None
-    _waiter: Any  # how a call waits: one of ``waiting.py``
+    _waiter: Any  # one of ``waiting.py``
 
     def __init__(self, engine: Engine, backend: Backend, output: Output) -> None:
         """Join engine and backend; :func:`agym.make` does this."""
         self.num_envs = engine.num_envs
         self.output = output
-        self._form = make_output_format(output)
+        self._format = make_output_format(output)
         self._engine = engine
         self._backend = backend
         self._notices = engine.notices
-        self._pages: list[Any] = []  # of agym.watch, the latest; groups share the list
+        self._pages: list[Any] = []  # the latest page of agym.watch; shared by all groups
         # The ids of a group's environments (see ``split``), ``None`` for all.
         self._ids: list[int] | None = None
         self._ready = ReadyQueue()
         close_at_exit(self._leave)
 
     def _leave(self) -> None:
-        """Let go of all when Python ends."""
+        """Close at interpreter shutdown."""
         raise NotImplementedError
 
     def _describe(self) -> None:
-        """Tell what the environments are like, once they are made."""
+        """Set the attributes that describe the environments, once these are made."""
         description = self._engine.description
         refuse_windows(description.render_mode, self.num_envs)
-        self._form.attach(self._engine.table)
+        self._format.attach(self._engine.table)
         self.single_observation_space = description.observation_space
         self.single_action_space = description.action_space
         self._describe_batch()
@@ -119,24 +119,24 @@ class BaseEnvs(Generic[Observations, Actions]):
         add_table("environments" if self.spec is None else self.spec.id, self._engine.table.gauges)
 
     def _describe_batch(self) -> None:
-        self.observation_space = self._form.space(self.single_observation_space, self.num_envs)
-        self.action_space = self._form.space(self.single_action_space, self.num_envs)
+        self.observation_space = self._format.space(self.single_observation_space, self.num_envs)
+        self.action_space = self._format.space(self.single_action_space, self.num_envs)
 
     def _batch_result(self, batch: Batch) -> Batch[Observations]:
         if self._ids is not None:
             batch = batch._replace(env_ids=np.searchsorted(self._ids, batch.env_ids))
-        return self._form.batch(batch)
+        return self._format.batch(batch)
 
     @overload
     def _global(self, env_ids: None) -> Sequence[int] | None: ...
     @overload
     def _global(self, env_ids: Sequence[int]) -> Sequence[int]: ...
     def _global(self, env_ids: Sequence[int] | None) -> Sequence[int] | None:
-        """Ids of the engine's for those of a group."""
+        """Translate the ids of a group to those of the engine."""
         if env_ids is None:
             return self._ids
         tolist = getattr(env_ids, "tolist", None)
-        if tolist is not None:  # of a tensor it takes long to get one number after the other
+        if tolist is not None:  # because it is slow to read a tensor number by number
             env_ids = tolist()
         if self._ids is None:
             return env_ids
@@ -150,7 +150,7 @@ class BaseEnvs(Generic[Observations, Actions]):
         each: list[Any] | None = None,
         env_ids: Sequence[int] | None = None,
     ) -> Ticket:
-        """Begin to render, call, or look up."""
+        """Begin a render, a call, or a look-up of attributes."""
         return self._engine.ask(kind, shared, each, self._global(env_ids))
 
     def _begin_reset(
@@ -160,7 +160,7 @@ class BaseEnvs(Generic[Observations, Actions]):
         env_ids: Sequence[int] | None,
         out: Any = None,
     ) -> Ticket:
-        """Begin a reset; in a group, the mask and a list of seeds are for its environments."""
+        """Begin a reset; in a group, the mask and a list of seeds have the group's length."""
         if self._ids is None:
             return self._engine.reset(seed, options, env_ids, out=out)
         options, masked, seed = take_mask(options, self.num_envs, seed)
@@ -169,16 +169,7 @@ class BaseEnvs(Generic[Observations, Actions]):
         return self._engine.reset(seed, options, self._global(env_ids), about=about, out=out)
 
     def rollout_buffer(self, steps: int) -> RolloutBuffer:
-        """Make memory for some steps of all environments, which they write into directly.
-
-        Where that cannot be (``autoreset="disabled"``, ``on_fault`` other than ``"raise"``,
-        recycling), a batch is copied there.
-
-        Args:
-            steps: How many, ``T``. Observations of a reset take one too.
-
-        Raises:
-            UsageError: Observations have no fixed size, or ``steps`` is no positive number.
+        """Make memory for some steps of all environments, which workers write into directly.
 
         Example:
             >>> import agym
@@ -189,40 +180,49 @@ class BaseEnvs(Generic[Observations, Actions]):
             ...         _ = envs.step(envs.action_space.sample(), out=buffer[t])
             ...     buffer.observations.shape
             (5, 3, 4)
+
+        With ``autoreset="disabled"``, ``on_fault`` other than ``"raise"`` or recycling, batches are
+        copied instead.
+
+        Args:
+            steps: The number of steps ``T``, including one for the observations of a reset.
+
+        Raises:
+            UsageError: Observations have no fixed size, or ``steps`` is no positive number.
         """
         if self._ids is not None:
             raise UsageError("a rollout buffer is for all environments: take that of the whole")
         return self._engine.rollout_buffer(check_count("steps", steps))
 
     def stats(self) -> Stats:
-        """Tell how the run goes: see :class:`agym.Stats`. It waits for nobody.
+        """Return statistics of the run, also in a group of :meth:`split`; see :class:`agym.Stats`.
 
-        In a group of :meth:`split` this is about the whole.
+        It does not wait for environments.
         """
         return self._engine.stats()
 
     def _warn(self) -> None:
-        """Warn the caller, in its own frame, of what was noticed meanwhile."""
+        """Issue the engine's warnings in the caller's frame."""
         while self._notices:
             try:
                 notice = self._notices.pop(0)
             except IndexError:
-                return  # another thread took the last
+                return  # another thread took the last one
             warnings.warn(notice, RuntimeWarning, stacklevel=4)
 
     @property
     def env_ids(self) -> list[int]:
-        """Ids of these environments: all, or in a group those that they have in the whole."""
+        """The ids of these environments in the whole."""
         return [*range(self.num_envs)] if self._ids is None else [*self._ids]
 
     def _groups(self, count: int) -> list[Self]:
-        """Deal the environments of each worker to groups: copies of this face with fewer ids."""
+        """Split each worker's environments into groups: copies of this object with fewer ids."""
         if not isinstance(count, int) or not 1 <= count <= self.num_envs:
             raise UsageError(f"split({count!r}): take 1 to {self.num_envs} groups, one per env")
         if self._ids is not None:
             raise UsageError("a group cannot be split again: split the whole into more groups")
         ids: list[list[int]] = [[] for _ in range(count)]
-        extra = 0  # who is next to get one more, where they cannot be dealt evenly
+        extra = 0  # the group that gets the next environment left over
         for span in self._backend.ranges:
             share, left = divmod(len(span), count)
             favoured = {(extra + k) % count for k in range(left)}
@@ -252,10 +252,10 @@ class BaseEnvs(Generic[Observations, Actions]):
         raise NotImplementedError
 
     def _assigned(self, name: str, answers: list[Any]) -> None:
-        """Refuse an assignment to what some environments lack: a typo would add it in silence.
+        """Raise if some environments lack an assigned attribute, which a typo would add silently.
 
         Raises:
-            AttributeError: Names them.
+            AttributeError: Names these environments.
         """
         missing = [i for i, answer in enumerate(answers) if answer is Placeholder.MISSING]
         if missing:
@@ -273,7 +273,7 @@ class BaseEnvs(Generic[Observations, Actions]):
             self._assign(name, value)
 
     def _each(self, name: str, values: Any) -> list[Any]:
-        """One attribute value per environment: a list or tuple is that already, as in Gymnasium."""
+        """Return one value per environment; a list or tuple is that already, as in Gymnasium."""
         if not isinstance(values, list | tuple):
             return [values] * self.num_envs
         if len(values) != self.num_envs:
@@ -284,11 +284,10 @@ class BaseEnvs(Generic[Observations, Actions]):
         return list(values)
 
     def __len__(self) -> int:
-        """Number of environments."""
         return self.num_envs
 
     def _index(self, index: int) -> int:
-        """Check the index of one environment; negative ones count from the end."""
+        """Check an environment's index; negative ones count from the end."""
         if isinstance(index, slice):
             raise UsageTypeError(
                 "a slice of environments is none of them: split(groups) deals them to groups, and"
@@ -303,10 +302,10 @@ class BaseEnvs(Generic[Observations, Actions]):
         return index % self.num_envs
 
     def __reduce__(self) -> NoReturn:
-        """Refuse to be pickled or copied, with what an environment in a worker cannot be."""
+        """Refuse to be pickled or copied, which environments in a worker cannot be."""
         raise UsageTypeError(
-            f"{type(self).__name__} cannot be pickled or copied, since its environments live in"
-            " one place: pass what makes them, and call agym.make where they are needed"
+            f"{type(self).__name__} cannot be pickled or copied, since its environments and workers"
+            " cannot: pass the factories, and call agym.make where the environments are needed"
         )
 
     @property
@@ -316,16 +315,15 @@ class BaseEnvs(Generic[Observations, Actions]):
 
     @property
     def backend(self) -> str:
-        """What the backend is called; for ``"auto"``, the one that it took."""
+        """The name of the backend; for ``"auto"``, of the one it chose."""
         return self._backend.name
 
     @property
     def workers(self) -> int:
-        """Number of workers: processes, threads or actors; 1 where there are none of their own."""
+        """Number of worker processes, threads or actors; 1 if there are none."""
         return len(self._backend.ranges)
 
     def __repr__(self) -> str:
-        """Name, environments and backend, and whether they are closed."""
         spec = vars(self).get("spec")
         name = "environments" if spec is None else spec.id
         state = ", closed" if self.closed else "" if self._engine.opened else ", not open"

@@ -1,4 +1,4 @@
-"""One environment of many: what the handles of both APIs have in common."""
+"""What the handles of single environments have in common in the sync and the async API."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from agym.protocol.messages import Description
 class Handle:
     """One environment of many, by its index.
 
-    Attributes that it does not have itself are those of the environment, or of any wrapper around
-    it; those of its :attr:`unwrapped` are the innermost environment's own.
+    Attributes that the handle itself does not have are those of the environment or of a wrapper
+    around it. Those of :attr:`unwrapped` are the innermost environment's.
 
     Attributes:
-        index: Which environment.
+        index: The environment's index.
     """
 
     index: int
@@ -28,8 +28,8 @@ class Handle:
     _path: str
 
     def __init__(self, envs: BaseEnvs[Any, Any], index: int, path: str = "") -> None:
-        """Name the environment, and the object inside it whose attributes are meant."""
-        # Not by __setattr__, which is for attributes of the environment: handles are made often.
+        """Name the environment, and the path to an object inside it."""
+        # Not by __setattr__, which is slower, and handles are made often.
         own = self.__dict__
         own["_envs"] = envs
         own["index"] = index
@@ -44,7 +44,7 @@ class Handle:
 
     @property
     def closed(self) -> bool:
-        """Whether the environment is closed, by itself or with all others."""
+        """Whether the environment is closed, alone or with all others."""
         closed: bool = self._envs._engine.is_closed(self._ids[0])
         return closed
 
@@ -73,7 +73,7 @@ class Handle:
     def unwrapped(self) -> Self:
         """The innermost environment, for its attributes and methods.
 
-        ``reset``, ``step``, ``render`` and ``close`` are those of the whole, with its wrappers.
+        ``reset``, ``step``, ``render`` and ``close`` still include the wrappers.
         """
         return self if self._path else type(self)(self._envs, self.index, "unwrapped.")
 
@@ -82,7 +82,7 @@ class Handle:
         raise NotImplementedError
 
     def _found(self, name: str, value: Any) -> Any:
-        """What was read by a name; a method becomes a function which calls it."""
+        """Return an attribute's value; a method becomes a function that calls it."""
         if value is Placeholder.MISSING:
             raise AttributeError(f"environment {self._ids[0]} has no attribute {name!r}")
         return partial(self.call, name) if value is Placeholder.METHOD else value
@@ -99,18 +99,17 @@ class Handle:
             self._assign(name, value)
 
     def __eq__(self, other: object) -> bool:
-        """Whether it is a handle of the same environment, and of the same object inside it."""
+        """Whether both are handles of the same environment, and of the same object inside it."""
         return type(other) is type(self) and self._identity() == other._identity()
 
     def __hash__(self) -> int:
-        """Handles that are equal are one key of a dict."""
+        """Agree with ``__eq__``."""
         return hash(self._identity())
 
     def _identity(self) -> tuple[int, int, str]:
         return id(self._envs._engine), self._ids[0], self._path
 
     def __repr__(self) -> str:
-        """Its place among the others, and whether it is closed."""
         inner = ".unwrapped" if self._path else ""
         alone = " (closed)" if self.closed and not self._envs.closed else ""
         return f"{self._envs!r}[{self.index}]{inner}{alone}"

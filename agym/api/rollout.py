@@ -22,7 +22,7 @@ from agym.errors import UsageError, UsageTypeError
 from agym.protocol.space_layout import Layout
 from agym.protocol.typing import Array, Observations
 
-# Environments take actions, a rollout gives them: hence not the variable of ``Envs``.
+# Covariant, because a rollout gives actions; hence not the type variable of ``Envs``.
 ActionsTaken = TypeVar("ActionsTaken", covariant=True, default=Any)
 
 Policy = Callable[[Observations], ActionsTaken | Awaitable[ActionsTaken]]
@@ -32,18 +32,18 @@ class Rollout(NamedTuple, Generic[Observations, ActionsTaken]):
     """``T`` steps of ``N`` environments.
 
     Attributes:
-        observations: What the policy saw: ``(T, N, *shape)`` in the space's dtype, nested as
-            the space is nested; lists of lists where it has no fixed size.
-        actions: What it did, likewise.
+        observations: The policy's input: ``(T, N, *shape)`` in the space's dtype, nested as the
+            space is nested; lists of lists where it has no fixed size.
+        actions: The policy's output, likewise.
         rewards: ``float64[T, N]``.
         terminated: ``bool[T, N]``.
         truncated: ``bool[T, N]``.
-        valid: ``bool[T, N]``; false for the steps that only reset a finished environment
-            (next-step autoreset), which ignore the action.
-        last_observations: What came after the last step: ``(N, *shape)``.
-        episode_returns: ``float64[k]``, sums of rewards of the episodes that ended in this
-            rollout, in the order in which they ended.
-        episode_lengths: ``int64[k]``, their steps.
+        valid: ``bool[T, N]``; false for steps that only reset a finished environment (next-step
+            autoreset), which ignore the action.
+        last_observations: The observations after the last step: ``(N, *shape)``.
+        episode_returns: ``float64[k]``, returns of the episodes that ended in this rollout, in the
+            order in which they ended.
+        episode_lengths: ``int64[k]``, their lengths in steps.
     """
 
     observations: Observations
@@ -57,7 +57,7 @@ class Rollout(NamedTuple, Generic[Observations, ActionsTaken]):
     episode_lengths: Array
 
 
-# A coroutine function comes first: else a checker may take the coroutine itself for the actions.
+# This overload comes first, or a checker may take the coroutine itself for the actions.
 @overload
 def rollout(
     envs: AsyncEnvs[Observations, ActionsTaken],
@@ -84,21 +84,21 @@ async def rollout(
     groups: int = 2,
     seed: int | None = None,
 ) -> AsyncIterator[Rollout[Observations, ActionsTaken]]:
-    """Reset the environments, then step them and give a rollout again and again.
+    """Reset the environments, then step them and yield one rollout after the other.
 
     Args:
         envs: Open environments with ``output="array"``.
-        policy: Takes a batch of observations of some environments, gives their actions; a
-            function or a coroutine function.
+        policy: A function or coroutine function from a batch of observations of some environments
+            to their actions.
         steps: Length ``T`` of a rollout.
-        groups: Into how many groups the environments are split; 1 for no pipelining.
+        groups: Number of groups that the environments are split into; 1 for no pipelining.
         seed: For the reset: environment ``i`` gets ``seed + i``.
 
     Yields:
-        Rollouts without end: break off when you have enough.
+        Rollouts without end; leave the loop when you have enough.
 
     Raises:
-        UsageError: An argument cannot work, or the autoreset mode is ``disabled``.
+        UsageError: An argument is invalid, or the autoreset mode is ``disabled``.
     """
     if not isinstance(steps, int) or steps < 1:
         raise UsageError(f"steps={steps!r} must be a positive integer")
@@ -109,7 +109,7 @@ async def rollout(
     envs._engine.check_open()
     if envs.output != "array" or envs.metadata["autoreset_mode"] is AutoresetMode.DISABLED:
         raise UsageError("a rollout needs output='array' and autoreset='next_step' or 'same_step'")
-    parts = [_Part(envs, group) for group in envs.split(min(groups, envs.num_envs))]
+    parts = [_Group(envs, group) for group in envs.split(min(groups, envs.num_envs))]
     for part in parts:
         await part.reset(seed)
     while True:
@@ -123,8 +123,8 @@ async def rollout(
         yield record.result([part.observations for part in parts], [part.ids for part in parts])
 
 
-class _Part:
-    """A group with its latest observations and its episodes so far."""
+class _Group:
+    """A group with its latest observations and its current episodes."""
 
     def __init__(self, envs: AsyncEnvs, group: AsyncEnvs) -> None:
         self.ids = group.env_ids
@@ -141,7 +141,7 @@ class _Part:
         self.observations, _ = await self._group.reset(seed=seed)
 
     async def act(self, policy: Policy[Any, Any], record: _Record, t: int) -> None:
-        """Send the group's next step off."""
+        """Dispatch the group's next step."""
         actions = policy(self.observations)
         if inspect.isawaitable(actions):
             actions = await actions
@@ -150,7 +150,7 @@ class _Part:
         record.actions.write(t, self.ids, actions)
 
     async def finish(self, record: _Record) -> None:
-        """Await the step that is under way, and count it."""
+        """Await the group's step, and record its result."""
         if self._pending is None:
             return
         self.observations, rewards, terminated, truncated, _ = await self._pending
@@ -173,7 +173,7 @@ class _Part:
 
 
 class _Record:
-    """A rollout that is being filled."""
+    """A rollout under construction."""
 
     def __init__(self, envs: AsyncEnvs, steps: int) -> None:
         shape = (steps, envs.num_envs)
@@ -202,7 +202,7 @@ class _Record:
 
 
 class _Stack:
-    """Batches of one space, stacked: an array per leaf, or lists where it has no fixed size."""
+    """Stacked batches of one space: an array per leaf, or lists if it has no fixed size."""
 
     def __init__(self, layout: Layout, steps: int, num_envs: int) -> None:
         self.layout = layout

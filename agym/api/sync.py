@@ -1,4 +1,4 @@
-"""The sync face: agymc's, in batches. It needs no event loop, so it works inside one too."""
+"""The sync API: environments in batches, without an event loop, so also inside a running one."""
 
 from __future__ import annotations
 
@@ -29,31 +29,30 @@ from agym.protocol.arguments import check_batch_size
 from agym.protocol.attributes import Placeholder, has_attribute
 from agym.protocol.typing import Actions, EnvAction, EnvObservation, Observations
 
-# Threads that ``parallel`` may use at once.
+# The most threads that ``parallel`` uses.
 PARALLEL_THREADS = 32
 
-# How long, when Python ends, a daemon thread may keep what it is using.
+# How long a daemon thread may keep the engine's lock when the interpreter shuts down.
 LEAVE_SECONDS = 1.0
 
 
 class Envs(BaseEnvs[Observations, Actions]):
     """Many environments with the Gym API in batches; made by :func:`agym.make`.
 
-    Whatever attribute or method this class does not have itself is looked up in every
-    environment: ``envs.gravity`` is a list of values, ``envs.some_method(1)`` a list of answers.
-    ``envs.gravity = 1.6`` sets it in every one, and a list or tuple has a value for each.
-    ``for env in envs`` and ``envs[i]`` give single environments.
+    Other attributes and methods are looked up in every environment: ``envs.gravity`` is a list of
+    values, and ``envs.some_method(1)`` a list of results. ``envs.gravity = 1.6`` sets it in every
+    environment; a list or tuple has one value for each. ``for env in envs`` and ``envs[i]`` give
+    single environments.
 
-    For type checkers, ``Envs[Observations, Actions]`` names the types of a batch as ``reset`` and
-    ``step`` give and take it, such as ``Envs[np.ndarray, np.ndarray]``; ``Envs`` alone takes any.
+    For type checkers, ``Envs[Observations, Actions]`` names the types of a batch that ``reset`` and
+    ``step`` return and take, such as ``Envs[np.ndarray, np.ndarray]``; ``Envs`` alone accepts any.
     """
 
     def __init__(self, engine: Engine, backend: Backend, output: Output) -> None:
-        """Make the environments."""
         super().__init__(engine, backend, output)
         self._waiter = SyncWaiter(engine, backend)
         self._closing = threading.RLock()
-        self._pools: list[ThreadPoolExecutor] = []  # one at most; groups share the list
+        self._pools: list[ThreadPoolExecutor] = []  # at most one; shared by all groups
         try:
             self._do(engine.open)
             self._describe()
@@ -73,7 +72,7 @@ class Envs(BaseEnvs[Observations, Actions]):
         return ticket.result()
 
     def _step(self, actions: Any, env_ids: Sequence[int] | None = None, out: Any = None) -> Any:
-        """Step, and give arrays."""
+        """Step, and return arrays."""
         ticket = None
         engine, waiter = self._engine, self._waiter
         if engine.in_place is not None:
@@ -91,18 +90,18 @@ class Envs(BaseEnvs[Observations, Actions]):
         return ticket.result()
 
     def _begin(self, begin: Callable[..., Ticket], *arguments: Any) -> Ticket:
-        """Begin an operation for :meth:`_wait`."""
+        """Begin an operation for a later :meth:`_wait`."""
         with Uninterrupted(), self._waiter.lock:
             return begin(*arguments)
 
     def _wait_for_late(self) -> None:
-        """Wait for an operation whose caller gave up; its result is dropped."""
+        """Wait for an operation that a caller gave up; the result is dropped."""
         late = self._waiter.late
         if late is not None and not late.done:
             self._wait(late)
 
     def _wait(self, ticket: Ticket, seconds: float | None = None) -> None:
-        """Wait for the end of an operation, or for so many seconds; then it goes on."""
+        """Wait until an operation has ended, or for some seconds; the operation goes on."""
         with Uninterrupted():
             self._waiter.wait(ticket, seconds)
         if self._notices:
@@ -116,41 +115,41 @@ class Envs(BaseEnvs[Observations, Actions]):
         env_ids: Sequence[int] | None = None,
         out: Any = None,
     ) -> ResetResult[Observations]:
-        """Reset every environment, or some of them.
+        """Reset all environments, or some of them.
 
         Args:
-            seed: ``None``; an integer, then environment ``i`` gets ``seed + i``; or one per
+            seed: ``None``; or an integer, by which environment ``i`` gets ``seed + i``; or one per
                 environment.
             options: Passed to every environment, and again at its automatic resets. Gymnasium's
-                ``options={"reset_mask": mask}`` names environments as ``env_ids`` does.
-            env_ids: Which environments to reset, ``None`` for all; with none, in ``[]``, nothing
-                is done, here and elsewhere.
-            out: As for :meth:`step`; it takes the observations of all.
+                ``options={"reset_mask": mask}`` selects environments as ``env_ids`` does.
+            env_ids: The environments to reset, ``None`` for all. An empty list does nothing, in
+                this method and all others.
+            out: As for :meth:`step`; takes the observations of all environments.
 
         Returns:
-            The latest observations of all environments, and one info per environment, empty
-            for those that were not reset.
+            The latest observations of all environments, and one info per environment, which is
+            empty for those that were not reset.
 
         Raises:
-            UsageError: A seed, an id or the mask is not what it should be.
+            UsageError: A seed, an id or the mask is invalid.
             EnvError: An environment raised.
             WorkerDied: A worker ended.
         """
-        out = self._form.check_out(out)
-        return self._form.reset(self._do(self._begin_reset, seed, options, env_ids, out))
+        out = self._format.check_out(out)
+        return self._format.reset(self._do(self._begin_reset, seed, options, env_ids, out))
 
     def step(
         self, actions: Actions, *, env_ids: Sequence[int] | None = None, out: Any = None
     ) -> StepResult[Observations]:
-        """Step every environment, or some of them.
+        """Step all environments, or some of them.
 
         Args:
             actions: One action per environment, as a list or as a batch of arrays.
-            env_ids: Which environments to step, in ascending order, ``None`` for all. The result
-                is about these alone.
-            out: Where to put the result: arrays of shape ``(n, *shape)``, nested as observations
-                are, which get the observations; or a step of a :meth:`rollout_buffer`, which gets
-                rewards and flags as well. These arrays are what comes back.
+            env_ids: The environments to step, in ascending order, ``None`` for all. The result has
+                only these.
+            out: Arrays for the result, which are also returned: arrays of shape ``(n, *shape)``,
+                nested as observations are, take the observations; a step of a
+                :meth:`rollout_buffer` takes rewards and flags as well.
 
         Raises:
             UsageError: Wrong number, shape or dtype of actions, or of ``out``; nothing was sent.
@@ -160,18 +159,18 @@ class Envs(BaseEnvs[Observations, Actions]):
             StepTimeout: The deadline passed.
             WorkerDied: A worker ended.
         """
-        ids, out = self._global(env_ids), self._form.check_out(out)
-        return self._form.step(self._step(actions, ids, out))
+        ids, out = self._global(env_ids), self._format.check_out(out)
+        return self._format.step(self._step(actions, ids, out))
 
     def send(self, actions: Actions, env_ids: Sequence[int] | None = None) -> None:
-        """Begin a step of every environment, or some of them; :meth:`recv` gives the results.
+        """Begin a step of all environments, or some of them; :meth:`recv` returns the results.
 
-        Until it has, an environment takes no other step; its resets, renders and calls run behind
-        the step, whose result is received all the same.
+        Until its result was received, an environment accepts no other step. Its resets, renders and
+        calls run after the step, whose result can still be received.
 
         Args:
             actions: One action per environment, as for :meth:`step`.
-            env_ids: Which environments, in any order, ``None`` for all.
+            env_ids: The environments, in any order, ``None`` for all.
 
         Raises:
             UsageError: Wrong number, shape or dtype of actions; nothing was sent.
@@ -187,16 +186,16 @@ class Envs(BaseEnvs[Observations, Actions]):
     def recv(
         self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None
     ) -> Batch[Observations]:
-        """Wait until some environments that were sent have ended their step, and take them.
+        """Wait until some of the sent environments have ended their step, and return them.
 
         Args:
-            min_envs: Wait for so many, or for all that are left if these are fewer.
-            max_envs: Take at most so many, the oldest first; ``None`` for all that are there.
-            timeout: Seconds from now, after which what is there is taken, if only nothing.
+            min_envs: How many to wait for, or all that are left if these are fewer.
+            max_envs: How many to return at most, oldest first; ``None`` for all that have ended.
+            timeout: Seconds after which to return what has ended, even if nothing has.
 
         Raises:
-            NothingSentError: Nothing was sent that was not received.
-            EnvError: An environment raised; the others are there for the next call.
+            NothingSentError: There is no step that was sent and not received.
+            EnvError: An environment raised; the others stay for the next call.
             StepTimeout: Environments missed the deadline; likewise.
             WorkerDied: A worker ended; likewise.
         """
@@ -222,7 +221,7 @@ class Envs(BaseEnvs[Observations, Actions]):
     def ready(
         self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None
     ) -> Iterator[Batch[Observations]]:
-        """Receive again and again, until nothing is left that was sent; see :meth:`recv`."""
+        """Yield batches until everything sent was received; see :meth:`recv`."""
         while self._ready.left or self._ready.errors:
             try:
                 batch = self.recv(min_envs, max_envs, timeout)
@@ -231,21 +230,21 @@ class Envs(BaseEnvs[Observations, Actions]):
             yield batch
 
     def split(self, groups: int) -> list[Self]:
-        """Deal the environments to groups over the same workers, each with this whole face.
+        """Split the environments into groups over the same workers, each with this whole API.
 
-        While one group steps, something else can be done for another. A group counts its
-        environments from 0; errors name them as the whole does. Closing one closes all.
+        While one group steps, the caller can work on another. A group numbers its environments
+        from 0, but errors name them by their ids in the whole. Closing one group closes all.
         """
         return self._groups(groups)
 
     def render(self, env_ids: Sequence[int] | None = None) -> list[Any]:
-        """Render every environment, or some of them; a frame each, in the order of their ids.
+        """Render all environments, or some of them: a frame each, in ascending order of ids.
 
-        A frame is what the environment's own ``render`` returns: an array for ``rgb_array`` and
-        ``depth_array``, a list of them for ``rgb_array_list``, a text for ``ansi``. It is yours for
-        ever. From a worker process arrays are no copies: they are the memory that the worker wrote
-        into, in the order of the environment's own, and it gets that back when the last of them is
-        gone.
+        A frame is what the environment's ``render`` returns: an array for ``rgb_array`` and
+        ``depth_array``, a list of arrays for ``rgb_array_list``, a text for ``ansi``. Frames never
+        change. From a worker process, arrays are not copied: they are the memory that the worker
+        wrote into, in the memory order of the environment's own array. The worker reuses the memory
+        once the last array over it is gone.
 
         Raises:
             EnvError: An environment raised.
@@ -254,14 +253,14 @@ class Envs(BaseEnvs[Observations, Actions]):
         return list(self._do(self._begin_ask, "render", None, None, env_ids))
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
-        """Call a method of every environment, or read an attribute; an answer each."""
+        """Call a method of every environment, or read an attribute; return a list of results."""
         return list(self._do(self._begin_ask, "call", (name, args, kwargs)))
 
     def get_attr(self, name: str) -> list[Any]:
         """Read an attribute of every environment or of a wrapper around it; dots are allowed.
 
         Raises:
-            AttributeError: There is none.
+            AttributeError: An environment does not have it.
         """
         return self._attributes(name, self._do(self._begin_ask, "get_attr", name))
 
@@ -275,7 +274,7 @@ class Envs(BaseEnvs[Observations, Actions]):
         self._do(self._begin_ask, "set_attr", (name, True), self._each(name, values))
 
     def _assign(self, name: str, values: Any, *, optional: bool = False) -> bool:
-        """Set an attribute that environments have; gives whether any has it."""
+        """Set an attribute that environments have; return whether any has it."""
         each = self._each(name, values)
         answers = self._do(self._begin_ask, "set_attr", (name, False), each)
         if optional and all(answer is Placeholder.MISSING for answer in answers):
@@ -284,9 +283,9 @@ class Envs(BaseEnvs[Observations, Actions]):
         return True
 
     def stats(self) -> Stats:
-        """Tell how the run goes: see :class:`agym.Stats`. It waits for no environment.
+        """Return statistics of the run, also in a group of :meth:`split`; see :class:`agym.Stats`.
 
-        In a group of :meth:`split` this is about the whole.
+        It does not wait for environments.
         """
         with self._waiter.lock:
             return super().stats()
@@ -297,17 +296,17 @@ class Envs(BaseEnvs[Observations, Actions]):
             return super().rollout_buffer(steps)
 
     def restart(self, env_ids: Sequence[int] | None = None) -> list[int]:
-        """Put others in the place of environments; these are to be reset then.
+        """Replace environments, which must be reset then.
 
         Args:
-            env_ids: Which ones; ``None`` for those whose worker died or that were given up. With
-                one that died come all that died with it.
+            env_ids: The environments; ``None`` for those whose worker died or that were given up.
+                Environments that died with one of these are replaced too.
 
         Returns:
-            The environments that are back.
+            The environments that were replaced.
 
         Raises:
-            BusyError: One has something to do.
+            BusyError: An operation of one of them is under way.
             EnvError: A constructor raised.
             WorkerDied: The worker died again.
         """
@@ -317,14 +316,14 @@ class Envs(BaseEnvs[Observations, Actions]):
         return list(ticket.ids)
 
     def parallel(self, function: Callable[..., Any], *iterables: Iterable[Any]) -> list[Any]:
-        """Call a function once per environment, concurrently in threads, and list the answers.
+        """Call a function once per environment, concurrently in threads; return the results.
 
         Args:
-            function: What to call, such as a model's prediction.
+            function: The function, such as a model's prediction.
             *iterables: One argument per environment each.
 
         Raises:
-            UsageError: An iterable has not one entry per environment.
+            UsageError: An iterable does not have one entry per environment.
         """
         if self._engine.closed:
             raise ClosedError("the environments are closed: make new ones")
@@ -340,21 +339,22 @@ class Envs(BaseEnvs[Observations, Actions]):
                 self._pools.append(ThreadPoolExecutor(threads, thread_name_prefix="agym-parallel"))
             pool = self._pools[0]
         calls = [pool.submit(function, *row) for row in zip(*columns, strict=True)]
-        wait(calls)  # also where one has raised, so that no other goes on behind the caller's back
+        wait(calls)  # even if one has raised, so that none runs on after this call
         return [call.result() for call in calls]
 
     def close(self) -> None:
-        """Close all environments and end all workers, by force if need be. Idempotent."""
-        with self._closing:  # who comes second waits for the first
+        """Close all environments and end all workers, by force if necessary. Idempotent."""
+        with self._closing:  # a second thread waits for the first
             error = self._close()
         while self._pools:
-            with contextlib.suppress(IndexError, RuntimeError):  # from another thread, or its own
+            # Another thread may close at the same time, or this one may belong to the pool.
+            with contextlib.suppress(IndexError, RuntimeError):
                 self._pools.pop().shutdown()
         if error is not None:
             raise error
 
     def _close(self) -> BaseException | None:
-        """Close everything; gives what environments raised."""
+        """Close everything; return the error that environments raised."""
         error: BaseException | None = None
         while self._pages:
             self._pages.pop().close()
@@ -362,29 +362,29 @@ class Envs(BaseEnvs[Observations, Actions]):
         with Uninterrupted():
             while True:
                 with waiter.lock:
-                    resort = next(closing, None)
-                if resort is None:
+                    measure = next(closing, None)
+                if measure is None:
                     break
-                waiter.wait(*resort)
-                error = resort[0].error
+                waiter.wait(*measure)
+                error = measure[0].error
             waiter.wait_until_unused()
             self._backend.release()
             self._engine.release()
         return error
 
     def _leave(self) -> None:
-        """Let go of all when Python ends. Daemon threads that go on then stay where they are."""
+        """Close at interpreter shutdown; daemon threads that still use the engine stay blocked."""
         while self._pages:
             self._pages.pop().close()
         waiter = self._waiter
-        if waiter.lock.acquire(timeout=LEAVE_SECONDS):  # for good
+        if waiter.lock.acquire(timeout=LEAVE_SECONDS):  # never released
             close_quickly(self._engine, self._backend)
-        else:  # one is in an environment, and keeps the lock
+        else:  # a daemon thread is inside an environment and holds the lock
             waiter.abandon()
             self._engine.discard()
 
     def __enter__(self) -> Self:
-        """Close at the end of the block."""
+        """Enter a block, at the end of which the environments are closed."""
         return self
 
     def __exit__(
@@ -393,34 +393,33 @@ class Envs(BaseEnvs[Observations, Actions]):
         error: BaseException | None,
         where: TracebackType | None,
     ) -> None:
-        """Close; what that raises does not hide an error of the block."""
-        # Ctrl-C, SystemExit or a cancelled task: the program is about to end.
+        """Close; an error of the block takes precedence over errors of closing."""
+        # After Ctrl-C, SystemExit or a cancelled task, the program is about to end.
         self._engine.fast_close = error is not None and not isinstance(error, Exception)
         with contextlib.suppress(*() if error is None else (AgymError,)):
             self.close()
 
-    if not TYPE_CHECKING:  # a type checker says it itself
+    if not TYPE_CHECKING:  # type checkers report these by themselves
 
         def __await__(self) -> NoReturn:
-            """Say that there is nothing to wait for."""
             raise UsageTypeError(
                 "Envs, of agym.make, are ready at once, without `await`: use `with` and plain"
                 " calls, or take agym.make_async, whose calls are awaited"
             )
 
         async def __aenter__(self) -> NoReturn:
-            """Say what to use instead of ``async with``."""
+            """Raise the error of ``await``."""
             self.__await__()
 
         async def __aexit__(self, *_: object) -> None:
-            """Without it ``async with`` would not get as far as that."""
+            """Exist, since ``async with`` looks it up before it calls ``__aenter__``."""
 
     def __getitem__(self, index: int) -> EnvHandle:
-        """One environment."""
+        """Return one environment."""
         return EnvHandle(self, self._index(index))
 
     def __iter__(self) -> Iterator[EnvHandle]:
-        """The environments, one after the other."""
+        """Iterate over the environments."""
         return (EnvHandle(self, i) for i in range(self.num_envs))
 
     @property
@@ -441,10 +440,9 @@ class Envs(BaseEnvs[Observations, Actions]):
 
 
 class Broadcast:
-    """An object inside every environment, by its path; attributes come as lists."""
+    """An object inside every environment, by its path; attributes are lists of values."""
 
     def __init__(self, envs: Envs, path: str) -> None:
-        """Name the path from the environment."""
         self._envs = envs
         self._path = path
 
@@ -462,19 +460,18 @@ class Broadcast:
             self._envs._assign(f"{self._path}.{name}", value)
 
     def __repr__(self) -> str:
-        """Name the path."""
         return f"Broadcast({self._envs!r}, {self._path!r})"
 
 
 class EnvHandle(Handle, gymnasium.Env[EnvObservation, EnvAction]):  # type: ignore[override]
-    """One environment of many: a ``gymnasium.Env``, so Gymnasium's wrappers go around it.
+    """One environment of many: a ``gymnasium.Env``, which Gymnasium's wrappers accept.
 
-    With ``output="torch"`` or ``"jax"`` its observations are tensors too; its rewards and flags are
-    always numbers. ``env.gravity`` reads an attribute of the environment, ``env.gravity = 1.6``
-    sets it, and ``with envs[0] as env:`` closes this one alone.
+    With ``output="torch"`` or ``"jax"`` its observations are tensors or JAX arrays; its rewards and
+    flags are always numbers. ``env.gravity`` reads an attribute of the environment,
+    ``env.gravity = 1.6`` sets it, and ``with envs[0] as env:`` closes this environment alone.
 
-    The types of one observation and one action cannot be told from those of a batch, so name them:
-    ``env: agym.EnvHandle[np.ndarray, int] = envs[0]``.
+    A type checker cannot derive the types of one observation and action from those of a batch.
+    Annotate them: ``env: agym.EnvHandle[np.ndarray, int] = envs[0]``.
     """
 
     _envs: Envs[Any, Any]
@@ -482,24 +479,24 @@ class EnvHandle(Handle, gymnasium.Env[EnvObservation, EnvAction]):  # type: igno
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[EnvObservation, dict[str, Any]]:
-        """Reset it; gives ``observation, info``."""
+        """Reset the environment; return ``observation, info``."""
         envs = self._envs
         seeds = None if seed is None else [seed]
         ids = envs._global([self.index])
         reset = partial(envs._engine.reset, about=tuple(ids))
         observations, infos = envs._do(reset, seeds, options, ids)
-        return envs._form.observation(observations), infos[0]
+        return envs._format.observation(observations), infos[0]
 
     def step(self, action: EnvAction) -> tuple[EnvObservation, float, bool, bool, dict[str, Any]]:
-        """Step it; gives ``observation, reward, terminated, truncated, info``."""
+        """Step the environment; return ``observation, reward, terminated, truncated, info``."""
         envs = self._envs
         result = envs._step([action], envs._global([self.index]))
-        observation = envs._form.observation(result.observations)
+        observation = envs._format.observation(result.observations)
         reward, terminated, truncated = (column.tolist()[0] for column in result[1:4])
         return observation, reward, terminated, truncated, result.infos[0]
 
     def render(self) -> Any:
-        """Render it."""
+        """Render the environment."""
         return self._envs.render([self.index])[0]
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
@@ -510,12 +507,12 @@ class EnvHandle(Handle, gymnasium.Env[EnvObservation, EnvAction]):  # type: igno
         """Read an attribute, dots allowed.
 
         Raises:
-            AttributeError: There is none.
+            AttributeError: The environment does not have it.
         """
         return self._found(name, self._ask("get_attr", self._path + name))
 
     def set_attr(self, name: str, value: Any) -> None:
-        """Set an attribute, dots allowed, or add it."""
+        """Set or add an attribute, dots allowed."""
         self._ask("set_attr", (self._path + name, True), value)
 
     def _assign(self, name: str, value: Any) -> None:
@@ -530,14 +527,14 @@ class EnvHandle(Handle, gymnasium.Env[EnvObservation, EnvAction]):  # type: igno
         return envs._do(envs._begin_ask, kind, shared, [*each] or None, [self.index])[0]
 
     def close(self) -> None:
-        """Close it alone; the others go on. Idempotent."""
+        """Close this environment alone. Idempotent."""
         if not self.closed:
             self._envs._do(self._envs._engine.close_env, self._ids[0])
 
-    # ---------------------------------------------------------------- what Gymnasium's wrappers ask
+    # ---------------------------------------------------------------- for Gymnasium's wrappers
 
     def has_wrapper_attr(self, name: str) -> bool:
-        """Whether there is an attribute; it is not sent here for that."""
+        """Whether there is an attribute; its value is not sent here."""
         arguments = (self._path + name,)
         return has_own(self, name) or bool(self._ask("call", (has_attribute, arguments, {})))
 
@@ -546,7 +543,7 @@ class EnvHandle(Handle, gymnasium.Env[EnvObservation, EnvAction]):  # type: igno
         return getattr(self, name) if has_own(self, name) else self.get_attr(name)
 
     def set_wrapper_attr(self, name: str, value: Any, *, force: bool = True) -> bool:
-        """Set an attribute, of the handle or the environment; tells whether there was one."""
+        """Set an attribute, of the handle or the environment; return whether it existed."""
         if has_own(self, name):
             setattr(self, name, value)
             return True
@@ -554,7 +551,7 @@ class EnvHandle(Handle, gymnasium.Env[EnvObservation, EnvAction]):  # type: igno
 
     @property
     def np_random(self) -> Any:
-        """The environment's random numbers: a copy, unless it lives in this process."""
+        """The environment's random number generator; a copy unless it runs in this process."""
         return self.get_attr("np_random")
 
     @np_random.setter
@@ -563,7 +560,7 @@ class EnvHandle(Handle, gymnasium.Env[EnvObservation, EnvAction]):  # type: igno
 
     @property
     def np_random_seed(self) -> int:
-        """The seed of these."""
+        """The seed of ``np_random``."""
         seed: int = self.get_attr("np_random_seed")
         return seed
 

@@ -1,7 +1,7 @@
-"""The two waiters: how a caller waits for a ticket, with an event loop and without one.
+"""The two waiters, which wait for a ticket: with an event loop, and without one.
 
-Both first watch for a bounded time (see ``backends/process/doorbell.py``), and then sleep on the
-backend's descriptors. Nothing else in agym waits.
+Both spin for a bounded time (see ``backends/process/doorbell.py``), and then sleep on the backend's
+descriptors. Nothing else in agym waits.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from agym.engine.hooks.throttle import HELD_KINDS, Throttle
 from agym.engine.hooks.trace_registry import WAITING, note
 from agym.engine.ticket import Ticket
 
-# A caller whose results are always there in time still lets the loop turn this often.
+# Let the event loop run at least this often, even if results are always there in time.
 TURN_SECONDS = 1e-3
 
 
@@ -49,7 +49,7 @@ class Alarm:
 
     def ring(self) -> None:
         """Make the descriptor readable."""
-        with suppress(BlockingIOError):  # it has long been
+        with suppress(BlockingIOError):  # the pipe is full: the descriptor is readable already
             os.write(self._bell, b"!")
 
     def clear(self) -> None:
@@ -61,9 +61,9 @@ class Alarm:
 class SyncWaiter:
     """Waits without an event loop, so also inside a running one, and in any number of threads.
 
-    Whoever uses the engine holds the lock. Threads sleep without it: one of them, the leader, on
-    the backend's descriptors, for all, and each of the others until its own ticket is done or it
-    is the next leader::
+    A thread holds the lock while it uses the engine, but not while it sleeps. One thread, the
+    leader, sleeps on the backend's descriptors for all. Every other thread sleeps until its own
+    ticket is done or it becomes the leader::
 
         leader    -- lock -- poll engine -- [sleep on descriptors] -- lock -- poll engine -- ...
                                    |                  ^ alarm
@@ -73,19 +73,18 @@ class SyncWaiter:
     Attributes:
         lock: Held while the engine is used. It is reentrant, for signal handlers and finalizers.
         brake: Holds results of steps back, if there is one.
-        late: The latest operation that a caller gave up: at a timeout, or by Ctrl-C.
+        late: The latest operation that a caller gave up, at a timeout or by Ctrl-C.
     """
 
     brake: Throttle | None = None
     late: Ticket | None = None
 
     def __init__(self, engine: Engine, backend: Backend) -> None:
-        """Wait for an engine's tickets."""
         self._engine = engine
         self._backend = backend
         self._spinning = SpinPolicy()
-        self.lock: Any = threading.RLock()  # with the methods that conditions need of it
-        # The thread that sleeps for all, and what it sleeps on.
+        self.lock: Any = threading.RLock()  # typed Any for the methods that ``Condition`` uses
+        # The leader, and the descriptors that it sleeps on.
         self._leader: int | None = None
         self._asleep: Mapping[int, int] | None = None
         self._alarm: Alarm | None = None
@@ -93,13 +92,13 @@ class SyncWaiter:
         abandon_in_forks(self)
 
     def abandon(self) -> None:
-        """In a forked child, where no other thread is that could give the lock back."""
+        """Replace the lock in a forked child, where the thread that may hold it does not exist."""
         self.lock = threading.RLock()
         self._leader = self._asleep = None
         self._followers = []
 
     def wait(self, ticket: Ticket, seconds: float | None = None) -> None:
-        """Wait until a ticket is done, or for so many seconds."""
+        """Wait until a ticket is done, or for some seconds."""
         brake, begun = self.brake, 0.0 if seconds is None else time.monotonic()
         try:
             self._await(ticket, seconds)
@@ -116,7 +115,7 @@ class SyncWaiter:
         if ticket.done or (news() and self._ready(ticket)):
             return
         begun = time.perf_counter()
-        # Where another thread sleeps, it would have to share this one's core.
+        # Spinning would compete with the thread that leads.
         alone = self._leader is None
         slept = not (
             alone and self._spinning.spin(lambda: ticket.done or (news() and self._ready(ticket)))
@@ -134,7 +133,7 @@ class SyncWaiter:
         return ticket.done
 
     def _sleep(self, ticket: Ticket, end: float | None) -> None:
-        """Sleep until a ticket is done, or until a time of ``monotonic``."""
+        """Sleep until a ticket is done, or until a ``time.monotonic()``."""
         with self.lock:
             try:
                 while not ticket.done and (end is None or time.monotonic() < end):
@@ -187,7 +186,7 @@ class SyncWaiter:
             ticket.remove_callback(self._wake)
 
     def _follow(self, ticket: Ticket, end: float | None) -> None:
-        """Sleep while another thread sleeps on the descriptors."""
+        """Sleep while another thread leads."""
         turn = threading.Condition(self.lock)
         ticket.on_done(turn.notify)
         self._followers.append(turn)
@@ -208,14 +207,14 @@ class SyncWaiter:
             ticket.remove_callback(turn.notify)
 
     def _wake(self) -> None:
-        """Have the leader look, unless it is awake."""
+        """Wake the leader if it sleeps."""
         if self._asleep is not None and self._alarm is not None:
             self._alarm.ring()
 
     def wait_until_unused(self) -> None:
-        """Wait until no other thread sleeps on descriptors, which are about to close.
+        """Wait until no other thread sleeps on descriptors, which are about to be closed.
 
-        Every ticket is done.
+        Every ticket must be done.
         """
         with self.lock:
             turn = threading.Condition(self.lock)
@@ -228,7 +227,7 @@ class SyncWaiter:
 
 
 def close_quickly(engine: Engine, backend: Backend) -> None:
-    """Close environments when Python ends, without waiting long; nobody else uses them any more."""
+    """Close environments at interpreter shutdown, without waiting long."""
     if engine.closed:
         return
     engine.fast_close = True
@@ -243,12 +242,12 @@ def close_quickly(engine: Engine, backend: Backend) -> None:
 
 
 def is_held(ticket: Ticket) -> bool:
-    """Whether a brake may hold its result back: that of steps, unless it is an error."""
+    """Whether a throttle may hold a ticket's result back: a step's, unless it is an error."""
     return ticket.done and ticket.kind in HELD_KINDS and ticket.error is None
 
 
 def until(ticket: Ticket, end: float | None = None) -> float | None:
-    """When the caller wants to hear in any case: ``recv`` has a time of its own."""
+    """Return when to stop holding a result back; ``recv`` has a time of its own."""
     return ticket.deadline if ticket.kind == "recv" else end
 
 
@@ -258,7 +257,7 @@ def _poll_mask(events: int) -> int:
 
 
 class AsyncWaiter:
-    """Waits on the running event loop, which turns meanwhile.
+    """Waits on the running event loop, which runs other tasks meanwhile.
 
     Attributes:
         brake: Holds results of steps back, if there is one.
@@ -267,7 +266,6 @@ class AsyncWaiter:
     brake: Throttle | None = None
 
     def __init__(self, engine: Engine, backend: Backend) -> None:
-        """Wait for an engine's tickets."""
         self._engine = engine
         self._backend = backend
         self._spinning = SpinPolicy()
@@ -278,7 +276,7 @@ class AsyncWaiter:
         self._last_turn = 0.0
 
     async def wait_at_most(self, ticket: Ticket, seconds: float) -> None:
-        """Wait until a ticket is done, or for so many seconds."""
+        """Wait until a ticket is done, or for some seconds."""
         try:
             async with asyncio.timeout(seconds):
                 await self.waiting(ticket)
@@ -287,7 +285,7 @@ class AsyncWaiter:
 
     @types.coroutine
     def waiting(self, ticket: Ticket) -> Generator[Any, None, None]:
-        """:meth:`wait` as a coroutine."""
+        """Return :meth:`wait` as a coroutine."""
         yield from self.wait(ticket)
 
     def wait(self, ticket: Ticket) -> Generator[Any, None, None]:
@@ -312,7 +310,7 @@ class AsyncWaiter:
                 yield from brake.holding(until(ticket))
 
     def _spin(self, ticket: Ticket, end: float) -> Generator[Any, None, bool]:
-        """Watch for a while, soon with a turn of the loop between two looks."""
+        """Spin, at first without and then with a turn of the loop between two polls."""
         if not self._backend.watchable:
             return False
         news = self._backend.news
@@ -326,7 +324,7 @@ class AsyncWaiter:
         return False
 
     def ready(self, ticket: Ticket) -> bool:
-        """Take in what has come, and tell whether a ticket is done."""
+        """Take in completions, and return whether a ticket is done."""
         self._engine.poll()
         return ticket.done
 
@@ -340,7 +338,7 @@ class AsyncWaiter:
             if not woken.done():
                 woken.set_result(None)
 
-        # A cancelled await stays counted until its ticket is done: a bell too many does no harm.
+        # A cancelled await stays counted until its ticket is done. A spurious wake-up is harmless.
         ticket.on_done(wake)
         self._sleepers += 1
         try:
@@ -350,13 +348,13 @@ class AsyncWaiter:
             self._stop_watching()
 
     def _stop_watching(self) -> None:
-        """When nobody sleeps, nobody has to be woken."""
+        """Tell the workers not to wake this process if nothing here sleeps."""
         if not self._sleepers:
             self._backend.unpark()
             self._cancel_timer()
 
     def _park(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Have the loop wake us; what came just before is taken in at once."""
+        """Arrange to be woken, and take in completions that came just before."""
         self._backend.park()
         self._engine.poll()
         self._watch(loop)
@@ -371,7 +369,7 @@ class AsyncWaiter:
             self._timer = None
 
     def _wake(self) -> None:
-        """Something came, or it is time to look."""
+        """Handle a wake-up from a descriptor or the timer."""
         self._backend.unpark()
         self._engine.poll()
         self._engine.expire()
@@ -382,9 +380,9 @@ class AsyncWaiter:
             self._watch(self._loop)
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Bring the loop's readers and writers in line with the backend's waitables."""
+        """Update the loop's readers and writers to the backend's descriptors."""
         if loop is not self._loop:
-            self._watched = {}  # the loop they were registered with is gone
+            self._watched = {}  # the previous loop, with its readers, is gone
             self._loop = loop
         wanted = self._backend.waitables()
         if wanted == self._watched:
@@ -404,7 +402,7 @@ class AsyncWaiter:
         self._watched = dict(wanted)
 
     def stop_watching(self) -> None:
-        """Take all readers and writers off the loop; its descriptors are about to close."""
+        """Remove all readers and writers, because their descriptors are about to be closed."""
         self._cancel_timer()
         if self._loop is not None and not self._loop.is_closed():
             for descriptor in self._watched:

@@ -1,4 +1,4 @@
-"""Backends: where environments run, and the options of each."""
+"""The option classes of the backends on which environments run."""
 
 from agym.backends.options import (
     Asyncio,

@@ -1,17 +1,16 @@
-"""Backend: where environments live. A new backend is one subclass of this.
+"""The interface of a backend. A new backend is one subclass of :class:`Backend`.
 
-An backend passes operations on to one :class:`~agym.hosts.gym.EnvHost` or several, and the
-outcomes back. What it promises:
+A backend passes operations to one or more hosts, such as :class:`~agym.hosts.gym.EnvHost`, and
+returns their completions. It guarantees that:
 
-- ``submit`` and ``poll`` never block (only ``serial`` works inside ``submit``, and says so);
-- each environment runs its operations in the order in which they were submitted;
-- one outcome, or several that cover its range, comes for each operation, whatever happens;
-- an environment is made, used and closed by one thread.
+- ``submit`` and ``poll`` never block (only ``serial`` runs environments inside ``submit``);
+- each environment runs its operations in the order of submission;
+- each operation gets one completion, or several that cover its range, whatever happens;
+- one thread constructs, uses and closes an environment.
 
-What a caller sent to be received one by one comes the sooner the smaller its outcomes are:
-``Operation.pieces`` cuts it up.
+Sent steps arrive sooner if their completions are small: split them by ``Operation.pieces``.
 
-Hold a subclass against ``agym.testing.BackendConformance``.
+Test a subclass with ``agym.testing.BackendConformance``.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from agym.protocol.infos.policy import InfoPolicy
 from agym.protocol.messages import CLOSE, OPEN, Completion, Description, Failure, Operation, Payload
 from agym.protocol.table import Extension, SlotTable
 
-# All that a third party's backend needs.
+# Everything that a third-party backend needs.
 __all__ = [
     "Backend",
     "BackendOptions",
@@ -51,18 +50,17 @@ Spec = TypeVar("Spec", bound=BackendSpec)
 
 @dataclass(frozen=True)
 class BackendOptions:
-    """What a backend is to run.
+    """What a backend runs.
 
     Attributes:
         factories: One per environment.
-        autoreset: What follows an episode's end.
-        spec: The backend's own options, as the caller gave them.
+        autoreset: What follows the end of an episode.
+        spec: The backend's own options, as the caller passed them.
         blocking: The caller's thread runs no event loop while it waits.
-        track_running: Keep track of the environment that runs, so that a hang or a crash can be
-            attributed.
+        track_running: Record the running environment, so that hangs and crashes can be attributed.
         record_actions: Report how each episode begins, so that it can be replayed.
         infos: Which infos hosts report.
-        first: Id of the first environment, where these are some of all.
+        first: Id of the first environment, if these are a part of all.
     """
 
     factories: Sequence[Factory]
@@ -75,63 +73,56 @@ class BackendOptions:
     first: int = 0
 
     def spec_as(self, kind: type[Spec]) -> Spec:
-        """The backend's own options; its defaults, where the caller named the backend's class."""
+        """Return the backend's options; its defaults, if the caller passed its class."""
         return self.spec if isinstance(self.spec, kind) else kind(workers=self.spec.workers)
 
     def ranges(self, workers: int) -> list[range]:
-        """Deal the environments to workers in contiguous ranges, as evenly as can be."""
+        """Divide the environments among workers: contiguous ranges of nearly equal size."""
         n = len(self.factories)
         workers = min(workers, n)
         bounds = [self.first + n * k // workers for k in range(workers + 1)]
         return [range(start, stop) for start, stop in pairwise(bounds)]
 
     def some(self, ids: range) -> Sequence[Factory]:
-        """The factories of some neighbours."""
+        """Return the factories of a range of environments."""
         return self.factories[ids.start - self.first : ids.stop - self.first]
 
     def named(self, ids: range) -> Iterator[tuple[str, Factory]]:
-        """The same, with a name for each in a message."""
+        """Yield the same, each with its name for error messages."""
         named = zip(ids, self.some(ids), strict=True)
         return ((f"the factory of environment {i}", factory) for i, factory in named)
 
 
 class Backend(ABC):
-    """One place for environments to live; the module's text says what is promised."""
+    """Runs environments; the module's docstring lists the guarantees."""
 
-    # Whether hosts live in other processes, or may come to: the slot table is shared then.
+    # Whether the slot table is shared memory: hosts run, or may later run, in other processes.
     shared: bool = False
 
-    # Whether outcomes can come while the caller's thread watches for them.
+    # Whether completions can arrive while the caller's thread spins.
     watchable = True
 
     def __init__(self, options: BackendOptions) -> None:
-        """Remember what to make; :meth:`start` makes it.
-
-        Attributes:
-            placement: What to make.
-            ranges: The environments of each worker, where there are several.
-        """
+        """Store the options; :meth:`start` constructs the environments."""
         self.options = options
         self.ranges = options.ranges(1)
 
     @property
     def name(self) -> str:
-        """What the backend is called."""
         return type(self).__name__.removesuffix("Backend").lower()
 
     @property
     def pids(self) -> Sequence[int | None]:
-        """The process of each worker, ``None`` if it is gone."""
+        """Process id of each worker, ``None`` if it has ended."""
         return [os.getpid()] * len(self.ranges)
 
     @property
     def factories(self) -> Sequence[Factory]:
-        """What makes each environment."""
         return self.options.factories
 
     @abstractmethod
     def start(self) -> None:
-        """Begin to make the environments; each host's outcome has the number ``OPEN``."""
+        """Start constructing the environments; each host's completion has the number ``OPEN``."""
 
     @abstractmethod
     def attach(self, table: SlotTable) -> None:
@@ -139,46 +130,46 @@ class Backend(ABC):
 
     @property
     def extensible(self) -> bool:
-        """Whether hosts can be given planes that are added to the table, as those that have it."""
+        """Whether hosts can use planes that are added to the table later."""
         return not self.shared
 
     def extend(self, extension: Extension) -> None:
-        """Give the hosts planes that were added to the table, before any operation on these."""
+        """Give the hosts planes that were added to the table, before operations on them."""
 
     def shrink(self, extension: Extension) -> None:
-        """Tell the hosts that planes were taken off the table."""
+        """Tell the hosts that planes were removed from the table."""
 
     @abstractmethod
     def submit(self, operation: Operation) -> None:
-        """Begin an operation."""
+        """Start an operation."""
 
-    # Whether a step of all environments can be done at once, by :meth:`step`.
+    # Whether :meth:`step` can step all environments synchronously.
     immediate: bool = False
 
     def step(self, number: int, plane: int, each: list[Any] | None = None) -> bool:
-        """Step all environments before this returns.
+        """Step all environments before returning.
 
         Args:
-            number: As of an operation.
-            plane: Likewise.
-            each: Likewise: the actions, or parts of them, that are not in the table.
+            number: Number of the operation.
+            plane: The plane of the table to write.
+            each: The actions, or parts of them, that are not in the table.
 
         Returns:
-            Whether there is nothing to tell but their rows; else an outcome comes, as ever.
+            Whether the rows are the whole result; otherwise a completion follows.
         """
         raise NotImplementedError
 
     @abstractmethod
     def poll(self) -> Sequence[Completion]:
-        """Give the outcomes that have come since the last call."""
+        """Return the completions that have arrived since the last call."""
 
     def news(self) -> bool:
-        """Look quickly whether outcomes may have come, for a caller that watches for them."""
+        """Check quickly whether completions may have arrived, for a caller that spins."""
         return True
 
     @abstractmethod
     def close(self) -> None:
-        """Ask the hosts to close their environments and to end; they finish their queues first."""
+        """Ask the hosts to finish their queues, to close their environments, and to end."""
 
     @property
     @abstractmethod
@@ -187,110 +178,108 @@ class Backend(ABC):
 
     @property
     def forgotten(self) -> bool:
-        """Whether everything was given back by itself, since the collector came first.
-
-        It ends what is in a cycle before it calls the ``__del__`` that would have closed it.
-        """
+        """Whether the garbage collector ran the finalizer, which it does before ``__del__``."""
         return False
 
     @property
     def vector_programs(self) -> Sequence[range]:
-        """Environments that are one program, and so fail together; mostly there are none."""
+        """Environments that are one ``VectorEnv``, and so fail together."""
         return ()
 
     @property
     def env_groups(self) -> Sequence[range]:
-        """Environments that are stepped together, once they are made."""
+        """Environments that step together; known once they are constructed."""
         return self.vector_programs
 
     def reason_unsupported(
         self, kind: str, ids: Ids, seeds: Sequence[int | None] | None = None
     ) -> str | None:
-        """Say why some environments cannot do something without others of their program.
+        """Return why some environments cannot do something without others of their ``VectorEnv``.
 
-        It is asked before anything is sent, of all but steps of all environments.
+        The engine asks before it sends anything, except a step of all environments.
 
         Args:
-            kind: The kind of operation, ``"restart"`` among them.
+            kind: The kind of operation, or ``"restart"``.
             ids: The environments.
             seeds: The seed of each in a reset.
         """
         return None
 
-    # Whether a worker can be ended by force, and another put in its place.
+    # Whether a worker can be killed and replaced.
     replaceable: bool = False
 
     def end_worker(self, worker: int, reason: str) -> None:
-        """End a worker by force that misses a deadline; it is told as its death.
+        """Kill a worker that missed its deadline and report a ``WorkerDeath``.
 
-        Each worker that ends before it should is told by an outcome with the number ``FAULT`` for
-        its range and a ``WorkerDeath`` among the problems; one with that death for each operation
-        that it owes comes behind.
+        Any worker that ends unexpectedly is reported by a completion with the number ``FAULT`` for
+        its range, whose problems include a ``WorkerDeath``. Each of its pending operations then
+        completes with that death.
         """
         raise NotImplementedError
 
     def replace_worker(self, worker: int, number: int) -> None:
-        """Begin to make another in the place of a worker that has ended.
+        """Start a replacement for a worker that has ended.
 
-        The outcome has the number given; operations may be submitted at once.
+        Its completion has the given number. Operations may be submitted at once.
         """
         raise NotImplementedError
 
     def running(self, worker: int) -> int | None:
-        """The environment of a worker that runs at this moment, if that can be told."""
+        """Return the environment that a worker is running, if known."""
         return None
 
-    # When workers are replaced by fresh ones, for backends that can do that.
+    # When to replace workers by fresh ones, if the backend can.
     recycle: Recycle | None = None
 
     def prepare(self, worker: int, number: int) -> None:
-        """Start a spare for a worker; the outcome has the number given."""
+        """Start a spare for a worker; its completion has the given number."""
         raise NotImplementedError
 
     def discard(self, worker: int) -> None:
-        """End a spare that took nothing over."""
+        """End a spare that has taken over no environment."""
         raise NotImplementedError
 
     def move(self, worker: int, slot: int, *, back: bool = False) -> None:
-        """What is submitted for an environment from now on goes to the spare, or back."""
+        """Route later operations of an environment to the spare, or back."""
         raise NotImplementedError
 
     def finish(self, worker: int) -> None:
-        """All environments of a worker have moved: the spare takes its place."""
+        """Put the spare in the worker's place, once all environments have moved."""
         raise NotImplementedError
 
     def terminate(self) -> None:
-        """End what did not end when asked."""
+        """End workers that did not end when asked."""
 
     def kill(self) -> None:
-        """End what did not terminate."""
+        """End workers that did not terminate."""
 
     def waitables(self) -> Mapping[int, int]:
-        """Tell what to sleep on: file descriptors, each with its mask of ``selectors`` events."""
+        """Return the file descriptors to sleep on, with masks of ``selectors`` events."""
         return {}
 
     def park(self) -> None:
-        """The caller is about to sleep on the waitables: from now on outcomes must wake it."""
+        """Prepare for the caller's sleep on the waitables: completions must wake it."""
 
     def unpark(self) -> None:
-        """The caller is awake again."""
+        """End the caller's sleep."""
 
     def check_workers(self) -> None:
-        """See which workers are gone, though nobody was woken by that."""
+        """Detect workers that have ended without waking the caller."""
 
     def abandon(self) -> bool:
-        """Let go of the workers, in a forked child; tell whether nothing here works without them.
+        """Drop the workers in a forked child, without taking locks or sending messages.
 
-        No lock may be taken, and nobody told.
+        Returns:
+            Whether the backend is of no use in the child.
         """
         return False
 
     def release(self) -> None:
-        """Give back what is left, once the hosts have ended."""
+        """Release what is left, once the hosts have ended."""
 
 
 class RunningHost(Protocol):
-    """What runs the operations of some environments, one after the other."""
+    """A host that runs operations one after the other."""
 
     @property
     def first(self) -> int: ...
@@ -303,17 +292,17 @@ class RunningHost(Protocol):
 
 
 def open_host(host: Host | RunningHost, number: int = OPEN) -> Completion:
-    """Make a host's environments; the outcome tells what they are like or what went wrong."""
+    """Construct a host's environments; return their descriptions, or what went wrong."""
     described, failures = host.make()
     extras = Payload(values={**described}, problems=[*failures])
     return Completion(number, host.first, host.stop, extras)
 
 
 def close_host(host: RunningHost) -> Completion:
-    """Close a host's environments; the outcome tells what they raised."""
+    """Close a host's environments; return what they raised."""
     return closed(host, host.close())
 
 
 def closed(host: Host | RunningHost, failures: Sequence[Failure]) -> Completion:
-    """Tell that a host's environments are closed, and what they raised."""
+    """Return the completion of ``close``."""
     return Completion(CLOSE, host.first, host.stop, Payload(problems=[*failures]))

@@ -1,6 +1,6 @@
-"""The options of each backend: what ``agym.make(backend=...)`` takes besides a name.
+"""The options of each backend, for ``agym.make(backend=...)``.
 
-Options that concern one backend belong to that backend's object, as with transports in httpx::
+Options that concern one backend belong to that backend's class, as with transports in httpx::
 
     agym.make("Ant-v5", 64, backend="process")
     agym.make("Ant-v5", 64, backend=agym.backends.Process(start_method="fork", pin=True))
@@ -22,16 +22,16 @@ BackendName = Literal["auto", "serial", "thread", "asyncio", "process", "native"
 StartMethod = Literal["spawn", "forkserver", "fork"]
 Strategy = Literal["spread", "pack"]
 
-# Ray's names for resources: as an option of an actor, and in a placement group's bundle.
+# Ray's names of resources: as options of an actor, and in a placement group's bundle.
 RAY_RESOURCES = {"num_cpus": "CPU", "num_gpus": "GPU", "memory": "memory"}
 
 
 @dataclass(frozen=True)
 class Recycle:
-    """When a worker process is replaced by a fresh one, for environments that leak memory.
+    """When to replace a worker process by a fresh one, for environments that leak memory.
 
-    The replacement starts beside the old process and takes environments over where their episodes
-    end, so that nothing waits for it::
+    The replacement starts beside the old process and takes over each environment at the end of its
+    episode, so that nothing waits for it::
 
         agym.backends.Process(recycle=agym.Recycle(episodes=1000))
 
@@ -61,7 +61,7 @@ class Recycle:
 
 @dataclass(frozen=True, kw_only=True)
 class BackendSpec:
-    """Which backend, with its options.
+    """A backend with its options.
 
     Attributes:
         workers: Number of workers, among which environments are divided in contiguous ranges;
@@ -79,28 +79,28 @@ class BackendSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class Auto(BackendSpec):
-    """The backend that is predicted to be the fastest; see :func:`agym.plan`."""
+    """Runs environments on the backend that is predicted to be fastest; see :func:`agym.plan`."""
 
     name = "auto"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Serial(BackendSpec):
-    """All environments run in the caller's thread, one after the other."""
+    """Runs environments in the caller's thread, one after the other."""
 
     name = "serial"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Thread(BackendSpec):
-    """Environments run in threads: by default one each, up to 256."""
+    """Runs environments in threads: by default one each, up to 256."""
 
     name = "thread"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Native(BackendSpec):
-    """Environments are one ``VectorEnv``, or one per worker, which runs in a thread."""
+    """Runs environments as one ``VectorEnv``, or as one per worker, each in a thread."""
 
     name = "native"
 
@@ -119,7 +119,7 @@ class LoopSpec(BackendSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class Asyncio(LoopSpec):
-    """Coroutine environments (:class:`agym.AsyncEnv`) run on one event loop.
+    """Runs coroutine environments (:class:`agym.AsyncEnv`) on one event loop.
 
     It is the caller's loop under :func:`agym.make_async`, and a loop in a thread otherwise.
 
@@ -132,15 +132,15 @@ class Asyncio(LoopSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class Process(LoopSpec):
-    """Environments run in worker processes: by default as many as this process may use cores.
+    """Runs environments in worker processes: by default one per core that this process may use.
 
-    BLAS, OpenMP and torch are limited to one thread in each worker, or to what
-    ``OMP_NUM_THREADS`` and the like say.
+    BLAS, OpenMP and torch use one thread in each worker, or as many as ``OMP_NUM_THREADS`` and
+    similar variables say.
 
     Attributes:
         start_method: How worker processes start.
         pin: Keep each worker, and its replacements, on one core (Linux).
-        recycle: When a worker is replaced by a fresh one; ``None`` for never.
+        recycle: When to replace a worker by a fresh one; ``None`` for never.
         max_concurrency: How many coroutine environments of one worker may be busy at the same time.
 
     Raises:
@@ -173,12 +173,12 @@ class Process(LoopSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class Ray(LoopSpec):
-    """Environments run in the actors of a Ray cluster: by default one per CPU.
+    """Runs environments in the actors of a Ray cluster: by default one per CPU.
 
     Attributes:
         address: The cluster to join, as for ``ray.init``. By default the cluster that this process
             has joined; else the one that Ray finds (``RAY_ADDRESS``, or a cluster on this machine);
-            else a cluster is started here, and ended with the last environments in it.
+            else a new cluster on this machine, which ends with the last environments in it.
         resources: What each actor reserves on its node: ``num_cpus`` (by default 1, or
             ``workers_per_node``), ``num_gpus``, ``memory`` in bytes, and custom resources by name.
         placement: ``"spread"`` actors over the nodes, or ``"pack"`` them onto few.
@@ -227,14 +227,14 @@ class Ray(LoopSpec):
 
     @property
     def bundle(self) -> dict[str, float]:
-        """What an actor reserves on its node, by the names of a node's resources."""
+        """What an actor reserves, by the names of a node's resources."""
         wanted = {"num_cpus": float(self.workers_per_node or 1), **(self.resources or {})}
         return {RAY_RESOURCES.get(name, name): amount for name, amount in wanted.items() if amount}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Custom(BackendSpec):
-    """A backend of somebody else's.
+    """A third-party backend.
 
     Attributes:
         make: The subclass of :class:`~agym.backends.base.Backend`.
@@ -251,6 +251,6 @@ SPECS: dict[str, type[BackendSpec]] = {
 
 
 def _set(record: Any, **values: Any) -> None:
-    """Normalize fields of a frozen record while it is made."""
+    """Set fields of a frozen dataclass from its ``__post_init__``."""
     for name, value in values.items():
         object.__setattr__(record, name, value)

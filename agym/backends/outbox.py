@@ -1,7 +1,7 @@
-"""Outbox: outcomes of this process's own workers, and the bell that wakes a caller who sleeps.
+"""A thread-safe queue of completions, with a bell that wakes the sleeping caller.
 
-Each end of a socket pair is used by one side. A bell is sent only once for each sleep, however
-many outcomes come meanwhile.
+Each side uses one end of a socket pair. The bell rings at most once per sleep, however many
+completions arrive meanwhile.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 
 from agym.backends.base import Backend, BackendOptions
 
-# Bells that are read at once; there is hardly ever more than one.
+# Bells to read at once; more than one is rare.
 _READ = 64
 
 
@@ -25,22 +25,21 @@ Item = TypeVar("Item")
 
 
 class Outbox(Generic[Item]):
-    """Any thread puts, the caller's takes."""
+    """A queue that any thread fills and the caller's thread empties."""
 
     def __init__(self) -> None:
-        """Begin empty."""
         self._items: deque[Item] = deque()
         self._ours, self._theirs = socket.socketpair()
         self._ours.setblocking(False)
         self._theirs.setblocking(False)
-        # Guards the flag. Its acquisition is the fence of the handshake, with and without a GIL:
-        # the caller sets the flag and then looks, the other side puts and then looks.
-        # Reentrant, since a forgotten backend may be closed by the collector in the midst of it.
+        # Guards the flag. Acquiring it is the fence of the handshake, with and without a GIL: the
+        # caller sets the flag and then looks, the other side puts and then looks.
+        # Reentrant, since the garbage collector may close a forgotten backend while it is held.
         self._lock = threading.RLock()
         self._asleep = False
 
     def put(self, item: Item) -> None:
-        """Add an outcome, and ring if the caller sleeps."""
+        """Add an item, and wake the caller if it sleeps."""
         self._items.append(item)
         self.ring()
 
@@ -49,12 +48,12 @@ class Outbox(Generic[Item]):
         with self._lock:
             rings, self._asleep = self._asleep, False
             if rings:
-                # Full of bells, or closed after the environments were given up: nobody waits.
+                # The buffer is full of bells, or the sockets are closed: nobody waits.
                 with contextlib.suppress(OSError):
                     self._theirs.send(b"!")
 
     def take(self) -> list[Item]:
-        """Take all that has come, the oldest first."""
+        """Remove and return all items, the oldest first."""
         items: list[Item] = []
         while self._items:
             items.append(self._items.popleft())
@@ -62,66 +61,60 @@ class Outbox(Generic[Item]):
 
     @property
     def filled(self) -> bool:
-        """Whether there is something to take."""
         return bool(self._items)
 
     def waitables(self) -> Mapping[int, int]:
-        """The descriptor that a bell makes readable."""
+        """Return the descriptor that a bell makes readable."""
         return {self._ours.fileno(): EVENT_READ}
 
     def park(self) -> None:
-        """The caller is about to sleep."""
+        """Note that the caller is about to sleep."""
         with self._lock:
             self._asleep = True
 
     def unpark(self) -> None:
-        """The caller is awake, and has heard the bells so far."""
+        """Note that the caller is awake, and discard the bells so far."""
         with self._lock:
             self._asleep = False
         with contextlib.suppress(BlockingIOError):
             self._ours.recv(_READ)
 
     def abandon(self) -> None:
-        """Let go of the sockets, which are another process's."""
+        """Close the sockets in a forked child, without the lock."""
         self._ours.close()
         self._theirs.close()
 
     def close(self) -> None:
-        """Let go of the sockets, which no thread may be about to use."""
+        """Close the sockets, which no thread may be about to use."""
         with self._lock:
             self._ours.close()
             self._theirs.close()
 
 
 class OutboxBackend(Backend, Generic[Item]):
-    """An backend whose outcomes come from other threads, or from an event loop's tasks."""
+    """A backend whose completions come from other threads or from an event loop's tasks."""
 
     _end: weakref.finalize[..., Any]
 
     def __init__(self, options: BackendOptions) -> None:
-        """Remember what to make."""
         super().__init__(options)
         self._outbox: Outbox[Item] = Outbox()
 
     @property
     def forgotten(self) -> bool:
-        """Whether the finalizer has run."""
         return not self._end.alive
 
     def abandon(self) -> bool:
-        """Neither the threads nor the loop were forked, and the bell is the parent's."""
+        """Close the sockets: threads and loop were not forked, the bell is the parent's."""
         self._end.detach()
         self._outbox.abandon()
         return True
 
     def waitables(self) -> Mapping[int, int]:
-        """The outbox's bell."""
         return self._outbox.waitables()
 
     def park(self) -> None:
-        """From now on outcomes ring."""
         self._outbox.park()
 
     def unpark(self) -> None:
-        """The caller is awake."""
         self._outbox.unpark()

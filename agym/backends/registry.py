@@ -1,15 +1,15 @@
-"""Gymnasium's registry in workers: there it is what it is in the process that starts them.
+"""Copies Gymnasium's registry from the process that starts workers into the workers.
 
 A factory such as ``lambda: gymnasium.make("My-v0")`` looks its id up in the worker. So the caller's
-entries travel with the factories, each time a worker is started::
+entries are sent with the factories, each time a worker starts::
 
-    caller                                                   worker
-    collect() -- plain entries in one pickle ------------->  installed as they are
-              -- those with classes, lambdas, ... alone -->  LentSpec: unpickled when it is made
-              -- what cannot be pickled: a sentence ------>  raised when it is made
+    caller                                                     worker
+    collect() -- plain entries in one pickle --------------->  installed directly
+              -- entries with classes, lambdas, ..., each -->  LentSpec: unpickled when it is made
+              -- unpicklable entries: an error message ----->  raised when it is made
 
-All entries are sent, since nothing tells Gymnasium's own from those that were changed; those take
-8 KB and 0.2 ms.
+All entries are sent, since nothing tells Gymnasium's own from changed ones. Gymnasium's take 8 KB
+and 0.2 ms.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from agym.protocol.copying import is_plain
 
 
 class Entries(NamedTuple):
-    """What the registry holds, as it is sent.
+    """The registry, as it is sent.
 
     Attributes:
-        plain: Pickled together: entries by id that hold nothing but strings, numbers and the like.
-        packed: Of each other id the names that an ``EnvSpec`` has from the start, and its pickle.
+        plain: One pickle of the entries, by id, that hold only strings, numbers and the like.
+        packed: For each other id, the :data:`NAMES` of its ``EnvSpec``, and its pickle.
     """
 
     plain: bytes
     packed: dict[str, tuple[dict[str, Any], bytes]]
 
 
-# What is in an ``EnvSpec`` before anybody looks further than at its name.
+# Fields of a ``LentSpec`` that can be read without unpickling it.
 NAMES = ("id", "namespace", "name", "version")
 
 
@@ -58,7 +58,7 @@ def collect() -> Entries:
         if not isinstance(spec, EnvSpec):
             continue
         names = {name: getattr(spec, name) for name in NAMES}
-        if type(spec) is LentSpec:  # it was lent to this process, which has not looked at it
+        if type(spec) is LentSpec:  # received by this process, and not unpickled yet
             packed[env_id] = names, spec.packed
         elif _holds_only_data(spec):
             plain[env_id] = spec
@@ -71,27 +71,27 @@ def collect() -> Entries:
 
 
 def _holds_only_data(spec: EnvSpec) -> bool:
-    """Whether nothing is imported when it is unpickled."""
+    """Return whether unpickling a spec imports nothing."""
     wrappers = spec.additional_wrappers
     points = [spec.entry_point, spec.vector_entry_point, *(each.entry_point for each in wrappers)]
     return (
         type(spec) is EnvSpec
-        and all(map(_leads_somewhere, points))
+        and all(map(_is_findable, points))
         and is_plain(spec.kwargs)
         and all(is_plain(each.kwargs) for each in wrappers)
     )
 
 
-def _leads_somewhere(entry_point: Any) -> bool:
-    """Whether an entry point is known by name in a worker, without an import."""
+def _is_findable(entry_point: Any) -> bool:
+    """Return whether a worker can find an entry point by name; imports nothing."""
     if entry_point is None or isinstance(entry_point, str):
         return entry_point is None or is_importable(entry_point.partition(":")[0])
-    # Gymnasium's functions that tell what was moved to other packages.
+    # Gymnasium's functions that report environments moved to other packages.
     return getattr(entry_point, "__module__", None) == "gymnasium.envs"
 
 
 def refuse_entry(env_id: str, why: str, **_: Any) -> NoReturn:
-    """Stand for an entry that could not be pickled.
+    """Stand in for an entry that could not be pickled.
 
     Raises:
         UsageError: Always.
@@ -104,10 +104,7 @@ def refuse_entry(env_id: str, why: str, **_: Any) -> NoReturn:
 
 
 class LentSpec(EnvSpec):
-    """An entry that becomes a usual ``EnvSpec`` when somebody looks further than at its name.
-
-    What it needs is not imported in workers that do not make it.
-    """
+    """An entry that becomes a plain ``EnvSpec``, and imports what it needs, on first use."""
 
     packed: bytes
 
@@ -116,12 +113,12 @@ class LentSpec(EnvSpec):
 
     def __getattribute__(self, name: str) -> Any:
         if name in _LATE and type(self) is LentSpec:
-            given = vars(self)
-            # Not what was set since then; and all before another thread takes it for an EnvSpec.
-            given |= vars(pickle.loads(self.packed)) | given
-            self.__class__ = EnvSpec  # type: ignore[assignment]  # that it is from now on
-            given.pop("packed", None)
-        return object.__getattribute__(self, name)  # whichever class it is of now
+            fields = vars(self)
+            # Keep what was set since then; set all before another thread sees an EnvSpec.
+            fields |= vars(pickle.loads(self.packed)) | fields
+            self.__class__ = EnvSpec  # type: ignore[assignment]
+            fields.pop("packed", None)
+        return object.__getattribute__(self, name)  # of either class
 
     def __reduce__(self) -> tuple[Any, ...]:
         return pickle.loads, (self.packed,)
@@ -131,11 +128,11 @@ _LATE = frozenset(EnvSpec.__dataclass_fields__) - {*NAMES}
 
 
 class WorkerRegistry(dict[str, EnvSpec]):
-    """The registry of a worker: what the caller had registered stands.
+    """The registry of a worker, in which the caller's entries have priority.
 
-    The caller had imported what a worker imports, and may have registered something else since
-    then. So a module that registers an id of the caller's while it is imported here changes
-    nothing, and Gymnasium does not warn that it overrides something.
+    The caller has already imported what a worker imports, and may have changed an entry since. So a
+    module that registers an id of the caller's during its import here changes nothing, and Gymnasium
+    does not warn that it overrides something.
     """
 
     lent: frozenset[str] = frozenset()
@@ -152,7 +149,7 @@ class WorkerRegistry(dict[str, EnvSpec]):
 
 
 def install(entries: Entries) -> None:
-    """Have the caller's registry in this process, a worker."""
+    """Install the caller's registry in this process, a worker."""
     lent: dict[str, EnvSpec] = pickle.loads(entries.plain)
     lent |= {env_id: LentSpec(*packed) for env_id, packed in entries.packed.items()}
     registry = WorkerRegistry(registration.registry | lent)
@@ -162,7 +159,7 @@ def install(entries: Entries) -> None:
 
 
 def with_registry(factories: Sequence[Factory], entries: Entries) -> Sequence[Factory]:
-    """Have a registry installed where factories are unpickled, before they are."""
+    """Wrap factories so that a registry is installed before they are unpickled."""
     both: Any = _FactoriesWithEntries(factories, entries)
     return both  # type: ignore[no-any-return]
 
@@ -186,8 +183,8 @@ class _Installation:
 
 
 def importing(frame: FrameType | None) -> str | None:
-    """The module whose import a thread is in the midst of, by the frame where the thread is."""
-    # What is beyond a process's start belongs to the one that it was forked from.
+    """Return the module that a thread is importing, by the thread's frame."""
+    # Frames beyond a process's start belong to the process that it was forked from.
     while frame is not None and frame.f_code is not BaseProcess._bootstrap.__code__:  # type: ignore[attr-defined]
         if frame.f_code.co_name == "<module>":
             name: str | None = frame.f_globals.get("__name__")
@@ -198,14 +195,14 @@ def importing(frame: FrameType | None) -> str | None:
 
 
 def refuse_import() -> None:
-    """Refuse to start workers in a worker that imports what would start them.
+    """Refuse to start workers in a worker that is importing the module that starts them.
 
     Raises:
         UsageError: A worker is importing a module that makes environments.
     """
     if not isinstance(registration.registry, WorkerRegistry):
         return
-    # A module may do that in a thread, and wait for it.
+    # A module may start workers in a thread, and wait for that thread.
     main = sys._current_frames().get(threading.main_thread().ident or 0)
     module = importing(sys._getframe()) or importing(main)
     if module is not None:

@@ -1,11 +1,11 @@
-"""Thread: environments in threads of this process, for those that wait or release the GIL.
+"""Thread: environments run in threads of this process, for those that wait or release the GIL.
 
-The loop of a worker thread is the mailbox's without its transport: operations come through a
-queue instead of a ring and a channel, since within one process nothing has to be packed. A
-thread makes its environments and is the only one to touch them until they are closed.
+A worker thread runs the same loop as a worker process, but operations come through a queue instead
+of a mailbox, since nothing has to be packed within one process. Only this thread touches its
+environments, from their construction until they are closed.
 
-A thread cannot be killed. One that misses a deadline is left behind: another takes its place, and
-when it comes back from its environment it finds that it may write no row and is heard no more.
+A thread cannot be killed. A thread that misses a deadline is abandoned, and a new one replaces it.
+Once its environment returns, the abandoned thread may write no row; its completions are dropped.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from agym.hosts.gym import EnvHost
 from agym.protocol.messages import FAULT, OPEN, Completion, Operation, Payload, WorkerDeath
 from agym.protocol.table import SlotTable
 
-# Without ``workers``, each environment waits in a thread of its own, up to so many.
+# Without ``workers``, each environment gets a thread of its own, up to this many.
 MAX_THREADS = 256
 
 
 class AbandonedThread(Exception):
-    """What a thread runs into that was left behind, when it comes back."""
+    """Raised in an abandoned thread when it tries to write rows."""
 
 
 class WriteGuard:
-    """The permission to write rows, which can be withdrawn at any time but not during a write."""
+    """Permission to write rows; it can be withdrawn at any time but not during a write."""
 
     def __init__(self) -> None:
         """Grant it."""
@@ -44,7 +44,7 @@ class WriteGuard:
         """Begin to write.
 
         Raises:
-            LeftBehind: The permission was withdrawn.
+            AbandonedThread: The permission was withdrawn.
         """
         self._lock.acquire()
         if self.withdrawn:
@@ -52,24 +52,23 @@ class WriteGuard:
             raise AbandonedThread
 
     def __exit__(self, *_: object) -> None:
-        """End writing."""
         self._lock.release()
 
     def withdraw(self) -> None:
-        """Let nothing be written from now on; a write under way is waited for."""
+        """Forbid writes from now on; waits for a write in progress."""
         with self._lock:
             self.withdrawn = True
 
 
 class ThreadWorker:
-    """A thread and what the caller knows of it.
+    """A thread, and the caller's record of it.
 
     Attributes:
         ids: Its environments.
-        inbox: What it is to do; ``None`` to end.
-        owed: The operations that it was given and has not ended, in order.
-        permit: Its permission to write rows.
-        marker: The id of the environment that runs, plus one.
+        inbox: Operations and tables for the thread; ``None`` to end.
+        pending: The operations that it was given and has not completed, in order.
+        guard: Its permission to write rows.
+        marker: The id of the running environment, plus one.
         host: Its host, which only the thread uses.
         ended: It has closed its environments.
     """
@@ -77,15 +76,15 @@ class ThreadWorker:
     def __init__(
         self, ids: range, make: MakeHost, outbox: Outbox[WorkerReply], number: int
     ) -> None:
-        """Start the thread; ``make`` is not kept."""
+        """Start the thread. ``make`` is not kept, since it refers to the backend."""
         self.ids = ids
         self.inbox: queue.SimpleQueue[Operation | SlotTable | None] = queue.SimpleQueue()
-        self.owed: deque[Operation] = deque()
-        self.permit = WriteGuard()
+        self.pending: deque[Operation] = deque()
+        self.guard = WriteGuard()
         self.marker = [0]
         self.ended = False
-        self.host = host = make(ids, self.permit, self.marker)
-        # One that hangs in an environment cannot be killed, and must not keep Python alive.
+        self.host = host = make(ids, self.guard, self.marker)
+        # A daemon, since a thread that hangs cannot be killed and must not keep Python alive.
         self.thread = threading.Thread(
             target=self._work, args=(host, outbox, number), name=f"agym-{ids.start}", daemon=True
         )
@@ -93,18 +92,18 @@ class ThreadWorker:
         self.thread.start()
 
     def give(self, operation: Operation) -> None:
-        """Have an operation done."""
-        self.owed.append(operation)
+        """Queue an operation."""
+        self.pending.append(operation)
         if operation.kind != "make":
             self.inbox.put(operation)
 
     def _work(self, host: RunningHost, outbox: Outbox[WorkerReply], number: int) -> None:
-        """Be the thread."""
+        """Run the thread."""
         made = open_host(host, number)
         if made.extras and any(each.render_mode for each in made.extras.values.values()):
             lock_polygons()
         outbox.put((self, (made,)))
-        while (item := self.inbox.get()) is not None and not self.permit.withdrawn:
+        while (item := self.inbox.get()) is not None and not self.guard.withdrawn:
             if isinstance(item, SlotTable):
                 host.attach(item)
             else:
@@ -116,138 +115,132 @@ class ThreadWorker:
     def _run(self, host: RunningHost, operation: Operation, outbox: Outbox[WorkerReply]) -> None:
         outbox.put((self, (host.run(operation),)))
 
-    def settle(self, outcome: Completion) -> None:
-        """An operation has ended."""
-        if self.owed:
-            self.owed.popleft()
+    def settle(self, completion: Completion) -> None:
+        """Remove a completed operation from ``pending``."""
+        if self.pending:
+            self.pending.popleft()
 
 
-# What comes together is taken together.
+# A worker, and completions that are reported together.
 WorkerReply = tuple[ThreadWorker, Sequence[Completion]]
 MakeHost = Callable[[range, WriteGuard, list[int]], RunningHost]
 
 
 class ThreadBackend(OutboxBackend[WorkerReply]):
-    """Deals environments to threads."""
+    """Divides environments among threads."""
 
     replaceable = True
     worker_type: ClassVar[type[ThreadWorker]] = ThreadWorker
 
     def __init__(self, options: BackendOptions) -> None:
-        """Remember what to make."""
         super().__init__(options)
         self.ranges = options.ranges(options.spec.workers or MAX_THREADS)
         self._workers: list[ThreadWorker] = []
-        self._left_behind: list[ThreadWorker] = []
+        self._abandoned: list[ThreadWorker] = []
         self._table: SlotTable | None = None
-        self._outcomes: list[Completion] = []
+        self._completions: list[Completion] = []
         self._given_up = False
-        # Threads do not hold the backend, so that one that is forgotten ends them.
-        self._end = weakref.finalize(self, _end, self._workers, self._left_behind, self._outbox)
+        # Threads hold no reference to the backend, so that collecting it ends them.
+        self._end = weakref.finalize(self, _end, self._workers, self._abandoned, self._outbox)
 
     def start(self) -> None:
-        """Start the threads; they all make their environments at the same time."""
+        """Start the threads, which construct environments concurrently."""
         for ids in self.ranges:
             self._workers.append(self.worker_type(ids, self._make_host, self._outbox, OPEN))
 
     def attach(self, table: SlotTable) -> None:
-        """Give every thread the table."""
         self._table = table
         for worker in self._workers:
             worker.inbox.put(table)
 
     def submit(self, operation: Operation) -> None:
-        """Queue the parts of an operation."""
         for worker in self._workers:
             for piece in self._split(operation, worker.ids):
-                if worker.permit.withdrawn:
+                if worker.guard.withdrawn:
                     death = self._death(worker, "left behind")
-                    self._outcomes.append(Completion(*piece.span, Payload(problems=[death])))
+                    self._completions.append(Completion(*piece.span, Payload(problems=[death])))
                 else:
                     worker.give(piece)
 
-    def _make_host(self, ids: range, permit: WriteGuard, marker: list[int]) -> RunningHost:
-        """The host of a thread; nothing is made yet."""
+    def _make_host(self, ids: range, guard: WriteGuard, marker: list[int]) -> RunningHost:
+        """Create the host of a thread; no environment is constructed yet."""
         options = self.options
         return EnvHost(
             options.factories[ids.start : ids.stop], ids.start, options.autoreset,
             catch=BaseException, log=options.record_actions,
-            marker=marker if options.track_running else None, guard=permit, infos=options.infos,
+            marker=marker if options.track_running else None, guard=guard, infos=options.infos,
         )  # fmt: skip
 
     def _split(self, operation: Operation, ids: range) -> Iterator[Operation]:
-        """What a thread is given of an operation, each to be run in one go."""
+        """Yield the parts of an operation that a thread runs in one go."""
         return operation.pieces(ids)
 
     def poll(self) -> Sequence[Completion]:
-        """Take what has come, but for what those left behind still say."""
-        outcomes, self._outcomes = self._outcomes, []
-        for worker, said in self._outbox.take():
-            if not worker.permit.withdrawn:
-                for outcome in said:
-                    worker.settle(outcome)
-                outcomes += said
-        return outcomes
+        """Return new completions, except those of abandoned threads."""
+        completions, self._completions = self._completions, []
+        for worker, completed in self._outbox.take():
+            if not worker.guard.withdrawn:
+                for completion in completed:
+                    worker.settle(completion)
+                completions += completed
+        return completions
 
     def end_worker(self, worker: int, reason: str) -> None:
-        """Leave a thread behind."""
-        left = self._workers[worker]
-        if left.permit.withdrawn:
+        """Abandon a thread."""
+        hung = self._workers[worker]
+        if hung.guard.withdrawn:
             return
-        said = self.poll()  # first: it takes the list away
-        self._outcomes += said
-        left.permit.withdraw()
-        left.inbox.put(None)
-        self._left_behind.append(left)
-        death = self._death(left, reason)
-        for operation in [Operation(FAULT, "", left.ids.start, left.ids.stop), *left.owed]:
-            self._outcomes.append(Completion(*operation.span, Payload(problems=[death])))
+        completed = self.poll()  # first, since it replaces the list
+        self._completions += completed
+        hung.guard.withdraw()
+        hung.inbox.put(None)
+        self._abandoned.append(hung)
+        death = self._death(hung, reason)
+        for operation in [Operation(FAULT, "", hung.ids.start, hung.ids.stop), *hung.pending]:
+            self._completions.append(Completion(*operation.span, Payload(problems=[death])))
         self._outbox.ring()
 
     def _death(self, worker: ThreadWorker, reason: str) -> WorkerDeath:
         doing = dict.fromkeys(worker.ids, "idle")
-        for operation in reversed(worker.owed):
+        for operation in reversed(worker.pending):
             doing.update(dict.fromkeys(range(operation.start, operation.stop), operation.kind))
         running = worker.marker[0] - 1 if worker.marker[0] else None
         index = self._workers.index(worker)
         return WorkerDeath(index, None, None, worker.ids, reason, doing, running, late=True)
 
     def replace_worker(self, worker: int, number: int) -> None:
-        """Start another thread."""
         new = self.worker_type(self.ranges[worker], self._make_host, self._outbox, number)
         self._workers[worker] = new
         if self._table is not None:
             new.inbox.put(self._table)
 
     def close(self) -> None:
-        """Ask the threads to end once they have done what is queued."""
         for worker in self._workers:
             worker.inbox.put(None)
 
     def kill(self) -> None:
-        """Give up the threads that hang; they end when they come back, or with the process."""
+        """Give up hanging threads; they end when their environment returns, or at exit."""
         self._given_up = True
 
     @property
     def ended(self) -> bool:
-        """Whether every thread has closed its environments, or was given up."""
-        return self._given_up or all(w.ended or w.permit.withdrawn for w in self._workers)
+        return self._given_up or all(w.ended or w.guard.withdrawn for w in self._workers)
 
     def release(self) -> None:
-        """Wait for the threads that are about to end, and close the bell."""
+        """Wait for the threads that are about to end, and close the outbox."""
         if self.forgotten:
             return
         self._end()
         self._table = None
         if not self._given_up:
             for worker in self._workers:
-                if not worker.permit.withdrawn:
+                if not worker.guard.withdrawn:
                     worker.thread.join()
 
 
 def _end(
-    workers: list[ThreadWorker], left_behind: list[ThreadWorker], outbox: Outbox[WorkerReply]
+    workers: list[ThreadWorker], abandoned: list[ThreadWorker], outbox: Outbox[WorkerReply]
 ) -> None:
-    for worker in [*workers, *left_behind]:
+    for worker in [*workers, *abandoned]:
         worker.inbox.put(None)
     outbox.close()

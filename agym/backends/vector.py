@@ -1,11 +1,12 @@
-"""Native: environments that are one program, a ``gymnasium.vector.VectorEnv`` per worker.
+"""Native: each worker's environments are one ``gymnasium.vector.VectorEnv``.
 
-The program runs on a thread, so that the caller's loop stays free while it steps: what is worth
-batching mostly releases the GIL. It is made, used and closed there, unless the caller made it.
-Otherwise this is the thread backend, which also says what becomes of a program that hangs.
+It runs on a thread, so that the caller's loop stays free while it steps: code worth batching mostly
+releases the GIL. The thread constructs, uses and closes it, unless the caller constructed it.
+Otherwise this is the thread backend, which also handles a ``VectorEnv`` that hangs.
 
-The environments of a worker do everything together, or step so many at a time if the program has a
-``batch_size`` (EnvPool; ``hosts/vector/envpool.py``); what cannot be, is refused before it is sent.
+The environments of a worker do everything together, or step so many at a time if the ``VectorEnv``
+has a ``batch_size`` (EnvPool; ``hosts/vector/envpool.py``). What it cannot do is refused before
+anything is sent.
 """
 
 from __future__ import annotations
@@ -20,48 +21,47 @@ from agym.hosts.vector.making import Traits
 from agym.protocol.arguments import Ids
 from agym.protocol.messages import NAMES, ROW_KINDS, Completion, Operation, name_range
 
-# What can be asked about some environments of a program: it is done for all, and some are told.
+# Allowed on some environments: it is done for all, and the results of some are returned.
 ASKED_OF_SOME = frozenset({"render", "call", "get_attr"})
 
 
 class NativeWorker(ThreadWorker):
-    """A thread with a program, whose environments may end an operation one after the other."""
+    """A thread with a ``VectorEnv``, whose environments may complete one after the other."""
 
     def _run(self, host: RunningHost, operation: Operation, outbox: Outbox[WorkerReply]) -> None:
         assert isinstance(host, PoolHost)
-        host.serve(operation, lambda said: outbox.put((self, said)))
+        host.serve(operation, lambda completed: outbox.put((self, completed)))
 
-    def settle(self, outcome: Completion) -> None:
-        """An operation has ended, or a part of it."""
-        number, start, stop, _ = outcome
-        for k, owed in enumerate(self.owed):
-            if owed.number == number and owed.start <= start < owed.stop:
-                del self.owed[k]
-                left = [(owed.start, start), (stop, owed.stop)]
+    def settle(self, completion: Completion) -> None:
+        """Remove a completed operation, or a part of one, from ``pending``."""
+        number, start, stop, _ = completion
+        for k, operation in enumerate(self.pending):
+            if operation.number == number and operation.start <= start < operation.stop:
+                del self.pending[k]
+                left = [(operation.start, start), (stop, operation.stop)]
                 for low, high in reversed([span for span in left if span[0] < span[1]]):
-                    self.owed.insert(k, owed.part(low, high))
+                    self.pending.insert(k, operation.part(low, high))
                 return
 
 
 class NativeBackend(ThreadBackend):
-    """Runs one vector environment per thread."""
+    """Runs one ``VectorEnv`` per thread."""
 
     worker_type = NativeWorker
 
     def __init__(self, options: BackendOptions) -> None:
-        """Remember what to make: one program, unless more workers are asked for."""
+        """Use one worker, unless more are requested."""
         super().__init__(options)
         self.ranges = options.ranges(options.spec.workers or 1)
         self._traits: Traits | None = None
 
     @property
     def vector_programs(self) -> Sequence[range]:
-        """Each worker's environments."""
         return self.ranges
 
     @property
     def env_groups(self) -> Sequence[range]:
-        """The same, but for those that come as they are done."""
+        """Each worker's environments, or single ones if they complete as they are done."""
         pools = [self._traits_of(worker).batch_size for worker in self._workers]
         return [
             ids
@@ -70,7 +70,7 @@ class NativeBackend(ThreadBackend):
         ]
 
     def _traits_of(self, worker: ThreadWorker) -> Traits:
-        # One that was just put in another's place need not be made yet.
+        # A replacement may not have made its environments yet.
         self._traits = getattr(worker.host, "traits", self._traits)
         assert self._traits is not None
         return self._traits
@@ -78,7 +78,6 @@ class NativeBackend(ThreadBackend):
     def reason_unsupported(
         self, kind: str, ids: Ids, seeds: Sequence[int | None] | None = None
     ) -> str | None:
-        """Say what a program cannot do for some of its environments, or with such seeds."""
         if kind in ASKED_OF_SOME:
             return None
         wanted = dict.fromkeys(ids) if seeds is None else dict(zip(ids, seeds, strict=True))
@@ -100,14 +99,14 @@ class NativeBackend(ThreadBackend):
                 )
         return None
 
-    def _make_host(self, ids: range, permit: WriteGuard, marker: list[int]) -> RunningHost:
+    def _make_host(self, ids: range, guard: WriteGuard, marker: list[int]) -> RunningHost:
         options = self.options
         factories = options.factories[ids.start : ids.stop]
         return PoolHost(
-            factories, ids.start, options.autoreset, catch=BaseException, guard=permit,
+            factories, ids.start, options.autoreset, catch=BaseException, guard=guard,
             infos=options.infos,
         )  # fmt: skip
 
     def _split(self, operation: Operation, ids: range) -> Iterator[Operation]:
-        """All environments of a program at once, also where they are received one by one."""
+        """Yield a worker's part whole, also if its completions are received one by one."""
         return operation.shares(ids)

@@ -18,7 +18,6 @@ class Commands(TyperGroup):
     """Command group that prints agym's errors as one sentence and sets the exit code."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command named on the command line."""
         here = str(Path.cwd())
         sys.path.insert(0, here)  # as `python` does: for module:Env-v0 and --policy
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
@@ -12,8 +12,8 @@ from rich.table import Table
 
 from agym._system.cpus import available_cores
 from agym.api.make import make
+from agym.backends.options import BackendName
 from agym.cli.console import console, text_column
-from agym.errors import UsageError
 from agym.hosts.factories import find_spec
 
 # One step takes about 25 µs, enough that processes help on any machine with two cores.
@@ -26,7 +26,7 @@ DRAW_SECONDS = 0.1
 ACTION_BATCHES = 64
 
 # Backends with workers that run any environment.
-COMPARED = ("process", "thread", "ray")
+Compared = Literal["process", "thread", "ray"]
 
 EXAMPLES = """Examples:
 
@@ -46,7 +46,7 @@ class DemoResult:
 
     Attributes:
         backend: Name of the backend.
-        workers: Number of workers; ``None`` where the caller's process steps.
+        workers: ``None`` where the caller's process steps.
         startup: Seconds until the environments were ready to step.
         rate: Environment steps per second.
     """
@@ -66,14 +66,10 @@ def demo(
     workers: Annotated[
         int | None, typer.Option(min=1, help="Worker processes.", show_default="one per core")
     ] = None,
-    backend: Annotated[
-        str, typer.Option(help="Backend to compare with serial: process, thread or ray.")
-    ] = "process",
+    backend: Annotated[Compared, typer.Option(help="Backend to compare with serial.")] = "process",
 ) -> None:
     """Step environments with random actions, serially and in workers, and compare."""
     find_spec(env)
-    if backend not in COMPARED:
-        raise UsageError(f"--backend {backend}: take one of {', '.join(COMPARED)}")
     if backend != "ray" or workers is not None:  # a cluster has its own cores
         workers = min(available_cores() if workers is None else workers, num_envs)
     columns = text_column("{task.description:8}"), BarColumn(), MofNCompleteColumn()
@@ -91,18 +87,14 @@ def demo(
 
 
 def run(
-    backend: str, env: str, num_envs: int, steps: int, workers: int | None, progress: Progress
+    backend: BackendName,
+    env: str,
+    num_envs: int,
+    steps: int,
+    workers: int | None,
+    progress: Progress,
 ) -> DemoResult:
-    """Make the environments, step them and close them.
-
-    Args:
-        backend: Name of the backend.
-        env: Id of the environment.
-        num_envs: Number of environments.
-        steps: Steps per environment.
-        workers: Worker processes; ``None`` for a backend without workers.
-        progress: Where to draw a bar.
-    """
+    """Make the environments, step them with a progress bar, and close them."""
     bar = progress.add_task(backend, total=steps * num_envs)
     begun = time.perf_counter()
     with make(

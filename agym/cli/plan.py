@@ -54,13 +54,13 @@ def plan_command(
         task = progress.add_task("measuring one environment and this machine")
         progress.refresh()
 
-        def tell(candidate: Candidate) -> None:
+        def announce(candidate: Candidate) -> None:
             progress.update(task, description=f"trying {candidate.name}", refresh=True)
 
         try:
             found = plan(
                 env, num_envs, blocking=not loop, workers=workers, verify=verify,
-                cluster=cluster, address=address, tell=tell,
+                cluster=cluster, address=address, tell=announce,
             )  # fmt: skip
         except (UsageError, MissingExtraError):
             raise

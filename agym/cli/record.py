@@ -9,6 +9,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 
 from agym.api.make import make
+from agym.backends.options import BackendName
 from agym.cli.console import console, text_column
 from agym.hosts.factories import find_spec
 from agym.tools.video.recording import record
@@ -51,7 +52,7 @@ def record_command(
     """Step environments with random actions and record all of them in one video."""
     find_spec(env)
     # Drawing takes longer than most steps, and threads would draw one after the other.
-    backend = "process" if workers or num_envs > 1 else "serial"
+    backend: BackendName = "process" if workers or num_envs > 1 else "serial"
     with (
         Progress(
             text_column("{task.description}"), BarColumn(), MofNCompleteColumn(),

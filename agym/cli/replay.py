@@ -108,7 +108,6 @@ class _Reporter:
         self._task = self._bar.add_task("", total=len(capsule.actions))
 
     def after_step(self, steps: int) -> None:
-        """Redraw the progress bar now and then."""
         now = time.monotonic()
         if now - self._begun > QUICK_SECONDS and now - self._drawn > DRAW_SECONDS:
             self._drawn = now
@@ -117,7 +116,6 @@ class _Reporter:
             self._bar.update(self._task, completed=steps, refresh=True)
 
     def stop_bar(self) -> None:
-        """Remove the bar, if one was drawn."""
         if self._shown:
             self._shown = False
             self._bar.stop()

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from agym.api.make import make_async
+from agym.backends.options import BackendName
 from agym.cli.console import console
 from agym.errors import UsageError
 from agym.hosts.factories import find_spec
@@ -52,7 +53,7 @@ def watch_command(
         int | None, typer.Option(min=1, help="Stop after this many steps.", show_default="never")
     ] = None,
     backend: Annotated[
-        str, typer.Option(help="Where environments run, as in agym.make.")
+        BackendName, typer.Option(help="Where environments run, as in agym.make.")
     ] = "process",
     workers: Annotated[
         int | None, typer.Option(min=1, help="Worker processes.", show_default="one per core")

@@ -1,1 +1,1 @@
-"""The caller's side: it decides and mutates state, and never awaits and never blocks."""
+"""The caller's side of agym: decides and changes state, and never awaits or blocks."""

@@ -1,9 +1,9 @@
-"""The caller's actions: checked, then written into the slot table, before anything is sent.
+"""Checks the caller's actions and writes them into the slot table, before anything is sent.
 
-Two forms are understood: a *batch* as Gymnasium's vector environments take it (an array
-``[n, ...]``, a dict or tuple of such arrays as the space nests), and a *list* of n actions,
-one per environment. A list is always one action per environment, a tuple is one only where
-the action space is not a Tuple. Where an array can stand, a tensor can, on whatever device.
+Two forms are accepted: a *batch* as Gymnasium's vector environments take it (an array
+``[n, ...]``, or a dict or tuple of such arrays, nested as the space is), and a *list* of n actions,
+one per environment. A list always means one action per environment; a tuple only if the action
+space is not a Tuple. Tensors on any device are accepted in the place of arrays.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from agym.protocol.messages import GivenAction
 from agym.protocol.space_layout import Layout, Leaf
 from agym.protocol.typing import Array
 
-# Gives the action of each environment in a batch.
+# Splits a batch into one action per environment.
 Cut = Callable[[Any], Iterable[Any]]
 
 
@@ -32,15 +32,15 @@ def write_actions(
 
     Args:
         layout: Layout of one action.
-        blocks: The array of each fixed leaf, a row per environment of the table.
-        actions: What the caller gave.
-        env_ids: The environments that they are for.
-        cut: Hand on what it gives, unless the table would give the same; shapes and dtypes are then
-            for the environments to judge.
+        blocks: The array of each fixed leaf, with a row per environment of the table.
+        actions: The caller's actions.
+        env_ids: Their environments.
+        cut: Pass on what it returns, unless the table would give the same. Shapes and dtypes are
+            then checked by the environments.
 
     Returns:
-        What has no place in the table, for each environment: the parts without a fixed size, as a
-        list, or the whole :class:`GivenAction`; ``None`` if everything has one.
+        What the table cannot hold, for each environment: the leaves without a fixed size, as a
+        list, or the whole :class:`GivenAction`. ``None`` if the table holds everything.
 
     Raises:
         UsageError: Wrong number, shape or dtype.
@@ -54,7 +54,7 @@ def write_actions(
             and type(env_ids) is range
             and not (cut and layout.leaves[0].zero_dim)
         ):
-            block[...] = actions  # the usual case: every environment, and nothing to convert
+            block[...] = actions  # the common case: all environments, nothing to convert
             return None
     if not env_ids:
         for column in _columns(layout, actions, env_ids):
@@ -77,7 +77,7 @@ def write_actions(
 
 
 def _is_exact(layout: Layout, actions: Any, env_ids: Ids) -> bool:
-    """Whether the table gives each environment what Gymnasium would cut out of a batch."""
+    """Whether the table holds exactly what Gymnasium would cut out of a batch."""
     try:
         columns = layout.flatten(actions)
     except (KeyError, ValueError, TypeError, IndexError):
@@ -96,20 +96,20 @@ def _is_exact(layout: Layout, actions: Any, env_ids: Ids) -> bool:
 
 
 def _hand_on(cut: Cut, actions: Any, env_ids: Ids) -> list[GivenAction]:
-    """Cut a batch, of which the environments may keep parts."""
+    """Cut a batch, and copy each action, because environments may keep them."""
     try:
         given = [GivenAction(copy_value(action)) for action in cut(arrays_in(actions))]
     except TypeError as error:
-        raise UsageTypeError(f"the actions cannot be dealt to the environments: {error}") from error
+        raise UsageTypeError(f"the actions cannot be split per environment: {error}") from error
     except Exception as error:
-        raise UsageError(f"the actions cannot be dealt to the environments: {error!r}") from error
+        raise UsageError(f"the actions cannot be split per environment: {error!r}") from error
     if len(given) != len(env_ids):
         raise _wrong_number(len(given), env_ids)
     return given
 
 
 def _columns(layout: Layout, actions: Any, env_ids: Ids) -> list[Any]:
-    """One batch per leaf."""
+    """Return one batch per leaf."""
     batched = isinstance(actions, dict) or (
         isinstance(actions, tuple) and isinstance(layout.space, spaces.Tuple)
     )
@@ -150,7 +150,7 @@ def _wrong_number(given: int, env_ids: Ids) -> UsageError:
 
 
 def _column(actions: Any, leaf: Leaf, env_ids: Ids) -> Array:
-    """The actions of one leaf as an array of shape ``(n, *shape)``, in a dtype that fits."""
+    """Return the actions of one leaf as an array of shape ``(n, *shape)``, in a fitting dtype."""
     shape = (len(env_ids), *leaf.shape)
     if type(actions) is np.ndarray and actions.dtype == leaf.dtype and actions.shape == shape:
         return actions
@@ -163,7 +163,7 @@ def _column(actions: Any, leaf: Leaf, env_ids: Ids) -> Array:
             array = np.asarray(as_array(actions))
     except ValueError as error:  # rows of different shapes
         raise _misshapen(_sequence(actions, env_ids), leaf, env_ids) from error
-    except Exception as error:  # a tensor that is on no device, or of a dtype that NumPy lacks
+    except Exception as error:  # a tensor without data ("meta"), or of a dtype that NumPy lacks
         raise UsageError(f"actions{leaf.path} cannot become an array: {error}") from error
     if array.shape != shape:
         if array.ndim == 0:
@@ -192,10 +192,10 @@ def _misshapen(actions: Any, leaf: Leaf, env_ids: Ids) -> UsageError:
 
 
 def _cast(array: Array, leaf: Leaf) -> Array:
-    """Cast within the kind; integers between widths only if every value survives."""
+    """Cast within the kind of dtype, and between integers only if every value survives."""
     assert leaf.dtype is not None
     if array.dtype == leaf.dtype or array.dtype.kind == leaf.dtype.kind == "f":
-        return array  # floats of another precision are never rounded
+        return array  # other float precisions are passed on, never rounded
     if array.dtype.kind in "iub" and leaf.dtype.kind in "iub":
         cast = array.astype(leaf.dtype)
         if np.array_equal(cast, array):

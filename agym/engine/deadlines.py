@@ -1,6 +1,6 @@
-"""Mending: deadlines, and what recovery and recycling have done by the runner.
+"""A runner with deadlines, which also carries out what recovery and recycling decide.
 
-They decide (``engine/faults/recovery.py``, ``engine/faults/recycling.py``); here it is carried out.
+The decisions are made in ``engine/faults/recovery.py`` and ``engine/faults/recycling.py``.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from agym.protocol.arguments import Ids
 from agym.protocol.copying import copy_value
 from agym.protocol.messages import ROW_KINDS, Operation
 
-# How many deadlines may pass until what takes another's place is made, and how long at least.
+# A replacement may take this many deadlines, and at least this many seconds, to be made.
 REMAKE_DEADLINES, REMAKE_SECONDS = 10, 10.0
 
-# What they have time for, since an environment is made or closed in it.
-PATIENT = frozenset({"recreate", "restart", "export", "import_env"})
+# The operations with that much time, because they make or close an environment.
+SLOW_KINDS = frozenset({"recreate", "restart", "export", "import_env"})
 
 
-class Mending(Runner):
-    """A runner whose environments may fail, hang and leak."""
+class RunnerWithDeadlines(Runner):
+    """A runner whose environments may fail, hang and leak memory."""
 
     def __init__(
         self,
@@ -40,16 +40,7 @@ class Mending(Runner):
         copy: bool = True,
         policy: FaultPolicy | None = None,
     ) -> None:
-        """Nothing starts yet; see :class:`~agym.engine.runner.Runner` for the rest.
-
-        Args:
-            backend: Where the environments live.
-            num_envs: Number of environments.
-            autoreset: What follows an episode's end.
-            timeout: Deadline of one operation, in seconds.
-            copy: Give batches away; else views of a plane.
-            policy: What is done about faults.
-        """
+        """Prepare as :class:`Runner` does, with a ``policy`` for faults."""
         super().__init__(backend, num_envs, autoreset=autoreset, timeout=timeout, copy=copy)
         policy = policy or FaultPolicy()
         self._recovery = Recovery(policy, self._status, self, backend)
@@ -58,7 +49,7 @@ class Mending(Runner):
         self._at_once = backend.immediate and self._plain
         self._leases = copy and not resend and autoreset is not AutoresetMode.DISABLED
         if backend.recycle is not None:
-            # Late, since few programs recycle workers.
+            # A late import, because few programs recycle workers.
             from agym.engine.faults.recycling import Recycling
 
             self._recycling = recycling = Recycling(backend.recycle, self, backend, self._recovery)
@@ -67,7 +58,7 @@ class Mending(Runner):
     # ---------------------------------------------------------------- deadlines
 
     def expire(self) -> float | None:
-        """Let tickets whose deadline has passed time out.
+        """Expire the tickets whose deadline has passed.
 
         Returns:
             Seconds until the next deadline, ``None`` if there is none.
@@ -77,7 +68,7 @@ class Mending(Runner):
         now = time.monotonic()
         waiting = [t for t in self._all_tickets() if t.deadline is not None and not t.done]
         for ticket in waiting:
-            # One that was missed may have ended or suspended another.
+            # An earlier iteration may have ended or suspended this ticket.
             if ticket.deadline is None or ticket.deadline > now or ticket.done:
                 continue
             if ticket.kind == "recv":
@@ -87,18 +78,18 @@ class Mending(Runner):
         return min((t.deadline - now for t in waiting if t.deadline and not t.done), default=None)
 
     def _miss(self, ticket: Ticket) -> None:
-        """A deadline has passed: the call fails, or what keeps it waiting is replaced, or both."""
+        """Fail a call that missed its deadline, replace the environments that are late, or both."""
         recovery = self._recovery
-        held = self._order.held(ticket)
+        held = self._scheduler.held(ticket)
         late = [i for i in ticket.late() if i not in held and i not in recovery.recovering]
-        if ticket.kind in PATIENT:
+        if ticket.kind in SLOW_KINDS:
             ticket.deadline = None
-            reason = f"did not come up within {self._patience:g} s"
-            for outcome in recovery.overdue(ticket, reason):
-                self._account(outcome)
+            reason = f"did not come up within {self._replacement_seconds:g} s"
+            for completion in recovery.overdue(ticket, reason):
+                self._account(completion)
             self.poll()
             return
-        if not late:  # it waits for others, which have deadlines too, or for what is replaced
+        if not late:  # it waits for other operations, which have deadlines, or for a replacement
             ticket.suspend()
             return
         forceable = self._backend.replaceable or self.coroutines
@@ -109,12 +100,12 @@ class Mending(Runner):
             self._give_up(ticket)
         if forceable:
             reason = f"missed the deadline of {ticket.kind} ({self._timeout:g} s)"
-            for outcome in recovery.force(late, ticket, reason):
-                self._account(outcome)
+            for completion in recovery.force(late, ticket, reason):
+                self._account(completion)
             self.poll()
 
     def _give_up(self, ticket: Ticket) -> None:
-        """A deadline has passed: those that were in time go on, and nobody waits for the others."""
+        """Release the environments that met the deadline, and stop waiting for the others."""
         if ticket.ready is None:
             for ids in ticket.ended or ():
                 self._free(ticket, ids, ticket.extras)
@@ -125,27 +116,27 @@ class Mending(Runner):
 
     @property
     def opened(self) -> bool:
-        """Whether the environments are made."""
+        """Whether the environments have been made."""
         return hasattr(self, "table")
 
     @property
     def coroutines(self) -> bool:
-        """Whether they are coroutine environments."""
+        """Whether these are coroutine environments."""
         return self.description.coroutines
 
     @property
     def factories(self) -> Sequence[Factory]:
-        """What makes each environment."""
+        """The factory of each environment."""
         return self._backend.factories
 
     def order(self, kind: str, ids: Ids, each: list[Any] | None = None) -> int:
-        """Begin an operation of our own on neighbours, ahead of all that waits."""
+        """Begin an internal operation on neighbours, ahead of all queued ones."""
         ticket = Ticket(next(self._numbers), kind, ids)
         self._tickets[ticket.number] = ticket
         ticket.operation = Operation(ticket.number, kind, ids[0], ids[-1] + 1, each=each)
-        if kind in PATIENT:
-            self._be_patient(ticket)
-        if kind not in ("restart", "spare"):  # these come with the workers themselves
+        if kind in SLOW_KINDS:
+            self._set_replacement_deadline(ticket)
+        if kind not in ("restart", "spare"):  # workers begin these themselves as they start
             try:
                 self._backend.submit(ticket.operation)
             except BaseException:
@@ -153,17 +144,17 @@ class Mending(Runner):
                 raise
         return ticket.number
 
-    def _be_patient(self, ticket: Ticket) -> None:
-        """Give what takes another's place a deadline too: to be made takes longer than a step."""
+    def _set_replacement_deadline(self, ticket: Ticket) -> None:
+        """Give a replacement its own, longer deadline: making an environment outlasts a step."""
         if self._timeout is not None:
-            ticket.deadline, ticket.ended = time.monotonic() + self._patience, []
+            ticket.deadline, ticket.ended = time.monotonic() + self._replacement_seconds, []
 
     @property
-    def _patience(self) -> float:
+    def _replacement_seconds(self) -> float:
         return max(REMAKE_SECONDS, REMAKE_DEADLINES * (self._timeout or 0.0))
 
     def resend(self, ticket: Ticket, start: int, stop: int) -> None:
-        """Send a part of a ticket's operation once more."""
+        """Send a part of a ticket's operation again."""
         each = ticket.operation.each
         if each is not None:
             each = [each[ticket.ids.index(i)] for i in range(start, stop)]
@@ -172,45 +163,45 @@ class Mending(Runner):
         self._submit(ticket.operation._replace(start=start, stop=stop, each=each), ticket)
 
     def rearm(self) -> None:
-        """Set the deadlines anew that were suspended."""
+        """Restart the deadlines that were suspended."""
         for ticket in self._tickets.values():
             self._resume(ticket)
 
     def last_row(self, slot: int) -> tuple[Any, tuple[bool, bool]]:
-        """The last known observation and flags of an environment."""
-        ticket = self._order.owner(slot)
+        """Return the last known observation and flags of an environment."""
+        ticket = self._scheduler.owner(slot)
         if ticket is None or ticket.ready is not None or not ticket.has_ended(slot):
             return self._collector.last(slot)
         objects = {} if ticket.extras is None else ticket.extras.objects
         return self._collector.row(slot, ticket.plane, objects.get(slot))
 
     def in_flight(self, slot: int) -> Ticket | None:
-        """The step or reset that an environment is doing."""
-        return self._order.owner(slot)
+        """Return the ticket of an environment's current step or reset."""
+        return self._scheduler.owner(slot)
 
     def action(self, slot: int, ticket: Ticket) -> Any:
-        """The action of an environment in a step, in the form that it takes."""
+        """Return an environment's action in a step, in the form that the environment takes."""
         each = ticket.operation.each
         part = each and [each[ticket.ids.index(slot)]]
         return copy_value(self._rows.actions(slot, slot + 1, part)[0])
 
-    # ---------------------------------------------------------------- to other workers
+    # ---------------------------------------------------------------- moves to other workers
 
     def ended_with(self, slot: int, plane: int) -> tuple[bool, bool]:
-        """The flags of an environment's row."""
+        """Return the flags of an environment's row."""
         row = self.table.planes[plane]
         return bool(row.terminated[slot]), bool(row.truncated[slot])
 
     def export(self, slot: int) -> int | None:
-        """Begin to move an environment, and hold back what it is to do next; unless it is busy."""
-        if not self._order.is_free(slot):
+        """Begin to move an environment and hold back its operations; ``None`` if it is busy."""
+        if not self._scheduler.is_free(slot):
             return None
         number = self.order("export", (slot,))
-        self._order.seize(slot, self._tickets[number])
+        self._scheduler.seize(slot, self._tickets[number])
         return number
 
     def release_env(self, slot: int, number: int) -> None:
-        """Let it go on."""
-        holder = self._order.owner(slot)
+        """Release the operations that a move held back."""
+        holder = self._scheduler.owner(slot)
         if holder is not None and holder.number == number:
             self._release(holder, (slot,))

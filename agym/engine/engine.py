@@ -1,7 +1,7 @@
-"""Engine: the colour-free state machine between a face and an backend.
+"""The engine: the state machine between an API and a backend, for sync and async callers alike.
 
-Here are the calls: what each checks before anything is sent, and what it sends. What becomes of
-it is the runner's (``engine/runner.py``). Nothing here awaits or blocks.
+This module has the calls: what each checks before it sends anything, and what it sends. Runner
+(``engine/runner.py``) takes the results in. Nothing here awaits or blocks.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from agym.engine.actions import Cut, write_actions
 from agym.engine.batches.out_target import OutTarget, RolloutBuffer
 from agym.engine.batches.ready import ReadyQueue
 from agym.engine.batches.results import Batch
-from agym.engine.deadlines import Mending
+from agym.engine.deadlines import RunnerWithDeadlines
 from agym.engine.hooks.throttle import Throttle
 from agym.engine.receive import Receiver
 from agym.engine.stats import Stats
@@ -38,33 +38,32 @@ STEPPING = (
     " before the next"
 )
 
-# How long a worker may take to close its environments, then to end, before the next resort; and
-# the same where the whole program is about to end.
+# Seconds for workers to close, to terminate and to be killed; then the same for ``fast_close``.
 GRACE_SECONDS = (5.0, 1.0, 1.0)
 HURRIED_SECONDS = (1.0, 0.3, 0.3)
 
 
-class Engine(Mending):
-    """Runs ``num_envs`` environments on one backend, for a face.
+class Engine(RunnerWithDeadlines):
+    """Runs ``num_envs`` environments on one backend, for an API.
 
     Attributes:
-        hurry: Do not wait long for environments when closing.
+        fast_close: Wait only briefly for environments when closing, since the program is ending.
     """
 
     fast_close = False
 
     _forked = False
 
-    # How to cut batches of actions that are handed on as they are; ``None`` to check them.
+    # Splits batches of actions that are passed on unchanged; ``None`` to check them instead.
     _cut: Cut | None = None
 
-    # How it went until the environments were closed.
+    # The statistics at the moment of closing.
     _last_stats: Stats | None = None
 
     # ---------------------------------------------------------------- life
 
     def open(self) -> Ticket:
-        """Begin to make the environments."""
+        """Start the workers, which make the environments."""
         ticket = self._tickets[OPEN] = Ticket(OPEN, "make", self._all)
         abandon_in_forks(self)
         self._backend.start()
@@ -72,10 +71,10 @@ class Engine(Mending):
         return ticket
 
     def closing(self) -> Iterator[tuple[Ticket, float]]:
-        """Ask the workers to end, then terminate, then kill them.
+        """Ask the workers to close, then terminate them, then kill them.
 
         Yields:
-            What to wait for and for how long at most, before the next resort.
+            The ticket to wait for, and how many seconds at most before the next measure.
         """
         if self._closing is not None:
             return
@@ -98,32 +97,32 @@ class Engine(Mending):
                 return
 
     def release(self) -> None:
-        """Let go of the slot table. Views of it that the caller has keep its memory alive."""
-        self._tickets.clear()  # what still comes has nowhere to go
+        """Release the slot table. The caller's views of it keep its memory alive."""
+        self._tickets.clear()  # late completions are dropped
         for name in ("table", "_buffers", "_collector", "_rows"):
             vars(self).pop(name, None)
 
     def forget_calls(self) -> None:
-        """Never end what is under way: Python ends, and nobody is to be told of it."""
+        """Drop all calls under way without finishing them: the interpreter is shutting down."""
         self._tickets.clear()
         self._sent.receivers.clear()
 
     def discard(self) -> None:
-        """Be closed, without doing anything about it: Python ends."""
+        """Mark the engine closed without closing anything: the interpreter is shutting down."""
         self.forget_calls()
         self._status.all_ready = False
         self._closing = Ticket(CLOSE, "close", ())
         self._closing.done = True
 
     def abandon(self) -> None:
-        """In a forked child, where the workers are not: closed, without a word to anybody."""
+        """Mark the engine closed in a forked child, which does not have the workers."""
         if not self._backend.abandon():
             return
         self._forked = True
         self._status.all_ready = False
         self._closing = Ticket(CLOSE, "close", ())
         for ticket in (*self._all_tickets(), self._closing):
-            ticket.done = True  # who waits for it does so in the parent: nobody is called back
+            ticket.done = True  # no callbacks: whoever waits for it is in the parent
             ticket.error = None if ticket is self._closing else ClosedError(FORKED)
         self._tickets.clear()
 
@@ -133,18 +132,18 @@ class Engine(Mending):
         return self._closing is not None
 
     def is_closed(self, env_id: int) -> bool:
-        """Whether an environment is closed, by itself or with all others."""
+        """Whether an environment is closed, alone or with all others."""
         return self.closed or env_id in self._status.retired
 
     # ---------------------------------------------------------------- calls
 
     def step(self, actions: Any, env_ids: Sequence[int] | None = None, out: Any = None) -> Ticket:
-        """Step every environment, or some of them, each with its action.
+        """Step all environments, or some of them.
 
         Raises:
-            UsageError: Wrong number, shape or dtype of actions, a part of one program, or an
+            UsageError: Wrong number, shape or dtype of actions, only a part of a group, or an
                 ``out`` that cannot take the result.
-            BusyError: An environment has a step in flight, or one that was sent and not received.
+            BusyError: An environment has a step in flight, or one that was not received.
             ResetNeededError: An environment must be reset first.
         """
         if self._at_once and env_ids is None and out is None:
@@ -152,27 +151,27 @@ class Engine(Mending):
                 ticket = self.step_at_once(actions)
             if ticket is not None:
                 return ticket
-        place = None if out is None else self._check_out(out, env_ids)
+        target = None if out is None else self._check_out(out, env_ids)
         ids, each = self._write(actions, env_ids)
         if env_ids is not None and [*ids] != [*env_ids]:
             raise UsageError(f"env_ids of a step must ascend, as its results do: {env_ids!r}")
         if not ids:
-            return self._ask_nobody("step", out=place)
-        return self._dispatch("step", ids, each, out=place)
+            return self._complete_empty("step", out=target)
+        return self._dispatch("step", ids, each, out=target)
 
     def step_at_once(self, actions: Any) -> Ticket | None:
-        """Step every environment, if that is done before anything else can begin.
+        """Step all environments synchronously, if the backend can and nothing else is under way.
 
-        It is what a dispatch comes to then, without the way through queues. Ctrl-C may break it off
-        anywhere, and the environments have to be reset then.
+        This skips the queues of a normal dispatch. Ctrl-C may interrupt it anywhere, after which
+        the environments must be reset.
 
         Returns:
-            ``None`` if it cannot be done so; nothing has happened then.
+            ``None`` if a normal dispatch is needed. Nothing was done then.
 
         Raises:
             UsageError: Wrong number, shape or dtype of actions.
         """
-        usual = self._at_once and self._status.all_ready and self._order.idle
+        usual = self._at_once and self._status.all_ready and self._scheduler.idle
         if not usual or self.listeners or self._sent.queues:
             return None
         table = self.table
@@ -180,9 +179,13 @@ class Engine(Mending):
         return self._run_at_once(each)
 
     def _write(self, actions: Any, env_ids: Sequence[int] | None) -> tuple[Ids, list[Any] | None]:
-        """Check that environments can step, and write their actions, given in any order."""
+        """Check that the environments can step, and write their actions, in any order of ids."""
         ids: Ids = self._all if env_ids is None else parse_env_ids(env_ids, self.num_envs)
-        if self._closing or self._sent.queues or not (self._status.all_ready and self._order.idle):
+        if (
+            self._closing
+            or self._sent.queues
+            or not (self._status.all_ready and self._scheduler.idle)
+        ):
             self._check(ids)
             self._check_steppable(ids)
         if len(ids) < self.num_envs:
@@ -196,27 +199,27 @@ class Engine(Mending):
         return ids, each
 
     def hand_on_actions(self, cut: Cut) -> None:
-        """Give environments their actions as they are, as Gymnasium's vector environments do.
+        """Pass actions on unchanged, as Gymnasium's vector environments do.
 
         Args:
-            cut: Gives the action of each environment in a batch.
+            cut: Splits a batch into one action per environment.
         """
         self._cut = cut
 
     def allow_unreset_step(self) -> None:
-        """Let environments step that were never reset, as Gymnasium's vector environments do."""
+        """Allow steps before the first reset, as Gymnasium's vector environments do."""
         self._status.mark_ready(self._all)
 
     def send(self, actions: Any, env_ids: Sequence[int] | None, ready: ReadyQueue) -> None:
-        """Step environments, in any order; each goes to ``ready`` when it has ended.
+        """Step environments, in any order of ids; each enters ``ready`` when its step has ended.
 
         Raises:
             UsageError: Wrong number, shape or dtype of actions.
-            BusyError: An environment has a step in flight, or one that was sent and not received.
+            BusyError: An environment has a step in flight, or one that was not received.
             ResetNeededError: An environment must be reset first.
         """
         if env_ids is not None and not len(env_ids):
-            return  # a loop that has nobody to send on
+            return  # a send/recv loop with no environments left
         self._check(())
         self.poll()
         ids, each = self._write(actions, env_ids)
@@ -228,10 +231,10 @@ class Engine(Mending):
             raise
 
     def expect(self, ready: ReadyQueue, count: int, timeout: float | None) -> Receiver:
-        """Begin to wait for a batch: its ticket is done when there is one, or time is up.
+        """Begin to wait for a batch: the ticket is done when there is one, or on timeout.
 
         Raises:
-            NothingSentError: Nothing was sent that has not been received.
+            NothingSentError: There is no step that was sent and not received.
         """
         self._check(())
         self.poll()
@@ -241,10 +244,10 @@ class Engine(Mending):
         return self._sent.wait(ready, count, ticket)
 
     def receive(self, receiver: Receiver, most: int | None) -> Batch | None:
-        """Take a batch; ``None`` if another call was quicker, and it is worth waiting again.
+        """Take a batch; ``None`` if another call took it and there is time to wait again.
 
         Raises:
-            EnvError: An environment raised; what the others did is there for the next call.
+            EnvError: An environment raised. The results of the others stay for the next call.
         """
         receiver.ticket.result()
         self._check(())
@@ -257,7 +260,7 @@ class Engine(Mending):
         return batch
 
     def cancel_receive(self, receiver: Receiver) -> None:
-        """A call that waited has what it wanted, or gave up."""
+        """Stop waiting for a batch."""
         self._sent.leave(receiver)
 
     def reset(
@@ -269,20 +272,20 @@ class Engine(Mending):
         about: Ids | None = None,
         out: Any = None,
     ) -> Ticket:
-        """Reset every environment, or some of them.
+        """Reset all environments, or some of them.
 
         Args:
             seed: See :func:`~agym.protocol.arguments.parse_seeds`.
-            options: For every environment; a ``reset_mask`` among them names environments. Or for
-                single ones and this reset alone.
-            env_ids: Which environments, ``None`` for all.
-            about: Whose latest observations to give, ``None`` for all.
-            out: Arrays for these.
+            options: For all environments, where a ``reset_mask`` selects environments; or
+                ``PerEnvOptions``, for single environments and this reset only.
+            env_ids: The environments, ``None`` for all.
+            about: The environments whose latest observations to return, ``None`` for all.
+            out: Arrays for these observations.
 
         Raises:
-            UsageError: A seed, an id, the mask or ``out`` is not what it should be.
+            UsageError: A seed, an id, the mask or ``out`` is invalid.
         """
-        place = None if out is None else self._check_out(out, about)
+        target = None if out is None else self._check_out(out, about)
         masked = None
         if not isinstance(options, PerEnvOptions):
             options, masked, seed = take_mask(options, self.num_envs, seed)
@@ -292,16 +295,16 @@ class Engine(Mending):
         self._check(ids)
         about = about or self._all
         if not ids:
-            return self._ask_nobody("reset", about, place)
+            return self._complete_empty("reset", about, target)
         self._check_groups("reset", ids, seeds)
-        self._recovery.incidents.note_reset(ids, seeds, options)
-        ticket = self._dispatch("reset", ids, seeds, options, out=place)
+        self._recovery.fault_log.note_reset(ids, seeds, options)
+        ticket = self._dispatch("reset", ids, seeds, options, out=target)
         ticket.about = about
-        self._status.mark_ready(ids)  # a step may be sent right behind
+        self._status.mark_ready(ids)  # a step may be sent before the reset has ended
         return ticket
 
     def rollout_buffer(self, steps: int) -> RolloutBuffer:
-        """Make memory for some steps, which hosts write into.
+        """Make memory for some steps, which hosts write into directly.
 
         Raises:
             UsageError: Observations have no fixed size.
@@ -317,26 +320,26 @@ class Engine(Mending):
         each: list[Any] | None = None,
         env_ids: Sequence[int] | None = None,
     ) -> Ticket:
-        """Render, call, get_attr or set_attr: answered with a list of values."""
+        """Dispatch a render, call, get_attr or set_attr, whose result is a list of values."""
         ids = parse_env_ids(env_ids, self.num_envs)
         self._check(ids)
         if not ids:
-            return self._ask_nobody(kind)
+            return self._complete_empty(kind)
         self._check_groups(kind, ids)
         return self._dispatch(kind, ids, each, shared)
 
     def render_aside(self, ids: Ids) -> Ticket:
-        """Render for somebody beside the caller, whose own deadlines do not run meanwhile."""
+        """Render for an observer, and suspend the deadlines of the caller meanwhile."""
         ticket = self.ask("render", env_ids=ids)
         if ticket.deadline is not None and not ticket.done:
-            ticket.deadline = time.monotonic() + self._patience
-            self._looks += 1
-            ticket.on_done(self._looked)
+            ticket.deadline = time.monotonic() + self._replacement_seconds
+            self._asides += 1
+            ticket.on_done(self._on_aside_done)
         return ticket
 
-    def _looked(self) -> None:
-        self._looks -= 1
-        if not self._looks:
+    def _on_aside_done(self) -> None:
+        self._asides -= 1
+        if not self._asides:
             self.rearm()
 
     @property
@@ -345,21 +348,18 @@ class Engine(Mending):
         return self._backend.ranges
 
     def holding(self, brake: Throttle) -> AbstractContextManager[None]:
-        """A result may be held back, which is neither the caller's time nor the environments'."""
+        """Exclude the time for which a throttle holds a result back from the statistics."""
         return self._traffic.holding(brake)
 
     def usable(self, ids: Ids) -> Ids:
-        """Those of some environments that are there, and were reset."""
+        """Return those of some environments that are alive, open and reset."""
         return () if self._closing is not None else self._status.usable(ids)
 
     def close_env(self, env_id: int) -> Ticket:
-        """Close one environment, behind what it has to do; it takes nothing any more.
-
-        Idempotent.
-        """
+        """Close one environment after the operations it has queued. Idempotent."""
         if env_id in self._status.retired:
             self._check(())
-            return self._ask_nobody("close_env")
+            return self._complete_empty("close_env")
         self._check((env_id,))
         self._check_groups("close_env", (env_id,))
         ticket = self._dispatch("close_env", (env_id,), None)
@@ -367,16 +367,16 @@ class Engine(Mending):
         return ticket
 
     def restart(self, env_ids: Sequence[int] | None = None) -> Ticket:
-        """Put others in the place of environments, those that are gone if none are named.
+        """Replace environments, by default those that are lost.
 
         Raises:
-            BusyError: One has something to do.
+            BusyError: An operation of one of them is under way.
         """
         self._check(())
         self.poll()
         if env_ids is None:
             env_ids = sorted(self._status.lost)
-        ids = self._recovery.whole(parse_env_ids(env_ids, self.num_envs))
+        ids = self._recovery.with_dead_neighbours(parse_env_ids(env_ids, self.num_envs))
         self._check_groups("restart", ids)
         ticket = Ticket(next(self._numbers), "recreate", ids)
         if not ids:
@@ -390,7 +390,7 @@ class Engine(Mending):
                     "restart",
                 )
         self._tickets[ticket.number] = ticket
-        self._be_patient(ticket)
+        self._set_replacement_deadline(ticket)
         restores = dict(zip(ids, self._recovery.restart(ids), strict=True))
         for run in runs(ids):
             each = [restores[i] for i in run]
@@ -400,7 +400,7 @@ class Engine(Mending):
         return ticket
 
     def stats(self) -> Stats:
-        """Read the statistics; nobody is asked, so this neither waits nor disturbs.
+        """Read the statistics, without waiting for workers or slowing them down.
 
         Raises:
             ClosedError: The environments were never open, or belong to another process.
@@ -412,7 +412,7 @@ class Engine(Mending):
         return self.stats_reader()()
 
     def stats_reader(self) -> Callable[[], Stats]:
-        """What reads the statistics at any time, in any thread."""
+        """Return a function that reads the statistics at any time, in any thread."""
         gauges, backend, recovery = self.table.gauges, self._backend, self._recovery
         return lambda: self._traffic.read(
             gauges, backend.ranges, backend.pids, recovery.counts, recovery.restarts
@@ -420,25 +420,25 @@ class Engine(Mending):
 
     @property
     def notices(self) -> list[str]:
-        """What the caller should be warned of; whoever does so clears it."""
-        return self._recovery.incidents.notices
+        """Warnings for the caller; whoever issues them clears the list."""
+        return self._recovery.fault_log.notices
 
     # ---------------------------------------------------------------- checks
 
     def _check_out(self, out: Any, env_ids: Sequence[int] | None) -> OutTarget:
         self._check(())
-        place = self._buffers.check(out, len(parse_env_ids(env_ids, self.num_envs)))
-        if place.plane is not None:
+        target = self._buffers.check(out, len(parse_env_ids(env_ids, self.num_envs)))
+        if target.plane is not None:
             self.poll()
-            if any(ticket.plane == place.plane for ticket in self._tickets.values()):
+            if any(ticket.plane == target.plane for ticket in self._tickets.values()):
                 raise BusyError(
                     "this step of the rollout buffer is still being written: await that first, or"
                     " take another"
                 )
-        return place
+        return target
 
     def check_open(self) -> None:
-        """Check that there are environments to use.
+        """Check that the environments are open.
 
         Raises:
             ClosedError: They are closed, or not open yet.
@@ -453,13 +453,13 @@ class Engine(Mending):
         self._status.check(ids)
 
     def _check_groups(self, kind: str, ids: Ids, seeds: Sequence[int | None] | None = None) -> None:
-        """Refuse what some environments of one program cannot do without the others."""
+        """Refuse what some environments of a group cannot do without the others."""
         reason = self._backend.reason_unsupported(kind, ids, seeds)
         if reason is not None:
             raise UsageError(reason)
 
     def refuse_in_place(self, env_ids: Sequence[int] | None) -> None:
-        """Refuse to step what another thread is stepping in place, without waiting for its end.
+        """Refuse environments that another thread is stepping in place, without waiting for it.
 
         Raises:
             BusyError: An environment is being stepped.
@@ -472,13 +472,13 @@ class Engine(Mending):
 
     def _check_steppable(self, ids: Ids) -> None:
         self._sent.check(ids)
-        if not self._order.idle:
+        if not self._scheduler.idle:
             self.poll()
-            busy = self._order.stepping(ids)
+            busy = self._scheduler.stepping(ids)
             if busy is not None:
                 self._backend.check_workers()
                 self.poll()
-                busy = self._order.stepping(ids)
+                busy = self._scheduler.stepping(ids)
             if busy is not None:
                 raise BusyError(STEPPING.format(busy))
         self._status.check_ready(ids)

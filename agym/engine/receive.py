@@ -1,4 +1,4 @@
-"""Sent: steps whose environments are received one by one, and the calls that wait for them."""
+"""Steps that were sent and not yet received, and the ``recv`` calls that wait for them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from agym.protocol.messages import Payload
 
 @dataclass(eq=False)
 class Receiver:
-    """A call that waits for a batch of so many environments; its ticket is done when it may look.
+    """A call that waits for a batch.
 
     Attributes:
-        ready: Where it takes them from.
-        count: How many it waits for.
-        ticket: It has the call's deadline, if there is one.
+        ready: The queue to take environments from.
+        count: How many environments it waits for.
+        ticket: Done when a batch may be there; holds the call's deadline, if any.
     """
 
     ready: ReadyQueue
@@ -28,10 +28,11 @@ class Receiver:
 
 
 class SentSteps:
-    """To which queue each environment belongs whose step was sent, and who waits at them.
+    """The queue of each environment whose step was sent, and the calls that wait at the queues.
 
-    From ``send`` until ``recv`` has given its result, or its error, an environment takes no other
-    step, whether or not the step has ended: what a caller may do does not depend on timing.
+    From ``send`` until ``recv`` has returned its result or raised its error, an environment refuses
+    further steps, whether or not the step has ended. So what a caller may do does not depend on
+    timing.
 
     Attributes:
         queues: The queue of each environment that was sent and not received.
@@ -39,12 +40,11 @@ class SentSteps:
     """
 
     def __init__(self) -> None:
-        """Nothing was sent."""
         self.queues: dict[int, ReadyQueue] = {}
         self.receivers: list[Receiver] = []
 
     def check(self, ids: Iterable[int]) -> None:
-        """Refuse environments with a result that was not received.
+        """Refuse environments whose result was not received.
 
         Raises:
             BusyError: There is one.
@@ -57,7 +57,7 @@ class SentSteps:
                 )
 
     def add(self, ids: Iterable[int], ready: ReadyQueue) -> None:
-        """A step is about to be sent."""
+        """Register environments for which a step is about to be sent."""
         for i in ids:
             self.queues[i] = ready
             ready.flying += 1
@@ -65,9 +65,9 @@ class SentSteps:
     def drop(
         self, ids: Iterable[int], ready: ReadyQueue, error: BaseException | None = None
     ) -> None:
-        """Nothing will come of a step; an error is for the next call that receives.
+        """Remove environments whose step gives no result; the next ``recv`` raises the error.
 
-        With an error the environments count as not received until it is raised.
+        With an error the environments count as not received until the error is raised.
         """
         ids = tuple(ids)
         ready.flying -= len(ids)
@@ -75,40 +75,40 @@ class SentSteps:
             self._free(ids)
         else:
             ready.errors.append((error, ids))
-        self._tell()
+        self._notify_receivers()
 
     def arrive(self, ids: Iterable[int], ready: ReadyQueue, extras: Payload | None) -> None:
-        """Environments have ended their step."""
+        """Queue environments whose step has ended."""
         for i in ids:
             ready.flying -= 1
             ready.ids.append(i)
         if extras is not None:
             ready.extras.merge(extras)
-        self._tell()
+        self._notify_receivers()
 
     def wait(self, ready: ReadyQueue, count: int, ticket: Ticket) -> Receiver:
         """Begin to wait.
 
         Raises:
-            NothingSentError: Nothing was sent that has not been received.
+            NothingSentError: There is no step that was sent and not received.
         """
         if not ready.left and not ready.errors:
             raise NothingSentError("there is nothing to receive: send(actions) first")
         receiver = Receiver(ready, count, ticket)
         self.receivers.append(receiver)
-        self._tell()
+        self._notify_receivers()
         return receiver
 
     def leave(self, receiver: Receiver) -> None:
-        """A call waits no longer."""
+        """Stop waiting."""
         self.receivers.remove(receiver)
-        receiver.ticket.finish()  # whoever counts on its end
+        receiver.ticket.finish()  # runs its callbacks
 
     def take(self, receiver: Receiver, most: int | None) -> tuple[list[int], Payload] | None:
-        """Take what a receiver waited for; ``None`` if another was quicker and time is left.
+        """Take what a receiver waited for; ``None`` if another took it and there is time left.
 
         Raises:
-            BaseException: The oldest error; what else there is stays for the next call.
+            BaseException: The oldest error. Everything else stays for the next call.
         """
         ready, deadline = receiver.ready, receiver.ticket.deadline
         if ready.errors:
@@ -123,11 +123,11 @@ class SentSteps:
         return ids, extras
 
     def _free(self, ids: Iterable[int]) -> None:
-        """Environments were received."""
+        """Accept steps for received environments again."""
         for i in ids:
             del self.queues[i]
 
-    def _tell(self) -> None:
+    def _notify_receivers(self) -> None:
         for receiver in self.receivers:
             if receiver.ready.has(receiver.count):
                 receiver.ticket.finish()

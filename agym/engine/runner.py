@@ -1,14 +1,13 @@
-"""Runner: tickets from their dispatch to their end, on one backend.
+"""The runner: takes each call from its dispatch to its result, on one backend.
 
-It decides and mutates state in this one place; it never awaits and never blocks, so that the
-sync and the async face share all of it. A call becomes a ticket, a ticket one operation or
-several, and outcomes bring the ticket to its end::
+A call becomes a ticket. A ticket becomes one operation or several, and their completions end it::
 
-    engine -- Ticket --> order --- Operation(s) --> backend --> host
-    engine <-- result -- collect <-- recovery <-- Completion(s) ---'
+    engine -- Ticket --> scheduler - Operation(s) --> backend --> host
+    engine <-- result -- builder <-- recovery <-- Completion(s) ---'
 
-Each environment runs its operations in the order of dispatch (``engine/scheduler.py``); what a
-fault means is recovery's to decide (``engine/faults/recovery.py``).
+Each environment runs its operations in the order of dispatch (``engine/scheduler.py``). Recovery
+decides what a fault means (``engine/faults/recovery.py``). Nothing here awaits or blocks, so that
+the sync and the async API share all of it.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ if TYPE_CHECKING:
 
 
 class Runs(Protocol):
-    """What an engine needs of an backend; see :class:`agym.backends.base.Backend`."""
+    """What an engine needs of a backend; see :class:`agym.backends.base.Backend`."""
 
     @property
     def shared(self) -> bool: ...
@@ -113,9 +112,10 @@ class Runner:
 
     Attributes:
         num_envs: Number of environments.
-        description: What the first environment is like; set when the opening ticket is done.
-        table: The slot table; likewise.
-        listeners: Who is told of steps and resets.
+        description: The first environment's spaces and metadata; set when the opening ticket is
+            done.
+        table: The slot table; set at the same time.
+        listeners: The hooks, called on steps and resets.
     """
 
     description: Description
@@ -124,13 +124,13 @@ class Runner:
     _recovery: Recovery
     _recycling: Recycling | None = None
 
-    # Whether steps of all environments can be done by ``_run_at_once``.
+    # Whether ``_run_at_once`` may step all environments.
     _at_once = False
 
-    # What is being stepped at this moment, before the call that does so returns.
+    # The environments that a call of the backend is stepping at this moment, in any thread.
     in_place: Ids | None = None
 
-    # Whether the caller may have the memory that hosts write into: nobody else reads it again.
+    # Whether batches may be leased to the caller, because the engine never reads them again.
     _leases = False
 
     def __init__(
@@ -142,14 +142,14 @@ class Runner:
         timeout: float | None = None,
         copy: bool = True,
     ) -> None:
-        """Nothing starts before :meth:`open`.
+        """Prepare; :meth:`open` starts the workers.
 
         Args:
-            backend: Where the environments live.
+            backend: The backend that runs the environments.
             num_envs: Number of environments.
             autoreset: What follows an episode's end.
             timeout: Deadline of one operation, in seconds.
-            copy: Give batches away; else views of a plane.
+            copy: Give batches away, instead of views of a plane.
         """
         self.num_envs = num_envs
         self.autoreset = name_of(autoreset)
@@ -161,12 +161,12 @@ class Runner:
         self._tickets: dict[int, Ticket] = {}
         self._closing: Ticket | None = None
         self._all = range(num_envs)
-        self._order = Scheduler(num_envs)
+        self._scheduler = Scheduler(num_envs)
         self._status = EnvStatus(num_envs)
         self._sent = SentSteps()
         self._traffic = Traffic()
         self.listeners = Hooks()
-        self._looks = 0
+        self._asides = 0
 
     # ---------------------------------------------------------------- dispatch
 
@@ -180,14 +180,14 @@ class Runner:
         out: OutTarget | None = None,
     ) -> Ticket:
         if self.listeners and kind == "step":
-            self.listeners.before_step(ids)  # what it begins is older
+            self.listeners.before_step(ids)  # what a hook dispatches gets a lower number
         ticket = Ticket(next(self._numbers), kind, ids)
         tolerant = self._recovery.policy.tolerant
         if self._timeout is not None or tolerant:
             ticket.ended = []
             if self._timeout is not None:
                 ticket.deadline = time.monotonic() + self._timeout
-                if self._looks:
+                if self._asides:
                     ticket.suspend()
         if ready is not None:
             ticket.plane, ticket.ready = self._collector.place_sent(ids), ready
@@ -203,19 +203,19 @@ class Runner:
         self._tickets[ticket.number] = ticket
         operation = Operation(ticket.number, kind, ids[0], ids[-1] + 1, ticket.plane, each, shared)
         ticket.operation = operation
-        if kind == "step" and self._order.idle and ready is None:
+        if kind == "step" and self._scheduler.idle and ready is None:
             self._traffic.dispatch(ticket)
         if tolerant and ticket.plane >= SIDE_PLANE:
             self._collector.keep(ids, ticket.plane)
-        if self._order.take_all(ticket):
+        if self._scheduler.take_all(ticket):
             self._submit(operation, ticket)
         else:
-            for part in self._order.admit(ticket, operation):
+            for part in self._scheduler.admit(ticket, operation):
                 self._submit(part, ticket)
         return ticket
 
-    def _ask_nobody(self, kind: str, about: Ids = (), out: OutTarget | None = None) -> Ticket:
-        """Give the empty result of a call with ``env_ids=[]``; no environment notices it."""
+    def _complete_empty(self, kind: str, about: Ids = (), out: OutTarget | None = None) -> Ticket:
+        """Return the finished ticket of a call with ``env_ids=[]``, which reaches no backend."""
         ticket = Ticket(next(self._numbers), kind, ())
         ticket.about, ticket.out, ticket.plane = about, out, SIDE_PLANE
         collect = {"step": self._collector.step, "reset": self._collector.reset}.get(kind)
@@ -223,7 +223,7 @@ class Runner:
         return ticket
 
     def _run_at_once(self, each: list[Any] | None) -> Ticket:
-        """Step all environments, whose actions are in the table or in ``each``."""
+        """Step all environments synchronously; their actions are in the table or in ``each``."""
         ticket = Ticket(next(self._numbers), "step", self._all)
         try:
             ticket.plane = plane = self._collector.place(None)
@@ -242,7 +242,7 @@ class Runner:
                     ticket.operation = Operation(
                         ticket.number, "step", 0, self.num_envs, plane, each
                     )
-                    self._order.take_all(ticket)
+                    self._scheduler.take_all(ticket)
                     self.poll()
         except BaseException as error:
             with Uninterrupted():
@@ -263,31 +263,31 @@ class Runner:
             self.in_place = None
 
     def _call_off(self, ticket: Ticket, error: BaseException) -> None:
-        """Arguments that cannot be sent, or Ctrl-C inside a serial step."""
+        """End a ticket after an error in ``submit``, or after Ctrl-C inside a serial step."""
         if ticket.kind in ROW_KINDS and not isinstance(error, AgymError):
             self._status.mark_unready(ticket.ids, f"was interrupted in {ticket.kind}")
         ticket.finish(error=error)
-        self._order.forget(ticket)
+        self._scheduler.forget(ticket)
         self._drop(ticket)
 
-    # ---------------------------------------------------------------- outcomes
+    # ---------------------------------------------------------------- completions
 
     def poll(self) -> None:
-        """Take in whatever has ended since; tickets become done."""
-        # Asked before the last outcomes are taken: these come first.
+        """Take in all completions since the last call; tickets become done."""
+        # Read before the poll, so that completions older than the end are accounted for first.
         ended = self._closing is not None and self._backend.ended
         recovery, resend = self._recovery, True
         while resend:
-            for outcome in self._backend.poll():
-                extras = outcome.extras
+            for completion in self._backend.poll():
+                extras = completion.extras
                 wrong = extras is not None and extras.problems
-                if extras is not None and extras.schemas:  # whatever becomes of the rest
+                if extras is not None and extras.schemas:  # even if the rest is dropped
                     self._collector.learn(extras.schemas)
                 if (recovery.active or wrong) and self._closing is None:
-                    for part in recovery.filter(outcome, self._tickets.get(outcome.number)):
+                    for part in recovery.filter(completion, self._tickets.get(completion.number)):
                         self._account(part)
                 else:
-                    self._account(outcome)
+                    self._account(completion)
             resend, recovery.dirty = recovery.dirty, False
         if ended and self._closing is not None and not self._closing.done:
             extras = self._closing.extras
@@ -295,12 +295,12 @@ class Runner:
                 error=None if extras is None else self._status.blame("close", extras)
             )
 
-    def _account(self, outcome: Completion) -> None:
-        """Some environments have ended their part of a ticket."""
-        number, start, stop, extras = outcome
+    def _account(self, completion: Completion) -> None:
+        """Record that some environments have completed their part of a ticket."""
+        number, start, stop, extras = completion
         ticket = self._tickets.get(number)
         if ticket is None:
-            return  # its call was off
+            return  # the call was cancelled
         if extras is not None and (ticket.ready is None or ticket.expired):
             if ticket.extras is None:
                 ticket.extras = extras
@@ -317,7 +317,7 @@ class Runner:
             ticket.ended.append(range(start, stop))
 
     def _end(self, ticket: Ticket) -> None:
-        """Every environment has ended its part."""
+        """Finish a ticket whose environments have all ended."""
         if ticket.kind == "reset":
             recovering = self._recovery.recovering
             self._status.mark_ready(tuple(i for i in ticket.ids if i not in recovering))
@@ -326,7 +326,7 @@ class Runner:
         if ticket.kind == "make":
             error = self._describe(ticket, error)
         elif ticket.expired or ticket.ready is not None:
-            pass  # dropped, but what it means for the environments is not; or received apart
+            pass  # the results are dropped or received separately; ``blame`` still applies
         elif error is not None:
             if ticket.kind in ROW_KINDS:
                 self._collector.note(ticket)
@@ -334,18 +334,18 @@ class Runner:
             value, error = self._value(ticket)
         ticket.finish(value, error)
         if ticket.kind in RECYCLING_KINDS:
-            del self._tickets[ticket.number]  # its row is let go when the move is over
+            del self._tickets[ticket.number]  # the row stays owned until the move is over
         else:
             self._drop(ticket)
         if self._recycling is not None and self._closing is None:
             if ticket.kind in RECYCLING_KINDS:
                 self._recycling.advance(ticket)
-                self._recovery.dirty = True  # what it began may have ended
+                self._recovery.dirty = True  # operations that it began may have ended already
             elif ticket.kind == "step" and ticket.ready is None and not ticket.expired:
                 self._recycling.settled(ticket.ids, ticket.plane)
 
     def _value(self, ticket: Ticket) -> tuple[Any, BaseException | None]:
-        """What a ticket gives, or why that cannot be had; in either case it has ended."""
+        """Build a ticket's value, or return the error that prevented it."""
         try:
             if ticket.kind == "step":
                 value = self._collector.step(ticket)
@@ -356,43 +356,43 @@ class Runner:
                 return value, None
             if ticket.kind == "reset":
                 return self._collector.reset(ticket), None
-        except Exception as error:  # the caller's array went read-only, or no memory is left
+        except Exception as error:  # the caller's array became read-only, or memory ran out
             return None, error
         extras = ticket.extras
         return None if extras is None else [extras.values.get(i) for i in ticket.ids], None
 
     def _drop(self, ticket: Ticket) -> None:
-        """Forget a ticket; what waited for its rows goes on."""
+        """Forget a ticket, and submit the operations that waited for its rows."""
         self._tickets.pop(ticket.number, None)
         if ticket.plane > SENT_PLANE:
             self._collector.planes.give_back(ticket.plane)
-        if not self._order.free_all(ticket):
+        if not self._scheduler.free_all(ticket):
             self._release(ticket, ticket.ids)
 
     def _release(self, ticket: Ticket, ids: Ids) -> None:
-        for part in self._order.release(ticket, ids, self._tickets):
+        for part in self._scheduler.release(ticket, ids, self._tickets):
             waiting = self._tickets.get(part.number)
             if waiting is not None:
-                if waiting.deadline is not None:  # what it has waited for is not its own delay
+                if waiting.deadline is not None:  # queueing does not count against a deadline
                     waiting.suspend()
                 self._resume(waiting)
-                with suppress(Exception):  # it is the error of the ticket that waited
+                with suppress(Exception):  # ``_submit`` has stored it in the waiting ticket
                     self._submit(part, waiting)
 
     def _resume(self, ticket: Ticket) -> None:
-        """Set a deadline anew that was suspended."""
+        """Start a suspended deadline again."""
         if ticket.suspended and self._timeout is not None:
             ticket.suspended = False
             ticket.deadline = time.monotonic() + self._timeout
 
     def _free(self, ticket: Ticket, ids: Ids, extras: Payload | None) -> None:
-        """Environments that have ended need not wait for the others of their ticket."""
+        """Release environments that have ended, without waiting for the rest of their ticket."""
         if ticket.kind in ROW_KINDS:
             self._collector.note_some(ticket, ids, extras)
         self._release(ticket, ids)
 
     def _arrive(self, ticket: Ticket, ids: range, extras: Payload | None) -> None:
-        """A part of a step that was sent has ended."""
+        """Move ended environments of a sent step to their queue."""
         ready = ticket.ready
         assert ready is not None
         failed: set[int] = set()
@@ -401,7 +401,7 @@ class Runner:
             for problem in extras.problems:
                 failed.update(problem.env_ids)
             error = self._status.blame("step", extras)
-            # A worker that died is told once, not for each of its environments.
+            # Report a dead worker once, not for each of its environments.
             (*_, problem) = extras.problems
             if not isinstance(problem, Failure):
                 error = None if problem in ready.losses else error
@@ -418,11 +418,11 @@ class Runner:
         self._sent.drop(failed.intersection(ids), ready, error)
 
     def description_of(self, env_id: int) -> Description:
-        """What an environment is like; the rest of those that read alike have the first's."""
+        """Return an environment's description, which is kept once per run of equal ones."""
         return self._described[bisect(self._described, env_id, key=itemgetter(0)) - 1][1]
 
     def _describe(self, ticket: Ticket, error: BaseException | None) -> BaseException | None:
-        """All workers have made their environments: compare, and lay out the table."""
+        """Compare the descriptions from all workers, and lay out the table."""
         assert ticket.extras is not None
         by_start = sorted(ticket.extras.values.items())
         for start, other in by_start:
@@ -447,7 +447,7 @@ class Runner:
             shared=self._backend.shared,
         )
         self._collector = BatchBuilder(self.table, copy=self._copy, debug=self._debug)
-        self._order = Scheduler(self.num_envs, self._backend.env_groups)
+        self._scheduler = Scheduler(self.num_envs, self._backend.env_groups)
         self._rows = Rows(self.table, 0, self.num_envs)
         self._buffers = Buffers(self.table, self._backend, direct=self._leases)
         self._backend.attach(self.table)

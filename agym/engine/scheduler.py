@@ -1,9 +1,9 @@
-"""Order: which operations may go to the backend now, and which wait for a row.
+"""The scheduler: which operations may go to the backend now, and which wait for a row.
 
-Backends keep the order of what they are given. Held back here is only what would overwrite a
-row of the slot table before it is collected (a reset behind a step still in flight), and,
-behind that, whatever else the same environment is asked to do. Environments that are one program
-have their rows all together (who takes one takes all) and wait in one queue.
+Backends preserve the order of what they are given. The scheduler holds back only what would
+overwrite a row of the slot table before it is read (a reset behind a step still in flight), and
+what is queued behind that for the same environment. The environments of a group take their rows
+together and share a queue.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ class Scheduler:
 
         Args:
             num_envs: Number of environments.
-            vector_programs: Environments that are one program each.
+            vector_programs: The groups of environments that are one vector environment each.
         """
-        self._program = {i: ids for ids in vector_programs for i in ids}
-        self._nobody: list[Ticket | None] = [None] * num_envs
-        self._owners = self._nobody
+        self._groups = {i: ids for ids in vector_programs for i in ids}
+        self._all_free: list[Ticket | None] = [None] * num_envs
+        self._owners = self._all_free
         self._owned = 0
-        # Who has every row, as long as none of them was freed.
+        # The ticket that owns every row, as long as none of them was freed.
         self._whole: Ticket | None = None
         self._held: dict[int, deque[Operation]] = {}
         self._seized: set[int] = set()
@@ -38,7 +38,7 @@ class Scheduler:
         self.idle = True
 
     def stepping(self, ids: Ids) -> int | None:
-        """Find an environment that has a step in flight or waiting: the slowest, if it is known."""
+        """Return an environment with a step in flight or queued, preferably one still running."""
         found = None
         for i in ids:
             owner = self._owners[i]
@@ -51,11 +51,11 @@ class Scheduler:
         return found
 
     def owner(self, slot: int) -> Ticket | None:
-        """The ticket that has an environment's row: its step or reset, or its move."""
+        """Return the ticket that owns an environment's row: its step, reset or move."""
         return self._owners[slot]
 
     def held(self, ticket: Ticket) -> set[int]:
-        """The environments whose part of a ticket still waits for a row."""
+        """Return the environments whose part of a ticket still waits for a row."""
         return {
             i
             for i in ticket.ids
@@ -63,21 +63,21 @@ class Scheduler:
         }
 
     def is_free(self, slot: int) -> bool:
-        """Whether no step or reset of an environment is under way or waits."""
+        """Whether no step or reset of an environment is under way or queued."""
         return self._owners[slot] is None and not self._queue(slot)
 
     def seize(self, slot: int, ticket: Ticket) -> None:
-        """Hold back all that a free environment is asked to do, until this is released."""
+        """Hold back all operations of a free environment until ``ticket`` is released."""
         self._set_owner(slot, ticket)
         self._seized.add(slot)
         self.idle = False
 
     def take_all(self, ticket: Ticket) -> bool:
-        """Take every row for a ticket for all environments, if none is owned and nothing waits."""
+        """Take all rows for a ticket, if none is owned and nothing waits."""
         if not self.idle or len(ticket.ids) < len(self._owners):
             return False
         if ticket.kind in ROW_KINDS:
-            self._owned = count = len(self._nobody)
+            self._owned = count = len(self._all_free)
             self._owners = [ticket] * count
             self._whole = ticket
             self.idle = False
@@ -88,18 +88,18 @@ class Scheduler:
         if self._whole is not ticket or self._held:
             return False
         self._whole = None
-        self._owners = self._nobody
+        self._owners = self._all_free
         self._owned = 0
         self.idle = True
         return True
 
     def admit(self, ticket: Ticket, operation: Operation) -> Iterator[Operation]:
-        """Take the rows that are free and yield what may be submitted; hold back the rest.
+        """Take the rows that are free and yield what may be submitted; queue the rest.
 
         Args:
             ticket: The ticket that takes the rows.
-            operation: Its operation, over the range from its first to its last environment;
-                for scattered ids, ``each`` is in their order.
+            operation: Its operation, over the range from its first to its last environment. For
+                scattered ids, ``each`` is in their order.
         """
         ids = ticket.ids
         row = operation.kind in ROW_KINDS
@@ -125,22 +125,22 @@ class Scheduler:
             yield from map(part, runs(free))
 
     def _key(self, slot: int) -> int:
-        """Under which an environment's queue is kept."""
-        return self._program[slot].start if self._program else slot
+        """Return the key of an environment's queue: the first of its group."""
+        return self._groups[slot].start if self._groups else slot
 
     def _queue(self, slot: int) -> Sequence[Operation]:
         return self._held.get(self._key(slot), ())
 
     def _set_owner(self, slot: int, ticket: Ticket) -> None:
-        if self._owners is self._nobody:
-            self._owners = list(self._nobody)
-        for i in self._program.get(slot, (slot,)):
+        if self._owners is self._all_free:
+            self._owners = list(self._all_free)
+        for i in self._groups.get(slot, (slot,)):
             if self._owners[i] is None:
                 self._owners[i] = ticket
                 self._owned += 1
 
     def forget(self, ticket: Ticket) -> None:
-        """What still waits of a ticket will not be done."""
+        """Remove a ticket's parts from the queues."""
         for slot in ticket.ids:
             key, queue = self._key(slot), self._queue(slot)
             left = deque(operation for operation in queue if operation.number != ticket.number)
@@ -150,10 +150,10 @@ class Scheduler:
                 self._held.pop(key, None)
 
     def release(self, ticket: Ticket, ids: Ids, tickets: dict[int, Ticket]) -> list[Operation]:
-        """Free some rows of a ticket; gives what may be submitted now."""
+        """Free some rows of a ticket; return the operations that may be submitted now."""
         freed = []
         self._whole = None
-        ids = tuple(dict.fromkeys(j for i in ids for j in self._program.get(i, (i,))))
+        ids = tuple(dict.fromkeys(j for i in ids for j in self._groups.get(i, (i,))))
         for i in ids:
             if self._owners[i] is ticket:
                 self._owners[i] = None
@@ -178,7 +178,7 @@ class Scheduler:
 
 
 def _joined(parts: list[Operation]) -> Iterator[Operation]:
-    """Join parts for neighbours again, the oldest first as each environment was asked."""
+    """Join parts for neighbours again, oldest ticket first."""
     parts.sort(key=lambda part: (part.number, part.start))
     whole = parts[0]
     for part in parts[1:]:

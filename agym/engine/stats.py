@@ -1,4 +1,4 @@
-"""Statistics: what ``stats()`` gives, and how it is read off the gauges."""
+"""Statistics: what ``stats()`` returns, and how the gauges are read."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from agym.engine.ticket import Ticket
 from agym.protocol.messages import name_ids
 from agym.protocol.metrics.gauges import WAKING, Gauges, clock, percentiles
 
-# An environment is a straggler whose typical step takes so many times as long as its peers'.
+# A straggler's median step takes more than this many times the median of all environments.
 STRAGGLER = 5.0
 
-# One whole step in so many is followed on its way.
+# One in this many steps of all environments is timed end to end.
 FOLLOWED = 16
 
-# A brake that takes so many seconds has held a result back.
+# A throttle that takes more seconds than this has held a result back.
 HELD_SECONDS = 1e-4
 
 
 @dataclass(frozen=True)
 class EnvStats:
-    """One environment.
+    """The statistics of one environment.
 
     Attributes:
-        env_id: Which one.
-        steps: Steps so far, those that reset it and those that found it holding still included.
+        env_id: Its id.
+        steps: Steps so far, including those that reset it and those on which it held still.
         episodes: Episodes begun.
-        p50: Half of its timed steps took less, in seconds; ``None`` before one was timed. What its
-            worker took to wake up is left out, as far as its other environments tell.
-        p99: All but a hundredth took less.
+        p50: Median of its timed steps in seconds, ``None`` before the first. The time its worker
+            took to wake up is left out, as far as the worker's other environments show it.
+        p99: 99th percentile likewise.
         faults: How often it raised, missed a deadline, or lost its worker.
     """
 
@@ -48,15 +48,15 @@ class EnvStats:
 
 @dataclass(frozen=True)
 class WorkerStats:
-    """One worker.
+    """The statistics of one worker.
 
     Attributes:
         worker: Its index.
         env_ids: Its environments.
-        pid: Its process; this one, if it is none of its own.
+        pid: Its process, or this one if it runs in it.
         busy: Share of the time since the start in which it ran environments.
         restarts: How often it was replaced.
-        rss: Memory of its process, in bytes; ``None`` if it is gone.
+        rss: Memory of its process in bytes; ``None`` if the process is gone.
     """
 
     worker: int
@@ -69,20 +69,20 @@ class WorkerStats:
 
 @dataclass(frozen=True)
 class Stats:
-    """What is known of a run.
+    """The statistics of a run; times are averages in seconds.
 
     Attributes:
         seconds: Time since the environments were made.
         envs: Each environment.
         workers: Each worker.
-        queue: Seconds from a step's dispatch until workers began it, on average.
-        transport: Seconds from the end of a batch's last environment to the caller, on average.
-        work: Seconds in between, on average.
-        caller: Seconds that the caller spent between a batch and its next step, on average.
-        limit: What most of a step's time goes into: ``"environments"``, ``"transport"`` (with
-            ``queue``) or ``"caller"``; ``"page"`` while that holds results back for more than
-            half of the time.
-        stragglers: Environments that take several times as long for a step as their peers.
+        queue: From a step's dispatch until workers began it.
+        transport: From the end of a batch's last environment to the caller.
+        work: In between.
+        caller: Between a batch and the caller's next step.
+        limit: What most of a step's time is spent on: ``"environments"``, ``"transport"`` (with
+            ``queue``) or ``"caller"``; ``"page"`` while the live page holds results back for more
+            than half of the time.
+        stragglers: Environments whose steps take several times as long as their peers'.
     """
 
     seconds: float
@@ -96,7 +96,7 @@ class Stats:
     stragglers: tuple[int, ...]
 
     def __str__(self) -> str:
-        """The whole in a few lines."""
+        """Format the statistics in a few lines."""
         steps = sum(env.steps for env in self.envs)
         parts = {
             "queue": self.queue,
@@ -116,7 +116,7 @@ class Stats:
                 f" {worker.restarts} restarts, environments {name_ids(worker.env_ids)}"
             )
         faults = {env.env_id: env.faults for env in self.envs if env.faults}
-        if faults:  # also those that the caller was spared
+        if faults:  # including those that were handled without being raised
             lines.append(f"  faults: {sum(faults.values())}, in environments {name_ids([*faults])}")
         if self.stragglers:
             lines.append(f"  stragglers: environments {name_ids(self.stragglers)}")
@@ -128,21 +128,20 @@ def _micro(seconds: float) -> str:
 
 
 class Traffic:
-    """Follows some steps of all environments on their way there and back."""
+    """Times some steps of all environments, from dispatch to result."""
 
     def __init__(self) -> None:
-        """Begin with the next step."""
         self._left = 1
         self._followed = 0
         self._queue = self._work = self._transport = self._caller = 0
         self._returned = 0
         self._brake: Throttle | None = None
-        self._held = 0.0  # the share of the time between the latest two results
+        self._held = 0.0  # as a share of the time between the latest two results
         self._release = 0.0
         self.opened = time.monotonic()
 
     def dispatch(self, ticket: Ticket) -> None:
-        """A step of all environments goes off, with none on its way."""
+        """Record that a step of all environments is dispatched while none is under way."""
         if self._returned:
             self._caller += clock() - self._returned
             self._returned = 0
@@ -153,9 +152,9 @@ class Traffic:
 
     @contextmanager
     def holding(self, brake: Throttle) -> Iterator[None]:
-        """A brake may hold the latest result back.
+        """Time how long a throttle holds the latest result back.
 
-        The next step is not followed then: its workers have fallen asleep.
+        After a hold, the next step is not timed, because its workers have fallen asleep.
         """
         self._brake, self._held = brake, math.inf
         begun = time.monotonic()
@@ -168,12 +167,12 @@ class Traffic:
                 self._left, self._returned = FOLLOWED, 0
 
     def settle(self, ticket: Ticket, gauges: Gauges, ranges: Sequence[range]) -> None:
-        """A step that was followed has come back."""
+        """Add up the times of a step that has come back."""
         firsts = [ids.start for ids in ranges]
         began = [gauges.began[first] for first in firsts]
         ended = [gauges.ended[first] for first in firsts]
         if min(began) < ticket.followed:
-            return  # a worker was replaced meanwhile
+            return  # a worker was replaced in between
         now = self._returned = clock()
         self._followed += 1
         self._queue += sum(began) // len(began) - ticket.followed
@@ -188,7 +187,6 @@ class Traffic:
         faults: Sequence[int],
         restarts: Sequence[int],
     ) -> Stats:
-        """Read everything off."""
         seconds = time.monotonic() - self.opened
         workers = tuple(
             WorkerStats(
@@ -226,7 +224,7 @@ class Traffic:
     def _limit(self, transport: float, work: float, caller: float, busiest: float) -> str:
         if self._brake is not None and self._brake.engaged and self._held > 0.5:
             return "page"
-        if not self._followed:  # steps were sent one by one, or held back
+        if not self._followed:  # only single environments were stepped, or results were held back
             return "environments" if busiest > 0.5 else "caller"
         shares = {"environments": work, "transport": transport, "caller": caller}
         return max(shares, key=lambda name: shares[name])
@@ -236,13 +234,13 @@ def _stragglers(envs: Sequence[EnvStats], ranges: Sequence[range]) -> tuple[int,
     times = {env.env_id: env.p50 for env in envs if env.p50 is not None}
     usual = median(times.values()) if times else 0.0
     alone = [ids.start for ids in ranges if len(ids) == 1]
-    if len(alone) < len(ranges):  # what is alone in a worker wakes up for every step, others do not
+    if len(alone) < len(ranges):  # a worker with one environment wakes up for each of its steps
         times.update((i, times[i] - WAKING / 1e9) for i in alone if i in times)
     return tuple(i for i, seconds in times.items() if seconds > STRAGGLER * usual)
 
 
 def _rss(pid: int | None) -> int | None:
-    import psutil  # late, since few programs ask
+    import psutil  # a late import, because few programs ask for statistics
 
     try:
         return None if pid is None else int(psutil.Process(pid).memory_info().rss)

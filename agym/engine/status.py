@@ -1,4 +1,4 @@
-"""Health: which environments can be used, and why the others cannot."""
+"""Which environments can be used, and why the others cannot."""
 
 from __future__ import annotations
 
@@ -10,26 +10,25 @@ from agym.protocol.messages import ROW_KINDS, EnvLoss, Failure, Payload
 
 
 class EnvStatus:
-    """What is the matter with each environment.
+    """The state of each environment.
 
     Attributes:
-        fine: Every environment is alive and reset: there is nothing to check before a step.
+        all_ready: All environments are alive, open and reset, so a step needs no checks.
         lost: What happened to the environments that are gone.
-        retired: The environments that the caller closed by themselves.
+        retired: The environments that the caller closed individually.
     """
 
     def __init__(self, num_envs: int) -> None:
-        """Begin with environments that were never reset."""
         self.all_ready = False
         self.lost: dict[int, EnvLoss] = {}
         self.retired: set[int] = set()
         self._unready = dict.fromkeys(range(num_envs), "has not been reset yet")
 
     def check(self, ids: Iterable[int]) -> None:
-        """Refuse environments that take nothing any more.
+        """Refuse environments that accept no operations any more.
 
         Raises:
-            ClosedError: One was closed by itself.
+            ClosedError: One was closed individually.
             WorkerDied: The worker of one died.
             CrashLoopError: One was given up.
         """
@@ -55,50 +54,49 @@ class EnvStatus:
                 )
 
     def is_ready(self, env_id: int) -> bool:
-        """Whether an environment was reset."""
         return env_id not in self._unready
 
     def usable(self, ids: Ids) -> Ids:
-        """Those that are there, and were reset."""
+        """Return those that are alive, open and reset."""
         if self.all_ready:
             return ids
         gone = self._unready.keys() | self.lost.keys() | self.retired
         return tuple(i for i in ids if i not in gone)
 
     def mark_ready(self, ids: Ids) -> None:
-        """Environments are reset, or will be before anything else."""
+        """Record that environments are reset, or will be before their next operation."""
         for i in ids:
             self._unready.pop(i, None)
-        self._judge()
+        self._update_all_ready()
 
     def mark_unready(self, ids: Iterable[int], why: str) -> None:
-        """Environments have to be reset before they step."""
+        """Record that environments must be reset before they step."""
         self._unready.update(dict.fromkeys(ids, why))
         self.all_ready = False
 
     def mark_lost(self, ids: Iterable[int], loss: EnvLoss) -> None:
-        """Environments are gone."""
+        """Record that environments are gone."""
         self.lost.update(dict.fromkeys(ids, loss))
         self.all_ready = False
 
     def mark_found(self, ids: Iterable[int]) -> None:
-        """Environments are back."""
+        """Record that lost environments are back."""
         for i in ids:
             self.lost.pop(i, None)
-        self._judge()
+        self._update_all_ready()
 
-    def _judge(self) -> None:
+    def _update_all_ready(self) -> None:
         self.all_ready = not (self._unready or self.lost or self.retired)
 
     def close_env(self, env_id: int) -> None:
-        """An environment is closed by itself."""
+        """Record that one environment was closed."""
         self.retired.add(env_id)
         self.all_ready = False
 
     def blame(self, kind: str, extras: Payload) -> BaseException | None:
-        """Turn what went wrong into the error to raise, and remember what it means."""
+        """Build the error to raise for the problems of an operation, and update the status."""
         problems = extras.problems
-        if kind == "close":  # a worker that is dead is closed
+        if kind == "close":  # a dead worker counts as closed
             problems = [problem for problem in problems if isinstance(problem, Failure)]
         if not problems:
             return None
@@ -106,9 +104,9 @@ class EnvStatus:
             if isinstance(problem, Failure) and problem.operation in ROW_KINDS:
                 why = f"raised in its last {problem.operation}"
                 self.mark_unready(problem.env_ids, why)
-        # An echo is for those who were not told.
+        # Drop echoes, which repeat a failure, unless the original is not among these.
         first = [p for p in problems if not (isinstance(p, Failure) and p.echo)] or problems[:1]
-        first.sort(key=lambda problem: problem.env_ids.start)  # not as the workers answered
+        first.sort(key=lambda problem: problem.env_ids.start)  # not in order of arrival
         errors = [problem.to_exception() for problem in first]
         if len(errors) == 1:
             return errors[0]

@@ -15,25 +15,25 @@ from agym.protocol.messages import OPEN, Operation, Payload, name_ids
 class Ticket:
     """What the engine knows of one call.
 
-    What most tickets never get is a class attribute, since one is made for every step.
+    Defaults are class attributes, because a ticket is made for every step.
 
     Attributes:
-        number: Its number, which every part of the operation and every outcome carries.
+        number: Its number, carried by every part of the operation and every completion.
         kind: The operation.
-        ids: The environments that it is for.
-        remaining: How many of them have not ended yet. It goes on counting after a timeout.
-        done: The result or the error is there.
-        error: What to raise instead of giving a result.
-        expired: It is done because its deadline has passed.
-        ended: Which environments have ended, where it may matter who is late.
+        ids: The environments of the call.
+        remaining: How many of them have not ended. It counts on after a timeout.
+        done: Whether the result or the error is there.
+        error: The error to raise instead of returning a result.
+        expired: Whether the deadline has passed.
+        ended: The environments that have ended, kept where a deadline or recovery needs it.
         deadline: ``time.monotonic()`` at which the call times out, ``None`` for never.
-        about: Whose observations its result has (of a reset).
-        plane: Which plane of the slot table takes its rows.
-        ready: Where its environments go, each when it has ended (a step that was sent).
+        about: The environments whose observations a reset returns.
+        plane: The plane of the slot table that takes the rows.
+        ready: The queue that environments enter as they end (a step that was sent).
         out: The caller's own arrays for the result.
-        operation: What is done, over the range from its first to its last environment.
-        followed: When it was dispatched, if it is followed on its way (``engine/stats.py``).
-        suspended: Its deadline is held off while environments are being replaced.
+        operation: The operation, over the range from its first to its last environment.
+        followed: When it was dispatched, if it is timed for ``engine/stats.py``; else 0.
+        suspended: Whether the deadline is suspended while environments are being replaced.
     """
 
     done = False
@@ -53,14 +53,13 @@ class Ticket:
     _callbacks: tuple[Callable[[], None], ...] = ()
 
     def __init__(self, number: int, kind: str, ids: Ids) -> None:
-        """Begin with nothing done."""
         self.number = number
         self.kind = kind
         self.ids = ids
         self.remaining = len(ids)
 
     def finish(self, value: Any = None, error: BaseException | None = None) -> None:
-        """Set result or error, once: what comes later is dropped."""
+        """Set the result or the error, unless the ticket is done already."""
         if self.done:
             return
         self.value = value
@@ -70,21 +69,20 @@ class Ticket:
             callback()
 
     def on_done(self, callback: Callable[[], None]) -> None:
-        """Have a function called when the ticket is done, which it must not be yet."""
+        """Call a function when the ticket is done, which it must not be yet."""
         self._callbacks += (callback,)
 
     def remove_callback(self, callback: Callable[[], None]) -> None:
-        """Do not have it called any more."""
         self._callbacks = tuple(other for other in self._callbacks if other != callback)
 
     def result(self) -> Any:
-        """Give the value, or raise the error."""
+        """Return the value, or raise the error."""
         if self.error is not None:
             raise self.error
         return self.value
 
     def expire(self) -> None:
-        """The deadline has passed: name those that are late."""
+        """Fail with a :class:`StepTimeout` that names the late environments."""
         self.expired = True
         late = self.late()
         message = (
@@ -94,15 +92,15 @@ class Ticket:
         self.finish(error=StepTimeout(message, operation=self.kind, env_ids=late))
 
     def suspend(self) -> None:
-        """Hold its deadline off."""
+        """Suspend the deadline."""
         self.deadline = None
         self.suspended = True
 
     def has_ended(self, env_id: int) -> bool:
-        """Whether an environment has ended, as far as that is kept."""
+        """Whether an environment is known to have ended."""
         return any(env_id in ids for ids in self.ended or ())
 
     def late(self) -> list[int]:
-        """The environments that have not ended; known only if there is a deadline."""
+        """Return the environments that have not ended, as far as ``ended`` is kept."""
         ended = {i for ids in self.ended or () for i in ids}
         return [i for i in self.ids if i not in ended]

@@ -31,7 +31,6 @@ class RandomEnv(gymnasium.Env[Any, Any]):
         action_space: Space[Any],
         render_mode: str | None = "ansi",
     ) -> None:
-        """Take any two spaces."""
         self.observation_space = copy.deepcopy(observation_space)
         self.action_space = action_space
         self.render_mode = render_mode
@@ -63,12 +62,10 @@ class RandomEnv(gymnasium.Env[Any, Any]):
         return self._observe(), reward, terminated, truncated, {"action": copy.deepcopy(action)}
 
     def render(self) -> str:
-        """Return the number of steps in this episode."""
         self._check_thread()
         return f"step {self.steps}"
 
     def close(self) -> None:
-        """Check the thread."""
         self._check_thread()
 
     def _observe(self) -> Any:
@@ -95,14 +92,12 @@ class FaultyEnv(gymnasium.Env[Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[int, dict[str, Any]]:
-        """Begin again at 0."""
         super().reset(seed=seed)
         self._do("reset")
         self.steps = 0
         return 0, {}
 
     def step(self, action: Any) -> tuple[int, float, bool, bool, dict[str, Any]]:
-        """Count; raise on action 1."""
         self._do("step")
         if action == 1:
             raise RuntimeError("told to fail")
@@ -110,11 +105,9 @@ class FaultyEnv(gymnasium.Env[Any, Any]):
         return self.steps, 1.0, False, False, {}
 
     def render(self) -> Any:
-        """Render nothing."""
         self._do("render")
 
     def close(self) -> None:
-        """Close."""
         self._do("close")
 
     def _do(self, operation: str) -> None:
@@ -163,7 +156,6 @@ class CounterEnv(gymnasium.Env[Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[int, dict[str, Any]]:
-        """Begin again at 0."""
         super().reset(seed=seed)
         self.steps = 0
         self._end = int(self.np_random.integers(2, 2 * self._length + 1))
@@ -171,7 +163,6 @@ class CounterEnv(gymnasium.Env[Any, Any]):
         return 0, {"count": 0} if self._informs else {}
 
     def step(self, action: Any) -> tuple[int, float, bool, bool, dict[str, Any]]:
-        """Count."""
         if self._seconds:
             time.sleep(self._seconds)
         self.steps += 1
@@ -181,7 +172,6 @@ class CounterEnv(gymnasium.Env[Any, Any]):
         return self.steps, float(self.steps), done and not odd, done and odd, info
 
     def render(self) -> str:
-        """Return the count as text."""
         return f"step {self.steps}"
 
     def _leak(self, size: int) -> None:

@@ -83,7 +83,7 @@ class CoroutineHost(Host):
         self._held: list[tuple[Any, ...] | None] = [None] * n
         # How the latest episode began, until that is reported.
         self._starts: dict[int, EpisodeStart] = {}
-        # Results that replace the next step: of replacements that could not be restored.
+        # Results that replace the next step of recreated environments, whose episode is truncated.
         self._cut: dict[int, tuple[Any, ...]] = {}
         self._injected_faults: dict[int, InjectedFault] = {}
         self._turns: dict[int, _Turn] = {}

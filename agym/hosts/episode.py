@@ -27,7 +27,7 @@ class AtEnd(Enum):
 
     RESET_NOW = "reset in the same step, the final observation kept apart"
     RESET_NEXT = "the next step resets, and ignores its action"
-    HOLD = "every next step holds still until an explicit reset"
+    HOLD = "every next step is held until an explicit reset"
 
 
 def at_end(mode: AutoresetMode) -> AtEnd:

@@ -267,7 +267,7 @@ class EnvHost(Host):
         plane: int,
     ) -> None:
         """Continue one environment at a time after one raised, so that the others are stepped."""
-        self._unflagged += 1  # the rows of those that raised are not known here
+        self._unflagged += 1  # the engine decides about rows of failed ones
         self._blank += 1
         rescued: list[Step | None] = [*results]
         if len(results) < stop - start:
@@ -332,7 +332,7 @@ class EnvHost(Host):
         return observation, 0.0, False, False, info
 
     def _cut_off(self, i: int, observation: Any, _action: Any) -> Step:
-        """Replaces the first step of a replacement that lost its episode: truncates it."""
+        """Replaces the first step of a recreated environment: truncates its lost episode."""
         if observation is None:
             raise RuntimeError("it was replaced: reset it first")
         self._steps[i] = self._envs[i].step

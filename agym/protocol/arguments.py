@@ -79,7 +79,7 @@ def take_mask(
 def parse_seeds(
     seed: int | Sequence[int | None] | None, ids: Ids, given: Sequence[int] | None
 ) -> list[int | None] | None:
-    """Return one seed per environment in ``ids``, which ascend.
+    """Return one seed per environment, ``None`` for no seeds.
 
     Args:
         seed: ``None``; an integer, which gives environment ``i`` the seed ``seed + i`` as in

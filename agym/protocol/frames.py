@@ -232,7 +232,7 @@ SPARE = 2
 
 
 class FrameLeases:
-    """The caller's end of one worker's shelf, with the descriptor of the file."""
+    """The caller's end of one worker's shelf; the worker extends the file ``descriptor``."""
 
     def __init__(self, num_envs: int) -> None:
         """Create an empty shelf for a worker with ``num_envs`` environments."""

@@ -43,13 +43,13 @@ FIRST_BUFFER = PLANES + LEASABLE
 # Kinds that write a row of the slot table; all others return values.
 ROW_KINDS = frozenset({"step", "reset"})
 
-# Those by which a replacement takes environments over from a worker.
+# Kinds by which a replacement takes environments over from a worker.
 RECYCLING_KINDS = frozenset({"spare", "export", "import_env"})
 
 # Ctrl-C must not interrupt these: an environment would exist twice, or not at all.
 UNBROKEN_KINDS = frozenset({"pack", "unpack"})
 
-# A larger pickled exception travels as text alone.
+# Bytes of a pickled exception; a larger one travels as text alone.
 MAX_PICKLED = 64 * 1024
 
 # Names of operations in errors, where the kind is not the name.

@@ -213,8 +213,7 @@ class SlotTable:
     def stack(
         self, count: int, *, shared: bool = False, descriptor: int | None = None
     ) -> tuple[Plane, Arena]:
-        """Create ``count`` planes outside of the table, as one plane with a row for each, and their
-        memory.
+        """Create ``count`` planes outside of the table, stacked in one; return also their memory.
 
         ``shared`` and ``descriptor`` are those of the constructor.
         """

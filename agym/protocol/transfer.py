@@ -49,7 +49,7 @@ class Parcel(NamedTuple):
 
 
 def take_rows(table: SlotTable, plane: int, ids: Sequence[int], info_bytes: int) -> Parcel:
-    """Pack rows of a plane, of which a stand-in has the rows if the table lacks it.
+    """Pack rows of a plane; if the table lacks it, its stand-in has them.
 
     Adjacent rows are views, which must not change before they are sent. ``info_bytes`` is the size
     of the largest info that hosts write.

@@ -1,7 +1,7 @@
 """Chaos: make environments crash, hang, raise and stall at random, to test fault handling.
 
-Faults are drawn before a step is sent, and the hosts of the struck environments are told to
-inject them, so that the fault really happens where the environment runs::
+Faults are drawn before a step is sent. The hosts of the struck environments then inject them, so
+that a fault really happens where the environment runs::
 
     step(ids) --> draw a number per env --> "inject_fault" to env i --> the step itself
 
@@ -168,7 +168,6 @@ class Chaos(Hook):
         ways: Sequence[str],
         seed: int | None,
     ) -> None:
-        """Start; :func:`agym.chaos` has checked the arguments."""
         self.strikes: list[Strike] = []
         self._engine = envs._engine
         self._members = None if envs._ids is None else frozenset(envs._ids)
@@ -201,7 +200,6 @@ class Chaos(Hook):
         self._engine.listeners.remove(self)
 
     def __enter__(self) -> Self:
-        """Stop at the end of the block."""
         return self
 
     def __exit__(
@@ -210,7 +208,6 @@ class Chaos(Hook):
         error: BaseException | None,
         where: TracebackType | None,
     ) -> None:
-        """Stop."""
         self.stop()
 
     def before_step(self, ids: Ids) -> None:

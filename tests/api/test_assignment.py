@@ -281,7 +281,8 @@ def test_coroutine_environments_without_wrappers() -> None:
 
 @pytest.mark.parametrize("face", ["sync", "async"])
 def test_capsules_still_tell_what_was_set(face: str, tmp_path: Any) -> None:
-    with played(face, [Strict] * 2, **FORKED, capsule_dir=tmp_path) as envs:
+    policy = agym.FaultPolicy(capsule_dir=tmp_path)
+    with played(face, [Strict] * 2, **FORKED, on_fault=policy) as envs:
         envs.reset(seed=0)
         with pytest.raises(agym.EnvError) as caught:
             envs.set_attr("mass", [1.0, -2.0])

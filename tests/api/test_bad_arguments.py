@@ -11,7 +11,7 @@ import pytest
 from gymnasium import spaces
 
 import agym
-from agym.backends import Process
+from agym.backends import Asyncio, Process
 from tests.support.backends import FORK
 from tests.support.drivers import FACES, PLACES, opened
 from tests.support.envs.plain_envs import Echo, Nested, Tally
@@ -40,8 +40,6 @@ BAD_OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "timeout-nan": ({"timeout": float("nan")}, "timeout"),
     "timeout-type": ({"timeout": "3"}, "timeout"),
     "copy": ({"copy": "no"}, "True or False"),
-    "pin": ({"pin": 1}, "True or False"),
-    "start-method": ({"start_method": "thread"}, "spawn"),
     "misspelt": ({"autorest": "disabled"}, "autoreset"),
     "misspelt-too": ({"worker": 2}, "workers"),
 }
@@ -56,6 +54,49 @@ def test_bad_options(case: str, make: Callable[..., Any]) -> None:
     (name,) = options
     assert name in str(caught.value)
     assert remedy in str(caught.value)
+
+
+# Options of an object are refused where it is made.
+BAD_OWN_OPTIONS: dict[str, tuple[Callable[..., Any], dict[str, Any], str]] = {
+    "pin": (Process, {"pin": 1}, "True or False"),
+    "start-method": (Process, {"start_method": "thread"}, "spawn"),
+    "recycle": (Process, {"recycle": 5}, "agym.Recycle"),
+    "workers": (Process, {"workers": 0}, "positive"),
+    "max-concurrency-zero": (Asyncio, {"max_concurrency": 0}, "positive"),
+    "max-concurrency-float": (Process, {"max_concurrency": 1.5}, "positive integer"),
+    "max-restarts": (agym.FaultPolicy, {"max_restarts": -1}, "0"),
+    "max-restarts-float": (agym.FaultPolicy, {"max_restarts": 1.5}, "integer"),
+    "restart-window": (agym.FaultPolicy, {"restart_window": 0}, "positive"),
+    "replay-limit": (agym.FaultPolicy, {"replay_limit": 0}, "positive"),
+    "capsule-dir": (agym.FaultPolicy, {"capsule_dir": __file__}, "no folder"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_OWN_OPTIONS)
+def test_bad_options_of_objects(case: str) -> None:
+    kind, options, remedy = BAD_OWN_OPTIONS[case]
+    with pytest.raises(agym.UsageError) as caught:
+        kind(**options)
+    (name,) = options
+    assert name in str(caught.value)
+    assert remedy in str(caught.value)
+
+
+def test_a_bad_mode_of_a_policy() -> None:
+    for wrong in ("ignore", None):
+        for give in (agym.FaultPolicy, lambda mode: agym.make(tally, 2, on_fault=mode)):
+            with pytest.raises(agym.UsageError, match="take one of raise, restart, replay"):
+                give(wrong)
+
+
+def test_the_class_of_a_backend_instead_of_an_object() -> None:
+    with pytest.raises(agym.UsageError, match=r"is a class: call it, Process\(\)"):
+        agym.make(tally, 2, backend=Process)
+
+
+def test_the_number_of_workers_given_twice() -> None:
+    with pytest.raises(agym.UsageError, match="give the number of workers once"):
+        agym.make(tally, 2, backend=Process(workers=2), workers=1)
 
 
 @pytest.mark.parametrize("start_method", ["thread", "", None])
@@ -217,7 +258,7 @@ def test_an_action_that_cannot_be_sent(place: dict[str, Any]) -> None:
     space = spaces.Tuple((spaces.Discrete(3), spaces.Sequence(spaces.Discrete(3))))
     with agym.make(partial(Echo, spaces.Discrete(2), [0], space), 3, **place) as envs:
         envs.reset()
-        if place["backend"] == "process":
+        if place["backend"] == FORK:
             with pytest.raises(Exception, match="pickle"):
                 envs.step([(1, (1,)), (1, (1,)), (1, (x for x in "not to be pickled"))])
             assert envs.what_was_received() == [[], [], []]

@@ -18,7 +18,7 @@ import pytest
 from gymnasium import spaces
 
 import agym
-from tests.support.backends import FORK
+from tests.support.backends import FORK, SERIAL_OR_FORK
 from tests.support.envs.coroutine_envs import Parrot
 from tests.support.envs.faulty_envs import ManyArguments
 from tests.support.envs.plain_envs import Echo, Tally
@@ -159,14 +159,12 @@ def test_infos_that_need_not_be_sent(place: dict[str, Any]) -> None:
         assert envs.step([0, 1]).infos[1]["inner"]["things"][1] is envs[1].call("give")
 
 
-@pytest.mark.parametrize("backend", ["process", "auto"])
-def test_factories_that_cannot_be_sent(backend: str) -> None:
+def test_factories_that_cannot_be_sent() -> None:
     lock = threading.Lock()
-    processes = {"pin": True} if backend == "auto" else {}
     with pytest.raises(
         agym.UsageError, match=r"the factory of environment 1 cannot be sent .*_thread\.lock"
     ) as caught:
-        agym.make([Tally, lambda: HoldsLock(lock), Tally], backend=backend, workers=2, **processes)
+        agym.make([Tally, lambda: HoldsLock(lock), Tally], backend="process", workers=2)
     assert "make it in the factory" in str(caught.value)
     assert "backend='thread'" in str(caught.value)
 
@@ -211,15 +209,14 @@ FACTORIES: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.parametrize("backend", ["serial", "thread", "process", "auto"])
+@pytest.mark.parametrize("backend", ["thread", "auto", *SERIAL_OR_FORK])
 @pytest.mark.parametrize("case", FACTORIES)
-def test_factories_that_make_no_environment(case: str, backend: str) -> None:
+def test_factories_that_make_no_environment(case: str, backend: Any) -> None:
     factory, words = FACTORIES[case]
-    place = {"backend": backend, **({"start_method": "fork"} if backend == "process" else {})}
     with pytest.raises(agym.UsageError, match=f"environment [01]: its factory {words}"):
-        agym.make([factory, factory], **place)
+        agym.make([factory, factory], backend=backend)
     with pytest.raises(agym.UsageError, match=f"environment 1: its factory {words}"):
-        agym.AgymVectorEnv([Tally, factory], **place)
+        agym.AgymVectorEnv([Tally, factory], backend=backend)
 
 
 @pytest.mark.parametrize("case", FACTORIES)
@@ -397,10 +394,7 @@ def test_environments_are_not_copied(
             with pytest.raises(agym.UsageTypeError, match=words):
                 duplicate(envs[0])
         with pytest.raises(agym.UsageTypeError, match=words):
-            agym.make(
-                [partial(HoldsLock, envs)],
-                backend=FORK,
-            )
+            agym.make([partial(HoldsLock, envs)], backend=FORK)
         envs.reset()
     with pytest.raises(agym.UsageTypeError, match=f"AsyncEnvs {words}"):
         duplicate(agym.make_async(Tally, 2, **place))

@@ -197,9 +197,9 @@ def test_a_condition_is_asked_of_each_failure() -> None:
     assert [each.env_id for each in first.exceptions] == [0]
     assert [each.env_id for each in others.exceptions] == [1, 2]
     assert others.env_ids == (1, 2)
-    resend = caught.value.subgroup(lambda each: isinstance(each, agym.EnvError) and each.env_id < 2)
-    assert resend is not None
-    assert len(resend.exceptions) == 2
+    again = caught.value.subgroup(lambda each: isinstance(each, agym.EnvError) and each.env_id < 2)
+    assert again is not None
+    assert len(again.exceptions) == 2
 
 
 def test_a_group_of_tasks_holds_groups() -> None:
@@ -214,21 +214,21 @@ def test_a_group_of_tasks_holds_groups() -> None:
 
 
 @pytest.mark.parametrize("again", [lambda e: pickle.loads(pickle.dumps(e)), copy.copy])
-def test_they_survive_a_pickle(resend: Any) -> None:
+def test_they_survive_a_pickle(again: Any) -> None:
     error = mixed()
     error.add_note("a note")
-    other = resend(error)
+    other = again(error)
     assert type(other) is type(error)
     assert str(other) == str(error)
     assert other.env_ids == error.env_ids  # type: ignore[attr-defined]
     assert other.__notes__ == ["a note"]
     assert [type(each) for each in other.exceptions] == [type(each) for each in error.exceptions]
-    assert isinstance(resend(error.subgroup(agym.EnvError)), agym.EnvError)
+    assert isinstance(again(error.subgroup(agym.EnvError)), agym.EnvError)
 
 
 def test_given_up_at_once() -> None:
-    options: dict[str, Any] = {"on_fault": "restart", "max_restarts": 0}
-    with agym.make(partial(Raises, "step"), 3, **options) as envs:
+    policy = agym.FaultPolicy("restart", max_restarts=0)
+    with agym.make(partial(Raises, "step"), 3, on_fault=policy) as envs:
         envs.reset()
         with pytest.raises(agym.CrashLoopError) as caught:
             envs.step([9, 0, 9])

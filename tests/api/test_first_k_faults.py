@@ -189,7 +189,7 @@ def test_a_missed_deadline(face: str, place: Place, gates: Gates) -> None:
     with gated(face, place, gates, timeout=deadline(0.4)) as envs:
         envs.send([4, 1, 5])
         assert sorted(rows(envs.recv(min_envs=2))) == [[0, 1, 4], [2, 1, 5]]
-        thread = place.options["backend"] == "thread"
+        thread = place.backend == "thread"
         warned = pytest.warns(RuntimeWarning, match="left behind") if thread else nullcontext()
         with warned, pytest.raises(agym.StepTimeout, match="environments 1;") as caught:
             envs.recv()

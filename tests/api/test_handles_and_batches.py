@@ -259,14 +259,14 @@ def test_closed_backend_workers_and_repr(face: str, place: Place) -> None:
         count = workers.get(place.name, place.options.get("workers"))
         face_itself = envs.envs
         assert (face_itself.closed, face_itself.workers) == (False, count)
-        assert face_itself.backend == place.options["backend"]
+        assert face_itself.backend == place.backend
         assert "closed" not in repr(face_itself)
         assert len(envs.stats().workers) == count
         (group, _) = face_itself.split(2)
         envs.envs.close() if face == "sync" else envs.aclose()
         for one in (face_itself, group):
             assert (one.closed, one.workers) == (True, count)
-            assert one.backend == place.options["backend"]
+            assert one.backend == place.backend
             assert repr(one).endswith(f"backend={one.backend!r}, closed)")
 
 

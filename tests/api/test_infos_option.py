@@ -12,6 +12,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import RecordEpisodeStatistics
 
 import agym
+from tests.support.backends import with_own
 from tests.support.drivers import APART, FORKED, SERIAL, Place, each_face, each_mode, opened
 from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.faulty_envs import Exits, Raises
@@ -258,11 +259,12 @@ def test_statistics_and_infos_stay_as_they_are_when_workers_are_recycled(mode: s
                 if mode == "disabled" and any(result.terminated):
                     over = [i for i in range(4) if result.terminated[i]]
                     rows.append(envs.reset(env_ids=over)[1])
-            if "recycle_episodes" in options:
+            if options["backend"] != "serial":
                 assert all(worker.restarts for worker in envs.stats().workers)
         return [[timeless(info) for info in row] for row in rows]
 
-    recycled = play(recycle_episodes=3, **FORKED, workers=2)
+    recycle = agym.Recycle(episodes=3)
+    recycled = play(**with_own(FORKED, recycle=recycle), workers=2)
     draws = [[info.get("draw") for info in row] for row in recycled]
     expected = play(backend="serial")
     assert draws == [[info.get("draw") for info in row] for row in expected]

@@ -18,10 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import agym
-from tests.support.backends import FORK
+from tests.support.backends import FORK, SERIAL_OR_FORK
 from tests.support.core_selection import examples
 from tests.support.drivers import FACES, FORKED, Place, everywhere, opened
-from tests.support.insides import engine_of, executor_of
+from tests.support.insides import backend_of, engine_of
 
 IMAGE, FLOATS = (96, 80, 3), (9000,)
 
@@ -131,12 +131,12 @@ def memory(batch: Any) -> int:
     return int(batch.observations["image"].__array_interface__["data"][0])
 
 
-@pytest.mark.parametrize("backend", ["serial", "thread", "process"])
+@pytest.mark.parametrize("backend", ["thread", *SERIAL_OR_FORK])
 @pytest.mark.parametrize("face", FACES)
-def test_a_loop_copies_nothing(backend: str, face: str) -> None:
+def test_a_loop_copies_nothing(backend: Any, face: str) -> None:
     """Batches are in memory that hosts write into; it is used again when nobody has it any more."""
     options = {"backend": backend, "autoreset": "next_step", "output": "array"}
-    with opened(face, partial(Large, 99), 4, **options, start_method="fork") as envs:
+    with opened(face, partial(Large, 99), 4, **options) as envs:
         inner = envs.envs if face == "async" else envs
         planes = engine_of(inner).table.planes.values()
         blocks = [block for plane in planes for block in plane.observations]
@@ -273,7 +273,7 @@ def test_a_death_frees_the_plane() -> None:
         for _ in range(3):
             envs.reset(seed=1)
             step = envs.step([0] * 4)
-            os.kill(executor_of(envs).pids[1], 9)
+            os.kill(backend_of(envs).pids[1], 9)
             with pytest.raises(agym.WorkerDied):
                 envs.step([0] * 4)
             envs.restart()

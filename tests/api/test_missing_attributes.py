@@ -56,7 +56,8 @@ def is_fine(envs: Any, folder: Path) -> None:
 @pytest.mark.parametrize("on_fault", ["raise", "restart"])
 @pytest.mark.parametrize("place", PLACES)
 def test_probing(place: dict[str, Any], on_fault: str, tmp_path: Path) -> None:
-    with agym.make(CartPole, 2, capsule_dir=tmp_path, on_fault=on_fault, **place) as envs:
+    policy = agym.FaultPolicy(on_fault, capsule_dir=tmp_path)
+    with agym.make(CartPole, 2, on_fault=policy, **place) as envs:
         probe(envs)
         envs.reset()
         probe(envs)
@@ -66,7 +67,8 @@ def test_probing(place: dict[str, Any], on_fault: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("place", [{"backend": "asyncio"}, PROCESS], ids=["asyncio", "process"])
 async def test_coroutines(place: dict[str, Any], tmp_path: Path) -> None:
-    async with agym.make_async(AsyncTally, 2, capsule_dir=tmp_path, **place) as envs:
+    policy = agym.FaultPolicy(capsule_dir=tmp_path)
+    async with agym.make_async(AsyncTally, 2, on_fault=policy, **place) as envs:
         await envs.reset()
         for name in ("nothing", "unwrapped.nothing"):
             with pytest.raises(agym.EnvError, match=r"AttributeError: .*nothing"):
@@ -88,7 +90,8 @@ def test_programs(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore:.*ERROR")  # Gymnasium's own words
 @pytest.mark.parametrize("place", PLACES)
 def test_gymnasium(place: dict[str, Any], tmp_path: Path) -> None:
-    envs = agym.AgymVectorEnv([CartPole] * 2, capsule_dir=tmp_path, **place)
+    policy = agym.FaultPolicy(capsule_dir=tmp_path)
+    envs = agym.AgymVectorEnv([CartPole] * 2, on_fault=policy, **place)
     try:
         envs.reset()
         for ask in (envs.get_attr, envs.call):
@@ -103,7 +106,8 @@ def test_gymnasium(place: dict[str, Any], tmp_path: Path) -> None:
 @pytest.mark.parametrize("place", PLACES)
 def test_stable_baselines3(place: dict[str, Any], tmp_path: Path) -> None:
     pytest.importorskip("stable_baselines3", reason="the extra `sb3`")
-    envs = agym.sb3.AgymVecEnv([CartPole] * 2, capsule_dir=tmp_path, **place)
+    policy = agym.FaultPolicy(capsule_dir=tmp_path)
+    envs = agym.sb3.AgymVecEnv([CartPole] * 2, on_fault=policy, **place)
     try:
         envs.reset()
         assert not envs.has_attr("nothing")
@@ -117,7 +121,8 @@ def test_stable_baselines3(place: dict[str, Any], tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("place", PLACES)
 def test_a_method_that_wants_an_attribute_is_a_fault(place: dict[str, Any], tmp_path: Path) -> None:
-    with agym.make(Poorly, 2, capsule_dir=tmp_path, **place) as envs:
+    policy = agym.FaultPolicy(capsule_dir=tmp_path)
+    with agym.make(Poorly, 2, on_fault=policy, **place) as envs:
         envs.reset()
         with pytest.raises(agym.EnvError, match=r"own doing.*agym replay"):
             envs.call("method")

@@ -22,9 +22,9 @@ def test_nothing_is_done(face: str, place: Place) -> None:
     with played(face, place.of(3, length=99), **place.options) as envs:
         first = envs.reset(seed=5, options={"length": 50})
         for ids in ([], (), np.array([], np.int64), range(0)):
-            resend = envs.reset(seed=7, options={"length": 1}, env_ids=ids)
-            assert resend.observations.tolist() == first.observations.tolist()
-            assert resend.infos == [{}] * 3
+            again = envs.reset(seed=7, options={"length": 1}, env_ids=ids)
+            assert again.observations.tolist() == first.observations.tolist()
+            assert again.infos == [{}] * 3
             step = envs.step([], env_ids=ids)
             assert [column.shape for column in step[:4]] == [(0, 3), (0,), (0,), (0,)]
             assert step.infos == envs.render(env_ids=ids) == envs.restart(env_ids=ids) == []

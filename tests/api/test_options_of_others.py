@@ -200,6 +200,77 @@ def test_what_a_registered_constructor_names_it_gets() -> None:
     vectors.close()
 
 
+# Options of make in former versions: where each has gone.
+MOVED = {
+    "start_method": "backend=agym.backends.Process(start_method=...)",
+    "pin": "backend=agym.backends.Process(pin=...)",
+    "recycle": "backend=agym.backends.Process(recycle=...)",
+    "recycle_episodes": "backend=agym.backends.Process(recycle=agym.Recycle(episodes=...))",
+    "recycle_rss_mb": "backend=agym.backends.Process(recycle=agym.Recycle(rss_mb=...))",
+    "max_concurrency": "backend=agym.backends.Asyncio(max_concurrency=...)",
+    "resources": "backend=agym.backends.Ray(resources=...)",
+    "placement": "backend=agym.backends.Ray(placement=...)",
+    "runtime_env": "backend=agym.backends.Ray(runtime_env=...)",
+    "address": "backend=agym.backends.Ray(address=...)",
+    "workers_per_node": "backend=agym.backends.Ray(workers_per_node=...)",
+    "max_restarts": "on_fault=agym.FaultPolicy('restart', max_restarts=...)",
+    "restart_window": "on_fault=agym.FaultPolicy('restart', restart_window=...)",
+    "replay_limit": "on_fault=agym.FaultPolicy('restart', replay_limit=...)",
+    "capsule_dir": "on_fault=agym.FaultPolicy('restart', capsule_dir=...)",
+}
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_options_that_moved_to_an_object_are_refused_with_their_new_place(name: str) -> None:
+    refusing: list[tuple[str, Callable[..., Any]]] = [
+        *(("agym", partial(make, Swallows, 2)) for make in (agym.make, agym.make_async)),
+        ("agym", partial(agym.make_vec, Swallows, 2)),
+        ("agym.register", partial(agym.register, SPEC)),
+        ("AgymVectorEnv", partial(agym.AgymVectorEnv, [Tally])),
+    ]
+    for where, make in refusing:
+        if (where, name) == ("AgymVectorEnv", "max_concurrency"):
+            continue  # AsyncVectorEnv has it
+        words = re.escape(f"{name} is no option of {where}: take {MOVED[name]}")
+        for options in ({}, {"backend": "process", "on_fault": "restart"}):
+            with pytest.raises(agym.UsageTypeError, match=words):
+                make(**options, **{name: 3})
+    if name != "max_concurrency":
+        with pytest.raises(agym.UsageTypeError, match=f"{name} is no option of agym.plan"):
+            agym.plan(Swallows, **{name: 3})
+
+
+@pytest.mark.parametrize("name", sorted(MOVED.keys() - {"start_method"}))  # SubprocVecEnv has it
+def test_options_that_moved_are_refused_by_those_of_stable_baselines3(name: str) -> None:
+    pytest.importorskip("stable_baselines3", reason="the extra `sb3`")
+    words = re.escape(f"{name} is no option of AgymVecEnv: take {MOVED[name]}")
+    for make in (
+        partial(agym.sb3.make_vec_env, Swallows, 2, **{name: 3}),
+        partial(agym.sb3.AgymVecEnv, [Tally], **{name: 3}),
+    ):
+        with pytest.raises(agym.UsageTypeError, match=words):
+            make()
+
+
+def test_misspelt_options_of_objects_are_refused_with_the_object() -> None:
+    words = re.escape("did you mean 'max_restarts'?: take on_fault=agym.FaultPolicy(")
+    with pytest.raises(agym.UsageTypeError, match=words):
+        agym.make(Swallows, 2, max_restart=3)
+
+
+class Pins(Tally):
+    """Really has a parameter that is called like an option of an object."""
+
+    def __init__(self, pin: int = 0) -> None:
+        super().__init__()
+        self.given = pin
+
+
+def test_what_moved_is_for_an_environment_that_names_it() -> None:
+    with agym.make(Pins, 1, backend="serial", pin=3) as envs:
+        assert envs.given == [3]
+
+
 MISSPELT = {
     "backends": "backend",
     "auto_reset": "autoreset",

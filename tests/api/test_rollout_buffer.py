@@ -13,12 +13,13 @@ from gymnasium import spaces
 
 import agym
 from tests.api.test_leases import Large, all_are, env_of
+from tests.support.backends import FORK, SERIAL_OR_FORK
 from tests.support.drivers import FACES, Place, everywhere, opened
 from tests.support.envs.plain_envs import Echo, Tally
 from tests.support.equality import same
 from tests.support.insides import engine_of
 
-OPTIONS: dict[str, Any] = {"autoreset": "next_step", "output": "array", "start_method": "fork"}
+OPTIONS: dict[str, Any] = {"autoreset": "next_step", "output": "array"}
 
 
 @everywhere
@@ -78,8 +79,8 @@ def test_what_the_caller_writes_into_a_buffer_is_overwritten(place: Place) -> No
             assert buffer.rewards.tolist() == [[count] * 4]
 
 
-@pytest.mark.parametrize("backend", ["serial", "process"])
-def test_a_buffer_that_is_gone_is_given_back(backend: str) -> None:
+@pytest.mark.parametrize("backend", SERIAL_OR_FORK)
+def test_a_buffer_that_is_gone_is_given_back(backend: Any) -> None:
     with agym.make(Large, 4, backend=backend, **OPTIONS) as envs:
         table = engine_of(envs).table
         for _ in range(5):
@@ -95,9 +96,9 @@ def test_a_buffer_that_is_gone_is_given_back(backend: str) -> None:
         assert all_are(image[1:], 1)
 
 
-@pytest.mark.parametrize("backend", ["serial", "process"])
+@pytest.mark.parametrize("backend", SERIAL_OR_FORK)
 @pytest.mark.parametrize("face", FACES)
-def test_own_arrays_get_the_observations(backend: str, face: str) -> None:
+def test_own_arrays_get_the_observations(backend: Any, face: str) -> None:
     with opened(face, Tally, 3, backend=backend, **OPTIONS) as envs:
         storage = np.zeros((4, 3, *envs.single_observation_space.shape), np.float64)
         begun = envs.reset(out=storage[0])
@@ -170,8 +171,8 @@ def test_buffers_of_others_are_refused() -> None:
         envs.rollout_buffer(2)
 
 
-@pytest.mark.parametrize("backend", ["serial", "process"])
-def test_an_array_that_fails_too_late_jams_nothing(backend: str) -> None:
+@pytest.mark.parametrize("backend", SERIAL_OR_FORK)
+def test_an_array_that_fails_too_late_jams_nothing(backend: Any) -> None:
     with agym.make("CartPole-v1", 3, backend=backend, **OPTIONS) as envs:
         envs.reset(seed=0)
         storage = np.zeros((3, 4), np.float32)
@@ -204,7 +205,7 @@ def test_numbers_that_do_not_fit_are_refused() -> None:
 
 
 def test_descriptors_of_buffers_are_given_back() -> None:
-    with agym.make(Large, 4, backend="process", workers=2, **OPTIONS) as envs:
+    with agym.make(Large, 4, backend=FORK, workers=2, **OPTIONS) as envs:
         envs.reset()
         held = []
         for _ in range(6):
@@ -214,9 +215,9 @@ def test_descriptors_of_buffers_are_given_back() -> None:
         assert held[-1] == held[-2]
 
 
-@pytest.mark.parametrize("place", ["serial", "process"])
-def test_flags_of_views_are_the_callers(place: str) -> None:
-    with agym.make(Large, 4, backend=place, **{**OPTIONS, "copy": False}) as envs:
+@pytest.mark.parametrize("backend", SERIAL_OR_FORK)
+def test_flags_of_views_are_the_callers(backend: Any) -> None:
+    with agym.make(Large, 4, backend=backend, **{**OPTIONS, "copy": False}) as envs:
         envs.reset()
         for _ in range(5):
             result = envs.step([0] * 4)

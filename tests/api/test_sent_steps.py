@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import agym
+from tests.support.backends import SERIAL_OR_FORK
 from tests.support.drivers import Place, each_face, everywhere, played
 
 NATIVE = {"backend": "native"}
@@ -106,10 +107,9 @@ def test_groups_exclude_their_own_steps_alone(place: Place) -> None:
         envs.step([1] * 4)
 
 
-@pytest.mark.parametrize("backend", ["serial", "process"])
-def test_through_the_runner_of_a_vector_environment(backend: str) -> None:
-    options: dict[str, Any] = {"start_method": "fork"} if backend == "process" else {}
-    envs = agym.make_vec("CartPole-v1", 2, backend=backend, **options)
+@pytest.mark.parametrize("backend", SERIAL_OR_FORK)
+def test_through_the_runner_of_a_vector_environment(backend: Any) -> None:
+    envs = agym.make_vec("CartPole-v1", 2, backend=backend)
     try:
         envs.reset(seed=0)
         envs.runner.send([0, 0])

@@ -12,8 +12,9 @@ import pytest
 from gymnasium import spaces
 
 import agym
+from agym.backends import Asyncio
 from agym.engine import engine
-from tests.support.backends import FORK
+from tests.support.backends import FORK, with_own
 from tests.support.envs.coroutine_envs import (
     AsyncRaises,
     AsyncTally,
@@ -173,9 +174,8 @@ async def test_on_a_private_loop() -> None:
 @pytest.mark.parametrize("limit", [None, 2])
 def test_opened_in_one_loop_and_used_in_the_next(limit: int | None) -> None:
     async def opened() -> agym.AsyncEnvs:
-        envs = await agym.make_async(
-            AsyncTally, 4, backend="asyncio", max_concurrency=limit, timeout=patience()
-        )
+        loop = Asyncio(max_concurrency=limit)
+        envs = await agym.make_async(AsyncTally, 4, backend=loop, timeout=patience())
         await envs.reset()
         return envs
 
@@ -292,10 +292,10 @@ async def test_one_that_cancels_itself(place: dict[str, Any]) -> None:
 @everywhere
 @pytest.mark.parametrize("limit", [None, 1, 3])
 def test_how_many_are_busy(place: dict[str, Any], limit: int | None) -> None:
-    options = {**place, "workers": 1}
+    options = {**with_own(place, max_concurrency=limit), "workers": 1}
     crowd = Crowd()
     factories = [partial(Busy, crowd) for _ in range(6)]  # packed together, they share it there too
-    with agym.make(factories, **options, max_concurrency=limit) as envs:
+    with agym.make(factories, **options) as envs:
         envs.reset()
         for k in range(3):
             result = envs.step([k] * 6)

@@ -85,11 +85,11 @@ def test_whatever_line_it_comes_at(size: int) -> None:
             assert signal.getsignal(signal.SIGINT) is handler
             with suppress(agym.ResetNeededError):
                 envs.step([1, 2])
-            resend = play(envs)
-            assert [same(a, b) for a, b in zip(resend, expected, strict=True)] == [True] * 4
+            again = play(envs)
+            assert [same(a, b) for a, b in zip(again, expected, strict=True)] == [True] * 4
             assert same(kept, before)
         if size == LARGE:  # no memory was lost: the latest batch is no copy
-            del kept, expected, resend
+            del kept, expected, again
             gc.collect()
             envs.reset(seed=0)
             assert not envs.step([1, 2]).observations.flags.owndata

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from agym.backends.cluster_options import ClusterOptions
 
 import agym
+from agym.backends import Ray
 
 WRONG: dict[str, dict[str, Any]] = {
     "no-dict": {"resources": 2},
@@ -25,17 +25,17 @@ WRONG: dict[str, dict[str, Any]] = {
 def test_what_cannot_work_is_refused_by_name(options: dict[str, Any]) -> None:
     (name,) = options
     with pytest.raises(agym.UsageError, match=name):
-        agym.make("CartPole-v1", 2, backend="ray", **options)
+        Ray(**options)
 
 
 @pytest.mark.parametrize("backend", ["auto", "serial", "process"])
 def test_other_backends_have_no_cluster(backend: str) -> None:
-    with pytest.raises(agym.UsageError, match="address= is about a cluster"):
+    with pytest.raises(agym.UsageError, match=r"take backend=agym\.backends\.Ray\(address="):
         agym.make("CartPole-v1", 2, backend=backend, address="auto")
 
 
 def test_what_an_actor_takes_of_its_node() -> None:
-    assert ClusterOptions.of().bundle == {"CPU": 1.0}
-    assert ClusterOptions.of(workers_per_node=8).bundle == {"CPU": 8.0}
-    custom = ClusterOptions.of(resources={"num_cpus": 0, "num_gpus": 0.5, "special": 2})
+    assert Ray().bundle == {"CPU": 1.0}
+    assert Ray(workers_per_node=8).bundle == {"CPU": 8.0}
+    custom = Ray(resources={"num_cpus": 0, "num_gpus": 0.5, "special": 2})
     assert custom.bundle == {"GPU": 0.5, "special": 2}

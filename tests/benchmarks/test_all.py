@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from agym.api.options.wiring import OPTIONS
 
+from agym.api.options.options import OPTION_NAMES
 from benchmarks.aims import AIMS
 from benchmarks.everything import QUICK, Plan
 from benchmarks.results import BARE, LOOP, Row, StartupResult, WorkResult
@@ -123,7 +123,7 @@ def test_variants_take_options_that_there_are() -> None:
     for work in (INFOS, COPIES):
         for kind in work.systems:
             if kind.why_not(work) is None:
-                assert {*kind.options} <= {*OPTIONS}
+                assert {*kind.options} <= {*OPTION_NAMES}
 
 
 # ---------------------------------------------------------------- all

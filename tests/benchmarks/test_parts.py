@@ -39,8 +39,8 @@ def test_what_is_no_work(text: str) -> None:
 
 def test_actions_are_the_same_in_both_forms_and_every_time() -> None:
     work = Work("Pendulum-v1", 3)
-    actions, resend = sample_actions(work), sample_actions(work)
-    for batch, same, rows in zip(actions.batches, resend.batches, actions.rows, strict=True):
+    actions, again = sample_actions(work), sample_actions(work)
+    for batch, same, rows in zip(actions.batches, again.batches, actions.rows, strict=True):
         assert batch.shape == (3, 1)
         np.testing.assert_array_equal(batch, same)
         np.testing.assert_array_equal(batch, np.stack(rows))

@@ -97,13 +97,14 @@ def test_what_was_registered_by_hand_needs_no_package(tmp_path: Path) -> None:
         ),
     ],
 )
-@pytest.mark.parametrize("backend", ["serial", "process"])
+@pytest.mark.parametrize(
+    "backend",
+    ["'serial'", "agym.backends.Process(start_method='fork')"],
+    ids=["serial", "process"],
+)
 def test_gymnasium_names_what_its_own_environments_need(
     tmp_path: Path, call: str, package: str, hint: str, backend: str
 ) -> None:
-    code = "{}, backend={!r}{})".format(
-        call[:-1], backend, ', start_method="fork"' if backend == "process" else ""
-    )
-    out = refused(tmp_path, code, package)
+    out = refused(tmp_path, f"{call[:-1]}, backend={backend})", package)
     assert out.startswith("EnvError")
     assert hint in out

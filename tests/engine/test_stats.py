@@ -67,7 +67,7 @@ def test_steps_and_episodes_are_counted(place: dict[str, Any], env: Any) -> None
         for worker in stats.workers:
             assert worker.pid is not None
             assert psutil.pid_exists(worker.pid)
-            assert (worker.pid == os.getpid()) is (place["backend"] != "process")
+            assert (worker.pid == os.getpid()) is (place["backend"] != FORK)
             assert worker.rss is not None
             assert worker.rss > 1e6
             assert worker.restarts == 0
@@ -192,7 +192,11 @@ async def test_they_ask_nobody(gates: Gates) -> None:
 
 
 @pytest.mark.parametrize("on_fault", ["restart", "replay"])
-@pytest.mark.parametrize("place", [{"backend": "serial"}, {"backend": "thread"}, PROCESS], ids=str)
+@pytest.mark.parametrize(
+    "place",
+    [{"backend": "serial"}, {"backend": "thread"}, PROCESS],
+    ids=["serial", "thread", "process"],
+)
 def test_mended_faults_are_printed(place: dict[str, Any], on_fault: str) -> None:
     options = {"on_fault": on_fault, "autoreset": "next_step", **place}
     with agym.make(partial(Raises, "step"), 4, **options) as envs:

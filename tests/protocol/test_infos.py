@@ -196,12 +196,12 @@ def test_a_schema_follows_from_the_signature(info: Info) -> None:
     assert signature is not None
     schema = Schema(signature)
     function, arguments = schema.__reduce__()
-    resend = function(*arguments)
-    assert (resend.id, resend.size, resend.keys) == (schema.id, schema.size, schema.keys)
+    again = function(*arguments)
+    assert (again.id, again.size, again.keys) == (schema.id, schema.size, schema.keys)
     assert 0 < schema.id < 2**63
     buffer = np.zeros((2, schema.size + 1), np.uint8)
     if schema.write(buffer[1].data, 0, info):
-        built = resend.read(resend.columns(buffer), slice(1, 2), 1)[0]
+        built = again.read(again.columns(buffer), slice(1, 2), 1)[0]
         assert identical(built, info)
     else:
         assert any(type(value) is int and not -(2**63) <= value < 2**63 for value in info.values())

@@ -1,6 +1,22 @@
-"""Backends with options that many tests share."""
+"""Backends with options of their own, which many tests share."""
 
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agym.api.options.options import parse_backend
 from agym.backends import Process
 
 # Worker processes that start at once.
 FORK = Process(start_method="fork")
+
+# For pytest.mark.parametrize("backend", ...).
+SERIAL_OR_FORK = [pytest.param("serial", id="serial"), pytest.param(FORK, id="process")]
+
+
+def with_own(options: dict[str, Any], **own: Any) -> dict[str, Any]:
+    """Give the backend among the options of ``agym.make`` options of its own."""
+    return {**options, "backend": replace(parse_backend(options["backend"]), **own)}

@@ -14,7 +14,8 @@ import pytest
 import uvloop
 
 import agym
-from agym.backends import Process
+from agym.api.options.options import parse_backend
+from tests.support.backends import FORK
 from tests.support.envs.coroutine_envs import AsyncRaises, AsyncTally
 from tests.support.envs.faulty_envs import Raises
 from tests.support.envs.gated_envs import AsyncGated, Gated, Gates, try_gate
@@ -23,23 +24,12 @@ from tests.support.envs.plain_envs import Tally
 FACES = ("sync", "async")
 
 # Both places to live, for pytest.mark.parametrize("place", PLACES).
-# Worker processes that start at once.
-FORK = Process(start_method="fork")
-
 PLACES = [
     pytest.param({"backend": "serial"}, id="serial"),
-    pytest.param(
-        {
-            "backend": FORK,
-            "workers": 2,
-        },
-        id="process",
-    ),
+    pytest.param({"backend": FORK, "workers": 2}, id="process"),
 ]
 
-FORKED = {
-    "backend": FORK,
-}
+FORKED: dict[str, Any] = {"backend": FORK}
 
 
 class Place:
@@ -48,6 +38,7 @@ class Place:
     def __init__(self, name: str, coroutines: bool, options: dict[str, Any]) -> None:
         self.name = name
         self.options = options
+        self.backend = parse_backend(options["backend"]).name
         self.tally: Any = AsyncTally if coroutines else Tally
         self.gated: Any = AsyncGated if coroutines else Gated
         self.raises: Any = AsyncRaises if coroutines else Raises

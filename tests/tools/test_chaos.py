@@ -31,9 +31,8 @@ PLACES: dict[str, dict[str, Any]] = {
     "process": {"env": CounterEnv, "backend": FORK, "workers": 2},
     "coroutines": {"env": AsyncCounter, "backend": FORK, "workers": 2},
 }
-RESTART: dict[str, Any] = {
-    "num_envs": 4, "on_fault": "restart", "max_restarts": 1000, "autoreset": "next_step",
-}  # fmt: skip
+PATIENT = agym.FaultPolicy("restart", max_restarts=10_000)
+RESTART: dict[str, Any] = {"num_envs": 4, "on_fault": PATIENT, "autoreset": "next_step"}
 
 each_face = pytest.mark.parametrize("face", FACES)
 
@@ -170,7 +169,7 @@ def test_without_a_seed_it_is_another_run_each_time() -> None:
 
 
 def test_rates_are_per_step_of_an_environment() -> None:
-    with agym.make(CounterEnv, 10, on_fault="restart", max_restarts=10_000) as envs:
+    with agym.make(CounterEnv, 10, on_fault=PATIENT) as envs:
         envs.reset(seed=0)
         with agym.chaos(envs, error=0.1, seed=1) as chaos:
             told(envs, 400)
@@ -188,7 +187,7 @@ def test_one_worker_is_struck_once_at_a_time() -> None:
 
 @pytest.mark.full
 def test_of_a_group_only_its_environments_are_struck() -> None:
-    with agym.make(CounterEnv, 4, on_fault="restart", max_restarts=1000) as envs:
+    with agym.make(CounterEnv, 4, on_fault=PATIENT) as envs:
         groups = envs.split(2)
         envs.reset(seed=0)
         with agym.chaos(groups[1], error=0.5) as chaos:

@@ -1,9 +1,9 @@
-"""Process: environments in worker processes, many in each, in contiguous ranges.
+"""Process: environments run in worker processes, in contiguous ranges.
 
-One slot table in shared memory, a mailbox per worker. This is the caller's side of it; what a
-worker does is in ``backends/process/worker.py``.
+All workers map one slot table in shared memory, and each has a mailbox. This is the caller's side;
+``backends/process/worker.py`` is the worker's.
 
-A worker that is recycled has a *spare* beside it for a while, which has made the same environments
+A worker that is being recycled has a *spare* beside it, which has constructed the same environments
 and takes them over one by one. The two count as one worker: if either dies, both are replaced.
 """
 
@@ -40,18 +40,17 @@ from agym.protocol.messages import (
 )
 from agym.protocol.table import Extension, SlotTable
 
-# Between the end of a dead worker's channel and its exit code there is next to nothing.
+# The exit code normally arrives right after EOF.
 LAST_BREATH_SECONDS = 0.05
 
 
 class ProcessBackend(Backend):
-    """Deals environments to worker processes, and operations to their mailboxes."""
+    """Divides environments among worker processes, and posts operations to their mailboxes."""
 
     shared = True
     replaceable = True
 
     def __init__(self, options: BackendOptions) -> None:
-        """Remember what to make."""
         check_platform()
         check_daemon()
         refuse_import()
@@ -59,46 +58,46 @@ class ProcessBackend(Backend):
         self._spec = options.spec_as(Process)
         self.recycle = self._spec.recycle
         self.ranges = options.ranges(self._spec.workers or available_cores())
-        # Of each worker, by its index; one that died stays until it is replaced.
+        # By worker; that of a dead worker stays until it is replaced.
         self._handles: list[WorkerHandle] = []
         self._spares: dict[int, WorkerHandle] = {}
-        # The environments of a worker that its spare has taken over.
+        # The environments that a worker's spare has taken over.
         self._moved: dict[int, set[int]] = {}
-        # Where steps go while nobody moves; and all.
-        self._leading: list[Mailbox] = []
+        # Without and with those of spares.
+        self._main_mailboxes: list[Mailbox] = []
         self._mailboxes: list[Mailbox] = []
-        # Replaced, and closed when nobody sleeps on them any more.
-        self._old: list[WorkerHandle] = []
+        # Replaced workers, to be closed when nobody sleeps on their descriptors.
+        self._replaced: list[WorkerHandle] = []
         self._dead: dict[int, WorkerDeath] = {}
         self._arenas: list[Arena] = []
-        self._ends = select.poll()
-        self._outcomes: list[Completion] = []
+        self._exits = select.poll()
+        self._completions: list[Completion] = []
         self._table: SlotTable | None = None
         self._parked = False
         self._closing = False
-        # Runs when the backend is released, or forgotten, or at exit; whichever comes first.
-        held = (self._handles, self._spares, self._old, self._arenas)
+        # Runs at release, at garbage collection or at exit, whichever comes first.
+        held = (self._handles, self._spares, self._replaced, self._arenas)
         self._end = Finalize(self, _end, held, exitpriority=10)
 
-    # ---------------------------------------------------------------- life
+    # ---------------------------------------------------------------- starting and ending workers
 
     def start(self) -> None:
-        """Start the workers; they all start at the same time."""
-        # What cannot be packed is refused before anything has started.
+        """Start the workers concurrently."""
+        # Refuse what cannot be pickled before anything starts.
         registry = self._registry()
         makes = [pack_make(self.options, ids, OPEN, registry) for ids in self.ranges]
         for worker, (make, message) in enumerate(makes):
             handle = start_worker(make, message, worker, self._spec)
             self._handles.append(handle)
-            self._ends.register(handle.process.ended, select.POLLIN)
+            self._exits.register(handle.process.ended, select.POLLIN)
         self._list_mailboxes()
 
     def _registry(self) -> Entries | None:
-        """What is registered now, unless workers have a copy of this process."""
+        """Return the registry to send; ``None`` if workers are forks of this process."""
         return None if self._spec.start_method == "fork" else collect()
 
     def attach(self, table: SlotTable) -> None:
-        """Send the table's descriptor; the workers lay it out from their own spaces."""
+        """Send the table's descriptor; the workers derive the layout from their own spaces."""
         self._table = table
         self._arenas += [table.arena, *(added.arena for added in table.extensions.values())]
         for handle in self._handles:
@@ -106,17 +105,14 @@ class ProcessBackend(Backend):
 
     @property
     def extensible(self) -> bool:
-        """Workers map what is added."""
         return True
 
     def extend(self, extension: Extension) -> None:
-        """Send the descriptor of planes that were added."""
         self._arenas.append(extension.arena)
         for handle in self._all_handles():
             handle.extend(extension)
 
     def shrink(self, extension: Extension) -> None:
-        """Have planes let go of."""
         self._arenas.remove(extension.arena)
         for handle in self._all_handles():
             handle.shrink(extension.planes.start)
@@ -128,9 +124,8 @@ class ProcessBackend(Backend):
         yield from self._spares.values()
 
     def replace_worker(self, worker: int, number: int) -> None:
-        """Start another process; it maps the same table."""
         handle = self._start_another(worker, number)
-        self._old.append(self._handles[worker])
+        self._replaced.append(self._handles[worker])
         self._handles[worker] = handle
         self._dead.pop(worker, None)
         self._list_mailboxes()
@@ -138,7 +133,7 @@ class ProcessBackend(Backend):
     def _start_another(self, worker: int, number: int) -> WorkerHandle:
         make, message = pack_make(self.options, self.ranges[worker], number, self._registry())
         handle = start_worker(make, message, worker, self._spec)
-        self._ends.register(handle.process.ended, select.POLLIN)
+        self._exits.register(handle.process.ended, select.POLLIN)
         if self._table is not None:
             handle.attach(self._table)
         if self._parked:
@@ -146,27 +141,23 @@ class ProcessBackend(Backend):
         return handle
 
     def _list_mailboxes(self) -> None:
-        """List the mailboxes anew."""
-        self._leading = [handle.mailbox for handle in self._handles]
-        self._mailboxes = [*self._leading, *(spare.mailbox for spare in self._spares.values())]
+        self._main_mailboxes = [handle.mailbox for handle in self._handles]
+        self._mailboxes = [*self._main_mailboxes, *(spare.mailbox for spare in self._spares.values())]
 
     def end_worker(self, worker: int, reason: str) -> None:
-        """Kill a worker.
+        """Kill a worker, and report its death at once.
 
-        It does nothing any more from here on, even if the system takes its time to clear it away.
-        So nothing is posted to it, which would be lost with it.
+        The system may take its time to end it. Meanwhile nothing may be posted, which would be lost.
         """
         self._handles[worker].process.kill()
         if worker not in self._dead:
             self._report_death(worker, reason)
 
     def running(self, worker: int) -> int | None:
-        """The environment of a worker that runs at this moment."""
         return self._handles[worker].mailbox.running
 
     @property
     def pids(self) -> Sequence[int | None]:
-        """The worker processes."""
         return [
             None if worker in self._dead else handle.process.pid
             for worker, handle in enumerate(self._handles)
@@ -175,16 +166,13 @@ class ProcessBackend(Backend):
     # ---------------------------------------------------------------- recycling
 
     def prepare(self, worker: int, number: int) -> None:
-        """Start a spare for a worker; the outcome has the number given."""
         self._spares[worker] = self._start_another(worker, number)
         self._list_mailboxes()
 
     def discard(self, worker: int) -> None:
-        """End a spare that took nothing over."""
         self._discard_spare(worker)
 
     def move(self, worker: int, slot: int, *, back: bool = False) -> None:
-        """What is submitted for an environment from now on goes to the spare."""
         moved = self._moved.setdefault(worker, set())
         if back:
             moved.discard(slot)
@@ -192,32 +180,31 @@ class ProcessBackend(Backend):
             moved.add(slot)
 
     def finish(self, worker: int) -> None:
-        """All environments of a worker have moved: its spare is the worker now."""
         del self._moved[worker]
         old, self._handles[worker] = self._handles[worker], self._spares.pop(worker)
-        self._ends.unregister(old.process.ended)
-        self._old.append(old)
+        self._exits.unregister(old.process.ended)
+        self._replaced.append(old)
         self._list_mailboxes()
 
     def _discard_spare(self, worker: int) -> list[Mailbox]:
-        """End a spare; gives the mailboxes that are to be settled with its worker's."""
+        """End a spare; return its mailbox, which fails with its worker's."""
         spare = self._spares.pop(worker, None)
         self._moved.pop(worker, None)
         if spare is None:
             return []
         spare.process.kill()
-        self._ends.unregister(spare.process.ended)
-        self._old.append(spare)
+        self._exits.unregister(spare.process.ended)
+        self._replaced.append(spare)
         self._list_mailboxes()
         return [spare.mailbox]
 
     # ---------------------------------------------------------------- operations
 
     def submit(self, operation: Operation) -> None:
-        """Post to the mailboxes concerned: a plain step in the ring, the rest as messages."""
+        """Post plain steps to the rings, and everything else as messages."""
         number, kind, start, stop, plane, each, _ = operation
         if kind == "step" and each is None and not self._dead and not self._moved:
-            for mailbox in self._leading:
+            for mailbox in self._main_mailboxes:
                 low, high = mailbox.start, mailbox.stop
                 if start < high and low < stop:
                     if low < start or stop < high:
@@ -228,7 +215,7 @@ class ProcessBackend(Backend):
             self._submit_messages(operation)
 
     def _submit_messages(self, operation: Operation) -> None:
-        """Pack all parts before one is sent: what cannot be packed leaves nothing half done."""
+        """Pack all parts before sending any, so that a failure leaves nothing half done."""
         messages = [
             (worker, mailbox, part, pack_by_value(mailbox.complete(part), part.given()))
             for worker, mailbox, ids in self._routes()
@@ -237,12 +224,12 @@ class ProcessBackend(Backend):
         for worker, mailbox, part, message in messages:
             if worker in self._dead:
                 extras = Payload(problems=[self._dead[worker]])
-                self._outcomes.append(Completion(*part.span, extras))
+                self._completions.append(Completion(*part.span, extras))
             else:
                 mailbox.post(part, message)
 
     def _routes(self) -> Iterator[tuple[int, Mailbox, range]]:
-        """Which mailbox leads to which environments."""
+        """Yield the mailbox of each range of environments."""
         for worker, handle in enumerate(self._handles):
             moved = self._moved.get(worker)
             if moved is None:
@@ -254,24 +241,21 @@ class ProcessBackend(Backend):
                 yield worker, handle.mailbox, run
 
     def poll(self) -> Sequence[Completion]:
-        """Collect from all mailboxes."""
-        outcomes, self._outcomes = self._outcomes, []
+        completions, self._completions = self._completions, []
         for mailbox in self._mailboxes:
-            outcomes += mailbox.collect()
-        return outcomes
+            completions += mailbox.collect()
+        return completions
 
     def news(self) -> bool:
-        """Look at the counts of all mailboxes."""
         for mailbox in self._mailboxes:
             if mailbox.news():
                 return True
-        return bool(self._outcomes)
+        return bool(self._completions)
 
     # ---------------------------------------------------------------- waiting
 
     def waitables(self) -> Mapping[int, int]:
-        """The channels, and what tells the end of each process."""
-        for old in self._old:
+        for old in self._replaced:
             old.watched = False
         waitables = {}
         for handle in self._living_handles():
@@ -287,29 +271,26 @@ class ProcessBackend(Backend):
         return [*living, *self._spares.values()]
 
     def park(self) -> None:
-        """From now on workers send a bell."""
         self._parked = True
         for mailbox in self._mailboxes:
             mailbox.bell.park()
 
     def unpark(self) -> None:
-        """Read what woke the caller, and see who is gone."""
         self._parked = False
-        if self._old:
+        if self._replaced:
             self._close_replaced()
         for mailbox in self._mailboxes:
             mailbox.bell.unpark()
         self.check_workers()
 
     def _close_replaced(self) -> None:
-        """Close what belonged to workers that were replaced, once nobody sleeps on it."""
-        for old in [*self._old]:
+        """Close the workers that were replaced, once nobody sleeps on their descriptors."""
+        for old in [*self._replaced]:
             if not old.watched and old.close():
-                self._old.remove(old)
+                self._replaced.remove(old)
 
     def check_workers(self) -> None:
-        """Read what has come, and see who is gone."""
-        gone = {descriptor for descriptor, _ in self._ends.poll(0)}
+        gone = {descriptor for descriptor, _ in self._exits.poll(0)}
         for worker, handle in enumerate(self._handles):
             if worker not in self._dead and _has_ended(handle, gone):
                 self._report_death(worker)
@@ -322,22 +303,22 @@ class ProcessBackend(Backend):
                     self._report_lost_spare(worker, spare)
 
     def _report_lost_spare(self, worker: int, spare: WorkerHandle) -> None:
-        """A spare has ended before it took anything over: it could not be made."""
+        """Report a spare that ended before it took anything over: it could not be made."""
         reason = describe_exit(spare.process.reap(LAST_BREATH_SECONDS))
-        self._outcomes += spare.mailbox.collect()
+        self._completions += spare.mailbox.collect()
         self._discard_spare(worker)
         ids = self.ranges[worker]
         death = WorkerDeath(worker, spare.process.pid, None, ids, reason)
         for number, start, stop, _ in spare.mailbox.fail_pending(death):
             failure = Failure(start, "make", f"its new worker died, {reason}", "")
-            self._outcomes.append(Completion(number, start, stop, Payload(problems=[failure])))
+            self._completions.append(Completion(number, start, stop, Payload(problems=[failure])))
 
     def _report_death(self, worker: int, forced: str | None = None) -> None:
-        """A worker has ended: that is told, and all that it owes comes back as its death.
+        """Report a worker's death, for itself and for each pending operation.
 
         Args:
-            worker: Which one.
-            forced: Why it was killed, if it was.
+            worker: Its index.
+            forced: Why it was killed, ``None`` if it was not.
         """
         handle = self._handles[worker]
         process, mailbox = handle.process, handle.mailbox
@@ -345,12 +326,12 @@ class ProcessBackend(Backend):
         if exitcode is None and forced is not None:
             exitcode = -signal.SIGKILL
         elif exitcode is None and not self._closing:
-            process.kill()  # it has cut its own channel, and nobody can reach it any more
+            process.kill()  # it closed its channel, and cannot be reached
             exitcode = process.reap(timeout=1.0)
-        self._ends.unregister(process.ended)
+        self._exits.unregister(process.ended)
         mailboxes = [mailbox, *self._discard_spare(worker)]
         for each in mailboxes:
-            self._outcomes += each.collect()
+            self._completions += each.collect()
         death = WorkerDeath(
             worker,
             process.pid,
@@ -362,16 +343,16 @@ class ProcessBackend(Backend):
             late=forced is not None,
         )
         self._dead[worker] = death
-        told = Payload(problems=[death])
+        payload = Payload(problems=[death])
         if not self._closing:
-            self._outcomes.append(Completion(FAULT, mailbox.ids.start, mailbox.ids.stop, told))
+            span = FAULT, mailbox.ids.start, mailbox.ids.stop
+            self._completions.append(Completion(*span, payload))
         for each in mailboxes:
-            self._outcomes += each.fail_pending(death)
+            self._completions += each.fail_pending(death)
 
-    # ---------------------------------------------------------------- leaving
+    # ---------------------------------------------------------------- closing
 
     def close(self) -> None:
-        """Ask the workers to end once they have done what was posted."""
         self._closing = True
         for worker in [*self._spares]:
             self._discard_spare(worker)
@@ -382,33 +363,28 @@ class ProcessBackend(Backend):
                 handle.mailbox.post(close, pack_by_value(close))
 
     def terminate(self) -> None:
-        """Send SIGTERM to the workers that are left."""
         for handle in self._handles:
             handle.process.terminate()
 
     def kill(self) -> None:
-        """Send SIGKILL to the workers that are left."""
         for handle in self._handles:
             handle.process.kill()
 
     @property
     def forgotten(self) -> bool:
-        """Whether the finalizer has run."""
         return not self._end.still_active()
 
     @property
     def ended(self) -> bool:
-        """Whether every worker process has ended."""
         return not any(handle.process.is_alive() for handle in self._handles)
 
     def abandon(self) -> bool:
-        """Forget the workers, in a forked child; channels and processes let go by themselves."""
-        self._handles, self._spares, self._old, self._dead = [], {}, [], {}
+        """Drop the workers in a forked child; channels and processes drop themselves."""
+        self._handles, self._spares, self._replaced, self._dead = [], {}, [], {}
         self._list_mailboxes()
         return True
 
     def release(self) -> None:
-        """End what has not ended, and close channels and processes."""
         self._end()
         self._handles, self._spares, self._arenas, self._table = [], {}, [], None
         self._list_mailboxes()
@@ -425,7 +401,7 @@ def _end(
     old: list[WorkerHandle],
     arenas: list[Arena],
 ) -> None:
-    """End workers: by the end of their channels, else by force."""
+    """End workers: by EOF on their channels, else by force."""
     for arena in arenas:
         arena.close()
     every = [*handles, *spares.values(), *old]

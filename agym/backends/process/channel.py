@@ -1,12 +1,11 @@
-"""Channel: framed messages and file descriptors over a socket pair, never blocking.
+"""Framed messages and file descriptors over a socket pair, without blocking.
 
-A frame is a header of eight bytes, and a payload. A frame without a payload is a bell. A payload
-that is too large for the socket's buffer, such as a batch of rendered frames, lies in an
-anonymous file instead, and only that file's descriptor travels.
+A frame is a header of 16 bytes, and a payload. A frame without a payload is a bell. A payload that
+is too large for the socket's buffer, such as a batch of rendered frames, lies in an anonymous file
+instead, whose descriptor is sent.
 
-What the socket does not take at once is kept and sent later, so neither side ever blocks while
-the other is busy. The end of the stream is how each side learns that the other is gone. A side
-that sends what is no frame is taken for gone too.
+What the socket does not accept at once is sent later, so neither side blocks while the other is
+busy. EOF tells a side that the other is gone. A side that sends an invalid frame is treated as gone.
 """
 
 from __future__ import annotations
@@ -26,18 +25,18 @@ from agym._system.fork_safety import abandon_in_forks
 from agym.backends.process.serialization import Buffer
 from agym.protocol.memory import anonymous_file
 
-# Payload length, and what goes along: nothing, a descriptor for the reader, or the payload.
+# Payload length, and what is sent along: nothing, a descriptor for the reader, or the payload.
 _HEADER = struct.Struct("<QQ")
 _PLAIN, _DESCRIPTOR, _FILE = 0, 1, 2
 
 # Larger payloads go in a file: a socket's buffer would take several turns of both sides.
 LARGE_BYTES = 64 * 1024
 
-# What a side that has sent nonsense is said to have done.
+# The reason that is reported for a side that sent something invalid.
 UNREADABLE = "sent what cannot be read"
 
 _READ = 64 * 1024
-_CLOSE_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)  # macOS cannot say it
+_CLOSE_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)  # missing on macOS
 _ANCILLARY = socket.CMSG_LEN(8 * array.array("i").itemsize)
 
 
@@ -46,14 +45,13 @@ class Channel:
 
     Attributes:
         ended: The other side is gone.
-        corrupt: Why it is taken for gone, if what it sent cannot be read.
+        corrupt: Why it is treated as gone, if what it sent is invalid.
     """
 
     def __init__(self, end: socket.socket) -> None:
-        """Take over one end of a socket pair."""
         end.setblocking(False)
         self._socket = end
-        # Frames to send, each with the descriptor to send along, and whether to close it then.
+        # Frames to send, each with a descriptor to send along, and whether to close it then.
         self._outgoing: deque[tuple[memoryview, int | None, bool]] = deque()
         self._incoming = bytearray()
         self._arrived: deque[int] = deque()
@@ -64,20 +62,17 @@ class Channel:
         abandon_in_forks(self)
 
     def fileno(self) -> int:
-        """Descriptor to sleep on."""
         return self._socket.fileno()
 
     @property
     def backlog(self) -> bool:
-        """Whether something waits to be sent."""
         return bool(self._outgoing)
 
     def ring(self) -> None:
-        """Send a bell."""
         self._queue(_HEADER.pack(0, _PLAIN))
 
     def send(self, parts: Sequence[Buffer], descriptor: int | None = None) -> None:
-        """Send a payload, now or when the socket takes it.
+        """Send a payload, now or when the socket accepts it.
 
         Args:
             parts: The payload, in parts.
@@ -100,7 +95,7 @@ class Channel:
         self.flush()
 
     def flush(self) -> None:
-        """Send what the socket takes."""
+        """Send what the socket accepts."""
         while self._outgoing and not self.ended:
             frame, descriptor, close = self._outgoing[0]
             try:
@@ -110,7 +105,7 @@ class Channel:
                     sent = socket.send_fds(self._socket, [frame], [descriptor])
             except BlockingIOError:
                 return
-            except OSError:  # the other side is gone; reading will say so, after what it left
+            except OSError:  # the other side is gone, as reading shows after its last frames
                 self._discard()
                 return
             if close and descriptor is not None:
@@ -121,7 +116,7 @@ class Channel:
                 self._outgoing[0] = (frame[sent:], None, False)
 
     def flush_all(self) -> None:
-        """Send all that waits, and sleep as long as that takes."""
+        """Send everything, and sleep as long as that takes."""
         poller = select.poll()
         poller.register(self._socket, select.POLLOUT)
         while self.backlog and not self.ended:
@@ -129,7 +124,7 @@ class Channel:
             self.flush()
 
     def drain(self) -> list[Buffer]:
-        """Read all that has arrived: the payloads of whole frames, bells left out."""
+        """Return the payloads of all whole frames that have arrived, without bells."""
         self._read()
         payloads, self._payloads = self._payloads, []
         return payloads
@@ -177,7 +172,7 @@ class Channel:
             end = at + _HEADER.size + (0 if kind == _FILE else size)
             if len(incoming) < end:
                 break
-            # A descriptor comes with the first byte of its frame.
+            # A descriptor arrives with the first byte of its frame.
             if kind != _PLAIN and not self._arrived:
                 raise ValueError("a frame without the descriptor that belongs to it")
             if kind == _FILE:
@@ -192,16 +187,16 @@ class Channel:
             raise ValueError("a descriptor that belongs to no frame")
 
     def give_up(self, what: str) -> None:
-        """Take the other side for gone, since it sent something that cannot be read."""
+        """Treat the other side as gone, since it sent something invalid."""
         self.corrupt = self.corrupt or f"{UNREADABLE}: {what}"
         self.ended = True
         self._incoming.clear()
         self._discard()
         with suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)  # wakes whoever sleeps on it
+            self._socket.shutdown(socket.SHUT_RDWR)  # wakes a thread that sleeps on it
 
     def wait(self, timeout: float | None = None) -> None:
-        """Sleep until something can be read, or what waits can be sent on."""
+        """Sleep until something can be read, or the rest can be sent."""
         poller = select.poll()
         poller.register(self._socket, select.POLLIN | (select.POLLOUT if self.backlog else 0))
         poller.poll(None if timeout is None else timeout * 1000)
@@ -214,7 +209,7 @@ class Channel:
         self._outgoing.clear()
 
     def close(self) -> None:
-        """Close this end, and what was not sent or not read."""
+        """Close this end; what was not sent or read is lost."""
         self._discard()
         for descriptor in [*self._arrived, *self._descriptors]:
             os.close(descriptor)
@@ -223,14 +218,14 @@ class Channel:
         self._socket.close()
 
     def abandon(self) -> None:
-        """Let go of this end, which is another process's."""
+        """Close this end in a forked child: it is the parent's."""
         self._socket.close()
 
 
 def _map_file(descriptor: int, size: int) -> Buffer:
-    """Take a payload out of a file; what could not be mapped safely is an error.
+    """Return the payload in a file; reject a file that cannot be mapped safely.
 
-    To look at a mapping whose file is shorter, or becomes so, would end this process.
+    Reading a mapping whose file is, or becomes, shorter would kill this process.
     """
     try:
         if not hasattr(fcntl, "F_ADD_SEALS"):  # macOS

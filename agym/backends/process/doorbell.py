@@ -1,17 +1,17 @@
-"""Doorbell: spin-then-park wake-up between two parties that share memory and a channel.
+"""Spin-then-park wake-up between two parties that share memory and a channel.
 
-A party that waits first watches the shared counters for a bounded time, giving its core away
-between two looks; only then does it sleep on the channel. It says so in a shared word, and the
-other party sends a bell only when that word is set::
+A waiting party first spins: it watches the shared counters for a bounded time, yielding its core
+between two looks. Then it sleeps on the channel. It says so in a shared word, and the other party
+sends a bell only if that word is set::
 
     waiter:  asleep = 1; fence; anything new? -> no: sleep on the channel; asleep = 0
     ringer:  write news; fence; asleep?       -> yes: send a bell
 
 With the full fence on both sides, one of the two always sees what the other wrote, so no bell
-is lost; waits have a coarse timeout all the same, so that a lost one would be late, not fatal.
+is lost. Waits have a coarse timeout all the same: a lost bell would be a delay, not a hang.
 
-News is a counter that is written after all that it announces, and read before it. x86 keeps that
-order by itself; elsewhere a fence has to (``publish`` and ``read``).
+A counter is written after the data that it announces, and read before it. x86 keeps that order by
+itself; other architectures need a fence (``publish`` and ``read``).
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from functools import partial
 
 from agym.backends.process.channel import Channel
 
-# How long to watch before sleeping. Waking a sleeper would cost a longer wait less than a
-# twentieth. (The design says 100 us; CartPole x64 is 20 % faster with this.)
+# How long to spin before sleeping. A wake-up adds less than a twentieth to a longer wait.
+# (The design says 100 us; CartPole x64 is 20 % faster with this.)
 SPIN_SECONDS = 1e-3
 
-# The part of it that may hold up an event loop; for the rest of it the loop turns between looks.
+# The part of it that may block an event loop; in the rest, the loop turns between looks.
 HOLD_SECONDS = 100e-6
 
-# What waking a sleeper costs, roughly: a wait that slept would have been this much shorter.
+# Rough cost of waking a sleeper: without it, a wait that slept would be this much shorter.
 WAKE_SECONDS = 50e-6
 
 _WEAK_ORDER = platform.machine().lower() not in ("x86_64", "amd64")
@@ -42,7 +42,7 @@ if hasattr(os, "sched_yield"):
 else:
 
     def give_way() -> None:
-        """Let another thread run."""
+        """Yield the core to another thread."""
         time.sleep(0)
 
 
@@ -50,7 +50,7 @@ class Doorbell:
     """One party's end of the handshake.
 
     Attributes:
-        read: Read a counter; what it announces may be read after this.
+        read: Reads a counter; the data that it announces may be read afterwards.
     """
 
     def __init__(self, words: memoryview, mine: int, theirs: int, channel: Channel) -> None:
@@ -58,9 +58,9 @@ class Doorbell:
 
         Args:
             words: Shared ``int64`` memory.
-            mine: Index of the word that says this party sleeps.
-            theirs: Index of the word that says the other party sleeps.
-            channel: The way to wake it.
+            mine: Index of the word that says that this party sleeps.
+            theirs: Index of the word that says that the other party sleeps.
+            channel: The channel that wakes it.
         """
         self._words = words
         self._mine = mine
@@ -83,7 +83,7 @@ class Doorbell:
             self._channel.ring()
 
     def park(self) -> None:
-        """Say that this party is about to sleep; look for news once more after this."""
+        """Say that this party is about to sleep; it must check for news once more."""
         self._words[self._mine] = 1
         _fence(self._lock)
 
@@ -93,7 +93,7 @@ class Doorbell:
 
 
 def _fence(lock: threading.Lock) -> None:
-    # An uncontended lock is an atomic read-modify-write, which orders all that is around it.
+    # An uncontended lock is an atomic read-modify-write, which orders all accesses around it.
     lock.acquire()
     lock.release()
 
@@ -105,14 +105,13 @@ def _look(words: memoryview, lock: threading.Lock, counter: int) -> int:
 
 
 class SpinPolicy:
-    """Decides whether watching is worth it: only when waits have been shorter than the budget."""
+    """Decides whether to spin: only if recent waits were shorter than ``SPIN_SECONDS``."""
 
     def __init__(self) -> None:
-        """Begin with watching."""
         self._expected = 0.0
 
     def spin(self, ready: Callable[[], bool], seconds: float = SPIN_SECONDS) -> bool:
-        """Watch for at most ``seconds``, and tell whether it became ready."""
+        """Spin for at most ``seconds``; return whether it became ready."""
         if not self.worth_spinning:
             return False
         end = time.perf_counter() + seconds
@@ -124,10 +123,10 @@ class SpinPolicy:
 
     @property
     def worth_spinning(self) -> bool:
-        """Whether the next wait should be watched."""
+        """Whether to spin in the next wait."""
         return self._expected <= SPIN_SECONDS
 
     def learn(self, seconds: float, *, slept: bool) -> None:
-        """Take in how long a wait was."""
+        """Record the length of a wait."""
         seconds = min(seconds, 4 * SPIN_SECONDS) - WAKE_SECONDS * slept
         self._expected += (seconds - self._expected) / 8

@@ -1,8 +1,8 @@
-"""Nameless: multiprocessing's fork server, without the file that its socket is reached by.
+"""Starts multiprocessing's fork server without leaving its socket's file behind.
 
-The server listens on a socket that has a name in a temporary folder, which is removed when this
-process ends, but not when it is killed. Only this process has to reach it: so it keeps a handle of
-the socket's file, and takes the name away at once.
+The server listens on a socket with a name in a temporary folder. Python removes it when this
+process exits, but not when it is killed. Only this process has to reach the socket: so it keeps a
+descriptor of the file, and removes the name at once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 
 def ensure_fork_server() -> None:
-    """Start the fork server, unless it runs already."""
+    """Start the fork server, unless it is running."""
     server: Any = forkserver._forkserver
     if not hasattr(os, "O_PATH"):  # macOS
         server.ensure_running()

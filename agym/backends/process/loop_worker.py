@@ -1,7 +1,7 @@
-"""The worker's end of a mailbox on an event loop: it hosts coroutine environments.
+"""The worker's end of a mailbox on an event loop, for coroutine environments.
 
-Each of them ends its operations by itself. What has ended within one turn of the loop goes to
-the caller as one message for each operation.
+Environments complete operations one by one. Completions of one turn of the loop are sent as one
+message per operation.
 """
 
 from __future__ import annotations
@@ -20,37 +20,36 @@ from agym.protocol.messages import Operation, Payload
 
 
 class LoopWorker(MailboxWorker):
-    """Starts what comes in on the running loop, until it is told to close.
+    """Starts posted operations on the running loop, until ``close``.
 
-    It is made, and gets its first messages, while no loop runs: an environment decides on that.
+    It receives its first messages before any loop runs, since the environments decide on that.
     """
 
     _loop: asyncio.AbstractEventLoop
-    _over: asyncio.Future[None]
+    _closed: asyncio.Future[None]
 
     def __init__(
         self, words: memoryview, channel: Channel, settle: Callable[[], None] | None = None
     ) -> None:
-        """Use shared words and a channel that a mailbox has the other end of."""
         super().__init__(words, channel, settle)
-        # By number; what went wrong is told by itself, so that it is clear whom it is about.
+        # By number. A problem is sent by itself, so that its environment is known.
         self._ended: dict[tuple[int, int | None], tuple[list[tuple[int, int]], Payload]] = {}
 
     async def run(self, host: CoroutineHost) -> None:
-        """Start operations in the order in which they were posted, until ``close`` or EOF."""
+        """Start operations in the order of posting, until ``close`` or EOF."""
         self._loop = asyncio.get_running_loop()
-        self._over = self._loop.create_future()
-        self._bell.park()  # for good: the loop sleeps on the channel, so each post rings
+        self._closed = self._loop.create_future()
+        self._bell.park()  # permanently: the loop sleeps on the channel, so each post must ring
         self._loop.add_reader(self._channel.fileno(), self._begin_posted, host)
         try:
             self._begin_posted(host)
-            await self._over
+            await self._closed
         finally:
             self._loop.remove_reader(self._channel.fileno())
             self._loop.remove_writer(self._channel.fileno())
 
-    def tell(self, operation: Operation, slot: int, extras: Payload | None) -> None:
-        """Take in that an environment has ended an operation."""
+    def report(self, operation: Operation, slot: int, extras: Payload | None) -> None:
+        """Record that an environment has completed an operation."""
         if not self._ended:
             self._loop.call_soon(self._send_ended)
         wrong = slot if extras is not None and extras.problems else None
@@ -58,15 +57,15 @@ class LoopWorker(MailboxWorker):
         ended.append((operation.start, slot))
         if extras is not None:
             merged.merge(extras)
-            if merged.schemas:  # they go ahead of all that may be written by them
+            if merged.schemas:  # they must arrive before infos that use them
                 schemas, merged.schemas = merged.schemas, {}
                 next(iter(self._ended.values()))[1].schemas.update(schemas)
         if operation.kind == "recreate":
-            self._send_ended()  # before what the environment ends next
+            self._send_ended()  # before the environment's next completion
 
     def _begin_posted(self, host: CoroutineHost) -> None:
         self._receive()
-        while not self._over.done():
+        while not self._closed.done():
             tail = self._bell.read(TAIL)
             self._receive_all(self._words[SENT])
             if self.message_is_next():
@@ -86,8 +85,8 @@ class LoopWorker(MailboxWorker):
             self._end()
 
     def _end(self) -> None:
-        if not self._over.done():
-            self._over.set_result(None)
+        if not self._closed.done():
+            self._closed.set_result(None)
 
     def _send_ended(self) -> None:
         ended, self._ended = self._ended, {}
@@ -96,7 +95,7 @@ class LoopWorker(MailboxWorker):
         self._flush()
 
     def _flush(self) -> None:
-        """Send what the channel takes now, and the rest when it takes more."""
+        """Send what the channel accepts now, and the rest when it is writable."""
         self._channel.flush()
         if self._channel.backlog and not self._channel.ended:
             self._loop.add_writer(self._channel.fileno(), self._flush)
@@ -108,7 +107,7 @@ NOTHING = Payload()
 
 
 def _spans(slots: list[tuple[int, int]]) -> Iterator[SlotRange]:
-    """Join neighbours of one operation; each slot stands behind its operation's start."""
+    """Join neighbours of one operation; each slot follows its operation's start."""
     for start, group in groupby(slots, key=itemgetter(0)):
         for span in runs(tuple(slot for _, slot in group)):
             yield start, span.start, span.stop

@@ -34,22 +34,22 @@ from agym.protocol.copying import is_plain
 from agym.protocol.frames import ShelvedFrame
 from agym.protocol.messages import Completion, Description, Failure, Operation, Payload
 
-# After this long the scheduler may have moved a worker onto another one's core.
+# After this long the scheduler may have moved a worker to another worker's core.
 SETTLE_SECONDS = 10e-3
 
 
 class MailboxWorker:
-    """The worker's end: runs a host on what comes in, until it is told to close."""
+    """Runs a host on what is posted, until ``close``."""
 
     def __init__(
         self, words: memoryview, channel: Channel, settle: Callable[[], None] | None = None
     ) -> None:
-        """Use shared words and a channel that a :class:`Mailbox` has the other end of.
+        """Use shared words and a channel to the :class:`Mailbox`.
 
         Args:
             words: The shared words.
-            channel: The other end of the mailbox's.
-            settle: Called now and then, when there was nothing to do.
+            channel: The worker's end.
+            settle: Called now and then, after a wait.
         """
         self._words = words
         self._channel = channel
@@ -64,7 +64,7 @@ class MailboxWorker:
         self._answered = 0
 
     def serve(self, host: EnvHost) -> None:
-        """Run operations in the order in which they were posted, until ``close`` or EOF."""
+        """Run operations in the order of posting, until ``close`` or EOF."""
         words = self._words
         while not self._channel.ended:
             tail = self._bell.read(TAIL)
@@ -84,11 +84,11 @@ class MailboxWorker:
                 self._wait()
 
     def message_is_next(self) -> bool:
-        """Whether a message has come that was sent before the next step was posted."""
+        """Return whether a message has arrived that was sent before the next step."""
         return bool(self._inbox) and DOWN.unpack_from(self._inbox[0])[0] <= self._head
 
     def next_entry(self, ring: int) -> tuple[int, int, int, int]:
-        """Take the next step off the ring, which has so many entries."""
+        """Take the next step off the ring of ``ring`` entries."""
         words = self._words
         entry = RING + ENTRY * (self._head % ring)
         number, packed, plane = words[entry], words[entry + 1], words[entry + 2]
@@ -104,14 +104,14 @@ class MailboxWorker:
             self._completed += 1
             self._bell.publish(COMPLETED, self._completed)
 
-    def answer(self, outcome: Completion) -> None:
-        """Send the outcome of a whole operation; its bytes wake the caller."""
-        span = (outcome.start, outcome.start, outcome.stop)
-        self.send(outcome.number, [span], outcome.extras)
+    def answer(self, completion: Completion) -> None:
+        """Send the completion of a whole operation; its bytes wake the caller."""
+        span = (completion.start, completion.start, completion.stop)
+        self.send(completion.number, [span], completion.extras)
         self._channel.flush_all()
 
     def send(self, number: int, spans: Sequence[SlotRange], extras: Payload | None) -> None:
-        """Send what has ended of the operations with a number."""
+        """Send the spans that have completed of the operations with a number."""
         flat = [bound for span in spans for bound in span]
         head = UP.pack(number, len(spans)) + struct.pack(f"<{len(flat)}q", *flat)
         self._channel.send([head, *(() if extras is None else pack_extras(extras))])
@@ -119,10 +119,10 @@ class MailboxWorker:
         self._words[ANSWERED] = self._answered
 
     def next_message(self, doing: str = "reading its arguments") -> Operation | None:
-        """Wait for a message; one that cannot be read is answered with a failure, and ``None``.
+        """Wait for a message; report one that cannot be unpickled, and return ``None``.
 
         Args:
-            doing: What is done with it, for the failure.
+            doing: What the message is read for, for the failure.
 
         Raises:
             EOFError: The caller is gone.
@@ -141,10 +141,10 @@ class MailboxWorker:
         return operation
 
     def prepare(self, operation: Operation, host: Host) -> bool:
-        """Do what an operation says of the host's memory.
+        """Do what an operation says about the host's memory.
 
         Returns:
-            Whether that is all: planes were added to its table or taken off. Nobody is told.
+            Whether that is all: planes were added or removed, which has no completion.
         """
         if operation.kind == "extend":
             planes = range(operation.start, operation.stop)
@@ -158,7 +158,7 @@ class MailboxWorker:
         return True
 
     def _receive_all(self, sent: int) -> None:
-        """Read until so many messages have come; their bytes are on the way."""
+        """Read until ``sent`` messages have arrived; they are on the way."""
         while self._received < sent and not self._channel.ended:
             self._receive()
             if self._received < sent:
@@ -179,7 +179,7 @@ class MailboxWorker:
         if slept:
             self._bell.park()
             while not self._news() and not self._channel.ended:
-                # Sleep first: reading might take the very bell that came since the last look.
+                # Sleep first: reading might consume the very bell that arrived since the last check.
                 self._channel.wait(RECHECK_SECONDS)
                 self._receive()
             self._bell.unpark()
@@ -191,7 +191,7 @@ class MailboxWorker:
 
 
 def pack_extras(extras: Payload) -> list[Buffer]:
-    """Pack extras; an answer that would not survive the way becomes a failure of its env."""
+    """Pack a payload; a value that cannot be sent becomes a failure of its environment."""
     problems = [p.portable() if isinstance(p, Failure) else p for p in extras.problems]
     extras.problems = problems
     answers: dict[str, dict[int, Any]] = {

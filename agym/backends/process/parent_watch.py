@@ -1,20 +1,20 @@
-"""Lifeline: a worker ends with its caller, whatever its environments do at that moment.
+"""Ends a worker when its caller dies, whatever its environments are doing.
 
-A worker that turns to its channel sees that it has ended, and closes its environments. One whose
-environment computes for long, or hangs in C and never gives the GIL back, would not look. So the
-caller also holds the write end of a pipe, which the kernel closes with the caller, however that
-ended; and what follows in the worker needs neither its main thread nor the GIL::
+A worker that reads its channel sees EOF and closes its environments. A worker whose environment
+computes for long, or hangs in C without releasing the GIL, does not read. So the caller also
+holds the write end of a pipe, which the kernel closes with the caller. What follows in the worker
+needs neither its main thread nor the GIL::
 
-    the pipe ends --> SIGHUP --> its handler calls alarm(1) --> a second later SIGALRM ends it
+    the pipe ends --> SIGHUP --> its handler calls alarm(1) --> SIGALRM kills it a second later
 
-That handler is libc's own ``alarm``. A handler is called with the number of its signal, SIGHUP is
-number 1, and so the worker has one second left to close its environments. An environment that
-handles SIGALRM itself gets it then, as it would from any other alarm.
+That handler is libc's own ``alarm``: a handler's argument is the number of its signal, and SIGHUP
+is number 1. So the worker has one second left to close its environments. An environment that
+handles SIGALRM gets this one too.
 
-Where SIGHUP is ignored (``nohup``) it has to stay so, and the end is a SIGKILL without that second.
-Systems that cannot choose a pipe's signal (all but Linux) have a thread that waits for its end.
+If SIGHUP is ignored (``nohup``) it must stay so; then SIGKILL ends the worker, without that second.
+On systems that cannot choose a pipe's signal (all but Linux) a thread waits for the pipe's end.
 
-The module needs nothing but the standard library: a worker runs it before it imports agym.
+This module imports only the standard library: a worker runs it before it imports agym.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ import threading
 from multiprocessing.connection import Connection
 
 
-def arm(lifeline: Connection) -> None:
-    """End this process a second after the other end of a pipe was closed, or now if it is."""
-    descriptor = os.dup(lifeline.fileno())  # for good, whatever becomes of the object
+def arm(pipe: Connection) -> None:
+    """End this process a second after the other end of a pipe is closed, or has been."""
+    descriptor = os.dup(pipe.fileno())  # stays open when the object is closed
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM, signal.SIGHUP})
     if not hasattr(fcntl, "F_SETSIG"):
@@ -49,7 +49,7 @@ def arm(lifeline: Connection) -> None:
     fcntl.fcntl(descriptor, fcntl.F_SETSIG, last)
     flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
     fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | os.O_ASYNC)
-    if _ended(descriptor, 0):  # before all this
+    if _ended(descriptor, 0):  # closed before the signal was set
         os.kill(os.getpid(), last)
 
 

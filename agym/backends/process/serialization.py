@@ -1,6 +1,6 @@
-"""What travels between processes, as bytes: a pickle, and the buffers of the arrays in it.
+"""Packs values for other processes: a pickle, and the buffers of the arrays in it.
 
-Arrays are not copied into the pickle but sent after it, each as it lies in memory.
+Arrays are not copied into the pickle but sent after it, as they lie in memory.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from agym.errors import UsageTypeError
 
 Buffer = bytes | bytearray | memoryview
 
-# What Ray carries as it is: one piece of bytes, or a pickle and arrays that it does not copy.
+# What Ray sends unchanged: bytes, or a pickle and arrays that it does not copy.
 Sealed = bytes | list[Any]
 
-# Above this a message is not joined into one piece: its arrays are read where Ray has put them.
+# Larger messages are not joined: their arrays are read where Ray has put them.
 JOINED_BYTES = 64 * 1024
 
 _COUNT = struct.Struct("<q")
@@ -30,11 +30,11 @@ def pack_by_value(value: Any, parts: Iterable[tuple[str, Any]] = ()) -> list[Buf
     """Pickle for a worker: what it cannot import, such as the caller's ``__main__``, by value.
 
     Args:
-        value: What to send.
-        parts: What of it somebody has given, with a name for each, for the message.
+        value: The value.
+        parts: What the caller gave of it, each with its name for the error message.
 
     Raises:
-        UsageTypeError: There is something in it that cannot be pickled.
+        UsageTypeError: Something in it cannot be pickled.
     """
     buffers: list[pickle.PickleBuffer] = []
     try:
@@ -58,12 +58,15 @@ def _is_picklable(value: Any) -> bool:
 
 
 def find_unsendable(value: Any, name: str, depth: int = 16) -> tuple[str, Exception] | None:
-    """Find what does not survive the way to the caller: where it is, and why.
+    """Find what does not survive pickling, and why.
 
     Args:
-        value: An answer; dicts, lists and tuples are looked through.
-        name: What to call it.
-        depth: How far to look, since it may contain itself.
+        value: Where to look, also in dicts, lists and tuples.
+        name: Its name.
+        depth: How deep to look, since it may contain itself.
+
+    Returns:
+        Where it is, and its error.
     """
     try:
         unpack(b"".join(pack(value)))
@@ -82,7 +85,7 @@ def find_unsendable(value: Any, name: str, depth: int = 16) -> tuple[str, Except
 
 
 def pack(value: Any) -> list[Buffer]:
-    """Pickle for the caller: by the quick way where it can, else by value."""
+    """Pickle for the caller: the fast way if possible, else by value."""
     buffers: list[pickle.PickleBuffer] = []
     try:
         pickled = pickle.dumps(value, pickle.HIGHEST_PROTOCOL, buffer_callback=buffers.append)
@@ -98,9 +101,9 @@ def _join(pickled: bytes, buffers: Sequence[pickle.PickleBuffer]) -> list[Buffer
 
 
 def unpack(data: Buffer, *, copy: bool = True) -> Any:
-    """Undo either. Only bytes of this process's own workers, or of its parent, come here.
+    """Unpack either. The bytes must be from this process's own workers, or from its parent.
 
-    With ``copy=False`` arrays lie over the message, and cannot be written to.
+    With ``copy=False`` arrays are read-only views of the message.
     """
     view = memoryview(data)
     (count,) = _COUNT.unpack_from(view)
@@ -110,20 +113,20 @@ def unpack(data: Buffer, *, copy: bool = True) -> Any:
     for length in lengths:
         parts.append(view[at : at + length])
         at += length
-    # Arrays get memory of their own, which can be written to and outlives the message.
+    # A copied array is writable, and outlives the message.
     return pickle.loads(parts[0], buffers=[bytearray(part) if copy else part for part in parts[1:]])
 
 
 def seal(value: Any, *, by_value: bool = False, parts: Iterable[tuple[str, Any]] = ()) -> Sealed:
-    """Pack for Ray: small messages into one piece, since each piece costs some time by itself.
+    """Pack for Ray. Small messages are joined, since each piece takes some time by itself.
 
     Args:
-        value: What to send.
+        value: The value.
         by_value: It may hold something that only the caller's ``__main__`` has.
         parts: As for :func:`pack_by_value`.
 
     Raises:
-        UsageTypeError: There is something in it that cannot be pickled.
+        UsageTypeError: Something in it cannot be pickled.
     """
     packed = pack_by_value(value, parts) if by_value else pack(value)
     if sum(len(part) for part in packed) <= JOINED_BYTES:
@@ -136,7 +139,7 @@ def _as_array(part: Buffer) -> np.ndarray[Any, Any]:
 
 
 def unseal(sealed: Sealed, *, copy: bool = False) -> Any:
-    """Undo it; with ``copy=False``, arrays lie over the message, read-only."""
+    """Unpack a sealed message; with ``copy=False`` arrays are read-only views of it."""
     if isinstance(sealed, bytes):
         return unpack(sealed, copy=copy)
     pickled, *parts = sealed

@@ -1,9 +1,9 @@
-"""Worker processes: start them, watch them, end them.
+"""Starts, watches and ends worker processes.
 
-The life-cycle is aiomultiprocess's: a :class:`aiomultiprocess.Process` that runs an initializer,
-and then one coroutine on a uvloop loop. Two things are set up differently from its constructor. The
-start method is this worker's own instead of a module global, and there is no ``Manager``: that
-would be one more process, with a listening socket, for a result that nobody asks for.
+The life cycle is aiomultiprocess's: a :class:`aiomultiprocess.Process` that runs an initializer,
+and then one coroutine on a uvloop loop. Two things differ from its constructor: the start method is
+each worker's own instead of a module global, and there is no ``Manager``, which would be one more
+process with a listening socket, for a result that nobody reads.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ try:
 except ImportError:  # on Windows
     uvloop = None  # type: ignore[assignment]
 
-# What native thread pools go by: NumPy's, torch's and what else environments import.
+# Sizes of native thread pools: NumPy's, torch's, and others' that environments import.
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
@@ -53,17 +53,17 @@ _starting = threading.Lock()
 
 
 class Work(Protocol):
-    """What a worker process does. The same object has both parts, in the process."""
+    """What a worker process does. Both methods are called on one object, in the process."""
 
     def begin(self) -> None:
-        """Do what is done while no event loop runs, which comes first."""
+        """Run first, while no event loop runs."""
 
     async def run(self) -> None:
-        """Do what needs a running loop."""
+        """Run second, on an event loop."""
 
 
 class WorkerProcess(aiomultiprocess.Process):
-    """A process that does some work.
+    """A process that runs a :class:`Work`.
 
     Attributes:
         ended: A file descriptor that becomes readable when the process has ended.
@@ -73,14 +73,13 @@ class WorkerProcess(aiomultiprocess.Process):
     _pidfd: int | None = None
 
     def __init__(self, work: Work, *, name: str, start_method: str) -> None:
-        """Prepare it; :meth:`start` starts it."""
-        self._theirs, self._lifeline = multiprocessing.Pipe(duplex=False)
+        self._theirs, self._parent_pipe = multiprocessing.Pipe(duplex=False)
         self.unit = _CappedUnit(
             target=work.run,
             args=(),
             kwargs={},
             namespace=None,
-            # What is not forked has armed the lifeline before it imported agym; see there.
+            # Others watch the parent before they import agym; see `_CappedUnit`.
             initializer=_begin_forked if start_method == "fork" else _begin,
             initargs=(self._theirs, work),
             loop_initializer=own_loop,
@@ -94,9 +93,9 @@ class WorkerProcess(aiomultiprocess.Process):
     def start(self) -> None:
         """Start the process without the caller's ``__main__``, so that no guard is needed there.
 
-        What is forked has a copy of it, to which strings such as ``"__main__:MyEnv"`` lead.
+        A forked process has a copy of it, in which strings such as ``"__main__:MyEnv"`` resolve.
         """
-        # First, since starting the tracker would let interrupts through again.
+        # First, since starting the tracker would unblock interrupts.
         resource_tracker.ensure_running()
         abandon_in_forks(self)
         try:
@@ -106,39 +105,39 @@ class WorkerProcess(aiomultiprocess.Process):
                     ensure_fork_server()
                 super().start()
         except BaseException:
-            self._lifeline.close()
+            self._parent_pipe.close()
             raise
         finally:
             self._theirs.close()
         self.ended = self._watch()
 
     def _watch(self) -> int:
-        """Get a descriptor that becomes readable when the process ends.
+        """Return a descriptor that becomes readable when the process ends.
 
-        Multiprocessing's sentinel is a pipe, which children of the worker's own may keep open.
+        Multiprocessing's sentinel is a pipe, which the worker's own children may keep open.
         """
         if hasattr(os, "pidfd_open"):
-            with contextlib.suppress(OSError):  # it has ended and is forgotten already
+            with contextlib.suppress(OSError):  # it has ended and been reaped already
                 self._pidfd = os.pidfd_open(self.pid)
                 return self._pidfd
         descriptor: int = self.aio_process.sentinel
         return descriptor
 
     def close(self) -> None:
-        """Let go of a process that has ended."""
+        """Release a process that has ended."""
         super().close()
-        self._lifeline.close()
+        self._parent_pipe.close()
         if self._pidfd is not None:
             os.close(self._pidfd)
             self._pidfd = None
 
     def abandon(self) -> None:
-        """Let go of it in a forked child, whose exit must not wait for it either."""
-        self._lifeline.close()
+        """Drop the process in a forked child, whose exit must not wait for it."""
+        self._parent_pipe.close()
         processes._children.discard(self.aio_process)  # type: ignore[attr-defined]
 
     def reap(self, timeout: float) -> int | None:
-        """Wait until the process has ended, and return its exit code, ``None`` if it has not."""
+        """Wait until the process has ended; return its exit code, ``None`` if it has not."""
         self.aio_process.join(timeout)
         code: int | None = self.exitcode
         return code
@@ -148,22 +147,22 @@ class _CappedUnit(Unit):
     """A unit that prepares the process it is unpickled in, before anything is imported there.
 
     The caps of thread pools must be in the environment before NumPy is imported, so before the
-    target, which imports agym, is unpickled; and the parent's environment is not ours to change.
-    The lifeline is armed before that too, since imports take long. A tuple is unpickled in
-    order, so what prepares is put in front of the unit in one.
+    target, which imports agym, is unpickled; and the parent's environment must not change. The
+    parent's watch is armed before that too, since imports take long. A tuple is unpickled in order,
+    so the preparation and the unit are sent as one.
     """
 
     def __reduce__(self) -> tuple[Any, ...]:
-        lifeline, _ = self.initargs
-        return operator.itemgetter(1), ((_Preparation(lifeline), Unit(*self)),)
+        pipe, _ = self.initargs
+        return operator.itemgetter(1), ((_Preparation(pipe), Unit(*self)),)
 
 
 def _begin(_: Connection, work: Work) -> None:
     work.begin()
 
 
-def _begin_forked(lifeline: Connection, work: Work) -> None:
-    arm(lifeline)
+def _begin_forked(pipe: Connection, work: Work) -> None:
+    arm(pipe)
     work.begin()
 
 
@@ -173,27 +172,27 @@ class _Preparation:
 
     def __reduce__(self) -> tuple[Any, ...]:
         source = inspect.getsource(sys.modules[arm.__module__])
-        # The caller's settings, since a fork server has those of its own beginning.
+        # The caller's settings: a fork server still has those of its own start.
         code = f"{source}\nos.environ.update({thread_caps()!r})\narm(theirs)\n"
         return exec, (code, {"theirs": self._theirs})
 
 
 def thread_caps() -> dict[str, str]:
-    """Variables by which a worker's thread pools keep to its one core.
+    """Return the variables that limit a worker's thread pools to one core.
 
-    What somebody has set, for this process and so for its children, stays as it is; the first
-    variable is the general one, by which the others go.
+    What is set for this process, and so for its children, stays. The first variable is the
+    default of the others.
     """
     general = os.environ.get(THREAD_VARIABLES[0]) or "1"
-    others = general.partition(",")[0]  # OpenMP's may be a list, of what is nested
+    others = general.partition(",")[0]  # OpenMP's may list one per nesting level
     rest = {name: os.environ.get(name) or others for name in THREAD_VARIABLES[1:]}
     return {THREAD_VARIABLES[0]: general, **rest}
 
 
 def cap_threads() -> None:
-    """Keep this worker's thread pools to one core, as far as their libraries are not loaded yet.
+    """Limit this worker's thread pools to one core, unless their libraries are loaded already.
 
-    After a fork they may be. Torch can be told then; others keep the pools that they had.
+    After a fork they may be. Torch can be limited then; others keep their pools.
     """
     os.environ.update(thread_caps())
     set_threads = getattr(sys.modules.get("torch"), "set_num_threads", None)
@@ -203,7 +202,7 @@ def cap_threads() -> None:
 
 @contextlib.contextmanager
 def _blank_main() -> Iterator[None]:
-    """Show multiprocessing an empty main module: it would run the real one again in the worker."""
+    """Hide the main module from multiprocessing, which would run it again in the worker."""
     main = sys.modules["__main__"]
     sys.modules["__main__"] = types.ModuleType("__main__")
     try:
@@ -214,7 +213,7 @@ def _blank_main() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _interrupts_blocked() -> Iterator[None]:
-    """Hold Ctrl-C off: a process started meanwhile inherits that, until it can ignore it."""
+    """Block Ctrl-C; a process started meanwhile inherits that, until it ignores Ctrl-C."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -223,21 +222,21 @@ def _interrupts_blocked() -> Iterator[None]:
 
 
 def ignore_interrupts() -> None:
-    """Ignore Ctrl-C in a worker; it reaches the whole process group, and the caller acts on it."""
+    """Ignore Ctrl-C in a worker: the whole process group gets it, and the caller acts on it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def new_loop() -> AbstractEventLoop:
-    """Make an event loop: uvloop's where it is installed."""
+    """Return a new event loop: uvloop's where it is installed."""
     return uvloop.new_event_loop() if uvloop is not None else new_event_loop()
 
 
 def own_loop() -> AbstractEventLoop:
-    """Make an event loop of agym's own, of which nobody wants to hear what blocked it.
+    """Return a new event loop that does not report slow callbacks.
 
-    In asyncio's debug mode (``python -X dev``) a loop tells of callbacks that take over 0.1 s; here
-    these are environments that compute, and the starts of workers.
+    In asyncio's debug mode (``python -X dev``) loops report callbacks that take over 0.1 s. Here these
+    are environments that compute, and the starts of workers.
     """
     loop = new_loop()
     loop.slow_callback_duration = math.inf
@@ -245,10 +244,10 @@ def own_loop() -> AbstractEventLoop:
 
 
 def check_daemon() -> None:
-    """Say clearly that this process may not start any.
+    """Refuse to start workers from a daemonic process.
 
     Raises:
-        UsageError: It is a daemonic process of multiprocessing's.
+        UsageError: This process is a daemonic one of multiprocessing's.
     """
     if multiprocessing.current_process().daemon:
         raise UsageError(
@@ -259,10 +258,10 @@ def check_daemon() -> None:
 
 
 def check_platform() -> None:
-    """Say clearly that worker processes need POSIX.
+    """Refuse to start workers without POSIX.
 
     Raises:
-        MissingExtraError: There are no UNIX socket pairs that pass descriptors here.
+        MissingExtraError: UNIX socket pairs that pass descriptors are missing here.
     """
     if not hasattr(socket, "send_fds"):
         raise MissingExtraError(

@@ -1,8 +1,7 @@
-"""Worker: what a worker process does, from its first message to its last.
+"""The main program of a worker process.
 
-It makes its environments and tells what they are like, maps the slot table, and serves its
-mailbox until it is told to close; or until the other end of its channel is gone, which is how it
-learns that the caller died.
+It constructs the environments, sends their descriptions, maps the slot table, and serves the
+mailbox until ``close``, or until EOF: the caller died.
 """
 
 from __future__ import annotations
@@ -27,29 +26,28 @@ from agym.protocol.memory import Arena
 from agym.protocol.messages import Completion, Operation
 from agym.protocol.table import SlotTable
 
-# What a step of a coroutine environment keeps until it ends, roughly.
+# Rough number of objects that a step of a coroutine environment keeps until it ends.
 OBJECTS_OF_A_STEP = 20
 
 
 class WorkerMain:
-    """Is a worker: what its process runs, first without an event loop and then on one.
+    """The main program, first without an event loop and then on one.
 
     Environments with plain methods are made, stepped and closed while no loop runs, since they may
-    use asyncio by themselves. Only for coroutine environments the loop has anything to do.
+    use asyncio themselves. Only coroutine environments need the loop.
     """
 
     _serve_on_loop: Callable[[], Awaitable[None]] | None = None
 
     def __init__(self, end: socket.socket, count: int, position: int, core: int | None) -> None:
-        """Say what to be; the process gets a copy of this.
+        """Store the arguments; the process gets a copy of this object.
 
         Args:
-            end: Its end of the channel.
-            count: Its number of environments.
-            position: Its place among the workers, for a core of its own. Runners count from
+            end: The worker's end of the channel.
+            count: Number of its environments.
+            position: Its position among the workers, which decides on a core. Callers count from
                 different numbers, so that they do not all begin with the same core.
-            core: The core to stay on, with all threads to come; ``None`` to leave that to the
-                system.
+            core: The core for all of its threads; ``None`` to leave that to the system.
         """
         self._end = end
         self._count = count
@@ -58,7 +56,7 @@ class WorkerMain:
 
     def begin(self) -> None:
         """Serve until the end, unless that needs a loop."""
-        ignore_interrupts()  # Ctrl-C is the caller's to handle
+        ignore_interrupts()  # the caller handles Ctrl-C
         cap_threads()
         if self._core is not None:
             os.sched_setaffinity(0, {self._core})
@@ -78,7 +76,7 @@ class WorkerMain:
         words = mail.carve(fields)["words"].data
         worker = LoopWorker(words, channel, settle=partial(spread, self._position))
         make = worker.next_message("make")
-        if make is None:  # its factories cannot be read here, and the caller has been told
+        if make is None:  # its factories could not be unpickled, which has been reported
             worker.answer(Completion(*_wait_for_close(worker, None).span))
             return
         factories, autoreset, max_concurrency, track_running, record_actions, infos = make.shared
@@ -86,8 +84,8 @@ class WorkerMain:
         marker = words[RUNNING : RUNNING + 1] if track_running else None
         if coroutines:
             tasks = CoroutineHost(
-                factories, make.start, autoreset, worker.tell, max_concurrency, log=record_actions,
-                marker=marker, infos=infos,
+                factories, make.start, autoreset, worker.report, max_concurrency,
+                log=record_actions, marker=marker, infos=infos,
             )  # fmt: skip
             self._serve_on_loop = partial(_serve_on_loop, worker, channel, tasks, make.number)
             return
@@ -112,14 +110,14 @@ class WorkerMain:
 async def _serve_on_loop(
     worker: LoopWorker, channel: Channel, host: CoroutineHost, number: int
 ) -> None:
-    """Make coroutine environments, and run them until they are to be closed."""
+    """Construct coroutine environments, and run them until ``close``."""
     opened = open_host(host, number)
     try:
         worker.answer(opened)
         try:
             if _attach(worker, channel, host, opened):
-                # A round keeps some objects for each environment, and none is garbage
-                # before it ends: looking in the middle of it would be in vain.
+                # A round keeps some objects per environment, none of which is garbage before
+                # it ends: a collection during the round would find nothing.
                 enough = OBJECTS_OF_A_STEP * (host.stop - host.first)
                 gc.set_threshold(max(gc.get_threshold()[0], enough))
                 await worker.run(host)
@@ -132,7 +130,7 @@ async def _serve_on_loop(
 
 
 def _attach(worker: LoopWorker, channel: Channel, host: Host, opened: Completion) -> bool:
-    """Take the table and all that goes with it; tell whether there is anything to serve then."""
+    """Map the table and the shelf of frames; return whether there is anything to serve."""
     attach = worker.next_message()
     if opened.extras is not None and opened.extras.problems:
         _wait_for_close(worker, attach)
@@ -141,14 +139,14 @@ def _attach(worker: LoopWorker, channel: Channel, host: Host, opened: Completion
         return False
     host.attach(_map_table(host, attach, channel.next_descriptor()))
     host.frames = FrameShelf(channel.next_descriptor())
-    # What exists now stays: the collector need not look through it ever again.
+    # Objects that exist now stay: the garbage collector need not scan them again.
     gc.collect()
     gc.freeze()
     return True
 
 
 def _wait_for_close(worker: LoopWorker, message: Operation | None) -> Operation:
-    """Read on until the caller closes; what else comes is in vain."""
+    """Read messages until ``close``; others are ignored."""
     while message is None or message.kind != "close":
         message = worker.next_message()
     return message

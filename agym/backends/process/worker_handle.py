@@ -1,4 +1,4 @@
-"""Link: one worker process, and the mailbox that reaches it."""
+"""One worker process and its mailbox: how they start, and get the slot table."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from agym.protocol.table import Extension, SlotTable
 
 @dataclass(eq=False)
 class WorkerHandle:
-    """A worker process, and the mailbox to it.
+    """A worker process, and its mailbox.
 
     Attributes:
         mailbox: The caller's end.
         process: The process.
-        watched: Somebody may sleep on its descriptors.
+        watched: The caller may be sleeping on its descriptors.
     """
 
     mailbox: Mailbox
@@ -35,7 +35,7 @@ class WorkerHandle:
     watched: bool = True
 
     def attach(self, table: SlotTable) -> None:
-        """Send the table's descriptor; the worker lays it out from its own spaces."""
+        """Send the table's descriptor; the worker derives the layout from its own spaces."""
         form = table.final, bool(table.leasable)
         attach = Operation(OPEN, "attach", 0, table.num_envs, shared=form)
         self.mailbox.send(attach, pack_by_value(attach), table.arena.descriptor)
@@ -44,21 +44,20 @@ class WorkerHandle:
             self.extend(extension)
 
     def extend(self, extension: Extension) -> None:
-        """Send the descriptor of planes that were added."""
         planes = extension.planes
         extend = Operation(OPEN, "extend", planes.start, planes.stop)
         self.mailbox.send(extend, pack_by_value(extend), extension.arena.descriptor)
 
     def shrink(self, first: int) -> None:
-        """Have planes let go of, by the number of the first."""
+        """Have the planes from ``first`` on unmapped."""
         shrink = Operation(OPEN, "shrink", first, first + 1)
         self.mailbox.send(shrink, pack_by_value(shrink))
 
     def close(self) -> bool:
-        """Close the channel, by which a worker that still lives learns that it may end.
+        """Close the channel, so that a worker that still lives sees EOF and ends.
 
         Returns:
-            Whether it has ended, so that nothing is left of it.
+            Whether the process had ended, and is released.
         """
         self.mailbox.close()
         ended = self.process.reap(timeout=0.0) is not None
@@ -70,16 +69,16 @@ class WorkerHandle:
 def pack_make(
     options: BackendOptions, ids: range, number: int, registry: Entries | None
 ) -> tuple[Operation, list[Buffer]]:
-    """Say what a worker is to make, and pack it.
+    """Pack the operation by which a worker constructs its environments.
 
     Args:
-        options: What there is to make in all.
+        options: The options of all environments.
         ids: The worker's environments.
         number: The operation's number.
-        registry: What the worker's registry lacks; ``None`` if it lacks nothing.
+        registry: The registry to install; ``None`` if the worker is forked and so has it.
 
     Raises:
-        UsageError: A factory cannot be packed.
+        UsageError: A factory cannot be pickled.
     """
     factories = options.some(ids)
     shared = (
@@ -97,10 +96,10 @@ def pack_make(
 def start_worker(
     make: Operation, message: list[Buffer], worker: int, spec: Process
 ) -> WorkerHandle:
-    """Start a worker, and have it make its environments."""
+    """Start a worker, and post its ``make``."""
     ids = range(make.start, make.stop)
     ours, theirs = socket.socketpair()
-    channel = Channel(ours)  # before the process starts, since a fork must let go of it
+    channel = Channel(ours)  # before the process starts, so that a fork drops it
     try:
         core = core_of(worker) if spec.pin else None
         process = WorkerProcess(

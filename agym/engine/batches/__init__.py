@@ -1,1 +1,1 @@
-"""From rows of the slot table to what the caller gets."""
+"""Builds the caller's results from rows of the slot table."""

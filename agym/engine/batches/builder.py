@@ -1,4 +1,4 @@
-"""Collecting: from the rows of the slot table to what the caller gets."""
+"""Builds results from the rows of the slot table."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ Flags = tuple[bool, bool]
 
 
 class BatchBuilder:
-    """Builds results, and remembers where the latest observation of each environment lies.
+    """Builds results, and tracks where the latest observation of each environment is.
 
     Attributes:
-        planes: Where whole batches are written.
+        planes: Chooses the planes for whole batches.
     """
 
     def __init__(self, table: SlotTable, *, copy: bool, debug: bool = False) -> None:
-        """Collect from a table.
+        """Build results from a table.
 
         Args:
             table: The slot table.
             copy: Give batches away; else whole batches are views of their plane.
-            debug: Show which views have expired.
+            debug: Poison views that have expired.
         """
         self._table = table
         self._copy = copy
@@ -43,20 +43,20 @@ class BatchBuilder:
         self.planes = Planes(table)
         self._latest = 0
         self._step_columns = {p: _columns(plane) for p, plane in table.planes.items()}
-        # Batches of observations are the one array that there is.
+        # Whether a batch of observations is a single array.
         self._plain = table.observation.single and not table.observation.objects
-        # Environments whose latest row is not in the plane of the latest whole batch.
+        # The plane of each environment whose latest row is not in the plane of the latest batch.
         self._strays: dict[int, int] = {}
-        # Their rows, where these may be overwritten by what is under way.
+        # Copies of their rows, where an operation under way may overwrite these.
         self._kept: dict[int, tuple[list[Array], Flags]] = {}
         self._reader = InfoReader()
 
     def learn(self, schemas: dict[int, Schema]) -> None:
-        """Take in by what infos are written from now on."""
+        """Add the schemas by which infos are written from now on."""
         self._reader.schemas.update(schemas)
 
     def reset(self, ticket: Ticket) -> ResetResult:
-        """Latest observations, also of environments that were not reset, as in Gymnasium."""
+        """Return the latest observations, including those of environments that were not reset."""
         self.note(ticket)
         infos = self._reset_infos(ticket)
         out = ticket.out
@@ -67,12 +67,12 @@ class BatchBuilder:
         if out is not None:
             out.fill(self._table.observation.flatten(latest))
             for column in out.rest:
-                column.fill(0)  # a reset earns nothing and ends nothing
+                column.fill(0)  # a reset has no rewards or flags
             latest = out.observations
         return ResetResult(latest, infos)
 
     def step(self, ticket: Ticket) -> StepResult:
-        """The rows of the ticket's environments, in ascending order of their ids."""
+        """Return the rows of the ticket's environments, in ascending order of their ids."""
         ids, extras = ticket.ids, ticket.extras
         self.note(ticket)
         columns = self._columns_of(ticket)
@@ -87,7 +87,7 @@ class BatchBuilder:
         return StepResult(observations, rewards, terminated, truncated, infos)
 
     def _columns_of(self, ticket: Ticket) -> list[Array]:
-        """The rows of a ticket as columns, in memory that is the caller's or is lent to it."""
+        """Return the rows of a ticket as columns that the caller may keep."""
         ids, out = ticket.ids, ticket.out
         if out is not None and out.plane == ticket.plane:
             return [*out.leaves, *out.rest]
@@ -98,14 +98,14 @@ class BatchBuilder:
             columns = [column[index] for column in columns]
         if out is not None:
             if self._views is not None and whole:
-                self._views.of_batch(())  # it takes the turn of a view
+                self._views.of_batch(())  # a batch in ``out`` counts as a view
             return out.fill(columns)
         if not whole:
             return columns
         if self._views is not None:
             return self._views.of_batch(columns)
         if not self._copy:
-            # Hosts write flags only where these change, so nobody else may write into them.
+            # Hosts write flags only when these change, so the caller must not write into them.
             return [*columns[:-2], columns[-2].copy(), columns[-1].copy()]
         leased = None if ticket.plane < PLANES else self.planes.lease(ticket.plane)
         if leased is None:
@@ -113,9 +113,9 @@ class BatchBuilder:
         return [*leased, *(column.copy() for column in columns[len(leased) :])]
 
     def batch(self, ids: list[int], extras: Payload) -> Batch:
-        """The rows of environments whose step was sent, in any order.
+        """Return the rows of environments whose step was sent, in any order.
 
-        One gather; a whole contiguous range is a view where views are wanted.
+        The rows are gathered once. A contiguous range is a view if ``copy`` is off.
         """
         index: Any = ids
         if ids and ids == [*range(ids[0], ids[0] + len(ids))]:
@@ -139,7 +139,7 @@ class BatchBuilder:
         return self._table.nest(arrays, [objects[i] for i in ticket.ids] if objects else [])
 
     def note(self, ticket: Ticket) -> None:
-        """Remember where the latest rows are, and keep the latest object leaves."""
+        """Track a ticket's rows, and keep its object leaves."""
         if len(ticket.ids) == self._table.num_envs:
             self._latest = ticket.plane
             if self._strays:
@@ -151,7 +151,7 @@ class BatchBuilder:
             self.note_some(ticket, ticket.ids, ticket.extras)
 
     def note_some(self, ticket: Ticket, ids: Ids, extras: Payload | None) -> None:
-        """Remember the latest rows of some environments."""
+        """Track the rows of some of a ticket's environments."""
         self._strays.update(dict.fromkeys(ids, ticket.plane))
         if self._kept:
             for slot in ids:
@@ -182,11 +182,11 @@ class BatchBuilder:
 
     @property
     def in_use(self) -> set[int]:
-        """The planes with somebody's latest row."""
+        """The planes that hold an environment's latest row."""
         return {self._latest, *self._strays.values()}
 
     def keep(self, ids: Ids, at: int) -> None:
-        """Rows of a plane are about to be overwritten: keep the latest observations in it."""
+        """Copy the latest rows of environments before they are overwritten in plane ``at``."""
         for slot in ids:
             if self._strays.get(slot) == at and slot not in self._kept:
                 rows = self._table.planes[at].observations
@@ -194,7 +194,7 @@ class BatchBuilder:
                 self._kept[slot] = copies, self._flags(slot, at)
 
     def last(self, slot: int) -> tuple[Any, Flags]:
-        """The latest observation of one environment, in the form in which it gave it, and flags."""
+        """Return an environment's latest observation, as it was given, and its flags."""
         table = self._table
         if slot not in self._kept:
             return self.row(slot, self._strays.get(slot, self._latest))
@@ -202,7 +202,7 @@ class BatchBuilder:
         return self._one(rows, table.objects[slot] if table.objects else []), flags
 
     def row(self, slot: int, at: int, objects: list[Any] | None = None) -> tuple[Any, Flags]:
-        """The same in a plane; object leaves are the latest, or given."""
+        """Return an observation and flags from a plane, with the latest or given object leaves."""
         table = self._table
         rows = [array[slot : slot + 1] for array in table.planes[at].observations]
         objects = objects or (table.objects[slot] if table.objects else [])
@@ -237,7 +237,7 @@ class BatchBuilder:
     def _add_final(
         self, ids: Ids, at: int, extras: Payload | None, infos: list[dict[str, Any]], done: Array
     ) -> None:
-        """Same-step autoreset: what the finished episode ended with goes into the info."""
+        """Add ``final_obs`` and ``final_info`` to infos under same-step autoreset."""
         table = self._table
         extras = extras or Payload()
         plane = table.planes[at]
@@ -252,7 +252,7 @@ class BatchBuilder:
             infos[k]["final_obs"], infos[k]["final_info"] = observation, info
 
     def _infos(self, ids: Ids, at: int, extras: Payload | None) -> list[dict[str, Any]]:
-        """One dict per environment, each its own: from its row, or from a message, or from both."""
+        """Return one dict per environment, from its row, its message, or both."""
         infos: list[dict[str, Any]]
         if self._reader.schemas:
             infos = self._reader.read(self._table.planes[at].infos, ids)
@@ -263,7 +263,7 @@ class BatchBuilder:
         return infos
 
     def _reset_infos(self, ticket: Ticket) -> list[dict[str, Any]]:
-        """The same of a reset; environments that were not reset have nothing to tell."""
+        """Return the infos of a reset; environments that were not reset have empty ones."""
         infos = self._infos(ticket.ids, ticket.plane, ticket.extras)
         if ticket.about == ticket.ids:
             return infos
@@ -272,5 +272,5 @@ class BatchBuilder:
 
 
 def _columns(plane: Plane) -> list[Array]:
-    """What a step gives of a plane."""
+    """Return the columns of a step's result."""
     return [*plane.observations, plane.rewards, plane.terminated, plane.truncated]

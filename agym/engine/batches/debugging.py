@@ -1,8 +1,8 @@
-"""Debugging: views that have expired say so.
+"""Debug mode, which poisons views that have expired.
 
-With ``copy=False`` a batch is a view of memory that the next but one batch is written into, and who
-still uses it then sees that one's numbers, which look as right as any. In debug mode a view is a
-copy, which is *poisoned* when the view would expire: NaN, the largest integer, or true.
+With ``copy=False`` a batch is a view of memory that the next batch but one overwrites. Code that
+still uses the view then reads the numbers of the later batch, which look plausible. In debug mode a
+view is a copy, which is filled with NaN, the largest integer, or true when the view expires.
 """
 
 from __future__ import annotations
@@ -18,20 +18,12 @@ from agym.protocol.typing import Array
 
 _on: ContextVar[bool] = ContextVar("agym_debug", default=False)
 
-# How many whole batches are valid at a time.
+# How many whole batches are valid at the same time.
 VALID_BATCHES = 2
 
 
-class debug:  # noqa: N801 (it is called, and is a context manager where one is wanted)
-    """Switch debug mode on for environments that are made from now on, or within a ``with`` block.
-
-    As any context variable it holds for this thread, and for tasks that it starts.
-
-    A view of ``copy=False`` that is used after it has expired then holds NaN, the largest integer
-    of its dtype, or true, instead of another batch. It costs a copy of each batch.
-
-    Args:
-        on: ``False`` to switch it off.
+class debug:  # noqa: N801 (it is called, or used as a context manager)
+    """Switch debug mode on for environments made from now on, or within a ``with`` block.
 
     Example:
         >>> import agym
@@ -42,14 +34,20 @@ class debug:  # noqa: N801 (it is called, and is a context manager where one is 
         ...         _ = envs.step([0, 1])
         ...     bool(np.isnan(first).all())
         True
+
+    In debug mode, a view of ``copy=False`` that has expired holds NaN, the largest integer of its
+    dtype, or true, instead of a later batch. This costs a copy of each batch. The mode is a context
+    variable: it applies to this thread, and to tasks that it starts.
+
+    Args:
+        on: ``False`` to switch debug mode off.
     """
 
     def __init__(self, on: bool = True) -> None:
-        """Switch it on or off."""
         self._token = _on.set(on)
 
     def __enter__(self) -> None:
-        """It is on already."""
+        """Do nothing: debug mode is on already."""
 
     def __exit__(
         self,
@@ -57,20 +55,19 @@ class debug:  # noqa: N801 (it is called, and is a context manager where one is 
         error: BaseException | None,
         where: TracebackType | None,
     ) -> None:
-        """Have it as it was before."""
+        """Restore the previous mode."""
         _on.reset(self._token)
 
 
 def is_debugging() -> bool:
-    """Whether it is on."""
+    """Whether debug mode is on."""
     return _on.get()
 
 
 class Views:
-    """The copies that stand for views."""
+    """The copies that stand in for views."""
 
     def __init__(self) -> None:
-        """Nothing was given away."""
         self._batches: deque[Sequence[Array]] = deque()
         self._rows: dict[int, list[Array]] = {}
 
@@ -81,27 +78,27 @@ class Views:
         return copies
 
     def of_rows(self, ids: Sequence[int], columns: Sequence[Array]) -> list[Array]:
-        """Copy what was received, which is valid until an environment is sent a step again."""
+        """Copy received rows, which are valid until the next step of the environment is sent."""
         copies = [column.copy() for column in columns]
         for k, i in enumerate(ids):
             self._rows[i] = [copy[k : k + 1] for copy in copies]
         return copies
 
     def next_batch(self) -> None:
-        """A whole batch is about to be written: the oldest view expires."""
+        """Poison the oldest view, because a whole batch is about to be written."""
         while len(self._batches) >= VALID_BATCHES:
             for column in self._batches.popleft():
                 poison(column)
 
     def next_rows(self, ids: Sequence[int]) -> None:
-        """Environments are about to be sent a step."""
+        """Poison the rows of environments that are about to be sent a step."""
         for i in ids:
             for row in self._rows.pop(i, ()):
                 poison(row)
 
 
 def poison(array: Array) -> None:
-    """Fill an array with what no environment means."""
+    """Fill an array with values that no environment returns."""
     kind = array.dtype.kind
     if kind in "fc":
         array.fill(np.nan)

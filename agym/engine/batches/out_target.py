@@ -1,8 +1,7 @@
-"""Out: arrays of the caller's own that take a batch, and rollout buffers, made for that.
+"""Arrays of the caller's that take batches, and rollout buffers.
 
-A rollout buffer is one more piece of the memory that hosts write into, with a plane for each step:
-a batch that is meant for it is written there by the environments' workers, and copied nowhere.
-Any other array is filled from the batch's plane.
+A rollout buffer is an extension of the slot table, with a plane for each step. The workers write
+its batches there directly, without a copy. Any other array is filled from the batch's plane.
 """
 
 from __future__ import annotations
@@ -21,24 +20,23 @@ from agym.protocol.typing import Array
 
 
 class OutTarget:
-    """Where a batch is to be put.
+    """The arrays that take a batch.
 
     Attributes:
-        observations: Nested arrays ``[n, ...]``, which the caller gets back.
-        leaves: The same, flat.
+        observations: Nested arrays ``[n, ...]``, which are returned to the caller.
+        leaves: The same arrays, flat.
         rest: Arrays ``[n]`` for rewards and flags, empty if only observations are wanted.
-        plane: The plane that this is, if hosts can write here.
+        plane: The plane that this is, if hosts can write here directly.
     """
 
     def __init__(self, layout: Layout, observations: Any, rest: Sequence[Array] = ()) -> None:
-        """Take arrays; nothing is checked yet."""
         self.observations = observations
         self.leaves = layout.flatten(observations)
         self.rest = rest
         self.plane: int | None = None
 
     def fill(self, columns: Sequence[Array]) -> list[Array]:
-        """Copy a batch's columns here; gives those to return."""
+        """Copy a batch's columns here; return the columns of the result."""
         targets = [*self.leaves, *self.rest]
         for target, column in zip(targets, columns, strict=False):
             np.copyto(target, column, casting="same_kind")
@@ -46,10 +44,10 @@ class OutTarget:
 
 
 class RolloutSlice(OutTarget):
-    """One step of a rollout buffer: what ``out=`` of ``step`` and ``reset`` takes.
+    """One step of a rollout buffer, for ``out=`` of ``step`` and ``reset``.
 
     Attributes:
-        buffer: Of which buffer.
+        buffer: The buffer.
         observations: Nested NumPy arrays ``(N, *shape)``.
         rewards: ``float64[N]``.
         terminated: ``bool[N]``.
@@ -57,8 +55,7 @@ class RolloutSlice(OutTarget):
     """
 
     def __init__(self, buffer: RolloutBuffer, index: int) -> None:
-        """Name a step of a buffer."""
-        self.buffer = buffer  # as long as something is written here, it is no garbage
+        self.buffer = buffer  # keeps the memory alive while a step writes here
         plane = buffer.stacked.at(index)
         self.rewards, self.terminated, self.truncated = (
             plane.rewards, plane.terminated, plane.truncated
@@ -73,11 +70,11 @@ class RolloutSlice(OutTarget):
 class RolloutBuffer:
     """Memory for ``T`` steps of ``N`` environments; made by ``envs.rollout_buffer(T)``.
 
-    ``buffer[t]`` is what ``out=`` takes: a step puts there what it gave, so that the reward of an
-    action stands beside the observation that came of it; a reset puts its observations there, with
-    reward 0 and no flags. (``buffer.observations[t]`` would be an array like any other, and get a
-    copy of the observations alone.) It is the caller's, also when the environments are closed.
-    Arrays are NumPy's whatever ``output`` is.
+    Pass ``buffer[t]`` as ``out=``. A step writes its whole result there, so that an action's reward
+    is stored beside the observation that followed the action. A reset writes its observations, with
+    reward 0 and no flags. (``buffer.observations[t]`` is an ordinary array, which would get a copy
+    of the observations alone.) The arrays are NumPy's whatever ``output`` is, and stay valid after
+    the environments are closed.
 
     Attributes:
         observations: ``(T, N, *shape)`` in the space's dtype, nested as the space is nested.
@@ -89,7 +86,6 @@ class RolloutBuffer:
     def __init__(
         self, owner: Buffers, layout: Layout, stacked: Plane, planes: range | None = None
     ) -> None:
-        """Take memory, which hosts can write into if it is planes; :class:`Buffers` makes it."""
         self._owner = ref(owner)
         self.layout = layout
         self.stacked = stacked
@@ -99,19 +95,18 @@ class RolloutBuffer:
         self.truncated = stacked.truncated
 
     def belongs_to(self, buffers: Buffers) -> bool:
-        """Whether it was made for these environments."""
+        """Whether the buffer was made for these environments."""
         return self._owner() is buffers
 
     def __len__(self) -> int:
-        """Number of steps."""
         return len(self.rewards)
 
     def __getitem__(self, index: int) -> RolloutSlice:
-        """One step; negative indices count from the end.
+        """Return one step; negative indices count from the end.
 
         Raises:
             IndexError: There is no such step.
-            UsageError: It is no integer.
+            UsageError: The index is no integer.
         """
         if not isinstance(index, int | np.integer):
             raise UsageError(f"a rollout buffer gives one step at a time, buffer[t], not {index!r}")
@@ -120,12 +115,11 @@ class RolloutBuffer:
         return RolloutSlice(self, int(index) % len(self))
 
     def __iter__(self) -> Iterator[RolloutSlice]:
-        """All steps, in order."""
         return (self[t] for t in range(len(self)))
 
 
 class Extends(Protocol):
-    """What buffers need of an backend; see :class:`agym.backends.base.Backend`."""
+    """What buffers need of a backend; see :class:`agym.backends.base.Backend`."""
 
     @property
     def extensible(self) -> bool: ...
@@ -134,15 +128,15 @@ class Extends(Protocol):
 
 
 class Buffers:
-    """The rollout buffers of some environments."""
+    """The rollout buffers of an engine."""
 
     def __init__(self, table: SlotTable, backend: Extends, *, direct: bool) -> None:
-        """Make none yet.
+        """Begin with no buffers.
 
         Args:
             table: The slot table.
-            backend: Whose hosts are to write.
-            direct: Hosts may write into the caller's memory, since nobody else reads it again.
+            backend: The backend whose hosts write into buffers.
+            direct: Hosts may write into the caller's memory, because the engine never reads it.
         """
         self._table = table
         self._backend = backend
@@ -151,7 +145,7 @@ class Buffers:
         self._live: dict[int, ref[RolloutBuffer]] = {}
 
     def make(self, steps: int, in_use: set[int]) -> RolloutBuffer:
-        """Make a buffer, and take those apart that are garbage and not in use.
+        """Make a buffer, and free those that the caller has dropped and no ticket uses.
 
         Raises:
             UsageError: Observations have no fixed size.
@@ -175,10 +169,10 @@ class Buffers:
         return made
 
     def check(self, out: Any, rows: int) -> OutTarget:
-        """Check what is to take a batch of so many environments.
+        """Check the caller's ``out=`` for a batch of ``rows`` environments.
 
         Raises:
-            UsageError: It cannot.
+            UsageError: It cannot take the batch.
         """
         layout = self._table.observation
         if isinstance(out, RolloutSlice):

@@ -1,15 +1,15 @@
-"""Planes: into which set of rows the next whole batch is written, and whose that is afterwards.
+"""Chooses the plane for each whole batch, and leases planes to the caller.
 
-A batch that is copied out goes to one of a *pair*, in turns, as all batches do without leases.
-A leased one is the plane itself, and belongs to the caller until the last array, slice or tensor
-over it is gone::
+A batch that is copied goes to one of a *pair* of planes, in turns. So do all batches if there are
+no leases. A leased batch is the plane itself. It belongs to the caller until the last array, slice
+or tensor over it is gone::
 
-    free --take--> reserved --lease--> leased --(its last array is gone)--> free
-                      '-----give_back (no result came of it)----------------^
+    free --take--> reserved --lease--> leased --(the last array is gone)--> free
+                      '-----give_back (no result was built)--------------------^
 
-While none is free, batches are copied. So nothing that the caller holds ever changes. But what it
-writes into a leased batch stands in the plane, so there are leases only where nobody else reads
-the latest batch again to go on from it: neither recovery nor environments that hold still.
+While no plane is free, batches are copied. So a batch that the caller holds never changes. But
+writes of the caller into a leased batch change the plane. So there are leases only where neither
+recovery nor environments that hold still read the latest batch again.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class Planes:
         self._table = table
         self._turn = 0
         self._states = dict.fromkeys(table.leasable, FREE)
-        # Which of a plane's observation leaves are worth a lease.
+        # Whether each observation leaf is large enough to be leased.
         self._large = [block.nbytes >= LEASE_BYTES for block in table.planes[0].observations]
         if table.shared:
             notify_before_forks(self)
 
     def take(self, in_use: set[int]) -> int:
-        """Choose the plane for the next whole batch, none that has somebody's latest row."""
+        """Choose a plane for the next whole batch that holds no environment's latest row."""
         for plane, state in self._states.items():
             if state == FREE and plane not in in_use:
                 self._states[plane] = RESERVED
@@ -46,17 +46,17 @@ class Planes:
         return self.pair()
 
     def pair(self) -> int:
-        """Take turns with the two planes whose batches are copied, or looked at for a while."""
+        """Choose from the two planes whose batches are copied, or are views, in turns."""
         self._turn = 1 - self._turn
         return self._turn
 
     def give_back(self, plane: int) -> None:
-        """A batch has ended; if it was not leased, its plane is free."""
+        """Free a plane whose batch was not leased."""
         if self._states.get(plane) == RESERVED:
             self._states[plane] = FREE
 
     def lease(self, plane: int) -> list[Array] | None:
-        """Give a plane's observations away, small ones as copies; ``None`` if it is of the pair."""
+        """Lease a plane's observations, and copy small leaves; ``None`` for one of the pair."""
         if self._states.get(plane) != RESERVED:
             return None
         lease = Lease(self._states, plane)
@@ -69,16 +69,16 @@ class Planes:
         ]
 
     def before_fork(self) -> None:
-        """A child process has the same arrays over the same memory: it is theirs for ever."""
+        """Never reuse leased planes, because a child process is about to share their arrays."""
         for plane, state in self._states.items():
             if state == LEASED:
                 self._states[plane] = LOST
 
 
 class Lease(NamedTuple):
-    """Frees a plane when nobody has it any more, in whichever thread that is.
+    """Frees a plane when its last array is gone, in whichever thread that happens.
 
-    It is a tuple, since these are whole once they are there: Ctrl-C cannot leave half of one.
+    A tuple is complete as soon as it exists: Ctrl-C cannot leave a half-initialized one.
     """
 
     states: dict[int, int]

@@ -1,4 +1,4 @@
-"""Ready: environments whose sent step has ended, the oldest first, until a batch takes them."""
+"""The queue of environments whose sent step has ended."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ from agym.protocol.messages import EnvLoss, Payload
 
 
 class ReadyQueue:
-    """What was sent and is not yet received.
+    """The environments that were sent and not received.
 
     Attributes:
         flying: How many environments still step.
-        ids: The environments that have ended, the oldest first.
+        ids: The environments that have ended, oldest first.
         extras: What does not fit into their rows.
-        errors: What went wrong, to be raised once each, and in which environments.
-        losses: The workers that died meanwhile, each of which is told once.
+        errors: Errors to raise, once each, with the environments that they are about.
+        losses: The dead workers that were reported already.
     """
 
     def __init__(self) -> None:
-        """Nothing was sent."""
         self.flying = 0
         self.ids: deque[int] = deque()
         self.extras = Payload()
@@ -32,11 +31,11 @@ class ReadyQueue:
         return self.flying + len(self.ids)
 
     def has(self, count: int) -> bool:
-        """Whether a batch can be given: of so many, or of all that there are, or an error."""
+        """Whether a batch is ready: ``count`` environments, or all that are left, or an error."""
         return bool(self.errors) or len(self.ids) >= min(count, self.left)
 
     def take(self, count: int | None) -> tuple[list[int], Payload]:
-        """Take the oldest, at most so many, and what goes with them."""
+        """Take the oldest environments, at most ``count``, with their extras."""
         number = len(self.ids) if count is None else min(count, len(self.ids))
         ids = [self.ids.popleft() for _ in range(number)]
         return ids, self.extras.take(ids)

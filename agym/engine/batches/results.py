@@ -1,4 +1,4 @@
-"""Public records: what a call gives back."""
+"""The records that calls return."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from agym.protocol.typing import Observations
 
 
 def _refuse_await(_: object) -> NoReturn:
-    """Say that a result is there already."""
+    """Refuse ``await``, because the result is there already."""
     raise TypeError(
         "this result is there already, without `await`: agym.make has calls that wait, and"
         " agym.make_async those that are awaited, once each"
@@ -16,12 +16,12 @@ def _refuse_await(_: object) -> NoReturn:
 
 
 class ResetResult(NamedTuple, Generic[Observations]):
-    """What ``reset`` gives, unpacked as in Gymnasium: ``observations, infos``.
+    """The result of ``reset``, unpacked as in Gymnasium: ``observations, infos``.
 
     Attributes:
-        observations: One per environment: stacked arrays of shape ``(n, *shape)`` in the
-            space's dtype (nested as the space is nested), a list with ``output="list"``, or
-            tensors or JAX's arrays likewise.
+        observations: One per environment: stacked arrays of shape ``(n, *shape)`` in the space's
+            dtype (nested as the space is nested), tensors or JAX arrays likewise, or a list with
+            ``output="list"``.
         infos: A list of one dict per environment.
     """
 
@@ -30,15 +30,15 @@ class ResetResult(NamedTuple, Generic[Observations]):
 
 
 class StepResult(NamedTuple, Generic[Observations]):
-    """What ``step`` gives, unpacked as Gymnasium's five-tuple.
+    """The result of ``step``, unpacked as Gymnasium's five-tuple.
 
     Attributes:
         observations: As in :class:`ResetResult`.
         rewards: ``float64[n]``, or a list of floats with ``output="list"``.
         terminated: ``bool[n]``, or a list of bools.
         truncated: ``bool[n]``, or a list of bools.
-        infos: A list of one dict per environment. Under ``autoreset="same_step"`` the dict of
-            an environment that finished holds ``final_obs``, as the environment gave it, and
+        infos: A list of one dict per environment. Under ``autoreset="same_step"`` the dict of an
+            environment that finished has ``final_obs``, in the environment's own form, and
             ``final_info``.
     """
 
@@ -50,10 +50,10 @@ class StepResult(NamedTuple, Generic[Observations]):
 
 
 class Batch(NamedTuple, Generic[Observations]):
-    """What ``recv`` gives: the environments whose step ended first, the oldest first.
+    """The result of ``recv``: the environments whose step ended first, oldest first.
 
     Attributes:
-        env_ids: Which environments these are: ``int64[k]``, or a list.
+        env_ids: The environments: ``int64[k]``, or a list.
         observations: As in :class:`StepResult`, for these environments in this order.
         rewards: Likewise.
         terminated: Likewise.
@@ -70,4 +70,4 @@ class Batch(NamedTuple, Generic[Observations]):
 
 
 for _kind in (ResetResult, StepResult, Batch):
-    _kind.__await__ = _refuse_await  # type: ignore[union-attr] # checkers refuse it themselves
+    _kind.__await__ = _refuse_await  # type: ignore[union-attr] # checkers refuse it by themselves

@@ -1,1 +1,1 @@
-"""What crashes, hangs and exceptions do to the environments."""
+"""How crashes, hangs and exceptions are handled."""

@@ -1,4 +1,4 @@
-"""Action log: how the episode of each environment began, and what it was sent since."""
+"""The action log: how each environment's episode began, and the actions since."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from agym.protocol.messages import EpisodeStart
 
 
 class Episode(NamedTuple):
-    """What is known of an environment's episode.
+    """The log of an environment's current episode.
 
     Attributes:
-        start: How it began, ``None`` if that is not known.
+        start: How it began, ``None`` if that is unknown.
         actions: The actions since.
         complete: Whether no action is missing.
     """
@@ -22,21 +22,18 @@ class Episode(NamedTuple):
 
 
 class ActionLog:
-    """Keeps at most ``limit`` actions of each environment; an episode that has more is dropped."""
+    """Keeps at most ``limit`` actions per environment; longer episodes are dropped."""
 
     def __init__(self, limit: int) -> None:
-        """Begin empty."""
         self.limit = limit
         self._starts: dict[int, EpisodeStart] = {}
         self._actions: dict[int, list[Any] | None] = {}
 
     def begin(self, slot: int, start: EpisodeStart) -> None:
-        """An episode begins."""
         self._starts[slot] = start
         self._actions[slot] = []
 
     def add(self, slot: int, action: Any) -> None:
-        """A step was done."""
         actions = self._actions.get(slot)
         if actions is None:
             return
@@ -46,11 +43,11 @@ class ActionLog:
             self._actions[slot] = None
 
     def cut(self, slot: int) -> None:
-        """An episode ended that cannot be played again."""
+        """Drop an episode that cannot be replayed."""
         self._starts.pop(slot, None)
         self._actions.pop(slot, None)
 
     def episode(self, slot: int) -> Episode:
-        """Tell what is known."""
+        """Return what is known of the current episode."""
         actions = self._actions.get(slot)
         return Episode(self._starts.get(slot), actions or [], actions is not None)

@@ -1,4 +1,4 @@
-"""Budget: how often the same thing may fail before it is given up."""
+"""The restart budget: how often a worker or environment may fail before it is given up."""
 
 from __future__ import annotations
 
@@ -10,26 +10,20 @@ from dataclasses import dataclass, field
 from agym.errors import AgymError, CrashLoopError, Fault
 from agym.protocol.messages import name_ids
 
-# How many of the last failures an error shows.
+# How many of the latest failures an error shows.
 SHOWN = 5
 
 
 class RestartBudget:
-    """At most so many failures in so many seconds, of each worker or environment."""
+    """Allows ``limit`` failures within ``window`` seconds, per worker or environment."""
 
     def __init__(self, limit: int, window: float) -> None:
-        """Begin with none.
-
-        Args:
-            limit: How many are borne.
-            window: In how many seconds.
-        """
         self._limit = limit
         self._window = window
         self._faults: dict[range, deque[tuple[float, Fault]]] = {}
 
     def record(self, ids: range, fault: Fault) -> BudgetExceeded | None:
-        """Take in a failure of some environments; gives the verdict once it is one too many."""
+        """Record a failure of some environments; return the verdict once it exceeds the budget."""
         now = time.monotonic()
         faults = self._faults.setdefault(ids, deque())
         faults.append((now, fault))
@@ -41,7 +35,6 @@ class RestartBudget:
         return BudgetExceeded(ids, len(faults), self._window, last)
 
     def clear(self, ids: range) -> None:
-        """Forget the failures of some environments."""
         for known in [*self._faults]:
             if known.start < ids.stop and ids.start < known.stop:
                 del self._faults[known]
@@ -49,7 +42,7 @@ class RestartBudget:
 
 @dataclass(frozen=True)
 class BudgetExceeded:
-    """Environments that have failed once too often."""
+    """Environments that have failed too often."""
 
     env_ids: range
     count: int
@@ -57,7 +50,6 @@ class BudgetExceeded:
     faults: Sequence[Fault] = field(default_factory=tuple)
 
     def to_exception(self) -> AgymError:
-        """Build the error to raise."""
         shown = "".join(
             f"\n  environment {fault.env_id}, {fault.operation}: {fault.error}"
             for fault in self.faults

@@ -1,4 +1,4 @@
-"""Capsules: all that it takes to make one environment fail once more."""
+"""Capsules: everything needed to reproduce one failure of one environment."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from typing import Any
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
-# Of the file's format (``engine/faults/capsule_file.py``).
+# Version of the file format (``engine/faults/capsule_file.py``).
 VERSION = 1
 
 _LONGEST = 200
 
 
 def agym_version_here() -> str:
-    """The version of this agym."""
+    """Return the version of the installed agym."""
     try:
         return importlib.metadata.version("agym-envs")
-    except importlib.metadata.PackageNotFoundError:  # used from its sources
+    except importlib.metadata.PackageNotFoundError:  # run from its sources
         return "unknown"
 
 
@@ -33,31 +33,31 @@ class Capsule:
     Attributes:
         env_id: The environment.
         factory: Makes it, without arguments; ``None`` if it could not be pickled or read.
-        autoreset: What follows an episode's end, by agym's name.
+        autoreset: agym's name of the autoreset mode.
         operation: What failed: ``"make"``, ``"reset"``, ``"step"``, ``"render"``, ``"close"``,
             ``"call"``, ``"get_attr"`` or ``"set_attr"``; others cannot be repeated.
         kind: ``"raised"``, ``"died"`` or ``"timeout"``.
-        error: What happened, in a line.
-        seed: Seed of the last reset. If the reset itself failed, and no action comes before it,
-            this is about that one; so are the next two.
-        rng: Else the state of the environment's random numbers (``np_random.bit_generator``)
-            before it.
-        options: Its options.
-        actions: All that was sent since then, in the form that ``step`` takes, but for ``action``.
-            What the autoreset mode makes of them is done again.
+        error: The error in one line.
+        seed: Seed of the last reset. If a reset failed and ``actions`` are empty, ``seed``, ``rng``
+            and ``options`` are those of the failed reset.
+        rng: Without a seed, the state of the environment's random numbers before that reset
+            (``np_random.bit_generator``).
+        options: Options of that reset.
+        actions: The actions since the reset, without ``action``, in the form that ``step`` takes.
+            A replay applies the autoreset mode to them again.
         action: The action of the step that failed.
         arguments: ``(name, args, kwargs)`` of a call, ``(name,)`` of ``get_attr``, ``(name,
             value)`` of ``set_attr``.
-        traceback: The environment's own, as text.
+        traceback: The environment's traceback as text.
         episode: Episodes begun so far.
         step: Steps in this episode.
-        complete: Whether ``actions`` begin at the reset, and all of it is here.
-        missing: What is not here, and why.
-        factory_text: The factory in words; by default found out.
-        version: Of the format.
-        agym_version: That wrote it, as the next two.
-        python_version: Likewise.
-        gymnasium_version: Likewise.
+        complete: Whether ``actions`` begin at the reset and nothing is missing.
+        missing: What is missing, and why.
+        factory_text: The factory in words; derived from ``factory`` by default.
+        version: Version of the file format.
+        agym_version: Version of agym that wrote the capsule.
+        python_version: Likewise of Python.
+        gymnasium_version: Likewise of Gymnasium.
     """
 
     env_id: int
@@ -89,7 +89,7 @@ class Capsule:
 
 
 def describe_factory(factory: Any) -> str:
-    """Say in a line what a factory makes, as one would write the call."""
+    """Describe what a factory makes in one line, as one would write the call."""
     arguments: list[Any] = []
     keywords: dict[str, Any] = {}
     while isinstance(factory, partial):
@@ -108,7 +108,7 @@ def describe_factory(factory: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value in a line that is not too long, whatever its ``repr`` does."""
+    """Format a value in one line of limited length, even if its ``repr`` raises."""
     try:
         text = " ".join(repr(value).split())
     except Exception:
@@ -117,7 +117,7 @@ def shown(value: Any) -> str:
 
 
 def words(error: BaseException) -> str:
-    """An exception in a line, whatever its ``str`` does."""
+    """Format an exception in one line, even if its ``str`` raises."""
     try:
         return " ".join(f"{type(error).__name__}: {error}".split())
     except Exception:

@@ -1,11 +1,11 @@
-"""The file of a capsule.
+"""The file format of capsules.
 
 ::
 
-    {"agym_capsule": 1, "env_id": 3, "error": ...}   one line of JSON: what ``head -1`` shows
-    factory, options, actions, ...                   a pickle each, one after the other, compressed
+    {"agym_capsule": 1, "env_id": 3, "error": ...}   one line of JSON, which ``head -1`` shows
+    factory, options, actions, ...                   one pickle each, concatenated and compressed
 
-Each part is pickled by itself, so that one which cannot be pickled takes no other with it.
+Parts are pickled separately, so that one that cannot be pickled does not affect the others.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from agym._system.pickling import dumps_by_value
 from agym.engine.faults.capsule import VERSION, Capsule, agym_version_here, shown, words
 from agym.errors import UsageError
 
-# What is pickled; everything else is in the line of JSON.
+# The pickled parts; everything else is in the line of JSON.
 PARTS = ("factory", "options", "rng", "actions", "action", "arguments")
 _PLAIN = (
     "env_id", "factory_text", "kind", "operation", "error", "seed", "episode", "step", "autoreset",
@@ -41,12 +41,12 @@ _MARK = b'{"agym_capsule": '
 
 
 def write_capsule(directory: str | Path, capsule: Capsule) -> Path:
-    """Write a capsule into a folder, which is made if there is none; only its owner may read it.
+    """Write a capsule into a folder, which is made if needed. Only its owner may read the file.
 
-    What cannot be pickled is left out, and the file says so.
+    Parts that cannot be pickled are left out and listed in the file.
 
     Returns:
-        The file. It appears with all its content at once.
+        The file, which appears atomically.
 
     Raises:
         OSError: It cannot be written.
@@ -57,7 +57,7 @@ def write_capsule(directory: str | Path, capsule: Capsule) -> Path:
     operation = re.sub(r"\W+", "-", capsule.operation)
     path = folder / f"env{capsule.env_id}-{operation}-{when}-{secrets.token_hex(4)}.agym"
     content = _encode(capsule)
-    descriptor, temporary = tempfile.mkstemp(".tmp", ".agym-", folder)  # its owner's alone
+    descriptor, temporary = tempfile.mkstemp(".tmp", ".agym-", folder)  # readable by its owner only
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
@@ -74,7 +74,8 @@ def read_capsule(path: str | Path) -> Capsule:
     The folders that its writer imported modules from are appended to ``sys.path``.
 
     Raises:
-        UsageError: It cannot be read, or is no capsule, or not all of one, or one of a newer agym.
+        UsageError: The file cannot be read, is incomplete, is no capsule, or is one of a newer
+            agym.
     """
     try:
         content = Path(path).read_bytes()
@@ -144,7 +145,7 @@ def _encode(capsule: Capsule) -> bytes:
 
 
 def _plainly(value: Any) -> Any:
-    """What JSON does not know: NumPy's integers, as seeds are."""
+    """Convert what JSON cannot, such as seeds that are NumPy integers."""
     return value.item() if isinstance(value, np.generic) else shown(value)
 
 
@@ -156,8 +157,8 @@ def _load(part: bytes, python_version: str) -> Any:
 
 
 def _import_folders() -> list[str]:
-    """Where modules of the user's own are imported from."""
+    """Return the folders of ``sys.path`` that hold the user's own modules."""
     paths = sysconfig.get_paths()
     installed = tuple(paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib"))
-    folders = [os.path.abspath(folder) for folder in sys.path]  # noqa: PTH100 - "" is this one
+    folders = [os.path.abspath(folder) for folder in sys.path]  # noqa: PTH100 - "" is the cwd
     return [each for each in folders if Path(each).is_dir() and not each.startswith(installed)]

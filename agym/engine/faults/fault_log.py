@@ -1,4 +1,4 @@
-"""Incidents: what is put on record about a fault, for the caller and in a capsule's file."""
+"""Records faults, for the caller and in capsule files."""
 
 from __future__ import annotations
 
@@ -14,50 +14,43 @@ from agym.protocol.arguments import Ids
 from agym.protocol.messages import EpisodeStart, Failure, Options, WorkerDeath, as_keywords, lasting
 
 
-class Witness(Protocol):
-    """Who knows what environments were doing: the engine."""
+class EngineView(Protocol):
+    """What the fault log needs of the engine; see ``engine/deadlines.py``."""
 
     @property
-    def factories(self) -> Sequence[Factory]:
-        """What makes each environment."""
-
+    def factories(self) -> Sequence[Factory]: ...
     @property
-    def autoreset(self) -> str:
-        """What follows an episode's end."""
-
-    def in_flight(self, slot: int) -> Ticket | None:
-        """The step or reset that an environment was doing."""
-
-    def action(self, slot: int, ticket: Ticket) -> Any:
-        """The action of an environment in a step."""
+    def autoreset(self) -> str: ...
+    def in_flight(self, slot: int) -> Ticket | None: ...
+    def action(self, slot: int, ticket: Ticket) -> Any: ...
 
 
 class FaultLog:
-    """Makes fault records, and writes capsules where these are wanted.
+    """Makes fault records, and writes capsules if these are wanted.
 
     Attributes:
         seeds: Seed of each environment's last explicit reset.
         options: Options of each environment's last explicit reset.
-        notices: What the caller should be warned of.
+        notices: Warnings for the caller.
     """
 
-    def __init__(self, directory: str | None, log: ActionLog | None, witness: Witness) -> None:
-        """Begin with no incident.
+    def __init__(self, directory: str | None, log: ActionLog | None, engine: EngineView) -> None:
+        """Begin with no fault.
 
         Args:
-            directory: Where capsules are written, ``None`` for nowhere.
-            log: What environments were sent, where that is logged.
-            witness: Who knows the rest.
+            directory: The folder for capsules, ``None`` for no capsules.
+            log: The log of actions, if there is one.
+            engine: The engine.
         """
         self.seeds: dict[int, int] = {}
         self.options: dict[int, dict[str, Any] | None] = {}
         self.notices: list[str] = []
         self._directory = directory
         self._log = log
-        self._witness = witness
+        self._engine = engine
 
     def note_reset(self, ids: Ids, seeds: Sequence[int | None] | None, options: Options) -> None:
-        """Environments are about to be reset by the caller."""
+        """Note seeds and options of a reset that is about to be sent."""
         for k, i in enumerate(ids):
             seed = None if seeds is None else seeds[k]
             if seed is not None:
@@ -65,7 +58,7 @@ class FaultLog:
             self.options[i] = lasting(options)
 
     def raised(self, failure: Failure) -> Fault:
-        """An environment raised."""
+        """Return the fault of an environment that raised."""
         return Fault(
             failure.env_id, "raised", failure.operation, failure.error, failure.traceback,
             seed=failure.seed, episode=failure.episode, step=failure.step, action=failure.action,
@@ -73,7 +66,7 @@ class FaultLog:
         )  # fmt: skip
 
     def with_capsule(self, failure: Failure, ticket: Ticket) -> Failure:
-        """Write a capsule about an environment that raised; gives the failure that names it."""
+        """Write a capsule for an environment that raised; return the failure with its path."""
         operation = ticket.operation
         arguments: tuple[Any, ...] = ()
         if operation.kind == "call":
@@ -87,7 +80,7 @@ class FaultLog:
         return replace(failure, capsule=path)
 
     def died(self, death: WorkerDeath) -> dict[int, Fault]:
-        """A worker died: a fault for each of its environments, a capsule for those suspected."""
+        """Return a fault for each environment of a dead worker; write capsules for suspects."""
         kind = "timeout" if death.late else "died"
         faults = {}
         for i in death.env_ids:
@@ -102,17 +95,17 @@ class FaultLog:
         return faults
 
     def late(self, slot: int, ticket: Ticket, reason: str) -> Fault:
-        """An environment missed a deadline by itself."""
+        """Return the fault of an environment that missed a deadline while its worker lives on."""
         fault = Fault(slot, "timeout", ticket.kind, reason, seed=self.seeds.get(slot), culprit=slot)
         return self._complete(fault, suspected=True)
 
     def _complete(self, fault: Fault, *, suspected: bool) -> Fault:
-        """Add what is logged, and write the capsule."""
+        """Add what the action log knows, and write the capsule of a suspect."""
         slot = fault.env_id
         episode = self._episode(slot)
-        ticket = self._witness.in_flight(slot)
+        ticket = self._engine.in_flight(slot)
         if ticket is not None and ticket.kind == "step":
-            fault = replace(fault, action=self._witness.action(slot, ticket))
+            fault = replace(fault, action=self._engine.action(slot, ticket))
         elif ticket is not None and ticket.kind == "reset" and episode is not None:
             operation = ticket.operation
             seed = operation.each[ticket.ids.index(slot)] if operation.each else None
@@ -128,13 +121,13 @@ class FaultLog:
     def _write(self, fault: Fault, episode: Episode | None, arguments: tuple[Any, ...] = ()) -> str:
         if self._directory is None or episode is None:
             return ""
-        # Late, since few programs write capsules.
+        # A late import, because few programs write capsules.
         from agym.engine.faults.capsule import Capsule
         from agym.engine.faults.capsule_file import write_capsule
 
         start = episode.start or EpisodeStart()
         capsule = Capsule(
-            fault.env_id, self._witness.factories[fault.env_id], self._witness.autoreset,
+            fault.env_id, self._engine.factories[fault.env_id], self._engine.autoreset,
             fault.operation, fault.kind, fault.error,
             seed=start.seed, rng=start.rng, options=start.options,
             actions=episode.actions, action=fault.action, arguments=arguments,

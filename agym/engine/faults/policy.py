@@ -1,4 +1,4 @@
-"""What is done about faults: the ``on_fault`` option."""
+"""The ``on_fault`` option."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ FaultMode = Literal["raise", "restart", "replay"]
 
 @dataclass(frozen=True)
 class FaultPolicy:
-    """What is done when an environment raises, hangs, or loses its worker.
+    """What to do when an environment raises, hangs, or loses its worker.
 
-    For :func:`agym.make`, where more than the mode is to be said::
+    Pass it to :func:`agym.make` where the mode alone is not enough::
 
         agym.make("Ant-v5", 64, on_fault=agym.FaultPolicy("restart", capsule_dir="faults"))
 
     Attributes:
-        mode: ``"raise"`` an error; ``"restart"`` what failed in a step or reset and go on: its row
-            comes back truncated, with reward 0 and a :class:`~agym.Fault` as ``info["fault"]``; or
-            ``"replay"``, the same, but environments that only shared the failed worker are brought
-            back to where they were.
+        mode: ``"raise"`` raises an error. ``"restart"`` replaces what failed in a step or reset and
+            goes on: its row comes back truncated, with reward 0 and a :class:`~agym.Fault` as
+            ``info["fault"]``. ``"replay"`` does the same, but environments that only shared the
+            failed worker continue where they were.
         max_restarts: How often a worker, or an environment that raises, is replaced within
             ``restart_window`` before it is given up.
         restart_window: In seconds.
-        replay_limit: How many actions of an episode are kept for a replay, per environment.
+        replay_limit: How many actions per environment and episode are kept for a replay.
         capsule_dir: A folder for one small file per fault, from which ``agym replay FILE``
             reproduces it; ``None`` for no files.
 
     Raises:
-        UsageError: A value cannot work.
+        UsageError: A value is invalid.
     """
 
     mode: FaultMode = "raise"
@@ -67,10 +67,10 @@ class FaultPolicy:
 
     @property
     def folder(self) -> str | None:
-        """The folder for capsules, as a plain path."""
+        """The folder for capsules as a string."""
         return None if self.capsule_dir is None else os.fspath(self.capsule_dir)
 
     @property
     def record_actions(self) -> bool:
-        """Whether the actions of the current episodes have to be kept."""
+        """Whether to keep the actions of the current episodes."""
         return self.mode == "replay" or self.capsule_dir is not None

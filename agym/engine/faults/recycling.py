@@ -1,16 +1,16 @@
-"""Recycling: environments that leak move to a new worker, each at the end of an episode.
+"""Recycling: moves environments that leak memory to a new worker, each at the end of an episode.
 
-When one of a worker's environments has had its number of episodes, or the worker's memory is over
-the limit, a spare makes the same environments beside it. Once it is ready, each environment moves
-when its episode is over, and nobody waits but for the few messages that takes::
+When one of a worker's environments has had its number of episodes, or the worker's memory exceeds
+the limit, a spare worker makes the same environments beside it. Once the spare is ready, each
+environment moves when its episode is over, which costs no more waiting than a few messages::
 
-    episode over --> export (old worker: where are your random numbers?)
-                 --> import_env (spare: go on from there) --> what comes next for it
-    all over     --> the spare is the worker, and the old one ends
+    episode over --> export (old worker: returns the state of the random numbers)
+                 --> import_env (spare: continues from it) --> the environment's next operation
+    all moved    --> the spare becomes the worker, and the old one ends
 
-A trajectory does not change by that, if it is a function of ``np_random``. Under same-step
-autoreset the next episode has begun already: the spare begins it again, and keeps the environment
-only if it comes to the same first observation; else it stays where it is until its next episode.
+A trajectory that is a function of ``np_random`` does not change. Under same-step autoreset the next
+episode has already begun: the spare begins it again, and takes the environment over only if it gets
+the same first observation. Otherwise the environment stays until the end of its next episode.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from agym.engine.ticket import Ticket
 from agym.protocol.arguments import Ids
 from agym.protocol.messages import Failure, RestoreSpec
 
-# Memory is not looked at more often than this.
-LOOK_SECONDS = 0.25
+# Read a process's memory at most this often.
+MEMORY_SECONDS = 0.25
 
 
 class Spares(Protocol):
-    """What recycling needs of an backend; see :class:`agym.backends.base.Backend`."""
+    """What recycling needs of a backend; see :class:`agym.backends.base.Backend`."""
 
     @property
     def ranges(self) -> Sequence[range]: ...
@@ -45,23 +45,14 @@ class Spares(Protocol):
 
 
 class EnvMover(Protocol):
-    """What recycling needs of the engine."""
+    """What recycling needs of the engine; see ``engine/deadlines.py``."""
 
     @property
-    def autoreset(self) -> str:
-        """What follows an episode's end."""
-
-    def order(self, kind: str, ids: Ids, each: list[Any] | None = None) -> int:
-        """Begin an operation of our own, ahead of all that waits; gives its number."""
-
-    def ended_with(self, slot: int, plane: int) -> tuple[bool, bool]:
-        """The flags of an environment's row."""
-
-    def export(self, slot: int) -> int | None:
-        """Begin to move an environment, and hold back what it is to do next; unless that began."""
-
-    def release_env(self, slot: int, number: int) -> None:
-        """Let it go on."""
+    def autoreset(self) -> str: ...
+    def order(self, kind: str, ids: Ids, each: list[Any] | None = None) -> int: ...
+    def ended_with(self, slot: int, plane: int) -> tuple[bool, bool]: ...
+    def export(self, slot: int) -> int | None: ...
+    def release_env(self, slot: int, number: int) -> None: ...
 
 
 class Recycling:
@@ -70,26 +61,25 @@ class Recycling:
     def __init__(
         self, policy: Recycle, movers: EnvMover, spares: Spares, recovery: Recovery
     ) -> None:
-        """Begin with workers that are new."""
         self._policy = policy
         self._movers = movers
         self._spares = spares
         self._recovery = recovery
         self._episodes: dict[int, int] = {}
-        # The workers with a spare: whether that is ready.
+        # For each worker with a spare, whether the spare is ready.
         self._ready: dict[int, bool] = {}
         self._moved: dict[int, set[int]] = {}
-        # Where the row of an environment that moves was, and who holds its next operation back.
+        # For each environment that moves: the ticket that holds its row, and the row's plane.
         self._holders: dict[int, tuple[int, int]] = {}
-        self._looked: dict[int, float] = {}
+        self._memory_read_at: dict[int, float] = {}
 
     def settled(self, ids: Ids, plane: int) -> None:
-        """Steps have ended: see whose episode is over."""
+        """Act on environments whose step has ended the episode."""
         for slot in ids:
             if any(self._movers.ended_with(slot, plane)) and slot not in self._holders:
-                self._over(slot, plane)
+                self._on_episode_over(slot, plane)
 
-    def _over(self, slot: int, plane: int) -> None:
+    def _on_episode_over(self, slot: int, plane: int) -> None:
         worker = self._worker_of(slot)
         self._episodes[slot] = self._episodes.get(slot, 0) + 1
         if worker not in self._ready:
@@ -110,24 +100,24 @@ class Recycling:
         if policy.episodes is not None and self._episodes[slot] >= policy.episodes:
             return True
         now = time.monotonic()
-        if policy.rss_mb is None or now - self._looked.get(worker, 0.0) < LOOK_SECONDS:
+        if policy.rss_mb is None or now - self._memory_read_at.get(worker, 0.0) < MEMORY_SECONDS:
             return False
-        self._looked[worker] = now
+        self._memory_read_at[worker] = now
         try:
             return bool(
                 psutil.Process(self._spares.pids[worker]).memory_info().rss > policy.rss_mb * 1e6
             )
-        except psutil.Error:  # it is gone, which is noticed elsewhere
+        except psutil.Error:  # the process is gone, which the supervisor notices
             return False
 
     def advance(self, ticket: Ticket) -> None:
-        """A part of a move has ended."""
+        """Continue a move after one of its operations has ended."""
         slot = ticket.ids[0]
         worker = self._worker_of(slot)
         extras = ticket.extras
         problems = [] if extras is None else extras.problems
         if worker not in self._ready:
-            self._release(slot)  # its worker died meanwhile
+            self._release(slot)  # the worker died in between
         elif ticket.kind == "spare":
             self._prepared(worker, problems)
         elif slot not in self._holders:
@@ -135,7 +125,7 @@ class Recycling:
         elif ticket.kind == "export" and extras is not None and not problems:
             self._hand_over(worker, slot, extras.values[slot])
         elif ticket.kind == "export":
-            self._release(slot)  # it stays where it is
+            self._release(slot)  # the export failed: the environment stays
         else:
             self._taken_over(worker, slot, problems, extras and extras.values.get(slot))
 
@@ -144,14 +134,14 @@ class Recycling:
             self.release(worker)
             self._spares.discard(worker)
             if isinstance(problem, Failure):
-                self._recovery.incidents.notices.append(
+                self._recovery.fault_log.notices.append(
                     f"worker {worker} cannot be recycled: {problem.error}"
                 )
             return
         self._ready[worker] = True
 
     def _hand_over(self, worker: int, slot: int, start: Any) -> None:
-        """The old environment has said where it is."""
+        """Import an environment's exported state into the spare."""
         restore = self._recovery.import_env(slot)
         over = None
         if self._movers.autoreset != "same_step":
@@ -162,10 +152,10 @@ class Recycling:
         self._movers.order("import_env", (slot,), each)
 
     def _taken_over(self, worker: int, slot: int, problems: Sequence[Any], reason: Any) -> None:
-        """The new environment is in place, or is not."""
+        """Finish a move, or undo it if the spare gave a reason."""
         for problem in problems:
             if isinstance(problem, Failure):
-                self._recovery.mend(problem)
+                self._recovery.recover(problem)
         if reason:
             self._spares.move(worker, slot, back=True)
         else:
@@ -177,7 +167,7 @@ class Recycling:
             self.release(worker)
 
     def release(self, worker: int) -> None:
-        """A worker is a new one."""
+        """Forget the spare and the episode counts of a worker that is new."""
         self._ready.pop(worker, None)
         self._moved.pop(worker, None)
         for slot in self._spares.ranges[worker]:

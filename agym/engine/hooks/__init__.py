@@ -1,1 +1,1 @@
-"""What is called while steps are under way."""
+"""Hooks, which are called while steps are under way."""

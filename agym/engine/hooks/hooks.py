@@ -1,6 +1,6 @@
-"""Listeners: who is told of steps while they are under way, such as a recording or a live page.
+"""Hooks, which are called while steps are under way, for example to record a video.
 
-Without any, steps cost nothing more. They run in the caller's thread, and must not take long.
+Without hooks, steps have no extra cost. Hooks run in the caller's thread and must be fast.
 """
 
 from __future__ import annotations
@@ -16,61 +16,57 @@ StepOutcome = StepResult[Any] | Batch[Any]
 
 
 class Hook:
-    """Is told of steps and resets; each method does nothing unless it is overridden."""
+    """Base class of hooks; each method does nothing unless it is overridden."""
 
     def before_step(self, ids: Ids) -> None:
-        """Environments are about to be sent a step; what is dispatched here comes before it."""
+        """Called before a step is sent; operations dispatched here come before it."""
 
     def after_reset_sent(self, number: int, ids: Ids) -> None:
-        """A reset was sent; what is sent after it has higher numbers."""
+        """Called after a reset was sent; later operations have higher numbers."""
 
     def after_step(self, number: int | None, ids: Ids, result: StepOutcome) -> None:
-        """The caller gets what came of steps.
+        """Called before the caller gets the result of steps.
 
         Args:
-            number: When they were sent; ``None`` if after all resets.
+            number: Number of the steps' operation; ``None`` if they come after all resets.
             ids: The environments, in the order of the result's rows.
             result: Rewards and flags as arrays.
         """
 
 
 class Hooks:
-    """Those of one engine."""
+    """The hooks of one engine."""
 
     def __init__(self) -> None:
-        """None yet."""
         self._all: tuple[Hook, ...] = ()
-        self._lock = threading.Lock()  # a live page comes and goes in a thread of its own
+        self._lock = threading.Lock()  # a live page attaches and detaches in its own thread
 
     def __bool__(self) -> bool:
-        """Whether there is one."""
+        """Whether there are any."""
         return bool(self._all)
 
     def __iter__(self) -> Iterator[Hook]:
-        """Them, in the order in which they are told."""
+        """Iterate in the order of calls."""
         return iter(self._all)
 
-    def add(self, listener: Hook, *, first: bool = False) -> None:
-        """Tell a listener from now on, before the others if it is to be the first."""
+    def add(self, hook: Hook, *, first: bool = False) -> None:
+        """Add a hook at the end, or as the first."""
         with self._lock:
-            self._all = (listener, *self._all) if first else (*self._all, listener)
+            self._all = (hook, *self._all) if first else (*self._all, hook)
 
-    def remove(self, listener: Hook) -> None:
-        """Tell it nothing any more. Idempotent."""
+    def remove(self, hook: Hook) -> None:
+        """Remove a hook. Idempotent."""
         with self._lock:
-            self._all = tuple(other for other in self._all if other is not listener)
+            self._all = tuple(other for other in self._all if other is not hook)
 
     def before_step(self, ids: Ids) -> None:
-        """Tell all of a step that is about to be dispatched."""
-        for listener in self._all:
-            listener.before_step(ids)
+        for hook in self._all:
+            hook.before_step(ids)
 
     def after_reset_sent(self, number: int, ids: Ids) -> None:
-        """Tell all of a reset."""
-        for listener in self._all:
-            listener.after_reset_sent(number, ids)
+        for hook in self._all:
+            hook.after_reset_sent(number, ids)
 
     def after_step(self, number: int | None, ids: Ids, result: StepOutcome) -> None:
-        """Tell all of results."""
-        for listener in self._all:
-            listener.after_step(number, ids, result)
+        for hook in self._all:
+            hook.after_step(number, ids, result)

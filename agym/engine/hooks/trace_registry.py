@@ -1,7 +1,7 @@
-"""Recorders: who records timelines at this moment, and the tables whose hosts can be recorded.
+"""The registry of running timelines and of the slot tables that they can record.
 
-Whoever makes environments tells so here, and a timeline that is begun later finds them. As with
-forks (``_system/fork_safety.py``) this is about the whole process, and holds no environments alive.
+Environments register here when they are made, so that a timeline begun later finds them. The
+registry is global to the process, and holds only weak references to environments.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Protocol
 
 from agym.protocol.typing import Array
 
-# What the caller does while it waits for a result.
+# The kind of block in which the caller waits for a result.
 WAITING = "waiting"
 
 
@@ -34,43 +34,41 @@ class Recorder(Protocol):
         """Record these environments too."""
 
     def add_block(self, kind: str, lane: str, name: str, begun: int, ended: int) -> None:
-        """The caller did something, from one nanosecond of the system's clock to another."""
+        """Record what the caller did between two times, in nanoseconds of ``perf_counter``."""
 
 
 _tables: weakref.WeakKeyDictionary[Recorded, str] = weakref.WeakKeyDictionary()
-_recorders: list[Recorder] = []  # those whose block runs; to look at a list takes no time
+_recorders: list[Recorder] = []  # a list, because an emptiness check of it costs nothing
 
 
 def add_table(name: str, recorded: Recorded) -> None:
-    """Environments were made."""
+    """Register environments that were made."""
     _tables[recorded] = name
     for recorder in tuple(_recorders):
         recorder.add_table(name, recorded)
 
 
 def add_recorder(recorder: Recorder) -> None:
-    """A timeline begins."""
+    """Register a timeline that begins."""
     for recorded, name in [*_tables.items()]:
         recorder.add_table(name, recorded)
     _recorders.append(recorder)
 
 
 def remove_recorder(recorder: Recorder) -> None:
-    """It ends."""
+    """Remove a timeline that ends."""
     _recorders.remove(recorder)
 
 
 def note(kind: str, name: str, begun: float, ended: float, *, in_task: bool | None = None) -> None:
-    """The caller did something, from one second of ``perf_counter`` to another.
-
-    It is told to all timelines; mostly there is none.
+    """Record what the caller did between two times in all timelines.
 
     Args:
-        kind: What kind of thing.
-        name: What it is called.
-        begun: When it began.
+        kind: The kind of activity.
+        name: Its name.
+        begun: When it began, in seconds of ``perf_counter``.
         ended: When it ended.
-        in_task: Whether a task of an event loop did it, or else a thread, if that is known.
+        in_task: Whether it was a task of an event loop, ``None`` if that is unknown.
     """
     if _recorders:
         lane = _lane(in_task)
@@ -79,9 +77,9 @@ def note(kind: str, name: str, begun: float, ended: float, *, in_task: bool | No
 
 
 def _lane(in_task: bool | None) -> str:
-    """Who runs at this moment: a task, or a thread."""
+    """Return the name of the current task or thread."""
     task = None
     if in_task is not False:
-        with suppress(RuntimeError):  # no loop runs
+        with suppress(RuntimeError):  # no loop is running
             task = asyncio.current_task()
     return threading.current_thread().name if task is None else task.get_name()

@@ -90,10 +90,7 @@ def compile_one() -> tuple[Any, Any]:
 
 @cache
 def compile_all() -> tuple[int, Any]:
-    """Compile the loop that splits games among the cores.
-
-    Returns:
-        The number of shares, and the compiled loop.
+    """Compile the loop that splits games among the cores; return the number of shares and the loop.
 
     Raises:
         MissingExtraError: numba is not installed.

@@ -86,7 +86,6 @@ class CudaGames(Games):
             self.device_cells.copy_to_host(self.cells.reshape(-1))
 
     def close(self) -> None:
-        """Free the memory on the device."""
         for name in ("_records", "_device_finals", "_rewards", "_flags", "_actions", "_seeding"):
             self.__dict__.pop(name, None)
 

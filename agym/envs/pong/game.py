@@ -66,7 +66,7 @@ def begin(key: int, draws: int) -> Game:
 def play(
     game: Game, left_action: int, right_action: int, players: int, points: int, skill: int
 ) -> tuple[Game, int]:
-    """Play a step.
+    """Play a step; return the next record and the reward.
 
     With two players it is the rally: the first point ends the game, and every step before is
     rewarded with 1. With one player, who has the right paddle, each point is rewarded with 1 or -1,
@@ -74,16 +74,8 @@ def play(
     served anew in the same step and paddles stay where they are. After the last point the ball
     stays where it was missed.
 
-    Args:
-        game: The record.
-        left_action: Action of the left player, if there are two.
-        right_action: Action of the right player.
-        players: 1 or 2.
-        points: Points that win.
-        skill: Skill of the scripted opponent: it pays attention ``skill`` times in 65536.
-
-    Returns:
-        The next record, and the reward.
+    ``left_action`` counts only with two players. With one, a scripted opponent pays attention
+    ``skill`` times in 65536.
     """
     row, column, fall, run, left, right, left_score, right_score, key, draws, age, over = game
     if players == 1:
@@ -110,11 +102,8 @@ def play(
 def shift_paddle(cells: Any, base: int, old: int, new: int) -> None:
     """Redraw a paddle that moved, writing only the cells that differ.
 
-    Args:
-        cells: Cells of many games.
-        base: Index of the cell in row 0 of the paddle's column.
-        old: Row of its old centre.
-        new: Row of its new centre.
+    ``base`` is the index of the cell in row 0 of the paddle's column; ``old`` and ``new`` are the
+    rows of its centre.
     """
     way = WIDTH if new > old else -WIDTH
     tail, tip = base + old * WIDTH - HALF * way, base + new * WIDTH + HALF * way
@@ -155,18 +144,9 @@ def take_turn(
 ) -> tuple[Game, int, bool, bool]:
     """Play a step of one game of a batch, or replace the game by the next one.
 
-    Args:
-        game: The record.
-        left_action: See :func:`play`.
-        right_action: See :func:`play`.
-        players: See :func:`play`.
-        points: See :func:`play`.
-        skill: See :func:`play`.
-        limit: Steps after which an episode is truncated; 0 for no limit.
-        mode: Autoreset mode.
-        cells: Cells of the batch.
-        finals: Receives the last cells of a game that is replaced in the same step.
-        base: Index of the game's first cell, in both arrays.
+    Besides the arguments of :func:`play`: an episode is truncated after ``limit`` steps (0: never),
+    ``mode`` is the autoreset mode, ``finals`` receives the last cells of a game that is replaced in
+    the same step, and ``base`` is the index of the game's first cell in both arrays.
 
     Returns:
         The next record, the reward, terminated, truncated.
@@ -193,13 +173,9 @@ PARTS = (
 
 
 def compile_game(compiler: Callable[[Any], Any]) -> dict[str, Any]:
-    """Compile the functions above, and those of the rules, unchanged.
+    """Compile the functions above, and those of the rules, unchanged; return them by name.
 
-    Args:
-        compiler: Compiles one function; the functions it calls are compiled already.
-
-    Returns:
-        The compiled functions by their names.
+    ``compiler`` compiles one function; the functions it calls are compiled already.
     """
     done: dict[str, Any] = {}
     for part in PARTS:

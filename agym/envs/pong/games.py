@@ -88,7 +88,6 @@ class Games(ABC):
     finals: Array
 
     def __init__(self, count: int, setup: Setup) -> None:
-        """Make ``count`` games, none of which has begun."""
         self.count, self.setup = count, setup
         self.cells = np.empty((count, HEIGHT, WIDTH), np.uint8)
         self.cells[:] = first_picture()
@@ -96,23 +95,19 @@ class Games(ABC):
 
     @abstractmethod
     def begin(self, mask: Array, keys: Array, seeded: Array) -> None:
-        """Begin new games.
+        """Replace the games of ``mask`` by new ones.
 
         Args:
-            mask: Which games to replace, ``bool[count]``.
+            mask: ``bool[count]``.
             keys: Keys of the games with a new seed, ``int64[count]``.
             seeded: Which games have a new seed, ``bool[count]``.
         """
 
     @abstractmethod
     def turn(self, actions: Array, rewards: Array, terminated: Array, truncated: Array) -> None:
-        """Play a step of all games.
+        """Play a step of all games, with actions ``int64[count, players]``.
 
-        Args:
-            actions: ``int64[count, players]``.
-            rewards: Receives the rewards, ``float64[count]``.
-            terminated: Receives the flags, ``bool[count]``.
-            truncated: Receives the flags, ``bool[count]``.
+        Writes ``float64[count]`` rewards and both flags ``bool[count]``.
         """
 
     def close(self) -> None:

@@ -135,13 +135,10 @@ def fly(
 
 
 def serve(bits: int) -> tuple[int, int, int, int]:
-    """Serve a ball from the middle, by random bits.
+    """Serve a ball from the middle, by random bits; return its row, column, fall and run.
 
     Both directions, all rows and all seven speeds are equally likely (to one part in some
     hundreds). The ball takes 18 steps to the paddle, which can reach any row by then.
-
-    Returns:
-        Row, column, fall and run of the ball.
     """
     run = 1 if bits & 1 else -1
     column = RIGHT_SERVE if run > 0 else LEFT_SERVE

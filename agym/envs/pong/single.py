@@ -35,7 +35,6 @@ class OneGame(gymnasium.Env[Array, Any]):
     metadata: dict[str, Any] = METADATA
 
     def __init__(self, setup: Setup, render_mode: str | None) -> None:
-        """Make a game that has not begun."""
         self.render_mode = check_render_mode(render_mode)
         self.observation_space = observation_space()
         self._setup = setup
@@ -74,7 +73,6 @@ class OneGame(gymnasium.Env[Array, Any]):
         return self._grid.copy(), float(reward), terminated, False, {}
 
     def render(self) -> Any:
-        """Render the game as ``render_mode`` says."""
         return picture(self._grid, self.render_mode)
 
 

@@ -46,7 +46,6 @@ class ManyGames(VectorEnv[Array, Array, Array]):
         copy: bool,
         render_mode: str | None,
     ) -> None:
-        """Make games that have not begun."""
         engine = engine or ("compiled" if installed("numba") else "numpy")
         if engine not in ENGINES:
             raise UsageError(f"engine={engine!r} is unknown: take one of {', '.join(ENGINES)}")
@@ -215,7 +214,6 @@ class ManyGames(VectorEnv[Array, Array, Array]):
         return tuple(picture(grid, self.render_mode) for grid in self._games.cells)
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Free memory on a CUDA device."""
         self._games.close()
 
 

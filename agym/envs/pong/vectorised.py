@@ -88,7 +88,6 @@ class GameBlock:
     over: Array
 
     def begin(self, mask: Array, keys: Array, seeded: Array) -> None:
-        """Begin some games; see :meth:`Games.begin`."""
         self.key[seeded] = keys[seeded]
         self.draws[seeded] = 0
         self._restart(np.flatnonzero(mask))
@@ -162,8 +161,7 @@ class GameBlock:
     def _fly(self) -> tuple[Array, Array]:
         """Move the balls; see :func:`agym.envs.pong.rules.fly`.
 
-        Returns:
-            The games in which a point was made, and whose it is.
+        Returns the games in which a point was made, and whose it is.
         """
         straight = self.row + self.fall
         row = np.abs(straight)
@@ -184,11 +182,7 @@ class GameBlock:
         return met[~hit], -run[~hit]
 
     def _score(self, ended: Array, points: Array) -> Array:
-        """Count points, and serve unless a point ended its game.
-
-        Returns:
-            The games that are over.
-        """
+        """Count points, and serve unless a point ended its game; return the games that are over."""
         if not len(ended):
             return ended
         self.right_score[ended] += points > 0

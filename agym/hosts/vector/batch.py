@@ -19,7 +19,7 @@ class Columns:
     """A batch of observations as columns ``[count, *shape]``, one per leaf with a fixed size."""
 
     def __init__(self, layout: Layout, batch: Any, counts: Sequence[int], what: str) -> None:
-        """Split a batch: arrays nested like the space, and sequences for leaves without a fixed size.
+        """Split a batch: arrays nested like the space, sequences for leaves without a fixed size.
 
         ``counts`` are the permitted numbers of rows. ``what`` names the origin in messages.
 

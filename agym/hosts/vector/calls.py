@@ -36,7 +36,7 @@ def options_of_all(operation: Operation) -> dict[str, Any] | None:
 
 
 def render(env: Any, count: int, *, ids: bool) -> Sequence[Any]:
-    """Render all environments; with ``ids``, which :attr:`Traits.renders_ids` requires, by their ids.
+    """Render all environments; ``ids`` says whether ``render`` must be called with their ids.
 
     Raises:
         ValueError: The number of frames is not ``count``.

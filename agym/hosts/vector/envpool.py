@@ -187,7 +187,7 @@ class PoolHost(NativeHost):
                 result = env.recv()
                 with self._lock:
                     completions = [] if self._broken is not None else self._take(result)
-                tell(completions)  # together, so that ``recv`` gets a batch
+                tell(completions)  # together, so that recv of as many gets one batch
             except self._catch as error:
                 self._fail_pending(error, tell)
             with self._lock:

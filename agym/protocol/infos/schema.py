@@ -106,8 +106,7 @@ class Schema:
         return columns
 
     def read(self, columns: list[Array], index: Any, count: int) -> list[Info]:
-        """Build the infos of ``count`` rows from :meth:`columns`; ``index`` is a slice or a list.
-        """
+        """Build the infos of ``count`` rows from :meth:`columns`, by a slice or list of indices."""
         values = (
             field.values(column[index]) for field, column in zip(self._fields, columns, strict=True)
         )

@@ -141,8 +141,7 @@ class InfoWriter:
 
 
 class InfoReader:
-    """The engine's end; ``schemas`` are the announced ones, by id. Without any, rows need no reading.
-    """
+    """The engine's end; ``schemas`` are the announced ones, by id. If empty, no row has an info."""
 
     def __init__(self) -> None:
         self.schemas: dict[int, Schema] = {}

@@ -29,7 +29,7 @@ TIMING_SECONDS, TIMING_SHARE = 1e-6, 1 / 200
 # to the median of the host's last ``USUAL`` other times.
 WAKING, USUAL = 500_000, 8
 
-# Longest wait for the next timing, in rounds.
+# Average wait for the next timing of fast environments, in rounds; slower ones wait less.
 MOST_ROUNDS = 32
 
 clock = time.perf_counter_ns

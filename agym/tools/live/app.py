@@ -22,7 +22,7 @@ from agym.tools.live.view import View, pages
 PAGE = Path(__file__).with_name("page.html")
 REFUSED = "This page needs its token: open the whole address that was shown, ?token=... included.\n"
 
-# Browsers answer two messages per second; one that is silent for so long has vanished.
+# Timeout of a silent browser: it normally answers two messages per second.
 SILENT_SECONDS = 15.0
 
 # Maximum number of pictures per second that a browser can ask for.
@@ -81,7 +81,6 @@ class SocketViewer:
     """One browser's socket; see :class:`~agym.tools.live.hub.Viewer`."""
 
     def __init__(self, hub: Hub, socket: Any, num_envs: int) -> None:
-        """Start with a view of the first page."""
         self.view = View()
         self.due = False
         self.keys: frozenset[str] = frozenset()
@@ -93,12 +92,10 @@ class SocketViewer:
         self._news = asyncio.Event()
 
     def show(self, picture: bytes) -> None:
-        """Send a picture."""
         self._picture = picture
         self._news.set()
 
     def send(self, kind: str, message: str) -> None:
-        """Send a message."""
         self._messages[kind] = message
         self._news.set()
 

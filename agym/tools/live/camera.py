@@ -48,11 +48,7 @@ class Camera(Hook):
     ) -> None:
         """Start without any wanted environments.
 
-        Args:
-            engine: The engine of the environments.
-            deliver: Called in the caller's thread with rendered frames, or with an error message.
-            fps: See above.
-            share: See above.
+        ``deliver`` is called in the caller's thread with rendered frames, or with an error message.
         """
         self.fps = fps
         self.share = share
@@ -86,7 +82,6 @@ class Camera(Hook):
         self._painting = seconds
 
     def before_step(self, ids: Ids) -> None:
-        """Take a picture if one is wanted and due."""
         if self._collected and time.monotonic() >= self._begun + GATHER_SECONDS:
             self._deliver_frames()
         if self._wanted and time.monotonic() >= self._due and not self._collected:

@@ -59,7 +59,6 @@ class StepCounter(Hook):
     """Counts steps for the throttle."""
 
     def __init__(self, brake: Throttle) -> None:
-        """Take the throttle to count for."""
         self._brake = brake
 
     def before_step(self, ids: Ids) -> None:
@@ -81,13 +80,8 @@ class Hub:
     ) -> None:
         """Start without viewers.
 
-        Args:
-            engine: The engine of the environments.
-            title: Title of the page.
-            fps: Maximum number of pictures per second.
-            share: Maximum share of the cores' time that pictures may take.
-            pictures: Whether the environments render pictures.
-            legend: What keys do; empty if they do nothing.
+        See :class:`Camera` for ``fps`` and ``share``. ``pictures`` says whether the environments
+        render pictures. ``legend`` describes what keys do; it is empty if they do nothing.
         """
         self.brake = Throttle(engine.num_envs)
         self.camera = Camera(engine, self._on_frames, fps=fps, share=share)
@@ -131,7 +125,6 @@ class Hub:
 
     @property
     def viewers(self) -> int:
-        """Number of viewers."""
         return len(self._viewers)
 
     def add(self, viewer: Viewer) -> bool:
@@ -151,7 +144,7 @@ class Hub:
         return True
 
     def remove(self, viewer: Viewer) -> None:
-        """Remove a viewer; the last one undoes all effects on the environments. Idempotent."""
+        """Remove a viewer; without any, the environments run as before. Idempotent."""
         if viewer not in self._viewers:
             return
         self._viewers.remove(viewer)
@@ -190,7 +183,6 @@ class Hub:
             await asyncio.wait(under_way)
 
     def on_keys_changed(self) -> None:
-        """Update :attr:`pressed`."""
         if self.keys:
             self.pressed.set()
         else:
@@ -199,7 +191,6 @@ class Hub:
     # ---------------------------------------------------------------- controls
 
     def set_pause(self, on: bool, *, by_viewer: bool = False) -> None:
-        """Pause or resume."""
         self._paused_by_viewer = on and by_viewer
         if on:
             self.brake.pause()
@@ -242,7 +233,6 @@ class Hub:
         self._request_frames()
 
     def _request_frames(self) -> None:
-        """Tell the camera which environments are wanted."""
         wanted: set[int] = set()
         if self._pictures:
             for viewer in self._viewers:
@@ -343,7 +333,6 @@ class Hub:
             viewer.send("numbers", messages[ids])
 
     def _send_controls(self) -> None:
-        """Send all viewers the state of the controls."""
         message = json.dumps({"type": "controls", **self._controls()})
         for viewer in self._viewers:
             viewer.send("controls", message)

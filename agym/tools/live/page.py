@@ -56,7 +56,6 @@ class Page:
         share: float,
         legend: str = "",
     ) -> None:
-        """Start to serve."""
         if engine.closed:
             raise ClosedError("the environments are closed: make new ones")
         if not engine.opened:
@@ -86,7 +85,6 @@ class Page:
         waiter.brake = self._hub.brake
 
     def _begin(self, serve: Callable[[], None]) -> None:
-        """Start to serve on an event loop."""
         self._thread = Thread()
         try:
             self._do(serve)
@@ -95,7 +93,6 @@ class Page:
             raise
 
     def _do(self, function: Callable[[], None]) -> None:
-        """Call a function on that loop."""
         assert self._thread is not None
         self._thread.do(function)
 
@@ -129,7 +126,7 @@ class Page:
         self._control(lambda: self._hub.set_pause(True))
 
     def resume(self) -> None:
-        """Resume."""
+        """Release held results."""
         self._control(lambda: self._hub.set_pause(False))
 
     def limit_speed(self, steps: float | None) -> None:
@@ -159,7 +156,6 @@ class Page:
         self._waiter.brake = None
 
     def __enter__(self) -> Self:
-        """Close the page at the end of the block."""
         return self
 
     def __exit__(
@@ -168,15 +164,12 @@ class Page:
         error: BaseException | None,
         where: TracebackType | None,
     ) -> None:
-        """Close the page."""
         self.close()
 
     def __repr__(self) -> str:
-        """Return the address."""
         return f"{type(self).__name__}({self.url!r})"
 
     def _repr_html_(self) -> str:
-        """Return a link, for notebooks."""
         return f'<a href="{self.url}" target="_blank">{self.url}</a>'
 
 
@@ -225,7 +218,7 @@ class AsyncPage(Page):
         await self._hub.arrival.wait()
 
     async def wait_for_key(self) -> None:
-        """Wait until a key is held down."""
+        """Wait until a key is held down in the page."""
         await self._hub.pressed.wait()
 
     def close(self) -> None:
@@ -250,7 +243,6 @@ class AsyncPage(Page):
         raise UsageError("this page is on an event loop: use `async with agym.watch(envs)`")
 
     async def __aenter__(self) -> Self:
-        """Close the page at the end of the block."""
         return self
 
     async def __aexit__(
@@ -259,7 +251,6 @@ class AsyncPage(Page):
         error: BaseException | None,
         where: TracebackType | None,
     ) -> None:
-        """Close the page."""
         await self.aclose()
 
 
@@ -305,9 +296,9 @@ def watch(
     were replaced. Its controls pause, single-step or slow down the environments. The page is
     served from a separate thread; for :func:`agym.make_async` on the running event loop (use
     ``async with``). Only environments that are in view are rendered, before a step of the caller's;
-    without viewers there is no overhead. Slow or vanished browsers delay nothing. Frames of
-    ``rgb_array_list`` that the page shows are taken from the environment. An open page keeps the
-    environments alive.
+    without viewers, the environments are left alone. Slow or vanished browsers delay nothing.
+    Frames of ``rgb_array_list`` that the page shows are taken from the environment. An open page
+    keeps unreferenced environments alive.
 
     Args:
         envs: Environments of :func:`agym.make`, :func:`agym.make_vec`, or opened ones of

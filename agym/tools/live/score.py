@@ -20,7 +20,7 @@ from agym.protocol.metrics.gauges import clock
 # Number of latest episodes that are drawn and averaged.
 EPISODES = 200
 
-# A worker that has been in the same step for so long is reported as stuck.
+# Seconds in the same step after which a worker is reported as stuck.
 LONG_SECONDS = 1.0
 
 
@@ -28,7 +28,6 @@ class Metrics(Hook):
     """Metrics of one engine's environments."""
 
     def __init__(self, engine: Engine) -> None:
-        """Start counting."""
         self._engine = engine
         self._gauges = engine.table.gauges
         self._read = engine.stats_reader()

@@ -21,11 +21,11 @@ from agym.errors import UsageError
 from agym.tools.live.app import MOST_BYTES
 
 # Whether the running code is the page's: the page and its token must stay out of the caller's logs.
-_ours: ContextVar[bool] = ContextVar("agym_page", default=False)
+_in_page: ContextVar[bool] = ContextVar("agym_page", default=False)
 
 
-def _is_not_ours(record: logging.LogRecord) -> bool:
-    return not _ours.get()
+def _is_not_page(record: logging.LogRecord) -> bool:
+    return not _in_page.get()
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -77,16 +77,15 @@ class Server:
         )
         self._server = uvicorn.Server(config)
         self._server.capture_signals = contextlib.nullcontext
-        logging.getLogger("uvicorn.error").addFilter(_is_not_ours)  # adding it twice has no effect
+        logging.getLogger("uvicorn.error").addFilter(_is_not_page)  # adding it twice has no effect
         self._task = asyncio.get_running_loop().create_task(self._serve(listening))
 
     async def _serve(self, listening: socket.socket) -> None:
-        _ours.set(True)  # in this task and all tasks that it starts
+        _in_page.set(True)  # in this task and all tasks that it starts
         with listening:
             await self._server.serve([listening])
 
     async def aclose(self) -> None:
-        """Disconnect all browsers and stop."""
         self._server.should_exit = True
         await asyncio.wait([self._task])
 
@@ -95,7 +94,6 @@ class Thread:
     """An event loop in a separate thread."""
 
     def __init__(self) -> None:
-        """Start the thread and its loop."""
         self._started = threading.Event()
         self._thread = threading.Thread(target=self._run, name="agym-page", daemon=True)
         self._thread.start()

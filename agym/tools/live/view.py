@@ -23,12 +23,7 @@ QUALITY = 80
 
 
 class View(NamedTuple):
-    """What a viewer shows.
-
-    Attributes:
-        env: The environment shown alone; ``None`` for a page of many.
-        page: Index of the page of many.
-    """
+    """What a viewer shows: one environment, or (``env`` is ``None``) a page of many."""
 
     env: int | None = None
     page: int = 0

@@ -141,7 +141,6 @@ class Replica:
                 copy_info(info)
 
     def _rows(self) -> Rows:
-        """Return rows for one result."""
         space = getattr(self.env, "observation_space", AnySpace())
         table = SlotTable(Layout(space), Layout(Discrete(1)), 1, final=False)
         return Rows(table, 0, 1)

@@ -99,7 +99,6 @@ class _Play:
         self._steps = 0
 
     async def run(self) -> Ending:
-        """Run from the factory to the end."""
         replica, error = self._replica, None
         try:
             await self._all()

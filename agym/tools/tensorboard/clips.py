@@ -34,13 +34,7 @@ class Clips(Recording):
     ) -> None:
         """Start with the next step.
 
-        Args:
-            envs: The environments, as the user passed them.
-            api: Their API object.
-            writer: Writes the clips.
-            ids: The environments to record.
-            rounds: Steps of all these environments from one clip's beginning to the next one's.
-            length: How many of these steps are recorded.
+        Of every ``rounds`` steps of all environments ``ids``, the first ``length`` are recorded.
         """
         self._rounds = rounds
         self._length = length
@@ -62,13 +56,8 @@ class ClipMovie:
     ) -> None:
         """Write nothing yet.
 
-        Args:
-            writer: TensorBoard's writer.
-            lock: Held while the writer is used.
-            tag: Name of the videos.
-            length: Pictures per clip, dropped ones included.
-            fps: Pictures per second.
-            steps: The step at which each clip begins.
+        ``lock`` guards TensorBoard's ``writer``. A clip has ``length`` pictures, including dropped
+        ones; ``steps`` are the steps at which clips begin.
         """
         self._writer = writer
         self._lock = lock

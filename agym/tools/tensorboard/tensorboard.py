@@ -34,7 +34,7 @@ from agym.tools.video.writer import Writer
 # Default maximum size of videos (width, height): TensorBoard shows them in that size.
 FITTING = (640, 480)
 
-# While so many points wait to be written, none are added; the next one covers more episodes.
+# Maximum number of points waiting to be written; beyond it, the next point covers more episodes.
 MOST_WAITING = 256
 
 # Minimum interval between writing statistics.
@@ -73,16 +73,14 @@ class TensorBoard(EitherContext, Hook):
     ``envs/busy``                  mean share of time in which workers run environments
     ``envs/faults, restarts``      totals so far
     ``envs/memory_mb``             memory of the worker processes
-    ``envs/queue_us, work_us,``    mean parts of the time of a step; see :class:`agym.Stats`
-    ``transport_us, caller_us``
+    ``envs/queue_us``, ...         mean parts of the time of a step: queue, work, transport, caller
     ``envs/video``                 clips, with ``video_every``
     ============================== ==============================================================
 
     Args:
         writer: A folder; or a ``torch.utils.tensorboard.SummaryWriter`` or compatible object with
             ``add_scalar`` and ``add_video``, which is flushed but not closed.
-        envs: Environments of :func:`agym.make`, :func:`agym.make_async` (opened),
-            :func:`agym.make_vec` or ``agym.sb3``; or a group of ``split``.
+        envs: Opened environments that agym made, or a group of ``split``.
         every: Minimum number of environment steps between two points.
         step: The initial number of steps, to continue a run.
         prefix: Prefix of all names.
@@ -113,7 +111,6 @@ class TensorBoard(EitherContext, Hook):
         fps: float | None = None,
         scale: float | None = None,
     ) -> None:
-        """Start to log."""
         api = api_of(envs, "TensorBoard")
         self._every = check_count("every", every)
         if not isinstance(step, int) or step < 0:
@@ -169,7 +166,6 @@ class TensorBoard(EitherContext, Hook):
     # ---------------------------------------------------------------- hook
 
     def after_reset_sent(self, number: int, ids: Ids) -> None:
-        """Note that a reset was sent."""
         self._episodes.reset(number, ids)
 
     def after_step(self, number: int | None, ids: Ids, result: StepOutcome) -> None:
@@ -245,7 +241,6 @@ class TensorBoard(EitherContext, Hook):
             self._points.put(None)
 
     def _end(self) -> None:
-        """Wait until everything is written."""
         self._thread.join()
         flush = getattr(self._writer, "close" if self._closes else "flush", None)
         if flush is not None:
@@ -295,5 +290,4 @@ class TensorBoard(EitherContext, Hook):
             self._end()
 
     def __repr__(self) -> str:
-        """Return the writer and the number of steps."""
         return f"{type(self).__name__}({self._writer!r}, step={self.step})"

@@ -50,7 +50,6 @@ class Overlap:
         return self.both / self.caller if self.caller else 0.0
 
     def __str__(self) -> str:
-        """Return one sentence."""
         what = "its own blocks" if self.marked else "the time in which it did not wait"
         return (
             f"overlap {self.share:.0%}: while the caller ran {what} ({self.caller:.3g} s of"

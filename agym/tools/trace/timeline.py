@@ -65,7 +65,6 @@ class trace:  # noqa: N801 (used like a function)
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Record nothing yet."""
         self._path = Path(path)
         if not self._path.parent.is_dir():
             raise UsageError(f"path={str(path)!r} is in no folder that exists")
@@ -109,7 +108,6 @@ class trace:  # noqa: N801 (used like a function)
                         self._spans.append((position, first, spans))
 
     def __enter__(self) -> Self:
-        """Start to record."""
         if self._begun:
             raise UsageError("a trace records once: make another")
         self._begun = time.perf_counter_ns()

@@ -29,7 +29,6 @@ class EitherContext(ABC):
         """Finish at once, with what there is so far."""
 
     def __enter__(self) -> Self:
-        """Finish at the end of the block."""
         if isinstance(self._api, AsyncEnvs):
             self._abort()
             raise UsageError("these environments are for async code: use `async with`")
@@ -48,7 +47,6 @@ class EitherContext(ABC):
             self._abort()
 
     async def __aenter__(self) -> Self:
-        """Finish at the end of the block."""
         if not isinstance(self._api, AsyncEnvs):
             self._abort()
             raise UsageError("these environments are for code without asyncio: use `with`")

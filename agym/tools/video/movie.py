@@ -42,7 +42,6 @@ class Movie:
     """One video file. It exists from the first picture on, and is playable once closed."""
 
     def __init__(self, path: Path, fps: Fraction) -> None:
-        """Write nothing yet."""
         self._path = path
         self._fps = fps
         self._codec, self._pixel_format, self._options = FORMATS[path.suffix.lower()]

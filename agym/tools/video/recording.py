@@ -72,8 +72,7 @@ def record(
     longer.
 
     Args:
-        envs: Environments of :func:`agym.make`, :func:`agym.make_async` (opened),
-            :func:`agym.make_vec` or ``agym.sb3``; or a group of ``split``. They need a
+        envs: Opened environments that agym made, or a group of ``split``, with a
             ``render_mode`` such as ``"rgb_array"``.
         path: A file ending in ``.mp4`` or ``.gif``; an existing file is replaced.
         fps: Pictures per second; by default the environments' own ``render_fps`` over ``every``,
@@ -189,7 +188,6 @@ class Recording(EitherContext, Hook):
         *,
         drop: bool,
     ) -> None:
-        """Start; see :func:`record`."""
         self.dropped = 0
         self._envs = envs
         self._api = api
@@ -325,23 +323,18 @@ class Recording(EitherContext, Hook):
     # ---------------------------------------------------------------- proxy of the environments
 
     def __getattr__(self, name: str) -> Any:
-        """Look up an attribute in the environments."""
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self._envs, name)
 
     def __len__(self) -> int:
-        """Number of environments."""
         return len(self._envs)
 
     def __getitem__(self, index: int) -> Any:
-        """Return one environment."""
         return self._envs[index]
 
     def __iter__(self) -> Iterator[Any]:
-        """Iterate over the environments."""
         return iter(self._envs)
 
     def __repr__(self) -> str:
-        """Return what is recorded."""
         return f"{type(self).__name__}({self._envs!r}, frames={self.frames})"

@@ -38,12 +38,7 @@ class Writer:
     """
 
     def __init__(self, movies: Sequence[Film], paint: Paint) -> None:
-        """Start the thread.
-
-        Args:
-            movies: The videos.
-            paint: Makes the pictures of a render, one for each video.
-        """
+        """Start the thread; ``paint`` makes a render's pictures, one for each movie."""
         self.written = 0
         self.error: Exception | None = None
         self._movies = movies
@@ -61,7 +56,6 @@ class Writer:
             return in_flight + len(self._waiting) < self._most
 
     def wait_for_room(self, in_flight: int) -> None:
-        """Wait until another render fits."""
         with self._changed:
             self._changed.wait_for(lambda: in_flight + len(self._waiting) < self._most)
 

@@ -25,7 +25,7 @@ from tests.support.envs.costly_envs import (
 )
 from tests.support.envs.plain_envs import Counted, Nested, Tally
 from tests.support.equality import same
-from tests.support.insides import executor_of
+from tests.support.insides import backend_of
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_what_was_seen_to_sleep_goes_to_threads(log: Path) -> None:
     agym.plan(factory, 12)
     with agym.make(factory, 12) as envs:
         assert backend(envs) == "thread"
-        assert len(executor_of(envs).ranges) == 12
+        assert len(backend_of(envs).ranges) == 12
 
 
 @pytest.mark.full
@@ -102,9 +102,7 @@ def test_a_factory_of_coroutine_environments_gets_a_loop(log: Path) -> None:
 
 
 @pytest.mark.once
-@pytest.mark.parametrize(
-    "option", [{"timeout": 9.0}, {"on_fault": "restart"}, {"recycle_episodes": 9}]
-)
+@pytest.mark.parametrize("option", [{"timeout": 9.0}, {"on_fault": "restart"}])
 def test_where_faults_are_handled_nothing_is_tried_here(log: Path, option: dict[str, Any]) -> None:
     with agym.make(partial(Counted, str(log)), 2, workers=1, **option) as envs:
         assert backend(envs) == "process"

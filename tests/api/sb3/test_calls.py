@@ -125,13 +125,20 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
     "none": ([], {}, ValueError, "env_fns is empty"),
     "no function": ([3], {}, ValueError, "factories"),
     "one function": (Tally, {}, TypeError, "a list of functions"),
-    "start method": ([Tally], {"start_method": "illegal_method"}, ValueError, "start_method"),
+    "start method": (
+        [Tally], {"backend": "process", "start_method": "illegal_method"}, ValueError,
+        "start_method='illegal_method' is unknown",
+    ),
+    "start method without processes": (
+        [Tally], {"start_method": "spawn"}, ValueError,
+        "start_method='spawn' .* backend='serial' has none: leave it out",
+    ),
     "backend": ([Tally], {"backend": "gpu"}, ValueError, "backend"),
     "workers": ([Tally], {"workers": 0}, ValueError, "workers"),
     "option": ([Tally], {"worker": 2}, TypeError, "worker"),
     "nested": ([Nested], {}, NotImplementedError, "[Nn]ested"),
     "text": ([partial(RandomEnv, spaces.Text(3), BOX)], {}, ValueError, "fixed shape"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("functions", "options", "error", "match"), REFUSED.values(), ids=REFUSED)

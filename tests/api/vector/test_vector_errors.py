@@ -216,10 +216,14 @@ BAD: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "worker": ({"worker": lambda a, b: None}, ValueError, "8 arguments"),
     "backend": ({"backend": "odd"}, ValueError, "take one of"),
     "context": ({"context": "odd"}, ValueError, "start_method"),
+    "context without processes": (
+        {"context": "fork", "backend": "thread"}, ValueError,
+        "context='fork' is how worker processes start, and backend='thread' has none: leave it out",
+    ),
     "option": ({"worker_count": 2}, TypeError, "worker_count is no option of AgymVectorEnv"),
     "another name": ({"autoreset": "same_step"}, TypeError, "it is autoreset_mode"),
     "another form": ({"output": "list"}, TypeError, "observations are arrays"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", BAD)

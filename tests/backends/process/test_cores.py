@@ -16,15 +16,17 @@ import pytest
 from gymnasium.vector import SyncVectorEnv
 
 import agym
+from agym.backends import Process
 from agym.backends.process.supervisor import THREAD_VARIABLES, thread_caps
 from agym.errors import UsageError
+from tests.support.backends import FORK
 from tests.support.drivers import FACES, opened
 from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.plain_envs import Probe, Result, Tally
-from tests.support.insides import executor_of
+from tests.support.insides import backend_of
 
 METHODS = ("spawn", "forkserver", "fork")
-PROCESS: dict[str, Any] = {"backend": "process"}
+PINNED = Process(pin=True)
 
 
 class Multiplies(Tally):
@@ -50,7 +52,7 @@ def nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_matrix_products_in_a_worker_start_no_threads(method: str) -> None:
     pytest.importorskip("torch", reason="the extra `torch`")
-    with agym.make(Multiplies, 2, workers=2, start_method=method, **PROCESS) as envs:
+    with agym.make(Multiplies, 2, workers=2, backend=Process(start_method=method)) as envs:
         envs.reset()
         for _ in range(2):
             infos = envs.step([0, 0]).infos
@@ -62,7 +64,7 @@ def test_torch_is_capped_in_a_fork_that_has_it_loaded() -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(3)
     try:
-        with agym.make(Multiplies, 2, workers=1, start_method="fork", **PROCESS) as envs:
+        with agym.make(Multiplies, 2, workers=1, backend=FORK) as envs:
             envs.reset()
             assert [info["torch"] for info in envs.step([0, 0]).infos] == [1, 1]
         assert torch.get_num_threads() == 3
@@ -76,7 +78,7 @@ def test_what_somebody_has_set_stays(method: str, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     monkeypatch.setenv("MKL_NUM_THREADS", "")  # as good as not set
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "3")
-    with agym.make(Probe, 1, start_method=method, **PROCESS) as envs:
+    with agym.make(Probe, 1, backend=Process(start_method=method)) as envs:
         assert envs.environment("OMP_NUM_THREADS") == ["2"]
         assert envs.environment("MKL_NUM_THREADS") == ["2"]
         assert envs.environment("OPENBLAS_NUM_THREADS") == ["3"]
@@ -99,7 +101,7 @@ def test_the_general_setting_is_for_all(
 def test_torch_goes_by_what_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch", reason="the extra `torch`")
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    with agym.make(Multiplies, 1, **PROCESS) as envs:
+    with agym.make(Multiplies, 1, backend="process") as envs:
         envs.reset()
         assert envs.step([0]).infos[0]["torch"] == 2
 
@@ -134,8 +136,8 @@ def one_core() -> Iterator[int]:
 def test_each_worker_on_its_core(face: str, method: str) -> None:
     before = os.sched_getaffinity(0)
     workers = len(before) + 1
-    options = {"workers": workers, "start_method": method, "pin": True, **PROCESS}
-    with opened(face, Probe, workers, **options) as envs:
+    backend = Process(start_method=method, pin=True)
+    with opened(face, Probe, workers, backend=backend, workers=workers) as envs:
         assert cores_of(envs) == around(workers)
         envs.reset()
         for _ in range(2):  # a worker that had nothing to do for a while stays where it is
@@ -146,26 +148,26 @@ def test_each_worker_on_its_core(face: str, method: str) -> None:
 
 
 def test_without_it_each_worker_may_use_all_cores() -> None:
-    with agym.make(Probe, 2, workers=2, **PROCESS) as envs:
+    with agym.make(Probe, 2, workers=2, backend="process") as envs:
         assert cores_of(envs) == [sorted(os.sched_getaffinity(0))] * 2
 
 
 def test_workers_keep_to_the_cores_of_the_caller(one_core: int) -> None:
-    with agym.make(Probe, 2, pin=True, **PROCESS) as envs:
+    with agym.make(Probe, 2, backend=PINNED) as envs:
         assert len(set(envs.pid())) == 1  # as many workers as cores
         assert cores_of(envs) == [[one_core]] * 2
 
 
 def test_coroutine_environments_are_pinned_too() -> None:
-    with agym.make(partial(AsyncTally), 2, workers=2, pin=True, **PROCESS) as envs:
+    with agym.make(partial(AsyncTally), 2, workers=2, backend=PINNED) as envs:
         envs.reset()
-        pids = [pid for pid in executor_of(envs).pids if pid is not None]
+        pids = [pid for pid in backend_of(envs).pids if pid is not None]
         assert [psutil.Process(pid).cpu_affinity() for pid in pids] == around(2)
 
 
 @pytest.mark.full
 def test_a_worker_that_replaces_another_is_pinned_again() -> None:
-    with agym.make(Probe, 2, workers=2, pin=True, on_fault="restart", **PROCESS) as envs:
+    with agym.make(Probe, 2, workers=2, backend=PINNED, on_fault="restart") as envs:
         envs.reset()
         killed = envs.pid()[1]
         os.kill(killed, signal.SIGKILL)
@@ -177,8 +179,8 @@ def test_a_worker_that_replaces_another_is_pinned_again() -> None:
 
 @pytest.mark.full
 def test_a_recycled_worker_is_pinned_again() -> None:
-    options = {"workers": 2, "autoreset": "next_step", "recycle_episodes": 2, **PROCESS}
-    with agym.make(Probe, 2, pin=True, **options) as envs:
+    backend = Process(pin=True, recycle=agym.Recycle(episodes=2))
+    with agym.make(Probe, 2, workers=2, backend=backend, autoreset="next_step") as envs:
         envs.reset()
         first = envs.pid()
         while set(first) & set(envs.pid()):
@@ -187,7 +189,7 @@ def test_a_recycled_worker_is_pinned_again() -> None:
 
 
 def test_other_faces_pin() -> None:
-    vector = agym.make_vec(Probe, 2, workers=2, pin=True, **PROCESS)
+    vector = agym.make_vec(Probe, 2, workers=2, backend=PINNED)
     try:
         assert cores_of(vector) == around(2)
     finally:
@@ -195,23 +197,18 @@ def test_other_faces_pin() -> None:
 
 
 @pytest.mark.parametrize("make", [agym.make, agym.make_async, agym.make_vec])
-@pytest.mark.parametrize("backend", ["serial", "thread", "asyncio", "native"])
+@pytest.mark.parametrize("backend", ["auto", "serial", "thread", "asyncio", "native"])
 def test_what_has_no_worker_processes_cannot_be_pinned(make: Any, backend: str) -> None:
     env: Any = {
         "asyncio": AsyncTally,
         "native": lambda num_envs: SyncVectorEnv([Tally] * num_envs),
     }.get(backend, Tally)
-    message = f"pin=True .* backend='{backend}' has none: take backend='process'"
+    message = r"pin is no option of agym: take backend=agym\.backends\.Process\(pin="
     with pytest.raises(UsageError, match=message):
         make(env, 2, backend=backend, pin=True)
-
-
-def test_auto_takes_worker_processes_to_pin() -> None:
-    with agym.make(Probe, 2, workers=2, pin=True) as envs:
-        assert cores_of(envs) == around(2)
 
 
 def test_systems_without_affinity(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "sched_setaffinity")
     with pytest.raises(UsageError, match=r"pin=True needs a system .* such as Linux"):
-        agym.make(Tally, 2, pin=True, **PROCESS)
+        Process(pin=True)

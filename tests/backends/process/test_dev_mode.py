@@ -62,15 +62,17 @@ SCRIPT = """
     play(forgotten)
 """
 SPAWN = "backend='process', workers=2"
+FORK_SERVER = "backend=agym.backends.Process(start_method='forkserver'), workers=2"
+FORK = "backend=agym.backends.Process(start_method='fork'), workers=2"
 PLACES = [
     ("Plain", "backend='serial'"),
     ("Plain", "backend='thread'"),
     ("Plain", SPAWN),
-    ("Plain", SPAWN + ", start_method='forkserver'"),
-    ("Plain", SPAWN + ", start_method='fork'"),
+    ("Plain", FORK_SERVER),
+    ("Plain", FORK),
     ("Coroutine", "backend='asyncio'"),
     ("Coroutine", SPAWN),
-    ("Coroutine", SPAWN + ", start_method='fork'"),
+    ("Coroutine", FORK),
 ]
 
 

@@ -31,7 +31,7 @@ BEGINNING = """
             return 1, 0.0, False, False, {}
 
     gymnasium.register("Mine-v0", "mine:Mine")
-    options = {"backend": "process", "workers": 2, "start_method": METHOD}
+    options = {"backend": agym.backends.Process(start_method=METHOD), "workers": 2}
 
     async def make():
         await agym.make_async(Mine, 4, **options)
@@ -44,7 +44,7 @@ MAKES = {
     "factory": 'agym.make(lambda: gymnasium.make("mine:Mine-v0"), 4, **options)',
     "late": 'agym.make(lambda: __import__("mine").Mine(), 4, **options)',
     "restart": 'agym.make(Mine, 4, on_fault="restart", timeout=60, **options)',
-    "auto": "agym.make(Mine, 4, workers=2, pin=True)",
+    "auto": "agym.make(Mine, 4, workers=2)",
     "vector": "agym.AgymVectorEnv([Mine] * 4, workers=2)",
     "make_vec": "agym.make_vec(Mine, 4, **options)",
     "async": "asyncio.run(make())",

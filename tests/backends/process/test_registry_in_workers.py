@@ -71,7 +71,7 @@ BEGINNING = """
             return observation + self.by
 
     def seen(make, count=3, **options):
-        options = {"backend": "process", "workers": 2, "start_method": METHOD} | options
+        options = {"backend": agym.backends.Process(start_method=METHOD), "workers": 2} | options
         with agym.make(make, count, **options) as envs:
             return envs.reset(seed=0).observations
 """
@@ -297,8 +297,8 @@ def test_a_replaced_worker_knows_what_was_registered_meanwhile(method: str, tmp_
             def number(self, env_id):
                 return gym.make(env_id).unwrapped.sides
 
-        options = {"backend": "process", "workers": 1, "start_method": METHOD}
-        with agym.make(Meta, 1, on_fault="restart", **options) as envs:
+        backend = agym.backends.Process(start_method=METHOD, workers=1)
+        with agym.make(Meta, 1, on_fault="restart", backend=backend) as envs:
             envs.reset()
             gym.register("Later-v0", entry_point=Mine)
             envs.step([1])
@@ -311,9 +311,9 @@ def test_a_replaced_worker_knows_what_was_registered_meanwhile(method: str, tmp_
             except agym.WorkerDied:
                 envs.restart()
             assert envs.call("number", "Later-v1") == [5]
-        with agym.make(
-            Meta, 2, recycle_episodes=1, autoreset="next_step", output="array", **options
-        ) as envs:
+        recycled = agym.backends.Process(start_method=METHOD, recycle=agym.Recycle(episodes=1))
+        options = {"backend": recycled, "workers": 1, "output": "array"}
+        with agym.make(Meta, 2, autoreset="next_step", **options) as envs:
             envs.reset()
             before = envs.stats().workers[0].pid
             gym.register("Later-v2", entry_point=Mine, kwargs={"sides": 6})

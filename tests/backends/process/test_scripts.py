@@ -35,7 +35,8 @@ UNGUARDED = """
     SCALE = 3.0
     gymnasium.register("Mine-v0", entry_point=Mine)
     for env in ("Mine-v0", Mine, lambda: Mine(), [Mine, Mine, Mine]):
-        with agym.make(env, 3, backend="process", workers=2, start_method="{method}") as envs:
+        backend = agym.backends.Process(start_method="{method}")
+        with agym.make(env, 3, backend=backend, workers=2) as envs:
             print(envs.reset().infos[2]["scale"], envs.step([0, 1, 1]).rewards)
 """
 
@@ -54,7 +55,7 @@ FORGETFUL = """
     from tests.support.envs.plain_envs import Counted
 
     factory = partial(Counted, "log")
-    envs = agym.make(factory, 3, backend="process", workers=2, start_method="{method}")
+    envs = agym.make(factory, 3, backend=agym.backends.Process(start_method="{method}"), workers=2)
     envs.reset()
     print("done", flush=True)
     {end}

@@ -69,7 +69,7 @@ CHILD = (
     gym.register("Lambda-v0", lambda: Mine(78))
 
     def seen(env, method):
-        options = {"backend": "process", "workers": 2, "start_method": method}
+        options = {"backend": agym.backends.Process(start_method=method), "workers": 2}
         with agym.make(env, None if type(env) is list else 2, **options) as envs:
             observations, infos = envs.reset(seed=0)
             assert [info["note"] for info in infos] == [Note(int(o)) for o in observations]
@@ -126,7 +126,7 @@ LOADING = """
         return module
 
     def seen(env):
-        options = {"backend": "process", "workers": 2, "start_method": METHOD}
+        options = {"backend": agym.backends.Process(start_method=METHOD), "workers": 2}
         with agym.make(env, None if type(env) is list else 2, **options) as envs:
             observations, infos = envs.reset(seed=0)
             assert [info["note"].sides for info in infos] == observations

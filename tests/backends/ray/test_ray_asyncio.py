@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import agym
+from agym.backends import Ray
 from tests.support.envs.looping_envs import KeepsLoop, Looping, WantsLoop
 from tests.support.envs.plain_envs import Tally
 
@@ -33,5 +34,5 @@ def play(env: Any, **options: Any) -> list[list[float]]:
     ids=["run", "own", "keeps", "coroutines", "factory of coroutines"],
 )
 def test_environments_with_loops(cluster: Cluster, env: Any, workers_per_node: int | None) -> None:
-    found = play(env, backend="ray", workers=2, workers_per_node=workers_per_node)
+    found = play(env, backend=Ray(workers_per_node=workers_per_node), workers=2)
     assert found == play(Tally, backend="serial")

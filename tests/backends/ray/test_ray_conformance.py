@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
+from agym.backends import Ray
 from agym.testing import BackendConformance
 
 pytestmark = pytest.mark.usefixtures("cluster")
@@ -49,4 +50,4 @@ class TestRayWithCoroutines(Some):
 
 class TestRayWithPools(Some):
     __test__ = True
-    options: ClassVar[dict[str, Any]] = {"workers_per_node": 2}
+    backend = Ray(workers_per_node=2)

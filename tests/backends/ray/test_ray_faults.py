@@ -15,6 +15,7 @@ import pytest
 import agym
 from agym.testing import assert_same
 from tests.backends.ray.conftest import NODE
+from tests.support.backends import with_own
 from tests.support.envs.gated_envs import Gated
 from tests.support.envs.plain_envs import Probe
 from tests.support.patience import deadline
@@ -49,10 +50,11 @@ def test_an_actor_that_dies_is_named_and_spoils_no_other() -> None:
         assert envs.step([0, 1, 0, 1]).rewards.tolist() == [1.0] * 4
 
 
-@pytest.mark.parametrize("workers", [{"workers": 2}, {"workers": 2, "workers_per_node": 2}])
-def test_rows_of_a_dead_actor_are_truncated_and_no_other(workers: Any) -> None:
+@pytest.mark.parametrize("workers_per_node", [None, 2])
+def test_rows_of_a_dead_actor_are_truncated_and_no_other(workers_per_node: int | None) -> None:
+    options = {**with_own(OPTIONS, workers_per_node=workers_per_node), "workers": 2}
     with (
-        agym.make("CartPole-v1", 4, on_fault="restart", **workers, **OPTIONS) as envs,
+        agym.make("CartPole-v1", 4, on_fault="restart", **options) as envs,
         agym.make("CartPole-v1", 4, **{**OPTIONS, "backend": "serial"}) as same,
     ):
         assert_same(envs.reset(seed=0), same.reset(seed=0))
@@ -75,7 +77,7 @@ def test_rows_of_a_dead_actor_are_truncated_and_no_other(workers: Any) -> None:
 
 
 def test_a_worker_process_that_dies_takes_its_actor_along() -> None:
-    options = {**OPTIONS, "workers": 2, "workers_per_node": 2, "on_fault": "replay"}
+    options = {**with_own(OPTIONS, workers_per_node=2), "workers": 2, "on_fault": "replay"}
     with agym.make(Probe, 8, **options) as envs:
         envs.reset(seed=0)
         envs.step([0] * 8)
@@ -92,7 +94,7 @@ def test_environments_of_a_lost_node_go_on_where_another_one_joins(cluster: Clus
     """Each node has room for one; nothing is made up while there is none for both."""
     special = {**NODE, "resources": {"special": 1}}
     nodes = [cluster.add_node(**special) for _ in range(2)]
-    options = {**OPTIONS, "workers": 2, "resources": {"num_cpus": 0, "special": 1}}
+    options = {**with_own(OPTIONS, resources={"num_cpus": 0, "special": 1}), "workers": 2}
 
     async def main() -> None:
         async with agym.make_async("CartPole-v1", 4, on_fault="restart", **options) as envs:

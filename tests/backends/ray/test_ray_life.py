@@ -19,6 +19,7 @@ import pytest
 from gymnasium import spaces
 
 import agym
+from agym.backends import Ray
 from tests.support.envs.plain_envs import Probe, Tally
 from tests.support.patience import patience
 
@@ -33,7 +34,8 @@ import sys
 import agym
 sys.path.insert(0, {root!r})
 from tests.support.envs.plain_envs import Probe
-envs = agym.make(Probe, 4, backend="ray", address={address!r}, workers=2, workers_per_node=2)
+backend = agym.backends.Ray(address={address!r}, workers_per_node=2)
+envs = agym.make(Probe, 4, backend=backend, workers=2)
 envs.reset(seed=0)
 print(*{{*envs.call("pid")}}, *{{w.pid for w in envs.stats().workers}}, flush=True)
 sys.stdin.read()
@@ -41,10 +43,11 @@ sys.stdin.read()
 
 STARTS = """
 import agym
-half = {"num_cpus": 0.5}
-with agym.make("CartPole-v1", 4, backend="ray", address="local", workers=1) as envs:
+local = agym.backends.Ray(address="local")
+half = agym.backends.Ray(resources={"num_cpus": 0.5})
+with agym.make("CartPole-v1", 4, backend=local, workers=1) as envs:
     assert len(envs.reset(seed=0)[0]) == 4
-    with agym.make("CartPole-v1", 2, backend="ray", workers=1, resources=half) as others:
+    with agym.make("CartPole-v1", 2, backend=half, workers=1) as others:
         others.reset(seed=0)
     assert envs.step([0] * 4)[1] == [1.0] * 4
 import psutil
@@ -63,7 +66,7 @@ class Own:
     async def step(self, action):
         return action, 1.0, False, False, {}
 
-with agym.make(Own, 4, backend="ray", workers=2, placement="pack") as envs:
+with agym.make(Own, 4, backend=agym.backends.Ray(placement="pack"), workers=2) as envs:
     envs.reset()
     assert envs.step(list("abcd"))[0] == list("abcd")
 """
@@ -148,8 +151,7 @@ class Keeps(Tally):
 
 @pytest.mark.parametrize("pool", [None, 1])
 def test_what_environments_are_given_is_theirs(pool: int | None, cluster: Cluster) -> None:
-    options: dict[str, Any] = {"backend": "ray", "workers": 2, "workers_per_node": pool}
-    with agym.make(Keeps, 2, **options) as envs:
+    with agym.make(Keeps, 2, backend=Ray(workers_per_node=pool), workers=2) as envs:
         envs.reset()
         envs.set_attr("kept", [np.zeros(40_000), np.ones(3)])
         envs.step([0, 0])
@@ -197,9 +199,9 @@ def test_inside_a_task_and_an_actor(cluster: Cluster) -> None:
 
 def test_a_connection_of_the_users_own_is_used_and_kept(cluster: Cluster) -> None:
     with pytest.raises(agym.UsageError, match="already"):
-        agym.make("CartPole-v1", 2, backend="ray", address="127.0.0.1:1")
+        agym.make("CartPole-v1", 2, backend=Ray(address="127.0.0.1:1"))
     for address in (None, "auto", ray.get_runtime_context().gcs_address):
-        agym.make("CartPole-v1", 2, backend="ray", workers=1, address=address).close()
+        agym.make("CartPole-v1", 2, backend=Ray(address=address), workers=1).close()
     assert ray.is_initialized()
 
 
@@ -207,13 +209,13 @@ def test_a_connection_of_the_users_own_is_used_and_kept(cluster: Cluster) -> Non
 def test_by_default_there_are_as_many_actors_as_there_is_room_for(
     cluster: Cluster, options: Any
 ) -> None:
-    with agym.make("CartPole-v1", 100, backend="ray", **options) as envs:
+    with agym.make("CartPole-v1", 100, backend=Ray(**options)) as envs:
         assert len(envs.stats().workers) == 2
 
 
 @pytest.mark.parametrize(("placement", "nodes"), [("spread", 2), ("pack", 1)])
-def test_actors_are_placed_as_asked(cluster: Cluster, options: str, nodes: int) -> None:
-    with agym.make(Probe, 4, backend="ray", workers=4, options=options) as envs:
+def test_actors_are_placed_as_asked(cluster: Cluster, placement: Any, nodes: int) -> None:
+    with agym.make(Probe, 4, backend=Ray(placement=placement), workers=4) as envs:
         raylets = {psutil.Process(pid).ppid() for pid in envs.call("pid")}
         assert len(raylets) == nodes
 

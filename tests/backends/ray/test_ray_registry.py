@@ -75,7 +75,7 @@ def test_the_registry_and_what_cannot_be_imported(
     gym.register("Locked-v0", lambda lock=__import__("threading").Lock(): Mine())
     ids = {"Class-v0": 77, "String-v0": 6, "Lambda-v0": 7, "Other-v0": 8, "Wrapped-v0": 82}
 
-    options = {"backend": "ray", "workers": 2, "workers_per_node": PER_NODE}
+    options = {"backend": agym.backends.Ray(workers_per_node=PER_NODE), "workers": 2}
     makers = [lambda i=env_id: gym.make(i) for env_id in ids]
     with agym.make([*makers, lambda: other.Other(9)], **options) as envs:
         print(*map(int, envs.reset().observations))
@@ -104,8 +104,8 @@ def test_an_actor_that_imports_cannot_start_others(
 
     with open({str(folder / "imports")!r}, "a") as file:
         file.write("once\\n")
-    options = {{"backend": "ray", "workers": 2, "workers_per_node": {workers_per_node}}}
-    envs = agym.make(Mine, 4, **options)
+    backend = agym.backends.Ray(workers_per_node={workers_per_node})
+    envs = agym.make(Mine, 4, backend=backend, workers=2)
     """
     )
     (folder / "mine.py").write_text("\n".join(line[4:] for line in module.splitlines()))
@@ -130,7 +130,7 @@ def test_what_an_actor_cannot_read_is_an_error_of_making(
     def make(bad=Bad()):
         return Tally()
 
-    options = {"backend": "ray", "workers": 2, "workers_per_node": PER_NODE}
+    options = {"backend": agym.backends.Ray(workers_per_node=PER_NODE), "workers": 2}
     try:
         agym.make(make, 2, **options)
     except agym.EnvError as error:

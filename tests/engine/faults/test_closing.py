@@ -101,7 +101,7 @@ async def test_aclose_with_all_kinds_of_operations_under_way() -> None:
 
 @pytest.mark.once
 @pytest.mark.parametrize("again", [False, True])
-async def test_aclose_after_a_cancelled_await(resend: bool, gates: Gates) -> None:
+async def test_aclose_after_a_cancelled_await(again: bool, gates: Gates) -> None:
     async with agym.make_async(gates.factories, backend="process", workers=2) as envs:
         await envs.reset()
         step = envs.step([1, 0, 0])
@@ -110,12 +110,12 @@ async def test_aclose_after_a_cancelled_await(resend: bool, gates: Gates) -> Non
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        if resend:
+        if again:
             task = asyncio.create_task(envs.aclose())
             await asyncio.sleep(0)
         gates.open(0)
         await envs.aclose()
-        if resend:
+        if again:
             await task
         with pytest.raises(agym.ClosedError):
             await step

@@ -16,11 +16,9 @@ from tests.support.scenarios import COROUTINES, PROCESS, THREAD, over, trapped, 
 each_process = over(PROCESS, COROUTINES)
 
 
-def options(place: Place, limit: int, **more: Any) -> dict[str, Any]:
-    return {
-        **place.options, "on_fault": "restart", "autoreset": "next_step",
-        "max_restarts": limit, **more,
-    }  # fmt: skip
+def options(place: Place, limit: int, window: float = 60.0, **more: Any) -> dict[str, Any]:
+    policy = agym.FaultPolicy("restart", max_restarts=limit, restart_window=window)
+    return {**place.options, "on_fault": policy, "autoreset": "next_step", **more}
 
 
 @each_face
@@ -59,7 +57,7 @@ def _step_on(envs: Any) -> None:
 
 @each_process
 def test_old_failures_are_forgotten(place: Place, traps: Traps) -> None:
-    with played("sync", trapped(place, traps), **options(place, 1, restart_window=0.2)) as envs:
+    with played("sync", trapped(place, traps), **options(place, 1, window=0.2)) as envs:
         envs.reset(seed=3)
         for _ in range(3):
             traps.set(1, "step", "exit")

@@ -1,4 +1,4 @@
-"""``capsule_dir``: a file for each environment that failed, from which it fails again."""
+"""``FaultPolicy.capsule_dir``: a file for each environment that failed; from it, it fails again."""
 
 from __future__ import annotations
 
@@ -42,10 +42,8 @@ ERRORS = (agym.EnvError, agym.WorkerDied, agym.StepTimeout)
 
 def options(place: Place, what: str, folder: Path, on_fault: str) -> dict[str, Any]:
     limit = {"timeout": deadline(0.4)} if what in ("hang", "never") else {}
-    return {
-        **place.options, "on_fault": on_fault, "autoreset": "next_step",
-        "capsule_dir": folder, **limit,
-    }  # fmt: skip
+    policy = agym.FaultPolicy(on_fault, capsule_dir=folder)
+    return {**place.options, "on_fault": policy, "autoreset": "next_step", **limit}
 
 
 @pytest.mark.once

@@ -16,9 +16,9 @@ from tests.support.patience import patience
 from tests.support.scripts import end_session, members, run, start
 
 PLACES = {
-    "spawn": 'backend=Process(start_method="spawn"), workers=2,',
-    "forkserver": 'backend=Process(start_method="forkserver"), workers=2,',
-    "fork": "backend=FORK, workers=2,",
+    "spawn": 'backend=agym.backends.Process(start_method="spawn"), workers=2',
+    "forkserver": 'backend=agym.backends.Process(start_method="forkserver"), workers=2',
+    "fork": 'backend=agym.backends.Process(start_method="fork"), workers=2',
     "thread": 'backend="thread"',
 }
 each_place = pytest.mark.parametrize("place", PLACES)

@@ -13,6 +13,7 @@ import pytest
 
 import agym
 from agym.testing import assert_same
+from tests.support.backends import with_own
 from tests.support.drivers import FORKED, Place, each_face, played
 from tests.support.envs.plain_envs import Tally
 from tests.support.envs.trapped_envs import Traps
@@ -250,8 +251,9 @@ class LateOnce(Tally):
 def test_one_that_will_not_be_cancelled_holds_no_place(
     face: str, place: Place, traps: Traps
 ) -> None:
-    options = {"timeout": deadline(0.4), "on_fault": "restart", "max_concurrency": 1}
-    with played(face, trapped(place, traps), **place.options, **options) as envs:
+    options = {"timeout": deadline(0.4), "on_fault": "restart"}
+    options |= with_own(place.options, max_concurrency=1)
+    with played(face, trapped(place, traps), **options) as envs:
         envs.reset(seed=3)
         traps.set(1, "step", "stubborn")
         result = envs.step([1, 2, 3, 4])

@@ -99,7 +99,8 @@ def test_the_next_one_cannot_be_made_at_first(
 @all_places
 def test_it_can_never_be_made_again(place: Place, on_fault: str, traps: Traps) -> None:
     """It is given up, and the others go on; restart() brings it back when it can be made."""
-    options = {**place.options, "on_fault": on_fault, "autoreset": "next_step", "max_restarts": 4}
+    policy = agym.FaultPolicy(on_fault, max_restarts=4)
+    options = {**place.options, "on_fault": policy, "autoreset": "next_step"}
     with played("sync", trapped(place, traps), **options) as envs:
         envs.reset(seed=3)
         traps.set(1, "make", "plain", always=True)
@@ -146,7 +147,8 @@ def replace_one_whose_close_raises(place: Place, what: str, traps: Traps) -> Non
 
 @all_places
 def test_a_crash_loop_of_one_environment(place: Place, traps: Traps) -> None:
-    options = {**place.options, "on_fault": "restart", "autoreset": "same_step", "max_restarts": 2}
+    policy = agym.FaultPolicy("restart", max_restarts=2)
+    options = {**place.options, "on_fault": policy, "autoreset": "same_step"}
     with played("sync", trapped(place, traps), **options) as envs:
         envs.reset(seed=3)
         traps.set(1, "step", "plain", always=True)

@@ -113,7 +113,7 @@ async def test_whole_batches_and_parts(
 ) -> None:
     chance = random.Random(f"{place.name} {mode} {on_fault} {seed}")
     watcher = Watcher(mode)
-    async with _opened(place, traps, autoreset=mode, on_fault=on_fault) as envs:
+    async with _opened(place, traps, on_fault, autoreset=mode) as envs:
         await _reset(envs, watcher, [*range(COUNT)], chance)
         for _ in range(28):
             await _meddle(envs, place, traps, chance)
@@ -131,8 +131,9 @@ async def test_whole_batches_and_parts(
     wait_for_threads()
 
 
-def _opened(place: Place, traps: Traps, **options: Any) -> agym.AsyncEnvs:
-    options = {"timeout": deadline(0.4), "max_restarts": 1000, **options}
+def _opened(place: Place, traps: Traps, on_fault: Any, **options: Any) -> agym.AsyncEnvs:
+    policy = agym.FaultPolicy(on_fault, max_restarts=1000)
+    options = {"timeout": deadline(0.4), "on_fault": policy, **options}
     return agym.make_async(trapped(place, traps, COUNT), **{**place.options, **options})
 
 

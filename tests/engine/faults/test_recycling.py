@@ -16,13 +16,15 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 import agym
-from tests.support.backends import FORK
+from agym import Recycle
+from agym.backends import Process
+from tests.support.backends import FORK, with_own
 from tests.support.envs.plain_envs import Tally
 from tests.support.equality import same
 from tests.support.patience import deadline, patience
 
 FORKED = {"backend": FORK, "workers": 2}
-SPAWNED = {**FORKED, "start_method": "spawn"}
+SPAWNED = {"backend": Process(start_method="spawn"), "workers": 2}
 
 
 class Leaky(Tally):
@@ -34,6 +36,11 @@ class Leaky(Tally):
         if len(self.kept) < 1000:
             self.kept.append(b"x" * 1_000_000)
         return super().reset(seed=seed, options=options)
+
+
+def recycling(options: dict[str, Any], **when: Any) -> dict[str, Any]:
+    """Options whose worker processes are recycled."""
+    return with_own(options, recycle=Recycle(**when))
 
 
 def rounds_until_replaced(
@@ -66,7 +73,7 @@ def play(envs: Any) -> Iterator[Any]:
 @pytest.mark.parametrize("autoreset", ["next_step", "same_step", "disabled"])
 def test_no_trajectory_changes(autoreset: str, options: dict[str, Any]) -> None:
     make = partial(agym.make, "CartPole-v1", 6, autoreset=autoreset, output="array")
-    with make(recycle_episodes=3, **options) as envs, make(backend="serial") as others:
+    with make(**recycling(options, episodes=3)) as envs, make(backend="serial") as others:
         both = zip(play(others), play(envs), strict=True)
         for _ in rounds_until_replaced(envs, 200):
             assert same(*next(both))
@@ -85,23 +92,23 @@ def first_k(lengths: list[int] | None = None, **options: Any) -> list[list[Any]]
             for k, i in enumerate(batch.env_ids.tolist()):
                 rows[i].append([column[k].tolist() for column in batch[1:5]])
             more = lengths is None and next(going, None) is not None
-            resend = [
+            again = [
                 i for i in batch.env_ids.tolist()
                 if more or len(rows[i]) < (lengths[i] if lengths else 300)
             ]  # fmt: skip
-            envs.send([len(rows[i]) % 3 % 2 for i in resend], resend)
+            envs.send([len(rows[i]) % 3 % 2 for i in again], again)
     return rows
 
 
 def test_first_k_goes_on_too() -> None:
-    rows = first_k(recycle_episodes=3, **FORKED)
+    rows = first_k(**recycling(FORKED, episodes=3))
     assert rows == first_k([*map(len, rows)], backend="serial")
 
 
 def test_memory_is_the_reason() -> None:
     rss = psutil.Process().memory_info().rss / 1e6
-    limit = rss + 60
-    with agym.make(partial(Leaky, 1), 2, autoreset="next_step", backend=FORK, workers=1, recycle_rss_mb=limit) as envs:  # fmt: skip
+    options = recycling({**FORKED, "workers": 1}, rss_mb=rss + 60)
+    with agym.make(partial(Leaky, 1), 2, autoreset="next_step", **options) as envs:
         envs.reset()
         first = envs.stats().workers[0].pid
         for _ in rounds_until_replaced(envs):
@@ -111,7 +118,7 @@ def test_memory_is_the_reason() -> None:
 
 @pytest.mark.full
 async def test_operations_on_their_way_hold_an_environment_where_it_is() -> None:
-    async with agym.make_async(partial(Tally, 2), 4, recycle_episodes=2, **FORKED) as envs:
+    async with agym.make_async(partial(Tally, 2), 4, **recycling(FORKED, episodes=2)) as envs:
         await envs.reset()
         for _ in rounds_until_replaced(envs, 300, any):
             step, *_ = await asyncio.gather(
@@ -123,8 +130,9 @@ async def test_operations_on_their_way_hold_an_environment_where_it_is() -> None
 
 @pytest.mark.full
 def test_a_worker_that_dies_in_the_middle_is_replaced_as_any_other() -> None:
-    with agym.make(partial(Tally, 3), 4, recycle_episodes=1, on_fault="restart", max_restarts=1000,
-                   autoreset="next_step", output="array", **FORKED) as envs:  # fmt: skip
+    options = {"on_fault": agym.FaultPolicy("restart", max_restarts=1000), "output": "array"}
+    options |= recycling(FORKED, episodes=1)
+    with agym.make(partial(Tally, 3), 4, autoreset="next_step", **options) as envs:
         envs.reset(seed=0)
         faults = 0
         for round_ in range(200):
@@ -141,8 +149,8 @@ def test_a_worker_that_dies_in_the_middle_is_replaced_as_any_other() -> None:
 
 @pytest.mark.full
 def test_a_spare_that_cannot_be_made_is_told() -> None:
-    options = {**SPAWNED, "workers": 1, "recycle_episodes": 20, "autoreset": "next_step"}
-    with agym.make(OnceOnly, 2, **options) as envs:
+    options = recycling({**SPAWNED, "workers": 1}, episodes=20)
+    with agym.make(OnceOnly, 2, autoreset="next_step", **options) as envs:
         envs.reset()
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
@@ -169,12 +177,18 @@ class OnceOnly(Tally):
 
 def test_what_it_cannot_do() -> None:
     for backend in ("serial", "thread", "asyncio"):
-        with pytest.raises(agym.UsageError, match="take backend='process'"):
-            agym.make("CartPole-v1", 2, backend=backend, recycle_episodes=5)
-    with pytest.raises(agym.UsageError, match="recycle_episodes=0"):
-        agym.make("CartPole-v1", 2, backend="process", recycle_episodes=0)
-    with pytest.raises(agym.UsageError, match="recycle_rss_mb=-1"):
-        agym.make("CartPole-v1", 2, backend="process", recycle_rss_mb=-1)
+        with pytest.raises(
+            agym.UsageError, match=r"take backend=agym\.backends\.Process\(recycle="
+        ):
+            agym.make("CartPole-v1", 2, backend=backend, recycle=Recycle(episodes=5))
+    with pytest.raises(agym.UsageError, match=r"Recycle\.episodes=0"):
+        Recycle(episodes=0)
+    with pytest.raises(agym.UsageError, match=r"Recycle\.rss_mb=-1"):
+        Recycle(rss_mb=-1)
+    with pytest.raises(agym.UsageError, match="never recycles: give episodes= or rss_mb="):
+        Recycle()
+    with pytest.raises(agym.UsageError, match=r"recycle=5 must be an agym\.Recycle"):
+        Process(recycle=5)  # type: ignore[arg-type]
 
 
 class Fussy(Tally):
@@ -202,7 +216,7 @@ class Fussy(Tally):
 @pytest.mark.parametrize("autoreset", ["next_step", "disabled"])
 async def test_nothing_reaches_an_environment_that_has_left(autoreset: str) -> None:
     """Neither a reset sent right behind the last step, nor renders while it moves."""
-    options = {**FORKED, "recycle_episodes": 2, "autoreset": autoreset}
+    options = {**recycling(FORKED, episodes=2), "autoreset": autoreset}
     async with agym.make_async(
         partial(Fussy, 2 if autoreset == "next_step" else 1), 4, **options
     ) as envs:
@@ -224,8 +238,9 @@ async def test_nothing_reaches_an_environment_that_has_left(autoreset: str) -> N
 def test_one_that_does_not_let_go_is_ended(on_fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agym.engine.deadlines.REMAKE_SECONDS", 0.5)
     monkeypatch.setattr("agym.engine.deadlines.REMAKE_DEADLINES", 1)
-    options = {**FORKED, "recycle_episodes": 2, "autoreset": "next_step", "on_fault": on_fault}
-    with agym.make(partial(Clingy, 2), 2, timeout=deadline(0.3), **options) as envs:
+    options = {**recycling(FORKED, episodes=2), "autoreset": "next_step"}
+    options |= {"on_fault": on_fault, "timeout": deadline(0.3)}
+    with agym.make(partial(Clingy, 2), 2, **options) as envs:
         envs.reset()
 
         def play() -> None:

@@ -160,7 +160,8 @@ def test_one_that_is_no_function_of_seed_and_actions(mode: str, tmp_path: Any) -
 
 @pytest.mark.parametrize("limit", [4, 5])
 def test_more_actions_than_are_kept(limit: int, traps: Traps) -> None:
-    options = {**PROCESS.options, "on_fault": "replay", "replay_limit": limit}
+    policy = agym.FaultPolicy("replay", replay_limit=limit)
+    options = {**PROCESS.options, "on_fault": policy}
     with played("sync", traps.factories(4, length=1000), **options) as envs:
         envs.reset(seed=1)
         for _ in range(5):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import agym
+from agym.backends import Process
 from tests.support.drivers import Place, each_mode, played
 from tests.support.envs.trapped_envs import Traps
 from tests.support.patience import deadline
@@ -167,7 +168,8 @@ def test_the_async_face(place: Place, what: str, cut: set[int], traps: Traps) ->
 @pytest.mark.usefixtures("fork_server")
 @pytest.mark.parametrize("start_method", ["spawn", "forkserver"])
 def test_start_methods(start_method: str, traps: Traps) -> None:
-    options = {"on_fault": "restart", "start_method": start_method, "autoreset": "next_step"}
+    backend = Process(start_method=start_method)
+    options = {"on_fault": "restart", "backend": backend, "autoreset": "next_step"}
     story = told(PROCESS, "segv", traps, "step", 6, **options)
     assert disturbed(story, undisturbed("next_step")) == {0: 7, 1: 7}
     assert fault_of(story[1][7]).exitcode == -11

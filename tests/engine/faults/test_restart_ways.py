@@ -74,8 +74,8 @@ def test_what_was_sent(place: Place, what: str, cut: set[int], face: str, traps:
             envs.recv()
         cut_before = {i for i in cut if "fault" in got[i][-1]}
         envs.send([8, 7, 6, 5], [3, 2, 1, 0])
-        resend = _receive_all(envs)
-        for i, (observation, _, truncated, info) in resend.items():
+        again = _receive_all(envs)
+        for i, (observation, _, truncated, info) in again.items():
             if i in cut_before:
                 assert step_and_action(observation) == [0, -1]  # the reset that follows
             elif i in cut:
@@ -120,8 +120,8 @@ def test_groups(place: Place, what: str, cut: set[int], traps: Traps) -> None:
                 elif i not in cut:
                     assert "fault" not in info
                     assert now == [1, i]
-        resend = [group.step([0, 0]).infos for group in groups]
-        assert sum("fault" in info for infos in resend for info in infos) <= len(cut) - 1
+        again = [group.step([0, 0]).infos for group in groups]
+        assert sum("fault" in info for infos in again for info in infos) <= len(cut) - 1
         traps.release()
     wait_for_threads()
 

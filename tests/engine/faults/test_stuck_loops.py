@@ -85,7 +85,8 @@ def test_a_constructor_that_hangs_in_the_new_worker(
     monkeypatch.setattr("agym.engine.deadlines.REMAKE_SECONDS", 0.5)
     monkeypatch.setattr("agym.engine.deadlines.REMAKE_DEADLINES", 1)
     path = str(tmp_path / "died")
-    options = {**FORKED, "timeout": deadline(0.3), "on_fault": on_fault, "max_restarts": 2}
+    policy = agym.FaultPolicy(on_fault, max_restarts=2)
+    options = {**FORKED, "timeout": deadline(0.3), "on_fault": policy}
     with agym.make(partial(Sticks, path), 4, **options) as envs:
         envs.reset(seed=0)
         error = agym.WorkerDied if on_fault == "raise" else agym.CrashLoopError

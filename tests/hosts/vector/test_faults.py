@@ -173,7 +173,7 @@ def test_a_reset_that_fails_is_done_again_by_another(traps: Traps) -> None:
 
 
 def test_a_crash_loop_is_given_up(traps: Traps) -> None:
-    more = options(on_fault="restart", max_restarts=2)
+    more = options(on_fault=agym.FaultPolicy("restart", max_restarts=2))
     with played("sync", traps.make, 4, **more) as envs:
         envs.reset(seed=0)
         trap = traps.by_first[2]
@@ -270,7 +270,8 @@ def test_nonsense(wrong: str) -> None:
 
 
 def test_chaos(traps: Traps) -> None:
-    with played("sync", traps.make, 6, **options(on_fault="restart", max_restarts=99)) as envs:
+    policy = agym.FaultPolicy("restart", max_restarts=99)
+    with played("sync", traps.make, 6, **options(on_fault=policy)) as envs:
         envs.reset(seed=0)
         faults = 0
         with agym.chaos(envs.envs, error=0.05, seed=1) as chaos:

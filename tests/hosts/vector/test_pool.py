@@ -19,7 +19,7 @@ import agym
 from agym._system.extras import installed
 from tests.support.drivers import FACES, played
 from tests.support.envs.pool_envs import Hand, Pairs, Pool
-from tests.support.insides import executor_of
+from tests.support.insides import backend_of
 from tests.support.patience import deadline
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*Box (low|high)'s precision")
@@ -280,8 +280,8 @@ def test_all_at_a_time_are_stepped_together() -> None:
         played("sync", pool, 4, **NATIVE, batch_size=2) as ours,
         played("sync", pool, 4, **NATIVE, workers=2) as apart,  # two programs with both in one
     ):
-        assert executor_of(apart.envs).env_groups == [range(2), range(2, 4)]
-        assert executor_of(ours.envs).env_groups == [range(i, i + 1) for i in range(4)]
+        assert backend_of(apart.envs).env_groups == [range(2), range(2, 4)]
+        assert backend_of(ours.envs).env_groups == [range(i, i + 1) for i in range(4)]
 
 
 # ---------------------------------------------------------------- closing
@@ -428,7 +428,8 @@ def test_one_that_hangs_is_left_behind(face: str, on_fault: str) -> None:
 def test_random_play(face: str, seed: int, faulty: bool) -> None:
     """Whatever is sent is received, also while programs break; nothing hangs."""
     rng, hand = random.Random(seed), Hand()
-    options = {**NATIVE, "workers": 2, "on_fault": "restart", "max_restarts": 999}
+    policy = agym.FaultPolicy("restart", max_restarts=999)
+    options = {**NATIVE, "workers": 2, "on_fault": policy}
     with played(face, pool, 8, **options, hand=hand) as envs:
         envs.reset()
         idle, sent = set(range(8)), 0

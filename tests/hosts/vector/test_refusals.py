@@ -69,8 +69,8 @@ class Differs(Tally):
         (Asynchronous, {}, "Asynchronous has batch_size=2.*leave batch_size out"),
         (Differs, {"num_envs": 3, "workers": 2}, "environment 1 does not fit: its action_space"),
         (Tally, {"on_fault": "replay"}, "on_fault='replay'.*on_fault='restart'"),
-        (Tally, {"capsule_dir": "x"}, "capsule_dir"),
-        (Tally, {"recycle_episodes": 5}, "recycle_episodes.*take backend='process'"),
+        (Tally, {"on_fault": agym.FaultPolicy(capsule_dir="x")}, "capsule_dir plays the episode"),
+        (Tally, {"recycle": agym.Recycle(episodes=5)}, r"take .*backends\.Process\(recycle="),
     ],
 )
 def test_what_cannot_be_made(env: Any, options: dict[str, Any], message: str) -> None:

@@ -23,7 +23,7 @@ from tests.support.drivers import FORKED
 from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.painting_envs import AsyncPainter, Painter
 from tests.support.envs.plain_envs import Tally
-from tests.support.insides import engine_of, executor_of, painted
+from tests.support.insides import backend_of, engine_of, painted
 from tests.support.patience import patience
 from tests.support.viewers import FACES, looking, once_held, stepping, until
 
@@ -137,7 +137,7 @@ def test_only_what_is_looked_at_is_rendered(face: str) -> None:
 
 def renders_of(run: Any) -> list[int]:
     """Read off the environments themselves, which are in this process."""
-    return [env.unwrapped.renders for env in executor_of(run.envs)._host._envs]
+    return [env.unwrapped.renders for env in backend_of(run.envs)._host._envs]
 
 
 @each_face
@@ -247,7 +247,7 @@ def test_nonsense_is_hung_up_on(nonsense: str) -> None:
 
 @each_face
 def test_faults_and_restarts_are_told(face: str) -> None:
-    options = {"on_fault": "restart", "max_restarts": 10**9, **TWO}
+    options = {"on_fault": agym.FaultPolicy("restart", max_restarts=10**9), **TWO}
     with (
         stepping(face, [Tally, Stumbles], **options) as run,
         looking(run.page.url) as look,

@@ -242,7 +242,8 @@ def test_other_writers_get_videos_as_tensors() -> None:
 
 
 def test_an_episode_that_a_fault_cut_off_is_no_episode(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"on_fault": "restart", "max_restarts": 99, "autoreset": "next_step"}
+    policy = agym.FaultPolicy("restart", max_restarts=99)
+    options: dict[str, Any] = {"on_fault": policy, "autoreset": "next_step"}
     with agym.make([short] * 2, **FORKED, workers=2, **options) as envs:
         envs.reset(seed=0)
         with (

@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import agym
-from agym.protocol.frames import SPARE, FrameLeases, FrameShelf, Shelved
+from agym.protocol.frames import SPARE, FrameLeases, FrameShelf, ShelvedFrame
 from tests.support.drivers import (
     FACES,
     FORKED,
@@ -34,7 +34,7 @@ from tests.support.drivers import (
 from tests.support.envs.gated_envs import AsyncGated, Gated, Gates, try_gate
 from tests.support.envs.painting_envs import SHAPES, AsyncPainter, Painter
 from tests.support.equality import same
-from tests.support.insides import executor_of
+from tests.support.insides import backend_of
 
 MODES = [
     "rgb_array", "transposed", "flipped", "rgb_array_list", "depth_array", "rgbd_tuple", "both",
@@ -158,10 +158,10 @@ def test_what_is_written_into_a_frame_is_nobody_elses(place: Place) -> None:
         envs.reset()
         first = envs.render()
         first[1][:] = 7
-        resend = envs.render()
+        again = envs.render()
         assert (first[1] == 7).all()
-        assert not (resend[1] == 7).all()
-        assert first[0].strides == resend[0].strides
+        assert not (again[1] == 7).all()
+        assert first[0].strides == again[0].strides
 
 
 def test_frames_outlive_their_environments() -> None:
@@ -195,14 +195,14 @@ def test_frames_of_a_worker_that_died_stay_and_another_paints_on() -> None:
     with agym.make([partial(Painter, i) for i in range(4)], **FORKED, workers=2) as envs:
         envs.reset()
         frames = envs.render()
-        os.kill(executor_of(envs).pids[1], signal.SIGKILL)
+        os.kill(backend_of(envs).pids[1], signal.SIGKILL)
         with pytest.raises(agym.WorkerDied):
             envs.step([0] * 4)
         envs.restart()
         envs.reset()
-        for i, (frame, resend) in enumerate(zip(frames, envs.render(), strict=True)):
+        for i, (frame, again) in enumerate(zip(frames, envs.render(), strict=True)):
             np.testing.assert_array_equal(frame, Painter(i).picture())
-            np.testing.assert_array_equal(resend, Painter(i).picture())
+            np.testing.assert_array_equal(again, Painter(i).picture())
 
 
 def test_a_forked_child_keeps_its_frames() -> None:
@@ -305,7 +305,7 @@ def test_any_arrays_in_any_order_of_memory_come_back(
         array = np.frombuffer(raw, dtype).reshape(shape).transpose(axes)
         frame.append(array[::-1] if flip else array)
     shelved = shelf.keep(frame)
-    assert isinstance(shelved, Shelved)
+    assert isinstance(shelved, ShelvedFrame)
     back = leases.open(shelved)
     assert same(back, frame)
     for ours, theirs in zip(back[2:], frame[2:], strict=True):
@@ -355,10 +355,10 @@ def test_memory_that_is_not_needed_again_is_given_up() -> None:
     held.clear()
     assert os.fstat(leases.descriptor).st_blocks * 512 <= (SPARE + 1) << 20
     shelf.take_back(leases.give_back())
-    resend = [leases.open(shelf.keep(frame)) for _ in range(90)]  # more than one mapping
-    assert all((array == 7).all() for array in resend)
-    assert len({array.ctypes.data for array in resend}) == 90
-    del resend
+    again = [leases.open(shelf.keep(frame)) for _ in range(90)]  # more than one mapping
+    assert all((array == 7).all() for array in again)
+    assert len({array.ctypes.data for array in again}) == 90
+    del again
     leases.close()
 
 

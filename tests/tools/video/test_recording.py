@@ -342,7 +342,8 @@ def test_environments_that_fail_are_left_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize("chaos_first", [True, False])
 def test_what_is_replaced_meanwhile_is_recorded_on(chaos_first: bool, tmp_path: Path) -> None:
     path = tmp_path / "run.gif"
-    options: dict[str, Any] = {"on_fault": "restart", "max_restarts": 100, "autoreset": "next_step"}
+    policy = agym.FaultPolicy("restart", max_restarts=100)
+    options: dict[str, Any] = {"on_fault": policy, "autoreset": "next_step"}
     with agym.make(counters(), **FORKED, workers=2, **options) as envs, ExitStack() as stack:
         envs.reset()
         if chaos_first:
