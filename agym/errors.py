@@ -1,4 +1,4 @@
-"""The whole exception tree: the name of a class says who is at fault.
+"""The tree of exceptions. The class says who is at fault.
 
 ==================== ============================================================
 The caller            :class:`UsageError`, :class:`BusyError`, :class:`ClosedError`,
@@ -7,13 +7,13 @@ The environment       :class:`EnvError`, :class:`StepTimeout`
 The world outside     :class:`WorkerDied`, :class:`CrashLoopError`
 ==================== ============================================================
 
-Several failures of one call are raised together, as an :class:`AgymErrorGroup`, which is an
-``ExceptionGroup`` too. Several ``EnvError`` are an :class:`EnvErrorGroup`, which ``except
+Several failures of one call are raised together, as an :class:`AgymErrorGroup`, which is also an
+``ExceptionGroup``. A group of only ``EnvError`` is an :class:`EnvErrorGroup`, which ``except
 EnvError`` catches; likewise :class:`WorkerDiedGroup` and :class:`CrashLoopErrorGroup`. Any other
-group, a mixed one above all, is an ``AgymError`` only.
+group is only an ``AgymError``.
 
-Where Gymnasium has an error of the same meaning, agym's is a subclass of it, so that
-``except`` clauses written for Gymnasium's vector environments keep working.
+Where Gymnasium has an error of the same meaning, agym's is a subclass of it. So ``except`` clauses
+written for Gymnasium's vector environments keep working.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import gymnasium.error
 
 @dataclass(frozen=True)
 class Fault:
-    """What cut the episode of an environment off; found as ``info["fault"]``.
+    """What interrupted the episode of an environment; it is in ``info["fault"]``.
 
     Attributes:
         env_id: The environment.
@@ -38,13 +38,13 @@ class Fault:
         traceback: The environment's own traceback as text, if it raised.
         worker: Index of its worker, ``None`` if it has none of its own.
         pid: Process id of that worker.
-        exitcode: How that ended: an exit code, or a negative signal number.
+        exitcode: Exit code of that worker, or a negative signal number.
         seed: Seed of the environment's last explicit reset.
-        episode: Episodes begun so far, ``None`` if that is not known.
-        step: Steps of this episode, ``None`` if that is not known.
-        action: The last action, where it is known.
-        culprit: The environment that was running when the worker died, if that could be told.
-        replay: Why it could not be brought back by a replay, ``""`` if none was tried.
+        episode: Episodes begun so far, ``None`` if unknown.
+        step: Steps of this episode, ``None`` if unknown.
+        action: The last action, if known.
+        culprit: The environment that was running when the worker died, if known.
+        replay: Why a replay could not bring it back, ``""`` if none was tried.
         capsule: The file written about it, ``""`` if none was.
     """
 
@@ -69,7 +69,7 @@ class AgymError(Exception):
     """The base of everything that agym raises on purpose."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Survive a pickle, whatever a subclass's constructor asks for."""
+        # Independent of the arguments of a subclass's constructor.
         return _rebuild, (type(self), self.args, self.__dict__)
 
 
@@ -97,15 +97,14 @@ class NothingSentError(UsageError):
 
 
 class BusyError(AgymError, gymnasium.error.AlreadyPendingCallError):
-    """An environment was asked to step before its previous step was over, and received if sent."""
+    """An environment was asked to step before its last step was over, and received if sent."""
 
     def __init__(self, message: str, operation: str = "step") -> None:
-        """Keep the name of the pending operation where Gymnasium's users look for it."""
-        super().__init__(message, operation)
+        super().__init__(message, operation)  # where Gymnasium's users look for the operation
 
 
 class ClosedError(AgymError, gymnasium.error.ClosedEnvironmentError):
-    """The environments were used after ``close`` (or before they were opened)."""
+    """The environments were used after ``close``, or before they were opened."""
 
 
 class ResetNeededError(AgymError, gymnasium.error.ResetNeeded):
@@ -120,7 +119,6 @@ class RemoteTraceback(Exception):
     """The cause of an :class:`EnvError` from another process: its traceback, as text."""
 
     def __str__(self) -> str:
-        """Start on a line of its own, as the traceback was printed over there."""
         return f"\n{self.args[0]}"
 
 
@@ -129,16 +127,16 @@ class EnvError(AgymError):
 
     Attributes:
         env_id: Index of the environment that raised.
-        env_ids: It alone, or all that are one program with it (``backend="native"``), of which
-            nobody can tell which one it was: then ``env_id`` is the first of them, and ``action``
-            the batch of their actions.
+        env_ids: The same; or all environments of one ``VectorEnv`` (``backend="native"``), where it
+            is unknown which one raised. Then ``env_id`` is the first of them, and ``action`` the
+            batch of their actions.
         operation: What it was doing: ``"make"``, ``"reset"``, ``"step"``, ``"render"``, ...
         seed: Seed of its last explicit reset, ``None`` if it had none.
         episode: Episodes begun so far, so 0 before the first reset.
-        step: Steps taken in this episode, the failing one included.
+        step: Steps taken in this episode, including the failing one.
         action: The last action it was given, ``None`` before the first step.
         capsule: The file written about it (the ``capsule_dir`` option), ``""`` if none was.
-        exception: The environment's own exception, ``None`` if it did not survive the way here.
+        exception: The environment's own exception, ``None`` if it could not be sent.
     """
 
     capsule = ""
@@ -156,7 +154,6 @@ class EnvError(AgymError):
         action: Any = None,
         env_ids: Sequence[int] = (),
     ) -> None:
-        """Keep the particulars beside the message."""
         super().__init__(message)
         self.env_id = env_id
         self.env_ids: tuple[int, ...] = tuple(env_ids) or (env_id,)
@@ -172,12 +169,11 @@ class StepTimeout(AgymError, TimeoutError):
 
     Attributes:
         operation: The operation that is late.
-        env_ids: The environments that have not answered. What they answer late is dropped,
-            never given to a later call.
+        env_ids: The environments that have not answered. Late answers are dropped, never given to
+            a later call.
     """
 
     def __init__(self, message: str, *, operation: str, env_ids: Sequence[int]) -> None:
-        """Keep the particulars beside the message."""
         super().__init__(message)
         self.operation = operation
         self.env_ids: tuple[int, ...] = tuple(env_ids)
@@ -189,12 +185,12 @@ class WorkerDied(AgymError):
     Attributes:
         worker: Index of the worker.
         pid: Its process id, ``None`` for a thread.
-        exitcode: Its exit code; the negative signal number if a signal ended it; ``None`` if
-            the system has not told yet.
+        exitcode: Its exit code; the negative signal number if a signal ended it; ``None`` if the
+            system has not reported it yet.
         signal: Name of that signal, ``None`` if there was none.
-        env_ids: The environments that lived in it.
+        env_ids: The environments that ran on it.
         operations: What each of them was doing: its operation in flight, or ``"idle after ..."``.
-        culprit: The environment that was running, ``None`` if that cannot be told.
+        culprit: The environment that was running, ``None`` if unknown.
     """
 
     def __init__(
@@ -208,7 +204,6 @@ class WorkerDied(AgymError):
         operations: Mapping[int, str] | None = None,
         culprit: int | None = None,
     ) -> None:
-        """Keep the particulars beside the message."""
         super().__init__(message)
         self.worker = worker
         self.pid = pid
@@ -224,9 +219,9 @@ class WorkerDied(AgymError):
 
 
 class CrashLoopError(AgymError):
-    """Environments failed again and again (the ``max_restarts`` option): they are given up.
+    """Environments failed too often (the ``max_restarts`` option), and are given up.
 
-    ``restart()`` tries once more; the others go on.
+    ``restart()`` tries again; the other environments go on.
 
     Attributes:
         env_ids: The environments that are given up.
@@ -234,7 +229,6 @@ class CrashLoopError(AgymError):
     """
 
     def __init__(self, message: str, *, env_ids: Sequence[int], faults: Sequence[Fault]) -> None:
-        """Keep the particulars beside the message."""
         super().__init__(message)
         self.env_ids: tuple[int, ...] = tuple(env_ids)
         self.faults: tuple[Fault, ...] = tuple(faults)
@@ -243,8 +237,8 @@ class CrashLoopError(AgymError):
 class AgymErrorGroup(AgymError, ExceptionGroup[AgymError]):
     """Several failures of one call, the lowest environments first.
 
-    Its text is that of the first failure, and how many more there are. Its attributes are those of
-    the first failure, but ``env_ids``, ``operations`` and ``faults`` are those of all.
+    Its text is that of the first failure, with the number of others. Its attributes are those of
+    the first failure, except ``env_ids``, ``operations`` and ``faults``, which are those of all.
 
     A mixed group must not be an ``EnvError``: ``except* EnvError`` would then match all of it, and
     ``except* WorkerDied`` none.
@@ -253,31 +247,31 @@ class AgymErrorGroup(AgymError, ExceptionGroup[AgymError]):
     env_ids: tuple[int, ...] = ()
 
     def __init__(self, message: str, errors: Sequence[AgymError]) -> None:
-        """Take over the attributes; :func:`group_errors` chooses the class and the message."""
+        """Copy the attributes; :func:`group_errors` chooses class and message."""
         first = vars(errors[0])
         vars(self).update({key: first[key] for key in first if not key.startswith("__")})
         self.env_ids = tuple(i for error in errors for i in getattr(error, "env_ids", ()))
 
     def __str__(self) -> str:
-        """The message, without the count that ``ExceptionGroup`` adds."""
+        """Omit the count that ``ExceptionGroup`` adds."""
         return self.message
 
     def derive(self, errors: Sequence[Any], /) -> ExceptionGroup[Any]:
-        """A part of a group is of the kind that its own members are."""
+        """Make a part of a group; its members decide on its class."""
         if all(isinstance(error, AgymError) for error in errors):
             return group_errors(errors)
         return ExceptionGroup(self.message, errors)
 
     def split(self, condition: Any, /) -> Any:
-        """Divide it in two; a condition is asked of the members alone."""
+        """Divide it in two; a condition is only applied to the members."""
         return super().split(self._members_only(condition))
 
     def subgroup(self, condition: Any, /) -> Any:
-        """Leave out what a condition, which is asked of the members alone, does not hold for."""
+        """Return the part for which a condition holds, which is only applied to the members."""
         return super().subgroup(self._members_only(condition))
 
     def _members_only(self, condition: Any) -> Any:
-        """Do not ask about the group itself, which looks like its first member."""
+        """Do not apply a condition to the group itself, which looks like its first member."""
         if isinstance(condition, type | tuple):
             return condition
         return lambda error: error is not self and condition(error)
@@ -291,7 +285,6 @@ class WorkerDiedGroup(AgymErrorGroup, WorkerDied):
     """Several workers died."""
 
     def __init__(self, message: str, errors: Sequence[WorkerDied]) -> None:
-        """Take over the operations of all."""
         super().__init__(message, errors)
         self.operations = {i: what for error in errors for i, what in error.operations.items()}
 
@@ -300,7 +293,6 @@ class CrashLoopErrorGroup(AgymErrorGroup, CrashLoopError):
     """Several environments or workers were given up."""
 
     def __init__(self, message: str, errors: Sequence[CrashLoopError]) -> None:
-        """Take over the faults of all."""
         super().__init__(message, errors)
         self.faults = tuple(fault for error in errors for fault in error.faults)
 
@@ -325,7 +317,7 @@ def group_errors(errors: Sequence[AgymError]) -> AgymErrorGroup:
 
 
 def signal_name(exitcode: int) -> str | None:
-    """Name of the signal that an exit code stands for, ``None`` if it stands for none."""
+    """Return the name of the signal that an exit code stands for, ``None`` if none."""
     if exitcode >= 0:
         return None
     try:

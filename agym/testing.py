@@ -1,12 +1,12 @@
-"""The conformance kit: what every backend must do, ours and a third party's.
+"""The conformance suite: what every backend must do, agym's own and third-party ones.
 
 Subclass :class:`BackendConformance` in a test module and name the backend::
 
     class TestMyBackend(BackendConformance):
         backend = MyBackend
 
-The oracle is the serial backend: whatever the spaces, the same seeds and actions must give the
-same batches, bit by bit.
+The oracle is the serial backend: for any spaces, the same seeds and actions must give the same
+batches, bit by bit.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ MODES = ("next_step", "same_step", "disabled")
 
 
 def boxes() -> st.SearchStrategy[Space[Any]]:
-    """Boxes of any rank up to 3 and of the usual dtypes, bounded and not."""
+    """Boxes of up to three dimensions and of the usual dtypes, bounded and not."""
     shapes = st.lists(st.integers(1, 4), max_size=3).map(tuple)
 
     def box(shape: tuple[int, ...], dtype: Any, bounded: bool) -> Space[Any]:
@@ -99,34 +99,30 @@ def assert_same(ours: Any, theirs: Any) -> None:
 
 
 class AsCoroutine:
-    """An ordinary environment in a coroutine one's clothes. It blocks its loop: only for tests."""
+    """An ordinary environment as a coroutine environment. It blocks its loop: only for tests."""
 
     def __init__(self, factory: Callable[[], gymnasium.Env[Any, Any]]) -> None:
-        """Make the ordinary one."""
         self._env = factory()
 
     async def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Reset it, a turn of the loop later."""
+        """Reset the environment, a turn of the loop later."""
         await asyncio.sleep(0)
         return self._env.reset(seed=seed, options=options)
 
     async def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Step it, a turn of the loop later."""
+        """Step the environment, a turn of the loop later."""
         await asyncio.sleep(0)
         return self._env.step(action)
 
     async def render(self) -> Any:
-        """Render it."""
         return self._env.render()
 
     async def close(self) -> None:
-        """Close it."""
         self._env.close()
 
     def __getattr__(self, name: str) -> Any:
-        """All else is its own."""
         return getattr(self._env, name)
 
 
@@ -136,8 +132,8 @@ class BackendConformance:
     Attributes:
         backend: The backend.
         workers: Its number of workers.
-        options: What else :func:`agym.make` is given, such as ``{"timeout": 60.0}``.
-        coroutines: Whether to give it coroutine environments.
+        options: Other options of :func:`agym.make`, such as ``{"timeout": 60.0}``.
+        coroutines: Whether the backend runs coroutine environments.
     """
 
     backend: ClassVar[BackendLike]
@@ -145,32 +141,32 @@ class BackendConformance:
     options: ClassVar[Mapping[str, Any]] = {}
     coroutines: ClassVar[bool] = False
 
-    # Drawn spaces per test and mode; backends that start slowly draw fewer.
+    # Examples of spaces per test and mode; fewer for backends that start slowly.
     examples: ClassVar[int] = 10
 
     def _make(self, env: Any, num_envs: int | None = None, **options: Any) -> Any:
         env = self._env(env)
-        return make(env, num_envs, **{**self._place(), **options})
+        return make(env, num_envs, **{**self._backend_options(), **options})
 
     def _make_async(self, env: Any, num_envs: int | None = None, **options: Any) -> Any:
         env = self._env(env)
-        return make_async(env, num_envs, **{**self._place(), **options})
+        return make_async(env, num_envs, **{**self._backend_options(), **options})
 
     def _env(self, env: Any) -> Any:
-        """The environment, or the environments, of the kind that the backend takes."""
+        """Convert environments to the kind that the backend takes."""
         if not self.coroutines:
             return env
         if isinstance(env, list):
             return [partial(AsCoroutine, factory) for factory in env]
         return partial(AsCoroutine, partial(gymnasium.make, env) if isinstance(env, str) else env)
 
-    def _place(self) -> dict[str, Any]:
-        # Through the class: a function must not become a method.
+    def _backend_options(self) -> dict[str, Any]:
+        # From the class: a function must not become a method.
         return {"backend": type(self).backend, "workers": self.workers, **self.options}
 
     @pytest.mark.parametrize("mode", MODES)
     def test_batches_equal_those_of_serial(self, mode: Autoreset) -> None:
-        """The same seeds and actions give the same batches, whatever the spaces."""
+        """The same seeds and actions give the same batches, for any spaces."""
 
         @settings(
             max_examples=self.examples,
@@ -204,7 +200,7 @@ class BackendConformance:
 
     @pytest.mark.parametrize("mode", MODES)
     def test_async_face_equals_sync_face(self, mode: Autoreset) -> None:
-        """Both faces give the same arrays."""
+        """Both APIs return the same arrays."""
 
         async def rounds(seed: int) -> list[Any]:
             async with self._make_async("CartPole-v1", 5, autoreset=mode) as envs:
@@ -221,7 +217,7 @@ class BackendConformance:
 
     @pytest.mark.parametrize("mode", MODES)
     def test_sent_steps_are_received_once(self, mode: Autoreset) -> None:
-        """In batches of any environments, and each as serial's plain step gives it."""
+        """In batches of any environments, each row equals that of serial's plain step."""
         env = partial(RandomEnv, spaces.Dict(a=spaces.Box(0, 1, (2,)), b=spaces.Text(4)))
         env = partial(env, spaces.Discrete(3))
         with (
@@ -243,7 +239,7 @@ class BackendConformance:
                 assert sorted(received) == [0, 1, 2, 3, 4]
 
     def test_an_environment_that_raises_is_received_as_an_error(self) -> None:
-        """Once, and the others come as if nothing had happened."""
+        """The error is received once, and the other environments as usual."""
         faulty: list[Callable[[], gymnasium.Env[Any, Any]]] = [FaultyEnv] * 4
         faulty[2] = partial(FaultyEnv, fail_in="step")
         for workers in (1, 4):
@@ -282,7 +278,7 @@ class BackendConformance:
         asyncio.run(main())
 
     def test_attributes_and_methods(self) -> None:
-        """Values come as lists, methods are called, assignments stay."""
+        """Values are returned as lists, methods are called, assignments stay."""
         with self._make("CartPole-v1", 3) as envs:
             envs.reset(seed=0)
             assert envs.unwrapped.gravity == [9.8] * 3
@@ -294,7 +290,7 @@ class BackendConformance:
 
     @pytest.mark.parametrize("operation", ["reset", "step", "render"])
     def test_an_environment_that_raises_spoils_no_other(self, operation: str) -> None:
-        """The error names the environment, and all go on after a reset of that one."""
+        """The error names the environment; all go on after a reset of it."""
         faulty: list[Callable[[], gymnasium.Env[Any, Any]]] = [FaultyEnv] * 4
         faulty[2] = partial(FaultyEnv, fail_in=operation)
         with self._make(faulty) as envs:
@@ -317,13 +313,12 @@ class BackendConformance:
             assert envs.get_attr("steps") == [steps, steps, 1, steps]
 
     def test_a_constructor_that_raises(self) -> None:
-        """It is named, and nothing is left."""
+        """The error names the environment."""
         with pytest.raises(EnvError) as caught:
             self._make([FaultyEnv, partial(FaultyEnv, fail_in="make"), FaultyEnv])
         assert (caught.value.env_id, caught.value.operation) == (1, "make")
 
     def test_bad_actions_are_refused_before_anything_is_sent(self) -> None:
-        """Nobody steps."""
         with self._make(FaultyEnv, 3) as envs:
             with pytest.raises(ResetNeededError):
                 envs.step([0, 0, 0])
@@ -334,7 +329,7 @@ class BackendConformance:
             assert envs.get_attr("steps") == [0, 0, 0]
 
     def test_two_steps_in_flight_are_refused(self) -> None:
-        """Unless the first has ended by then, the second raises; neither is lost or doubled."""
+        """The second raises unless the first has ended; neither is lost or doubled."""
 
         async def main() -> None:
             async with self._make_async(FaultyEnv, 3) as envs:
@@ -354,7 +349,7 @@ class BackendConformance:
         asyncio.run(main())
 
     def test_a_sent_step_excludes_others_until_it_is_received(self) -> None:
-        """Whether or not it has ended by then; resets, renders and calls run behind it."""
+        """Even if it has ended; resets, renders and calls run after it."""
 
         async def main() -> None:
             async with self._make_async(FaultyEnv, 3, autoreset="disabled") as envs:
@@ -383,7 +378,7 @@ class BackendConformance:
         asyncio.run(main())
 
     def test_calls_that_name_no_environment_do_nothing(self) -> None:
-        """They give what there is, in the usual form, and disturb nobody."""
+        """They return what there is, in the usual form."""
         with self._make("CartPole-v1", 3, output="array") as envs:
             reset = envs.reset(seed=0)
             assert_same(envs.reset(env_ids=[]), reset._replace(infos=[{}, {}, {}]))
@@ -401,7 +396,7 @@ class BackendConformance:
                 envs.recv()
 
     def test_close_is_final_and_idempotent(self) -> None:
-        """Also with operations under way."""
+        """Also while operations are in flight."""
 
         async def main() -> None:
             envs = await self._make_async("CartPole-v1", 4)

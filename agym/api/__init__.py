@@ -1,1 +1,1 @@
-"""What users hold."""
+"""The APIs, which users call."""

@@ -55,7 +55,6 @@ class Pending(Coroutine[Any, Any, T], Generic[T]):
         self._awaits: dict[Any, Generator[Any, None, T]] = {}
 
     def __await__(self) -> Generator[Any, None, T]:
-        """Wait for the result."""
         yield from self._waiter.wait(self._ticket)
         self._warn()
         return self._wrap(self._ticket.result())
@@ -63,15 +62,12 @@ class Pending(Coroutine[Any, Any, T], Generic[T]):
     if not TYPE_CHECKING:  # type checkers report these by themselves
 
         def __iter__(self) -> NoReturn:
-            """Refuse to unpack a result that was not awaited."""
             raise UsageTypeError(self._not_awaited())
 
         def __getitem__(self, _: Any) -> NoReturn:
-            """Refuse to index a result that was not awaited."""
             raise UsageTypeError(self._not_awaited())
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Refuse to use a result that was not awaited."""
             why = "" if name.startswith("_") else f": {self._not_awaited()}"
             raise AttributeError(f"Pending has no attribute {name!r}{why}")
 
@@ -172,13 +168,11 @@ class AsyncEnvs(BaseEnvs[Observations, Actions]):
         return self
 
     async def __aenter__(self) -> Self:
-        """Make the environments."""
         return await self
 
     if not TYPE_CHECKING:  # type checkers report these by themselves
 
         def __enter__(self) -> NoReturn:
-            """Refuse ``with``, and name ``async with``."""
             raise UsageTypeError(
                 "AsyncEnvs, of agym.make_async, are opened by `async with` or `await`: use that, or"
                 " take agym.make(...) for `with`"
@@ -278,11 +272,9 @@ class AsyncEnvs(BaseEnvs[Observations, Actions]):
         return self._groups(groups)
 
     def __getitem__(self, index: int) -> AsyncEnvHandle:
-        """Return one environment."""
         return AsyncEnvHandle(self, self._index(index))
 
     def __iter__(self) -> Iterator[AsyncEnvHandle]:
-        """Iterate over the environments."""
         return (AsyncEnvHandle(self, i) for i in range(self.num_envs))
 
     def render(self, env_ids: Sequence[int] | None = None) -> Pending[list[Any]]:
@@ -318,7 +310,6 @@ class AsyncEnvs(BaseEnvs[Observations, Actions]):
     if not TYPE_CHECKING:  # type checkers report these by themselves
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Refuse, and name the call that reads an attribute of the environments."""
             kind = type(self).__name__
             if name.startswith("_"):
                 raise AttributeError(f"{kind} has no attribute {name!r}")
@@ -455,11 +446,9 @@ class AsyncEnvHandle(Handle, Generic[Observation, Action]):
         return self._envs._pending(ticket, lambda _: None)
 
     async def __aenter__(self) -> Self:
-        """Enter a block, at the end of which the environment is closed."""
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        """Close the environment."""
         if not self.closed:
             await self.close()
 
@@ -472,7 +461,6 @@ class AsyncEnvHandle(Handle, Generic[Observation, Action]):
     if not TYPE_CHECKING:  # type checkers report these by themselves
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Refuse, and name the call that reads an attribute of the environment."""
             if name.startswith("_"):
                 raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
             raise AttributeError(

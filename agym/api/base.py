@@ -99,7 +99,6 @@ class BaseEnvs(Generic[Observations, Actions]):
         close_at_exit(self._leave)
 
     def _leave(self) -> None:
-        """Close at interpreter shutdown."""
         raise NotImplementedError
 
     def _describe(self) -> None:
@@ -290,8 +289,8 @@ class BaseEnvs(Generic[Observations, Actions]):
         """Check an environment's index; negative ones count from the end."""
         if isinstance(index, slice):
             raise UsageTypeError(
-                "a slice of environments is none of them: split(groups) deals them to groups, and"
-                " step, reset, send and render take env_ids="
+                "environments cannot be sliced: split(groups) splits them into groups, and step,"
+                " reset, send and render take env_ids="
             )
         try:
             index = operator.index(index)

@@ -78,7 +78,6 @@ class Handle:
         return self if self._path else type(self)(self._envs, self.index, "unwrapped.")
 
     def _assign(self, name: str, value: Any) -> None:
-        """Set an attribute that the environment has."""
         raise NotImplementedError
 
     def _found(self, name: str, value: Any) -> Any:
@@ -88,7 +87,6 @@ class Handle:
         return partial(self.call, name) if value is Placeholder.METHOD else value
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        """Call a method, or read an attribute."""
         raise NotImplementedError
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -103,7 +101,6 @@ class Handle:
         return type(other) is type(self) and self._identity() == other._identity()
 
     def __hash__(self) -> int:
-        """Agree with ``__eq__``."""
         return hash(self._identity())
 
     def _identity(self) -> tuple[int, int, str]:

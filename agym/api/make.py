@@ -56,44 +56,44 @@ def make(
         3
 
     Args:
-        env: An id (also ``"module:Env-v0"``, where the module registers it, or without a version,
-            for the latest), an ``EnvSpec``, a factory, or a list of factories.
-        num_envs: Number of environments; not needed for a list. 1 by default.
+        env: An id (also ``"module:Env-v0"``, which imports the module that registers it, or an id
+            without a version for the latest), an ``EnvSpec``, a factory, or a list of factories.
+        num_envs: Number of environments, 1 by default; not needed for a list.
         backend: Where environments run: ``"serial"``, ``"thread"``, ``"process"``, ``"asyncio"``
             (coroutine environments), ``"native"`` (a ``VectorEnv``), ``"ray"`` (a Ray cluster), an
             object of :mod:`agym.backends` with that backend's own options, such as
             ``agym.backends.Process(pin=True)``, a subclass of
             :class:`~agym.backends.base.Backend`, or ``"auto"``: the backend that is predicted to
             be the fastest (see :func:`plan`).
-        workers: Number of worker processes or threads, among which environments are divided in
-            contiguous ranges. By default as many processes as this one may use cores, by its
-            affinity and its cgroup's CPU quota, and a thread for each of up to 256 environments.
-        autoreset: What follows an episode's end: ``"disabled"`` (a finished environment is held
-            until it is reset), ``"next_step"`` or ``"same_step"``, as in Gymnasium.
+        workers: Number of worker processes or threads; each gets a contiguous range of
+            environments. By default one process per core that this process may use, by its affinity
+            and its cgroup's CPU quota, or one thread per environment up to 256.
+        autoreset: What follows an episode's end: ``"disabled"`` (a finished environment holds
+            still until it is reset), ``"next_step"`` or ``"same_step"``, as in Gymnasium.
         output: ``"list"``, ``"array"`` (stacked NumPy arrays), ``"torch"`` (tensors over the same
-            memory, pinned where there is a GPU) or ``"jax"`` (arrays on JAX's default device).
-            Actions may be lists, arrays or tensors in any case.
-        copy: ``True``: a batch is yours for ever. ``False``: views that stay valid until the next
-            but one full batch; :func:`agym.debug` finds out who uses them longer.
-        infos: ``"all"``; ``"episode"``, nothing but ``info["episode"]`` in the step that ends an
-            episode; or ``"none"``. ``fault`` and ``final_obs`` are reported in any case.
+            memory, pinned if there is a GPU) or ``"jax"`` (arrays on JAX's default device).
+            Actions may always be lists, arrays or tensors.
+        copy: ``True`` for batches that never change. ``False`` for views, which stay valid until
+            the next full batch but one; :func:`agym.debug` finds code that uses them longer.
+        infos: ``"all"``; ``"episode"`` for only ``info["episode"]`` in the step that ends an
+            episode; or ``"none"``. ``fault`` and ``final_obs`` are always reported.
         episode_stats: Report return, length and seconds of an episode in the step that ends it:
             ``info["episode"] == {"r": ..., "l": ..., "t": ...}``, as Gymnasium's
-            ``RecordEpisodeStatistics`` around each environment.
-        timeout: Deadline of one operation, in seconds. What misses it is ended and replaced: a
-            worker process is killed, a thread abandoned, a coroutine cancelled. A ``"serial"`` step
-            cannot be ended.
-        on_fault: ``"raise"``, ``"restart"`` or ``"replay"``: see :class:`FaultPolicy`, which also
+            ``RecordEpisodeStatistics`` does around each environment.
+        timeout: Deadline of one operation, in seconds. A worker process that misses it is killed
+            and replaced, a thread abandoned, a coroutine cancelled. A ``"serial"`` step cannot be
+            ended.
+        on_fault: ``"raise"``, ``"restart"`` or ``"replay"``, or a :class:`FaultPolicy`, which also
             has limits and a folder for capsules.
-        **env_kwargs: For the environment, as in ``gymnasium.make``. A keyword that is called like
-            an option of another library (``n_envs``, ``wrappers``), or looks like a misspelt
-            option, is refused, unless the environment's constructor names that parameter.
+        **env_kwargs: For the environment, as in ``gymnasium.make``. A keyword is refused if it is
+            the name of another library's option (``n_envs``, ``wrappers``) or looks like a misspelt
+            option, unless the environment's constructor has a parameter of that name.
 
     Returns:
         The environments, constructed and ready for ``reset``.
 
     Raises:
-        UsageError: An argument cannot work.
+        UsageError: An argument is invalid.
         MissingExtraError: The library of ``output`` is not installed.
         EnvError: A constructor raised.
     """
@@ -130,14 +130,14 @@ def make_async(
         (3, 4)
 
     The arguments are those of :func:`make`; the defaults are arrays and Gymnasium's next-step
-    autoreset. ``backend="auto"`` chooses at once, before they are opened, and takes
-    ``"serial"`` only for batches of less than a millisecond, since that blocks the event loop.
+    autoreset. ``backend="auto"`` chooses in this call, before the environments are opened. It
+    chooses ``"serial"``, which blocks the event loop, only for batches of less than a millisecond.
 
     Returns:
         The environments, to be opened by ``async with`` or ``await``.
 
     Raises:
-        UsageError: An argument cannot work.
+        UsageError: An argument is invalid.
     """
     options = Options(
         backend, workers, autoreset, output, copy, infos, episode_stats, timeout, on_fault
@@ -169,15 +169,15 @@ def make_vec(
         (3, 4)
         >>> envs.close()
 
-    The arguments are those of :func:`make`, without ``output``: results are arrays. For factories
-    whose spaces differ, take :class:`AgymVectorEnv` with ``observation_mode="different"``.
+    The arguments are those of :func:`make` without ``output``: results are arrays. For factories
+    whose spaces differ, use :class:`AgymVectorEnv` with ``observation_mode="different"``.
 
     Returns:
         The environments, constructed and ready for ``reset``.
 
     Raises:
-        UsageError: An argument cannot work.
-        Exception: What a constructor raised.
+        UsageError: An argument is invalid.
+        Exception: A constructor raised it.
     """
     options = Options(
         backend, workers, autoreset, "array", copy, infos, episode_stats, timeout, on_fault
@@ -188,21 +188,7 @@ def make_vec(
 
 
 def register(env_id: str | EnvSpec, **options: Any) -> str:
-    """Register an environment with Gymnasium, so that ``gymnasium.make_vec`` makes it by agym.
-
-    For libraries that call ``gymnasium.make_vec`` with an id. Registering an id again replaces its
-    options for everybody.
-
-    Args:
-        env_id: An id that Gymnasium knows, or an ``EnvSpec``.
-        **options: For :func:`make_vec`.
-
-    Returns:
-        The new id: ``"agym/CartPole-v1"`` for ``"CartPole-v1"``; with it, ``gymnasium.make`` makes
-        the same environment as before.
-
-    Raises:
-        UsageError: There is no such environment, or no such option.
+    """Register an environment so that ``gymnasium.make_vec`` makes it with agym.
 
     Example:
         >>> import agym, gymnasium
@@ -210,6 +196,20 @@ def register(env_id: str | EnvSpec, **options: Any) -> str:
         'agym/CartPole-v1'
         >>> envs = gymnasium.make_vec("agym/CartPole-v1", 3)
         >>> envs.close()
+
+    This is for libraries that call ``gymnasium.make_vec`` with an id. Registering an id again
+    replaces its options for the whole process.
+
+    Args:
+        env_id: An id that Gymnasium knows, or an ``EnvSpec``.
+        **options: For :func:`make_vec`.
+
+    Returns:
+        The new id: ``"agym/CartPole-v1"`` for ``"CartPole-v1"``. ``gymnasium.make`` accepts it too,
+        and makes the same environment as before.
+
+    Raises:
+        UsageError: There is no such environment, or no such option.
     """
     spec = deepcopy(find_spec(env_id))
     check_option_names(

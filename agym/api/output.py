@@ -1,15 +1,15 @@
-"""Output: the forms in which results come, each described once.
+"""The output formats, in which results are returned.
 
-The engine gives NumPy arrays, nested as the space is nested. What becomes of them::
+The engine builds NumPy arrays, nested as the space is nested. Each format converts them::
 
-    list     a value per environment, cut from the arrays; numbers of Python
-    array    as they are
+    list     a value per environment, cut from the arrays; Python numbers
+    array    unchanged
     torch    tensors over the same memory
-    jax      JAX arrays, over the same memory where they stay on the CPU
+    jax      JAX arrays, over the same memory if they stay on the CPU
 
-Values without a fixed size (texts, graphs) are no arrays: they come one per environment, as the
-environment gave them, in every form; so do infos and frames. Torch and JAX are imported when their
-form is asked for.
+Values without a fixed size (texts, graphs) are not converted by any format: there is one per
+environment, in the environment's own form. So it is with infos and frames. Torch and JAX are
+imported only for their own format.
 """
 
 from __future__ import annotations
@@ -36,33 +36,33 @@ Output = Literal["list", "array", "torch", "jax"]
 
 
 class ListSpace(spaces.Tuple):  # type: ignore[type-arg] # no generic class before Gymnasium 1.4
-    """A space per environment; samples are lists, as agymc's were."""
+    """A tuple of one space per environment, whose samples are lists."""
 
     def sample(self, *args: Any, **kwargs: Any) -> Any:
-        """One sample per environment."""
+        """Return a list with one sample per environment."""
         return list(super().sample(*args, **kwargs))
 
 
 class OutputFormat(ABC):
-    """What becomes of the engine's arrays."""
+    """Converts the engine's arrays."""
 
     layout: Layout
 
     def attach(self, table: SlotTable) -> None:
-        """Get to know the observations, before the first of them comes.
+        """Prepare for the observations of a table.
 
         Raises:
-            UsageError: They cannot have this form.
+            UsageError: They cannot be converted.
         """
         self.layout = table.observation
 
     def space(self, space: Space[Any], num_envs: int) -> Space[Any]:
-        """The space of a batch; what it samples is what ``step`` takes."""
+        """Return the space of a batch; ``step`` accepts its samples."""
         batched: Space[Any] = batch_space(space, num_envs)
         return batched
 
     def check_out(self, out: Any) -> Any:
-        """See that results may be put into arrays that change later.
+        """Check that results may be put into the caller's arrays.
 
         Raises:
             UsageError: They may not.
@@ -71,18 +71,17 @@ class OutputFormat(ABC):
 
     @abstractmethod
     def column(self, array: Array) -> Any:
-        """Rewards, flags or ids, one per environment."""
+        """Convert rewards, flags or ids, one per environment."""
 
     @abstractmethod
     def observations(self, batch: Any, count: int) -> Any:
-        """A batch of observations."""
+        """Convert a batch of observations."""
 
     def observation(self, batch: Any) -> Any:
-        """The observation in a batch of one: as the environment gave it."""
+        """Return the observation in a batch of one, in the environment's own form."""
         return self.layout.rows(batch, 1)[0]
 
     def step(self, result: StepResult) -> StepResult[Any]:
-        """What a step gave."""
         observations, rewards, terminated, truncated, infos = result
         return StepResult(
             self.observations(observations, len(infos)),
@@ -93,63 +92,53 @@ class OutputFormat(ABC):
         )
 
     def reset(self, result: ResetResult) -> ResetResult[Any]:
-        """What a reset gave."""
         observations, infos = result
         return ResetResult(self.observations(observations, len(infos)), infos)
 
     def batch(self, batch: Batch) -> Batch[Any]:
-        """What was received."""
         env_ids, *result = batch
         return Batch(self.column(env_ids), *self.step(StepResult(*result)))
 
 
 class Lists(OutputFormat):
-    """A value per environment."""
+    """Lists with a value per environment."""
 
     def space(self, space: Space[Any], num_envs: int) -> Space[Any]:
-        """A space per environment."""
         return ListSpace([space] * num_envs)
 
     def column(self, array: Array) -> Any:
-        """Python's numbers."""
         return array.tolist()
 
     def observations(self, batch: Any, count: int) -> Any:
-        """One by one, nested as the space is nested."""
         return self.layout.rows(batch, count)
 
 
 class Arrays(OutputFormat):
-    """NumPy arrays, as they are."""
+    """NumPy arrays, unchanged."""
 
     def column(self, array: Array) -> Any:
-        """As it is."""
         return array
 
     def observations(self, batch: Any, count: int) -> Any:
-        """As it is."""
         return batch
 
     def step(self, result: StepResult) -> StepResult[Any]:
-        """As it is."""
         return result
 
     def reset(self, result: ResetResult) -> ResetResult[Any]:
-        """As it is."""
         return result
 
     def batch(self, batch: Batch) -> Batch[Any]:
-        """As it is."""
         return batch
 
 
-class _OfLibrary(OutputFormat):
-    """Arrays of another library, leaf by leaf."""
+class _LibraryFormat(OutputFormat):
+    """Arrays of another library, converted leaf by leaf."""
 
     name: str
 
     def attach(self, table: SlotTable) -> None:
-        """See that the library has the dtypes of all leaves."""
+        """Check that the library has the dtypes of all leaves."""
         super().attach(table)
         for leaf in self.layout.leaves:
             try:
@@ -162,13 +151,12 @@ class _OfLibrary(OutputFormat):
                 ) from error
 
     def observations(self, batch: Any, count: int) -> Any:
-        """Nested as the space is nested."""
         if self.layout.single:
             return self._leaf(batch)
         return self.layout.unflatten([self._leaf(leaf) for leaf in self.layout.flatten(batch)])
 
     def observation(self, batch: Any) -> Any:
-        """The first row of each leaf."""
+        """Return the first row of each leaf."""
         leaves = self.layout.flatten(batch)
         return self.layout.unflatten(
             [self.column(leaf[0, ...]) if _is_array(leaf) else leaf[0] for leaf in leaves]
@@ -179,46 +167,44 @@ class _OfLibrary(OutputFormat):
 
 
 def _is_array(leaf: Any) -> bool:
-    return isinstance(leaf, np.ndarray)  # else the values of an object leaf
+    return isinstance(leaf, np.ndarray)  # else it is the list of values of an object leaf
 
 
-class Tensors(_OfLibrary):
-    """Tensors of torch, over the same memory."""
+class Tensors(_LibraryFormat):
+    """Torch tensors over the same memory."""
 
     name = "torch"
 
     def __init__(self) -> None:
-        """Import torch."""
         torch = require("torch", "torch")
         self._from_numpy = torch.from_numpy
         self._cuda = torch.cuda
 
     def attach(self, table: SlotTable) -> None:
-        """Have the table pinned if there is a GPU."""
+        """Pin the table's memory if there is a GPU."""
         super().attach(table)
         pin(table.arena, self._cuda)
 
     def column(self, array: Array) -> Any:
-        """A tensor over an array; over a copy of one that is read-only, as no tensor is."""
+        """Return a tensor over an array, or over a copy if it is read-only, as no tensor is."""
         return self._from_numpy(array if array.flags.writeable else array.copy())
 
 
-class JaxArrays(_OfLibrary):
-    """Arrays of JAX: on its default device, and over the same memory if that is the CPU.
+class JaxArrays(_LibraryFormat):
+    """JAX arrays on the default device, over the same memory if that device is the CPU.
 
-    JAX takes over memory that is aligned to 64 bytes, and copies other. ``device_put`` does the
-    same as dlpack here, but leaves the array free to go where the others of a computation are,
-    where dlpack would commit it, and so the computation, to the CPU.
+    JAX uses memory in place if it is aligned to 64 bytes, and copies it otherwise. ``device_put``
+    leaves the array uncommitted, so that a computation can move it to the device of its other
+    arguments. dlpack would commit the array, and with it the computation, to the CPU.
     """
 
     name = "jax"
 
     def __init__(self) -> None:
-        """Import JAX."""
         self._put = require("jax", "jax").device_put
 
     def check_out(self, out: Any) -> Any:
-        """An array of JAX never changes, so none can be over the caller's own."""
+        """Refuse ``out=``, because a JAX array never changes."""
         if out is not None:
             raise UsageError(
                 "output='jax' gives arrays of its own: leave out= out, or take 'array'"
@@ -226,7 +212,6 @@ class JaxArrays(_OfLibrary):
         return None
 
     def column(self, array: Array) -> Any:
-        """An array on the default device."""
         return self._put(array)
 
 
@@ -239,14 +224,14 @@ FORMS: dict[str, type[OutputFormat]] = {
 
 
 def make_output_format(output: str, *, copy: bool = True) -> OutputFormat:
-    """Find a form by its name.
+    """Make an output format by its name.
 
     Args:
         output: The name.
-        copy: Whether arrays stay as they are for ever.
+        copy: Whether the engine's arrays never change.
 
     Raises:
-        UsageError: There is no such form, or it needs arrays that stay as they are.
+        UsageError: There is no such format, or it needs arrays that never change.
         MissingExtraError: Its library is not installed.
     """
     if not isinstance(output, str) or output not in FORMS:
@@ -259,7 +244,7 @@ def make_output_format(output: str, *, copy: bool = True) -> OutputFormat:
     return FORMS[output]()
 
 
-# For every GPU, not only the current one (cudaHostRegisterPortable).
+# Pinned for all GPUs, not only the current one (cudaHostRegisterPortable).
 PORTABLE = 1
 
 
@@ -271,26 +256,26 @@ def pin(arena: Arena, cuda: Any) -> bool:
         cuda: The module ``torch.cuda``.
 
     Returns:
-        Whether it is pinned: not without a GPU, nor where CUDA refuses, which does no harm.
+        Whether it is pinned: not without a GPU, nor if CUDA refuses, which is harmless.
     """
     if not cuda.is_available():
         return False
     try:
         runtime = cuda.cudart()
-    except RuntimeError:  # this process was forked from one that uses the GPU, or may not use it
+    except RuntimeError:  # a fork of a process that uses the GPU, or access is denied
         return False
     memory = arena.memory
     address = memory.ctypes.data
     if int(runtime.cudaHostRegister(address, memory.nbytes, PORTABLE)):
         return False
-    # The arena goes before its memory does. With the process all ends by itself.
+    # The arena is finalized before its memory. At exit the driver unpins everything.
     weakref.finalize(arena, _unpin, cuda, address, os.getpid()).atexit = False
     return True
 
 
 def _unpin(cuda: Any, address: int, pid: int) -> None:
     if os.getpid() != pid:
-        return  # a forked child has a copy of the arena, and no CUDA
-    with suppress(RuntimeError):  # a GPU that failed, which is told where it is used
-        cuda.synchronize()  # copies from it that are under way
+        return  # a forked child, which has a copy of the arena and cannot use CUDA
+    with suppress(RuntimeError):  # a GPU that failed, which other uses of it report
+        cuda.synchronize()  # wait for copies from this memory
         cuda.cudart().cudaHostUnregister(address)

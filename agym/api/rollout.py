@@ -109,7 +109,7 @@ async def rollout(
     envs._engine.check_open()
     if envs.output != "array" or envs.metadata["autoreset_mode"] is AutoresetMode.DISABLED:
         raise UsageError("a rollout needs output='array' and autoreset='next_step' or 'same_step'")
-    parts = [_Group(envs, group) for group in envs.split(min(groups, envs.num_envs))]
+    parts = [_Part(envs, group) for group in envs.split(min(groups, envs.num_envs))]
     for part in parts:
         await part.reset(seed)
     while True:
@@ -123,7 +123,7 @@ async def rollout(
         yield record.result([part.observations for part in parts], [part.ids for part in parts])
 
 
-class _Group:
+class _Part:
     """A group with its latest observations and its current episodes."""
 
     def __init__(self, envs: AsyncEnvs, group: AsyncEnvs) -> None:

@@ -384,7 +384,6 @@ class Envs(BaseEnvs[Observations, Actions]):
             self._engine.discard()
 
     def __enter__(self) -> Self:
-        """Enter a block, at the end of which the environments are closed."""
         return self
 
     def __exit__(
@@ -408,18 +407,15 @@ class Envs(BaseEnvs[Observations, Actions]):
             )
 
         async def __aenter__(self) -> NoReturn:
-            """Raise the error of ``await``."""
             self.__await__()
 
         async def __aexit__(self, *_: object) -> None:
             """Exist, since ``async with`` looks it up before it calls ``__aenter__``."""
 
     def __getitem__(self, index: int) -> EnvHandle:
-        """Return one environment."""
         return EnvHandle(self, self._index(index))
 
     def __iter__(self) -> Iterator[EnvHandle]:
-        """Iterate over the environments."""
         return (EnvHandle(self, i) for i in range(self.num_envs))
 
     @property
@@ -428,7 +424,6 @@ class Envs(BaseEnvs[Observations, Actions]):
         return Broadcast(self, "unwrapped")
 
     def __getattr__(self, name: str) -> Any:
-        """Look an attribute up in every environment."""
         if name.startswith("_"):
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
         return self._broadcast(name)
@@ -447,13 +442,11 @@ class Broadcast:
         self._path = path
 
     def __getattr__(self, name: str) -> Any:
-        """Look an attribute up in all of them."""
         if name.startswith("_"):
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
         return self._envs._broadcast(f"{self._path}.{name}")
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute in all of them."""
         if name.startswith("_"):
             super().__setattr__(name, value)
         else:
@@ -569,7 +562,6 @@ class EnvHandle(Handle, gymnasium.Env[EnvObservation, EnvAction]):  # type: igno
         return self.get_attr("unwrapped._np_random")
 
     def __getattr__(self, name: str) -> Any:
-        """Read an attribute of the environment."""
         if name.startswith("_"):
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
         return self.get_attr(name)

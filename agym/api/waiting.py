@@ -53,7 +53,6 @@ class Alarm:
             os.write(self._bell, b"!")
 
     def clear(self) -> None:
-        """Make it unreadable."""
         with suppress(BlockingIOError):
             os.read(self.descriptor, 1000)
 
@@ -115,7 +114,7 @@ class SyncWaiter:
         if ticket.done or (news() and self._ready(ticket)):
             return
         begun = time.perf_counter()
-        # Spinning would compete with the thread that leads.
+        # While another thread leads, spinning would take the core that the leader needs.
         alone = self._leader is None
         slept = not (
             alone and self._spinning.spin(lambda: ticket.done or (news() and self._ready(ticket)))
@@ -310,7 +309,7 @@ class AsyncWaiter:
                 yield from brake.holding(until(ticket))
 
     def _spin(self, ticket: Ticket, end: float) -> Generator[Any, None, bool]:
-        """Spin, at first without and then with a turn of the loop between two polls."""
+        """Spin, for ``HOLD_SECONDS`` in one go, then with a turn of the loop between two polls."""
         if not self._backend.watchable:
             return False
         news = self._backend.news

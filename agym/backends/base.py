@@ -73,7 +73,7 @@ class BackendOptions:
     first: int = 0
 
     def spec_as(self, kind: type[Spec]) -> Spec:
-        """Return the backend's options; its defaults, if the caller passed its class."""
+        """Return the options; the backend's defaults, if the caller passed its class."""
         return self.spec if isinstance(self.spec, kind) else kind(workers=self.spec.workers)
 
     def ranges(self, workers: int) -> list[range]:
@@ -147,12 +147,7 @@ class Backend(ABC):
     immediate: bool = False
 
     def step(self, number: int, plane: int, each: list[Any] | None = None) -> bool:
-        """Step all environments before returning.
-
-        Args:
-            number: Number of the operation.
-            plane: The plane of the table to write.
-            each: The actions, or parts of them, that are not in the table.
+        """Step all environments before returning; ``each`` holds what is not in the table.
 
         Returns:
             Whether the rows are the whole result; otherwise a completion follows.
@@ -178,7 +173,7 @@ class Backend(ABC):
 
     @property
     def forgotten(self) -> bool:
-        """Whether the garbage collector ran the finalizer, which it does before ``__del__``."""
+        """Whether the finalizer has run; in a cycle, before the ``__del__`` that would close it."""
         return False
 
     @property
@@ -196,12 +191,8 @@ class Backend(ABC):
     ) -> str | None:
         """Return why some environments cannot do something without others of their ``VectorEnv``.
 
-        The engine asks before it sends anything, except a step of all environments.
-
-        Args:
-            kind: The kind of operation, or ``"restart"``.
-            ids: The environments.
-            seeds: The seed of each in a reset.
+        The engine asks before it sends anything, ``"restart"`` included, except a step of all.
+        ``seeds`` are those of a reset.
         """
         return None
 
@@ -218,9 +209,9 @@ class Backend(ABC):
         raise NotImplementedError
 
     def replace_worker(self, worker: int, number: int) -> None:
-        """Start a replacement for a worker that has ended.
+        """Start a replacement for a worker that has ended; its completion has the given number.
 
-        Its completion has the given number. Operations may be submitted at once.
+        Operations may be submitted at once.
         """
         raise NotImplementedError
 

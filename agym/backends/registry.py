@@ -97,7 +97,7 @@ def refuse_entry(env_id: str, why: str, **_: Any) -> NoReturn:
         UsageError: Always.
     """
     raise UsageError(
-        f"{env_id!r} cannot be made in a worker, since what is registered cannot be sent to another"
+        f"{env_id!r} cannot be made in a worker, since its registration cannot be sent to another"
         f" process ({why}): register a class or a function that makes it there, or take"
         " backend='thread'"
     )
@@ -130,9 +130,9 @@ _LATE = frozenset(EnvSpec.__dataclass_fields__) - {*NAMES}
 class WorkerRegistry(dict[str, EnvSpec]):
     """The registry of a worker, in which the caller's entries have priority.
 
-    The caller has already imported what a worker imports, and may have changed an entry since. So a
-    module that registers an id of the caller's during its import here changes nothing, and Gymnasium
-    does not warn that it overrides something.
+    The caller has already imported what a worker imports, and may have changed entries since then.
+    So a module that registers one of its ids while it is imported here changes nothing, and
+    Gymnasium does not warn that it overrides something.
     """
 
     lent: frozenset[str] = frozenset()

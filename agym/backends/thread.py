@@ -36,7 +36,6 @@ class WriteGuard:
     """Permission to write rows; it can be withdrawn at any time but not during a write."""
 
     def __init__(self) -> None:
-        """Grant it."""
         self._lock = threading.Lock()
         self.withdrawn = False
 
@@ -92,13 +91,11 @@ class ThreadWorker:
         self.thread.start()
 
     def give(self, operation: Operation) -> None:
-        """Queue an operation."""
         self.pending.append(operation)
         if operation.kind != "make":
             self.inbox.put(operation)
 
     def _work(self, host: RunningHost, outbox: Outbox[WorkerReply], number: int) -> None:
-        """Run the thread."""
         made = open_host(host, number)
         if made.extras and any(each.render_mode for each in made.extras.values.values()):
             lock_polygons()

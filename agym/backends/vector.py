@@ -50,7 +50,6 @@ class NativeBackend(ThreadBackend):
     worker_type = NativeWorker
 
     def __init__(self, options: BackendOptions) -> None:
-        """Use one worker, unless more are requested."""
         super().__init__(options)
         self.ranges = options.ranges(options.spec.workers or 1)
         self._traits: Traits | None = None

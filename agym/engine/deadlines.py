@@ -116,17 +116,14 @@ class RunnerWithDeadlines(Runner):
 
     @property
     def opened(self) -> bool:
-        """Whether the environments have been made."""
         return hasattr(self, "table")
 
     @property
     def coroutines(self) -> bool:
-        """Whether these are coroutine environments."""
         return self.description.coroutines
 
     @property
     def factories(self) -> Sequence[Factory]:
-        """The factory of each environment."""
         return self._backend.factories
 
     def order(self, kind: str, ids: Ids, each: list[Any] | None = None) -> int:

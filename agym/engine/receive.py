@@ -100,7 +100,6 @@ class SentSteps:
         return receiver
 
     def leave(self, receiver: Receiver) -> None:
-        """Stop waiting."""
         self.receivers.remove(receiver)
         receiver.ticket.finish()  # runs its callbacks
 

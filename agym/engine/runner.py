@@ -373,7 +373,7 @@ class Runner:
         for part in self._scheduler.release(ticket, ids, self._tickets):
             waiting = self._tickets.get(part.number)
             if waiting is not None:
-                if waiting.deadline is not None:  # queueing does not count against a deadline
+                if waiting.deadline is not None:  # time spent queueing does not count
                     waiting.suspend()
                 self._resume(waiting)
                 with suppress(Exception):  # ``_submit`` has stored it in the waiting ticket

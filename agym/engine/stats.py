@@ -96,7 +96,6 @@ class Stats:
     stragglers: tuple[int, ...]
 
     def __str__(self) -> str:
-        """Format the statistics in a few lines."""
         steps = sum(env.steps for env in self.envs)
         parts = {
             "queue": self.queue,

@@ -75,12 +75,10 @@ class EnvStatus:
         self.all_ready = False
 
     def mark_lost(self, ids: Iterable[int], loss: EnvLoss) -> None:
-        """Record that environments are gone."""
         self.lost.update(dict.fromkeys(ids, loss))
         self.all_ready = False
 
     def mark_found(self, ids: Iterable[int]) -> None:
-        """Record that lost environments are back."""
         for i in ids:
             self.lost.pop(i, None)
         self._update_all_ready()
@@ -89,7 +87,6 @@ class EnvStatus:
         self.all_ready = not (self._unready or self.lost or self.retired)
 
     def close_env(self, env_id: int) -> None:
-        """Record that one environment was closed."""
         self.retired.add(env_id)
         self.all_ready = False
 

@@ -92,7 +92,6 @@ class Ticket:
         self.finish(error=StepTimeout(message, operation=self.kind, env_ids=late))
 
     def suspend(self) -> None:
-        """Suspend the deadline."""
         self.deadline = None
         self.suspended = True
 

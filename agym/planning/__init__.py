@@ -1,1 +1,1 @@
-"""Planning: where environments are to live; see ``placing`` for the order of things."""
+"""Planning: chooses a backend; ``api/auto/choosing.py`` has the order of steps."""

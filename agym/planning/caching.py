@@ -1,6 +1,6 @@
-"""Caching: what was measured on this machine, as small JSON files in the user's cache folder.
+"""Caches measurements of this machine as small JSON files in the user's cache folder.
 
-What cannot be read is as good as not there, and what cannot be written is measured again.
+An unreadable record counts as missing. What cannot be written is measured again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import numpy as np
 from agym.hosts.base import Factory
 from agym.planning.model import Profile
 
-# Of what is written; other versions are not read.
+# Of the records; other versions are not read.
 VERSION = 1
 
 # Factories that hold more bytes than this are not looked up.
@@ -33,7 +33,7 @@ MAX_PICKLED = 64 * 1024
 
 
 def cache_folder() -> Path:
-    """The folder for all of agym's: ``$XDG_CACHE_HOME/agym``, or ``~/.cache/agym``.
+    """Return agym's cache folder: ``$XDG_CACHE_HOME/agym``, or ``~/.cache/agym``.
 
     Raises:
         RuntimeError: The user has no home.
@@ -43,7 +43,7 @@ def cache_folder() -> Path:
 
 
 def key_of(*parts: object) -> str:
-    """A short name for the parts, on this machine and with these libraries."""
+    """Return a short name for the parts, on this machine and with these libraries."""
     machine = (
         VERSION, platform.node(), platform.machine(), platform.processor(), os.cpu_count(),
         importlib.metadata.version("agym-envs"), platform.python_version(),
@@ -54,7 +54,7 @@ def key_of(*parts: object) -> str:
 
 
 def recall(kind: str, key: str) -> dict[str, Any] | None:
-    """Read a record, ``None`` if there is none that can be read."""
+    """Read a record, ``None`` if none can be read."""
     try:
         found = json.loads(_path(kind, key).read_text())
     except (OSError, ValueError, RuntimeError):
@@ -63,7 +63,7 @@ def recall(kind: str, key: str) -> dict[str, Any] | None:
 
 
 def remember(kind: str, key: str, record: dict[str, Any]) -> None:
-    """Write a record, whole or not at all."""
+    """Write a record, completely or not at all."""
     with contextlib.suppress(OSError, RuntimeError):
         path = _path(kind, key)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -78,7 +78,7 @@ def remember(kind: str, key: str, record: dict[str, Any]) -> None:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value that was read is a time, a size or a flag."""
+    """Return whether a value from a record is a valid time, size or flag."""
     return isinstance(value, int | float) and math.isfinite(value) and value >= 0
 
 
@@ -87,7 +87,7 @@ def _path(kind: str, key: str) -> Path:
 
 
 def recall_profile(factory: Factory) -> Profile | None:
-    """What was found of an environment, if its code is the same."""
+    """Return the profile of a factory's environments, if their code is unchanged."""
     key = _key(factory)
     found = None if key is None else recall("profile", key)
     try:
@@ -100,14 +100,14 @@ def recall_profile(factory: Factory) -> Profile | None:
 
 
 def remember_profile(factory: Factory, profile: Profile, file: str | None) -> None:
-    """Remember what was found of one, whose code is in a file."""
+    """Store the profile of a factory's environments, whose code is in a file."""
     key = _key(factory)
     if key is not None:
         remember("profile", key, {**asdict(profile), "file": file, "changed": _changed(file)})
 
 
 def source_file(env: Any) -> str | None:
-    """The file with the code of an environment, or of a class of such."""
+    """Return the file with the code of an environment, or of a class of such."""
     env = getattr(env, "unwrapped", env)
     with contextlib.suppress(TypeError, OSError):
         return inspect.getsourcefile(env if isinstance(env, type) else type(env))
@@ -115,7 +115,7 @@ def source_file(env: Any) -> str | None:
 
 
 def _key(factory: Factory) -> str | None:
-    """A name for what a factory makes, the same in each process; ``None`` if that is too much."""
+    """Return a key for a factory, the same in each process; ``None`` if there is none."""
     digest = _Digest()
     try:
         cloudpickle.Pickler(digest).dump(factory)
@@ -125,7 +125,7 @@ def _key(factory: Factory) -> str | None:
 
 
 class _Digest:
-    """A file that only keeps the hash of what is written, up to a limit."""
+    """A file that hashes what is written, up to a limit."""
 
     def __init__(self) -> None:
         self.hash = hashlib.sha256()
@@ -139,7 +139,6 @@ class _Digest:
 
 
 def _changed(file: str | None) -> float | None:
-    """When a file was changed last."""
     with contextlib.suppress(OSError):
         return None if file is None else Path(file).stat().st_mtime
     return None

@@ -1,9 +1,9 @@
-"""Planning: predicts how long a batch takes on each backend, and chooses. Nothing is measured here.
+"""Predicts how long a batch takes on each backend, and chooses one. Nothing is measured here.
 
-What one environment is like is a :class:`Profile`, what this machine costs a :class:`Transport`;
-both are measured elsewhere (``profiling.py``, ``transport.py``)::
+A :class:`Profile` describes one environment, a :class:`Transport` the costs of this machine. Both
+are measured elsewhere (``planning/profiling.py``, ``api/auto/transport.py``)::
 
-    Profile + Transport + Ask --> candidates, each with predicted seconds --> the one chosen
+    Profile + Transport + Requirements --> candidates with predicted seconds --> the chosen one
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-# A simpler place is preferred to one that is quicker by less than this share.
+# A simpler backend is preferred to one that is faster by less than this share.
 MARGIN = 0.05
 
-# Threads beyond this are not tried.
+# More threads are not considered.
 MAX_THREADS = 256
 
-# From the simplest on: without anything started, in this process, in others.
+# The simplest first: starts nothing, threads or a loop in this process, other processes.
 BACKENDS = ("serial", "thread", "asyncio", "process")
 
-# What blocks the caller's event loop may do so for this long: so often the loop turns in any case.
+# A step may block the caller's event loop for this long: the loop turns this often in any case.
 BLOCKING_SECONDS = 1e-3
 
 
@@ -30,15 +30,15 @@ class Profile:
     """What one environment is like.
 
     Attributes:
-        name: What it is called.
+        name: Its name.
         construction: Seconds to construct it, once its modules are imported.
         reset: Seconds of a reset.
         step: Seconds of a step, with its share of the resets at the ends of episodes.
         waiting: Share of these in which it waited instead of computing, 0 to 1.
         parallel: Threads compute it at the same time, since it releases the GIL.
         observation_bytes: Size of an observation.
-        info_bytes: Size of an info, pickled, on average of those that travel as messages; 0 where
-            they are empty, or numbers, which travel in the table.
+        info_bytes: Pickled bytes per info that are sent as messages, on average. Empty and numeric
+            infos count as 0: the latter are sent in the table.
         coroutine: It has an ``async def step``.
     """
 
@@ -63,13 +63,13 @@ class Cost:
     """What a backend costs beside the environments, in seconds.
 
     Attributes:
-        batch: A batch, whatever is in it.
-        worker: Each worker of a batch.
-        wake: A batch that takes longer than the caller watches, so that it sleeps.
-        host: Each environment, where it lives.
-        byte: Each byte of observations, on its way to the caller.
-        info: Each info that is a message, on its way to the caller.
-        info_byte: Each byte of these.
+        batch: Per batch.
+        worker: Per worker and batch.
+        wake: Per batch that takes longer than the caller spins, so that it sleeps.
+        host: Per environment, on its worker.
+        byte: Per byte of observations, on its way to the caller.
+        info: Per info that is a message, on its way to the caller.
+        info_byte: Per byte of these.
     """
 
     batch: float
@@ -87,7 +87,7 @@ class Transport:
 
     Attributes:
         cores: Cores that this process may use.
-        watch: Seconds for which a caller watches before it sleeps.
+        watch: Seconds for which a caller spins before it sleeps.
         costs: By backend.
     """
 
@@ -98,13 +98,13 @@ class Transport:
 
 @dataclass(frozen=True)
 class Requirements:
-    """What the caller wants.
+    """What the caller requires.
 
     Attributes:
-        num_envs: How many environments.
-        workers: How many workers; ``None`` to have them chosen.
+        num_envs: Number of environments.
+        workers: Number of workers; ``None`` to choose it.
         blocking: The caller's thread runs no event loop while it waits.
-        endable: What hangs or breaks has to be ended and replaced by itself.
+        endable: Environments that hang or crash must be ended and replaced automatically.
         max_concurrency: How many coroutine environments of a loop may be busy at once.
         obstacle: Why no worker processes can run them; empty if they can.
     """
@@ -119,14 +119,14 @@ class Requirements:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A place to live.
+    """A backend with a number of workers.
 
     Attributes:
         backend: Its name.
         workers: Threads, processes or loops; ``None`` where there are none.
-        predicted: Seconds per batch; ``None`` if that is not predicted.
+        predicted: Seconds per batch; ``None`` if not predicted.
         remark: Why it cannot be chosen; empty if it can.
-        measured: Seconds per batch, if it was tried.
+        measured: Seconds per batch, if measured.
     """
 
     backend: str
@@ -137,12 +137,11 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        """Backend and workers."""
         return self.backend if self.workers is None else f"{self.backend} ×{self.workers}"
 
 
 def predict(
-    profile: Profile, transport: Transport, ask: Requirements, backend: str, workers: int | None
+    profile: Profile, transport: Transport, needs: Requirements, backend: str, workers: int | None
 ) -> float:
     """Predict how long a batch takes, in seconds.
 
@@ -160,25 +159,25 @@ def predict(
     ``O``, ``I``            bytes    an observation; an info that is a message, pickled
     ``p``                   1        workers that compute at once: 1 in this process unless
                                      the environment releases the GIL, else ``min(k, cores)``
-    ``B``                   s        what the busiest worker, or the cores together, need
+    ``B``                   s        what the busiest worker, or all cores together, need
     ``batch``, ``worker``,  s        this machine's costs of the backend, see :class:`Cost`
     ``wake``, ``host``,
     ``info``
     ``byte``, ``info_byte`` s/byte   likewise
     ======================  =======  =======================================================
 
-    Each environment on a loop is a worker of ``B`` (up to ``max_concurrency``), but costs none.
+    Each environment on a loop is a worker for ``B`` (up to ``max_concurrency``), but costs nothing.
 
     Its special case with one worker that only computes (``k = p = 1``, ``w = 0``) is the
     efficiency of the literature on batched environments, ``E = N·t_env / (N·t_env + t_os)``, where
     ``t_os`` is all that ``T`` has beside ``n · t``: :func:`efficiency`.
     """
-    n, k = ask.num_envs, workers or 1
+    n, k = needs.num_envs, workers or 1
     cost = transport.costs[backend]
     at_once, cores = k, min(k, transport.cores)
     if profile.coroutine:
         share = math.ceil(n / k)
-        at_once = k * min(share, ask.max_concurrency or share)
+        at_once = k * min(share, needs.max_concurrency or share)
     if backend in ("serial", "asyncio") or (backend == "thread" and not profile.parallel):
         cores = 1
     busy = max(
@@ -193,7 +192,7 @@ def predict(
 
 
 def efficiency(num_envs: float, step: float, overhead: float) -> float:
-    """The literature's ``E = N·t_env / (N·t_env + t_os)``: see :func:`predict`.
+    """Return the literature's ``E = N·t_env / (N·t_env + t_os)``: see :func:`predict`.
 
     Args:
         num_envs: ``N``, or the environments of one core where several have a share.
@@ -203,21 +202,21 @@ def efficiency(num_envs: float, step: float, overhead: float) -> float:
     return num_envs * step / (num_envs * step + overhead)
 
 
-def candidates(profile: Profile, transport: Transport, ask: Requirements) -> list[Candidate]:
-    """List where the environments could live, the simplest first."""
+def candidates(profile: Profile, transport: Transport, needs: Requirements) -> list[Candidate]:
+    """List the backends that could run the environments, the simplest first."""
     found = []
     for backend in BACKENDS:
-        for workers in _workers(backend, profile, transport, ask):
-            seconds = predict(profile, transport, ask, backend, workers)
-            remark = _reason_unsupported(backend, seconds, profile, ask)
+        for workers in _workers(backend, profile, transport, needs):
+            seconds = predict(profile, transport, needs, backend, workers)
+            remark = _reason_unsupported(backend, seconds, profile, needs)
             found.append(Candidate(backend, workers, seconds, remark))
     return found
 
 
 def _workers(
-    backend: str, profile: Profile, transport: Transport, ask: Requirements
+    backend: str, profile: Profile, transport: Transport, needs: Requirements
 ) -> Iterator[int | None]:
-    """The numbers of workers to consider for a backend."""
+    """Yield the numbers of workers to consider for a backend."""
     if backend in ("serial", "asyncio"):
         if profile.coroutine is (backend == "asyncio"):
             yield None
@@ -225,33 +224,33 @@ def _workers(
     if backend == "thread":
         if profile.coroutine:
             return
-        # Threads that only take turns gain nothing by being many.
+        # Threads that only take turns gain nothing from their number.
         helps = profile.waiting > 0.0 or profile.parallel
         most = MAX_THREADS if profile.waiting > 0.0 else transport.cores
-        most = min(most, ask.num_envs) if helps else 1
+        most = min(most, needs.num_envs) if helps else 1
     else:
-        most = min(transport.cores, ask.num_envs)
-    if ask.workers is not None:
-        yield min(ask.workers, ask.num_envs)
+        most = min(transport.cores, needs.num_envs)
+    if needs.workers is not None:
+        yield min(needs.workers, needs.num_envs)
         return
     yield from sorted({*(2**i for i in range(most.bit_length()) if 2**i <= most), most})
 
 
-def _reason_unsupported(backend: str, seconds: float, profile: Profile, ask: Requirements) -> str:
-    """Say why a backend cannot be chosen."""
-    if ask.endable and backend == "serial":
+def _reason_unsupported(backend: str, seconds: float, profile: Profile, needs: Requirements) -> str:
+    """Return why a backend cannot be chosen; empty if it can."""
+    if needs.endable and backend == "serial":
         return "cannot end what hangs"
-    if backend == "process" and ask.obstacle:
-        return ask.obstacle
-    if backend == "serial" and ask.workers is not None:
+    if backend == "process" and needs.obstacle:
+        return needs.obstacle
+    if backend == "serial" and needs.workers is not None:
         return "has no workers"
-    if backend == "serial" and not ask.blocking and seconds + profile.reset > BLOCKING_SECONDS:
+    if backend == "serial" and not needs.blocking and seconds + profile.reset > BLOCKING_SECONDS:
         return "would block the event loop"
     return ""
 
 
 def choose(found: list[Candidate]) -> Candidate | None:
-    """Choose the quickest that can be chosen, or one nearly as quick that is simpler."""
+    """Return the simplest candidate within ``MARGIN`` of the fastest, ``None`` if none is able."""
     able = [one for one in found if not one.remark and one.predicted is not None]
     if not able:
         return None

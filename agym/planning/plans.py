@@ -1,4 +1,4 @@
-"""The plan as a record, and in words."""
+"""The result of planning, as a record and as text."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from agym.planning.model import MARGIN, Candidate, Profile, Requirements, Transp
 
 @dataclass(frozen=True)
 class Plan:
-    """Where environments should live, and why; it prints as a table.
+    """Which backend should run the environments, and why; it prints as a table.
 
     Attributes:
-        name: What the environments are called.
-        num_envs: How many.
-        candidates: Every place that was considered, with its seconds per batch.
+        name: The environments' name.
+        num_envs: Number of environments.
+        candidates: Every backend that was considered, with its seconds per batch.
         chosen: One of them.
         why: The reason, in a sentence.
         profile: What one environment is like; ``None`` if it was not measured.
@@ -31,16 +31,16 @@ class Plan:
 
     @property
     def backend(self) -> str:
-        """For ``backend=`` of :func:`agym.make`."""
+        """The value for ``backend=`` of :func:`agym.make`."""
         return self.chosen.backend
 
     @property
     def workers(self) -> int | None:
-        """For ``workers=`` of :func:`agym.make`."""
+        """The value for ``workers=`` of :func:`agym.make`."""
         return self.chosen.workers
 
     def rows(self) -> tuple[list[str], list[list[str]]]:
-        """The candidates as a table: names of its columns, and texts."""
+        """Return the candidates as a table: names of the columns, and texts."""
         tried = any(one.measured is not None for one in self.candidates)
         names = ["", "backend", "workers", "predicted", *(["measured"] if tried else []), "remark"]
         texts = []
@@ -54,7 +54,6 @@ class Plan:
         return names, texts
 
     def __str__(self) -> str:
-        """The table, and why."""
         names, texts = self.rows()
         lines = [names, *texts]
         widths = [max(len(line[i]) for line in lines) for i in range(len(names))]
@@ -70,8 +69,8 @@ class Plan:
         return "\n".join([title, *about, "", *table, "", self.why])
 
 
-def explain(chosen: Candidate, found: list[Candidate], ask: Requirements) -> str:
-    """Say in a sentence why a candidate was chosen."""
+def explain(chosen: Candidate, found: list[Candidate], needs: Requirements) -> str:
+    """Return in a sentence why a candidate was chosen."""
     name, seconds = chosen.name, chosen.predicted
     assert seconds is not None
     others = [
@@ -87,14 +86,14 @@ def explain(chosen: Candidate, found: list[Candidate], ask: Requirements) -> str
         else:
             said += f", as fast as {other.name} within {MARGIN:.0%}, and simpler"
     else:
-        said += ", the only place that can be chosen"
+        said += ", the only backend that can be chosen"
     refused = {one.backend: one.remark for one in found if one.remark and one.predicted is not None}
     refused.pop(chosen.backend, None)
     return "; ".join([said, *(f"{backend} {why}" for backend, why in refused.items())]) + "."
 
 
 def describe(profile: Profile) -> str:
-    """What an environment is like, in a line."""
+    """Describe an environment in a line."""
     parts = [
         f"step {readable(profile.step)}",
         f"{profile.waiting:.0%} of it waiting",
@@ -110,7 +109,7 @@ def describe(profile: Profile) -> str:
 
 
 def readable(seconds: float | None) -> str:
-    """A duration with its unit: ``"12.3 µs"``."""
+    """Format a duration with its unit: ``"12.3 µs"``."""
     if seconds is None:
         return "–"
     for unit, factor in (("s", 1.0), ("ms", 1e-3)):

@@ -1,7 +1,7 @@
-"""Profiling: measures one environment for some milliseconds, by random actions.
+"""Measures one environment for some milliseconds, with random actions.
 
-How long a step takes is what its thread computed, so that other programs on a busy machine do not
-count; unless it waits by itself, which is told by how often it gave its core away.
+The duration of a step is its thread's CPU time, so that other programs on a busy machine do not
+count. Only if the thread often yields its core, the environment itself waits, and wall time counts.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from agym.planning.sampling import CHEAP_SECONDS, Sample, name_of, undisturbed
 from agym.protocol.infos.schema import signature_of
 from agym.protocol.space_layout import Layout
 
-# Stepping ends after this long, or so many steps; first for an interpreter to get warm.
+# Stepping ends after this long, or so many steps; the first time it warms the interpreter up.
 WARMING_SECONDS, WARMING_STEPS = 0.005, 128
 STEPPING_SECONDS, STEPPING_STEPS = 0.015, 384
 
-# Steps that take so long are measured while warming.
+# If warming up takes this long, it is the measurement.
 SLOW_SECONDS = 0.2
 
-# Whether threads help is of interest from this length of a step on.
+# Shorter steps are not tried in threads.
 LONG_STEP_SECONDS = 100e-6
 
-# Two at once that take so much longer than one do not wait for each other.
+# Two at once compute in parallel if they take less than this many times as long as one.
 PARALLEL = 1.4
 
-# Waiting that is less than this share of a step is none.
+# A smaller share of waiting counts as none.
 LEAST_WAITING = 0.1
 
 
 def measure(sample: Sample, factory: Factory) -> Profile:
-    """Reset and step an environment that was made, and say what it is like.
+    """Reset and step an environment; return its profile.
 
     Raises:
         Exception: What it raised.
@@ -82,25 +82,21 @@ def _measure(sample: Sample, factory: Factory) -> Profile:
 
 
 class OnLoop:
-    """A coroutine environment on a loop of its own, with the calls of any other."""
+    """A coroutine environment on a loop of its own, with the methods of an ordinary one."""
 
     def __init__(self, factory: Factory, runner: asyncio.Runner) -> None:
-        """Make it."""
         self._run = runner.run
         self.unwrapped = self._run(_call(factory))
         self.action_space = getattr(self.unwrapped, "action_space", AnySpace())
         self.observation_space = getattr(self.unwrapped, "observation_space", AnySpace())
 
     def reset(self) -> Any:
-        """Begin an episode."""
         return self._run(self.unwrapped.reset())
 
     def step(self, action: Any) -> Any:
-        """Go on."""
         return self._run(self.unwrapped.step(action))
 
     def close(self) -> None:
-        """Let go of what it holds."""
         self._run(self.unwrapped.close())
 
 
@@ -131,14 +127,14 @@ def _measure_on_loop(factory: Factory) -> Profile:
 
 @dataclass
 class StepTimes:
-    """What was seen of some steps.
+    """Measurements of some steps.
 
     Attributes:
-        times: Seconds of each.
+        times: Seconds of each step.
         resets: Seconds of the resets between them.
-        computed: Seconds of all in which this thread computed.
-        waits: How often it gave its core away; -1 where that is not told.
-        infos: The infos.
+        computed: Seconds in which this thread computed.
+        waits: How often it yielded its core; -1 if unknown.
+        infos: The last infos.
     """
 
     times: list[float]
@@ -149,9 +145,9 @@ class StepTimes:
 
     @property
     def waiting(self) -> float:
-        """The share of waiting."""
+        """Share of the time that was spent waiting."""
         waiting = 1.0 - self.computed / (sum(self.times) + self.resets)
-        # Seldom interrupted by itself: then others had the core.
+        # It seldom yielded the core by itself: other programs had it.
         if waiting < LEAST_WAITING or 0 <= self.waits < len(self.times) / 2:
             return 0.0
         return waiting
@@ -161,14 +157,14 @@ class StepTimes:
         """Seconds of a step, with its share of the resets."""
         count = len(self.times)
         if not self.waiting:
-            # What other programs took from it is not its own.
+            # Time that other programs took does not count.
             return min(self.computed, sum(self.times) + self.resets) / count
         usual = sorted(self.times)[: count - count // 32]
         return sum(usual) / len(usual) + self.resets / count
 
 
 def _run(env: Any, actions: list[Any], enough: float, most: int, least: int) -> StepTimes:
-    """Step until one of the limits is reached, in seconds or steps."""
+    """Step until a limit is reached, in seconds or steps."""
     times: list[float] = []
     infos: list[dict[str, Any]] = []
     resets = 0.0
@@ -191,7 +187,6 @@ def _run(env: Any, actions: list[Any], enough: float, most: int, least: int) -> 
 
 
 def _step(env: Any, space: gymnasium.Space[Any]) -> StepTimes:
-    """Step for a while."""
     actions = [space.sample() for _ in range(16)]
     steps = _run(env, actions, WARMING_SECONDS, WARMING_STEPS, 1)
     if sum(steps.times) + steps.resets < SLOW_SECONDS:
@@ -202,12 +197,12 @@ def _step(env: Any, space: gymnasium.Space[Any]) -> StepTimes:
 def _pickled(value: Any) -> int:
     try:
         return len(pickle.dumps(value, pickle.HIGHEST_PROTOCOL)) if value else 0
-    except Exception:  # it travels in another way, which is not cheaper
+    except Exception:  # it is sent in another way, which is not cheaper
         return 1000
 
 
 def in_parallel(factory: Factory, space: gymnasium.Space[Any], step: float) -> bool:
-    """Step two environments in two threads, and see whether that takes as long as one does."""
+    """Return whether two steps in two threads take about as long as one."""
     count = max(2, int(STEPPING_SECONDS / 3 / step))
     action = space.sample()
     barrier = threading.Barrier(2)

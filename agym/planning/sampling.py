@@ -1,8 +1,7 @@
-"""Sampling: one environment, made to be measured, without a trace in what the caller does.
+"""Makes one environment for measurements, without side effects for the caller.
 
-The environment is made and closed again; what the caller then gets is made anew, so that nothing of
-the measurement is in it. The caller's own random numbers (``random``, ``numpy.random``) and
-warnings are left as they are.
+The environment is closed again. What the caller gets is made anew, unaffected by the measurement.
+The caller's random numbers (``random``, ``numpy.random``) and warnings stay as they are.
 """
 
 from __future__ import annotations
@@ -31,25 +30,25 @@ from agym.hosts.base import Factory, innermost, is_coroutine_env, needs_loop
 from agym.protocol.arguments import check_made
 from agym.protocol.copying import is_plain
 
-# An environment that takes longer to construct is not made once more.
+# An environment that takes longer to construct is not made a second time.
 CHEAP_SECONDS = 0.05
 
-# Where the code of environments is that may be stepped in the caller's process, since it is known
-# what they do there: nothing but to compute.
+# Modules whose environments may be stepped in the caller's process: they are known to do nothing
+# there but compute.
 KNOWN = ("gymnasium.envs.", "ale_py.", "ale_py:", "agym.envs.")
 
-# What a factory returns at once it may have had already; another call tells.
+# A faster factory may return an environment that exists already; another call tells.
 AT_ONCE_SECONDS = 1e-3
 
 
 @dataclass
 class Sample:
-    """One environment that was made to be measured.
+    """One environment, made for measurements.
 
     Attributes:
-        env: It; ``None`` once it is closed.
+        env: The environment, ``None`` once it is closed.
         construction: Seconds to construct it.
-        given: Its factory gives the same environment each time, and so owns it.
+        given: Its factory returns the same environment each time, and so owns it.
     """
 
     env: Any
@@ -58,16 +57,15 @@ class Sample:
 
     @property
     def coroutine(self) -> bool:
-        """Whether it is a coroutine environment."""
         return is_coroutine_env(self.env)
 
     @property
     def shown(self) -> bool:
-        """Whether it shows its episodes in a window, which nobody asked to see yet."""
+        """Whether it shows its episodes in a window, which the caller does not expect yet."""
         return getattr(self.env, "render_mode", None) == "human"
 
     def close(self) -> None:
-        """Close it, whatever it says to that."""
+        """Close the environment; errors are ignored."""
         env, self.env = self.env, None
         if env is not None and not self.given and not is_coroutine_env(env):
             with undisturbed(), contextlib.suppress(Exception):
@@ -76,7 +74,7 @@ class Sample:
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """Leave the caller's random numbers, warnings and event loop as they are."""
+    """Keep the caller's random numbers, warnings and event loop unaffected."""
     state, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002
     torch = sys.modules.get("torch")
     tensors = None if torch is None else torch.get_rng_state()
@@ -102,7 +100,7 @@ def make_sample(factory: Factory) -> Sample:
     except RuntimeError as error:
         if not needs_loop(error):
             raise
-    env = factory()  # a coroutine environment, whose constructor needs the caller's loop
+    env = factory()  # a coroutine environment whose constructor needs the caller's loop
     return Sample(env, 0.0)
 
 
@@ -110,7 +108,7 @@ def _make_sample(factory: Factory) -> Sample:
     spec = _spec_of(factory)
     with undisturbed():
         if spec is not None and spec.entry_point is not None:
-            with contextlib.suppress(Exception):  # which says so when it is called
+            with contextlib.suppress(Exception):  # the factory raises it again
                 if isinstance(spec.entry_point, str):
                     load_env_creator(spec.entry_point)
         (computed, waits), begun = thread_usage(), time.perf_counter()
@@ -118,14 +116,14 @@ def _make_sample(factory: Factory) -> Sample:
         check_made(env)
         seconds = time.perf_counter() - begun
         nanoseconds, waited = thread_usage()
-        # Who never gave its core away took no longer than it computed: the rest was others'. What
-        # waits, as for a simulator that it starts, computes little, and yet is not made at once.
+        # A thread that never yielded its core took as long as it computed; other programs took the
+        # rest. A constructor that waits, as for a simulator, computes little, but is not fast.
         if waited == waits >= 0:
             seconds = (nanoseconds - computed) / 1e9
         given = False
         known = spec is not None or isinstance(innermost(factory), type) or is_coroutine_env(env)
         if seconds < AT_ONCE_SECONDS and not known:
-            with contextlib.suppress(Exception):  # there can only be one
+            with contextlib.suppress(Exception):  # it may refuse to make another
                 another = factory()
                 given = core_of(another) is core_of(env)
                 if not given:
@@ -134,12 +132,12 @@ def _make_sample(factory: Factory) -> Sample:
 
 
 def core_of(env: Any) -> Any:
-    """The innermost environment."""
+    """Return the innermost environment."""
     return getattr(env, "unwrapped", env)
 
 
 def _spec_of(factory: Any) -> EnvSpec | None:
-    """The spec of a factory that is ``gymnasium.make`` of one."""
+    """Return the spec, if a factory is ``gymnasium.make`` of one."""
     while isinstance(factory, partial):
         if factory.func is gymnasium.make and factory.args:
             return factory.args[0] if isinstance(factory.args[0], EnvSpec) else None
@@ -148,7 +146,7 @@ def _spec_of(factory: Any) -> EnvSpec | None:
 
 
 def makes_sync(factory: Any) -> bool:
-    """Whether it is sure, without a call of it, that a factory makes no coroutine environment."""
+    """Return whether a factory certainly makes no coroutine environment, without a call."""
     made = innermost(factory)
     if isinstance(made, type):
         return not is_coroutine_env(made)
@@ -156,7 +154,7 @@ def makes_sync(factory: Any) -> bool:
 
 
 def is_known(factory: Any) -> bool:
-    """Whether a factory runs nobody's code but Gymnasium's, ALE's and agym's."""
+    """Return whether a factory only runs code of Gymnasium, ALE and agym."""
     spec = _spec_of(factory)
     if spec is None or not isinstance(spec.entry_point, str) or spec.additional_wrappers:
         return False
@@ -168,7 +166,7 @@ def is_known(factory: Any) -> bool:
 
 
 def name_of(factory: Any) -> str:
-    """What to call the environments of a factory."""
+    """Return a name for the environments of a factory."""
     spec = _spec_of(factory)
     if spec is not None:
         return str(spec.id)
@@ -176,7 +174,7 @@ def name_of(factory: Any) -> str:
 
 
 def obstacle(factories: Sequence[Factory]) -> str:
-    """Say why no worker processes can run what factories make; empty if they can."""
+    """Return why no worker processes can run what factories make; empty if they can."""
     if multiprocessing.current_process().daemon:
         return "cannot be started from a daemon process"
     try:

@@ -64,7 +64,7 @@ BAD_OWN_OPTIONS: dict[str, tuple[Callable[..., Any], dict[str, Any], str]] = {
     "workers": (Process, {"workers": 0}, "positive"),
     "max-concurrency-zero": (Asyncio, {"max_concurrency": 0}, "positive"),
     "max-concurrency-float": (Process, {"max_concurrency": 1.5}, "positive integer"),
-    "max-restarts": (agym.FaultPolicy, {"max_restarts": -1}, "0"),
+    "max-restarts": (agym.FaultPolicy, {"max_restarts": -1}, "not negative"),
     "max-restarts-float": (agym.FaultPolicy, {"max_restarts": 1.5}, "integer"),
     "restart-window": (agym.FaultPolicy, {"restart_window": 0}, "positive"),
     "replay-limit": (agym.FaultPolicy, {"replay_limit": 0}, "positive"),

@@ -14,6 +14,7 @@ from gymnasium import spaces, wrappers
 from gymnasium.utils.env_checker import check_env
 
 import agym
+from tests.support.backends import name_of
 from tests.support.drivers import FORKED, Place, each_face, everywhere, played
 from tests.support.envs.plain_envs import Nested, Tally
 from tests.support.equality import same
@@ -290,11 +291,11 @@ def test_auto_tells_what_it_took() -> None:
 @each_kind
 def test_vector(place: dict[str, Any]) -> None:
     envs = agym.make_vec("CartPole-v1", 4, **place)
-    assert (envs.closed, envs.backend) == (False, place["backend"])
+    assert (envs.closed, envs.backend) == (False, name_of(place))
     assert envs.workers == place.get("workers", 1)
     assert repr(envs) == "AgymVectorEnv(CartPole-v1, num_envs=4)"
     envs.close()
-    assert (envs.closed, envs.backend) == (True, place["backend"])
+    assert (envs.closed, envs.backend) == (True, name_of(place))
     assert repr(envs) == "AgymVectorEnv(CartPole-v1, num_envs=4, closed)"
 
 
@@ -302,9 +303,9 @@ def test_vector(place: dict[str, Any]) -> None:
 def test_sb3(place: dict[str, Any]) -> None:
     pytest.importorskip("stable_baselines3", reason="the extra `sb3`")
     envs = agym.sb3.make_vec_env("CartPole-v1", 4, **place)
-    assert (envs.closed, envs.backend) == (False, place["backend"])
+    assert (envs.closed, envs.backend) == (False, name_of(place))
     assert envs.workers == place.get("workers", 1)
-    assert repr(envs) == f"AgymVecEnv(CartPole-v1, num_envs=4, backend={place['backend']!r})"
+    assert repr(envs) == f"AgymVecEnv(CartPole-v1, num_envs=4, backend={name_of(place)!r})"
     envs.close()
     assert envs.closed
     assert repr(envs).endswith(", closed)")
@@ -346,7 +347,7 @@ def test_names_of_ours_beside_those_of_the_environments(place: dict[str, Any]) -
             self.observation_space = spaces.Box(-1, 1000, (3,), np.float64)
 
     with agym.make(Busy, 2, **place) as envs:
-        assert (envs.backend, envs.closed) == (place["backend"], False)
+        assert (envs.backend, envs.closed) == (name_of(place), False)
         assert envs.get_attr("backend") == ["its own"] * 2
         assert envs[0].get_attr("closed") == "never"
 

@@ -17,6 +17,11 @@ FORK = Process(start_method="fork")
 SERIAL_OR_FORK = [pytest.param("serial", id="serial"), pytest.param(FORK, id="process")]
 
 
+def name_of(options: dict[str, Any]) -> str:
+    """What the backend among the options of ``agym.make`` is called."""
+    return parse_backend(options["backend"]).name
+
+
 def with_own(options: dict[str, Any], **own: Any) -> dict[str, Any]:
     """Give the backend among the options of ``agym.make`` options of its own."""
     return {**options, "backend": replace(parse_backend(options["backend"]), **own)}

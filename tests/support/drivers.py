@@ -14,8 +14,7 @@ import pytest
 import uvloop
 
 import agym
-from agym.api.options.options import parse_backend
-from tests.support.backends import FORK
+from tests.support.backends import FORK, name_of
 from tests.support.envs.coroutine_envs import AsyncRaises, AsyncTally
 from tests.support.envs.faulty_envs import Raises
 from tests.support.envs.gated_envs import AsyncGated, Gated, Gates, try_gate
@@ -38,7 +37,7 @@ class Place:
     def __init__(self, name: str, coroutines: bool, options: dict[str, Any]) -> None:
         self.name = name
         self.options = options
-        self.backend = parse_backend(options["backend"]).name
+        self.backend = name_of(options)
         self.tally: Any = AsyncTally if coroutines else Tally
         self.gated: Any = AsyncGated if coroutines else Gated
         self.raises: Any = AsyncRaises if coroutines else Raises

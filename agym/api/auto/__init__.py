@@ -1,1 +1,1 @@
-"""The choice of a backend."""
+"""The choice of a backend for ``backend="auto"``."""

@@ -1,20 +1,20 @@
-"""Placing: what ``backend="auto"`` does: it plans, where need be from one environment measured.
+"""Chooses the backend for ``backend="auto"``, measuring one environment if necessary.
 
-The order is from what costs nothing to what costs most::
+The cheapest rule that decides is used::
 
-    one environment under the sync face        -> serial
-    faults are to be handled                   -> processes, and nothing is tried in this one
+    one environment with the sync API          -> serial
+    faults are to be handled                   -> process, and nothing is tried in this process
     it was measured before                     -> plan
-    its code is somebody's own                 -> serial, or threads beside an event loop
-    make one, measure it                       -> plan with costs that no machine is beyond
-    that leaves it open                        -> plan with this machine's own costs
+    its code is the user's own                 -> serial, or thread beside an event loop
+    otherwise make one and measure it          -> plan, if all plausible costs give the same choice
+    the choice depends on the costs            -> plan with this machine's measured costs
 
-Nobody's own environment is stepped before the caller steps it: it may write files, move a robot, or
-end this very process. ``agym.plan`` measures it, in a process of its own, and what it found is kept
+A user's own environment is never stepped before the caller steps it: it may write files, move a
+robot, or end this process. ``agym.plan`` measures it in a separate process, and keeps the profile
 on disk for the next choice.
 
-An environment that was stepped is closed, and never handed over: what it counts or draws by itself
-would not be where a new one begins. One that is dear to construct is measured once only.
+A measured environment is closed and never handed to the caller, since its own counters or random
+numbers are no longer those of a new one. If construction is slow, it is measured only once.
 """
 
 from __future__ import annotations
@@ -43,64 +43,64 @@ from agym.planning.sampling import (
 
 @dataclass(frozen=True)
 class BackendChoice:
-    """Where to make environments.
+    """A backend for environments.
 
     Attributes:
-        plan: The plan that led there.
-        factories: What makes them; the first may give the one that was measured.
+        plan: The plan that chose it.
+        factories: The factories to use; the first may return an environment made already.
     """
 
     plan: Plan
     factories: Sequence[Factory]
 
 
-def choose_backend(factories: Sequence[Factory], ask: Requirements) -> BackendChoice:
-    """Choose where environments live; the first of them may be made for that."""
+def choose_backend(factories: Sequence[Factory], needs: Requirements) -> BackendChoice:
+    """Choose a backend for environments; the first of them may be made here."""
     name = name_of(factories[0])
-    if ask.endable:
-        return BackendChoice(_safe(name, factories, ask), factories)
-    if ask.num_envs == 1 and ask.blocking and ask.workers is None:
+    if needs.endable:
+        return BackendChoice(_safe(name, factories, needs), factories)
+    if needs.num_envs == 1 and needs.blocking and needs.workers is None:
         return BackendChoice(
-            _by_rule(name, ask, "serial", "one environment needs no company"), factories
+            _by_rule(name, needs, "serial", "one environment needs no company"), factories
         )
     refuse_import()
     profile = recall_profile(factories[0])
     if profile is not None:
-        return BackendChoice(plan_for(profile, factories, ask), factories)
+        return BackendChoice(plan_for(profile, factories, needs), factories)
     here = _choose_known if is_known(factories[0]) else _choose_unknown
     try:
-        return here(name, factories, ask)
+        return here(name, factories, needs)
     except (Exception, SystemExit) as error:
-        # Whoever makes the environments meets the same error, and tells of it.
+        # Let the backend raise the same error, where it is reported with its environment.
         failing = OneShotFactory(partial(reraise, error), factories[0])
-        plan = _by_rule(name, ask, "serial", "it cannot be made")
+        plan = _by_rule(name, needs, "serial", "it cannot be made")
         return BackendChoice(plan, [failing, *factories[1:]])
 
 
-def _choose_unknown(name: str, factories: Sequence[Factory], ask: Requirements) -> BackendChoice:
-    """Place environments that nobody has measured: in doubt serial.
+def _choose_unknown(name: str, factories: Sequence[Factory], needs: Requirements) -> BackendChoice:
+    """Choose for environments with unknown code that were not measured.
 
     Raises:
-        Exception: What a constructor raised.
+        Exception: A constructor raised it.
     """
     factory = factories[0]
-    if ask.workers is not None and not obstacle(factories):
-        return BackendChoice(_unmeasured(name, factories, ask), factories)
+    if needs.workers is not None and not obstacle(factories):
+        return BackendChoice(_unmeasured(name, factories, needs), factories)
     if makes_sync(factory):
-        return BackendChoice(_unmeasured(name, factories, ask), factories)
-    # One has to be made to see of which kind it is.
-    if ask.blocking and ask.workers is None:
+        return BackendChoice(_unmeasured(name, factories, needs), factories)
+    # One must be made, to know whether it is a coroutine environment.
+    if needs.blocking and needs.workers is None:
         with NoRunningLoop():
             coroutines, factories = describe_first(factories)
-        plan = _on_loops(name, ask) if coroutines else _unmeasured(name, factories, ask)
+        plan = _on_loops(name, needs) if coroutines else _unmeasured(name, factories, needs)
         return BackendChoice(plan, factories)
     sample = make_sample(factory)
     if sample.coroutine:
-        plan = _on_loops(name, ask)
+        plan = _on_loops(name, needs)
     elif sample.given:
-        plan = _by_rule(name, ask, "serial", "its factory gives the same environment each time")
+        plan = _by_rule(name, needs, "serial", "its factory gives the same environment each time")
     else:
-        plan = _unmeasured(name, factories, ask)
+        plan = _unmeasured(name, factories, needs)
     if plan.backend in ("serial", "asyncio"):
         env = sample.env
         return BackendChoice(plan, [OneShotFactory(lambda: env, factory), *factories[1:]])
@@ -108,24 +108,26 @@ def _choose_unknown(name: str, factories: Sequence[Factory], ask: Requirements) 
     return BackendChoice(plan, factories)
 
 
-def _choose_known(name: str, factories: Sequence[Factory], ask: Requirements) -> BackendChoice:
+def _choose_known(name: str, factories: Sequence[Factory], needs: Requirements) -> BackendChoice:
     """Make one environment, measure it unless it shows a window, and plan.
 
     Raises:
-        Exception: What its constructor raised.
+        Exception: The constructor raised it.
     """
     sample = make_sample(factories[0])
     try:
         if sample.shown:
-            return BackendChoice(_unmeasured(name, factories, ask, "it shows a window"), factories)
+            return BackendChoice(
+                _unmeasured(name, factories, needs, "it shows a window"), factories
+            )
         try:
             profile = measure(sample, factories[0])
         except Exception as error:
             why = f"it raised {type(error).__name__} when it was measured"
-            return BackendChoice(_unmeasured(name, factories, ask, why), factories)
+            return BackendChoice(_unmeasured(name, factories, needs, why), factories)
         if sample.construction > CHEAP_SECONDS:
             remember_profile(factories[0], profile, source_file(sample.env))
-        return BackendChoice(plan_for(profile, factories, ask), factories)
+        return BackendChoice(plan_for(profile, factories, needs), factories)
     finally:
         sample.close()
 
@@ -133,45 +135,45 @@ def _choose_known(name: str, factories: Sequence[Factory], ask: Requirements) ->
 def plan_for(
     profile: Profile,
     factories: Sequence[Factory],
-    ask: Requirements,
+    needs: Requirements,
     transport: Transport | None = None,
 ) -> Plan:
-    """Plan for environments that were measured.
+    """Plan for measured environments.
 
     Args:
-        profile: What one is like.
-        factories: What makes them.
-        ask: What the caller wants.
-        transport: What to predict with; ``None`` for this machine's own costs, unless the choice
-            is clear without.
+        profile: The profile of one.
+        factories: Their factories.
+        needs: The caller's requirements.
+        transport: The costs to predict with; ``None`` for this machine's, which are measured only
+            if the choice depends on them.
     """
     exact = transport is not None
-    transport = transport or _sufficient(profile, ask)
-    found = candidates(profile, transport, ask)
+    transport = transport or _sufficient(profile, needs)
+    found = candidates(profile, transport, needs)
     chosen = choose(found)
-    # To pickle is work that is not needed for other places.
+    # Pickling is a test that only processes need.
     if (exact or (chosen and chosen.backend == "process")) and (why := obstacle(factories)):
-        ask = replace(ask, obstacle=why)
-        found = candidates(profile, transport, ask)
+        needs = replace(needs, obstacle=why)
+        found = candidates(profile, transport, needs)
         chosen = choose(found)
     why = ""
     if chosen is None:
-        # Nothing can do all that is asked: what works is left to the backend to say.
+        # No backend meets all requirements: let the chosen one raise the error.
         chosen = found[0]
-        why = f"{chosen.name}, though it {chosen.remark}: no other place can be chosen."
+        why = f"{chosen.name}, though it {chosen.remark}: no other backend can be chosen."
     return Plan(
-        profile.name, ask.num_envs, tuple(found), chosen, why or explain(chosen, found, ask),
+        profile.name, needs.num_envs, tuple(found), chosen, why or explain(chosen, found, needs),
         profile, transport,
     )  # fmt: skip
 
 
-def _sufficient(profile: Profile, ask: Requirements) -> Transport:
-    """This machine's costs, or typical ones where the choice is the same with all.
+def _sufficient(profile: Profile, needs: Requirements) -> Transport:
+    """Return this machine's costs, or typical ones if the choice is the same with all.
 
-    They are not measured where an event loop would stand still for that.
+    They are not measured if that would block an event loop.
     """
-    measured = this_machine if ask.blocking else known
-    low, high = (choose(candidates(profile, extreme, ask)) for extreme in extremes())
+    measured = this_machine if needs.blocking else known
+    low, high = (choose(candidates(profile, extreme, needs)) for extreme in extremes())
     if low is not None and high is not None:
         same = (low.backend, low.workers) == (high.backend, high.workers)
         return typical() if same else measured()
@@ -181,30 +183,30 @@ def _sufficient(profile: Profile, ask: Requirements) -> Transport:
 def _unmeasured(
     name: str,
     factories: Sequence[Factory],
-    ask: Requirements,
+    needs: Requirements,
     why: str = "nothing is known of it yet",
 ) -> Plan:
-    """Where an environment does no harm of which nothing is known."""
-    if ask.workers is not None:
-        return _by_rule(name, ask, "thread" if obstacle(factories) else "process", why)
-    return _by_rule(name, ask, "serial" if ask.blocking else "thread", why)
+    """Plan without a profile, so that the environment cannot do harm."""
+    if needs.workers is not None:
+        return _by_rule(name, needs, "thread" if obstacle(factories) else "process", why)
+    return _by_rule(name, needs, "serial" if needs.blocking else "thread", why)
 
 
-def _on_loops(name: str, ask: Requirements) -> Plan:
-    """Where coroutine environments live."""
-    if ask.workers is not None:
-        return _by_rule(name, ask, "process", "loops in as many workers as asked for")
-    return _by_rule(name, ask, "asyncio", "it is a coroutine environment")
+def _on_loops(name: str, needs: Requirements) -> Plan:
+    """Plan for coroutine environments."""
+    if needs.workers is not None:
+        return _by_rule(name, needs, "process", "loops in as many workers as asked for")
+    return _by_rule(name, needs, "asyncio", "it is a coroutine environment")
 
 
-def _safe(name: str, factories: Sequence[Factory], ask: Requirements) -> Plan:
-    """Where faults can be handled; an environment that may hang or crash is not tried here."""
+def _safe(name: str, factories: Sequence[Factory], needs: Requirements) -> Plan:
+    """Plan for handling faults; an environment that may hang or crash is not tried here."""
     why_not = obstacle(factories)
     if not why_not:
-        return _by_rule(name, ask, "process", "what fails can be replaced there")
-    return _by_rule(name, ask, "thread", f"what hangs can be replaced there; process {why_not}")
+        return _by_rule(name, needs, "process", "what fails can be replaced there")
+    return _by_rule(name, needs, "thread", f"what hangs can be replaced there; process {why_not}")
 
 
-def _by_rule(name: str, ask: Requirements, backend: str, why: str) -> Plan:
-    chosen = Candidate(backend, None if backend == "serial" else ask.workers, None)
-    return Plan(name, ask.num_envs, (chosen,), chosen, f"{backend}: {why}.")
+def _by_rule(name: str, needs: Requirements, backend: str, why: str) -> Plan:
+    chosen = Candidate(backend, None if backend == "serial" else needs.workers, None)
+    return Plan(name, needs.num_envs, (chosen,), chosen, f"{backend}: {why}.")

@@ -1,4 +1,4 @@
-"""Whether a cluster pays: what its messages cost, and how many of its CPUs make up for that."""
+"""Predicts whether a Ray cluster pays: the cost of its messages against its number of CPUs."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from agym.backends.ray.cluster import MEMBERS
 from agym.planning.model import Candidate, Cost, Profile, Requirements, Transport, choose, predict
 from agym.planning.plans import Plan, readable
 
-# More actors than this are not considered.
+# The most actors that are considered.
 MOST = 1024
 
 
 def measure_cluster(cluster: Ray, local: Transport) -> Transport:
-    """Join a cluster, and measure what it costs with environments that do nothing.
+    """Join a cluster, and measure its costs with environments that do nothing.
 
     Args:
         cluster: Which cluster.
-        local: What this machine costs.
+        local: This machine's costs.
 
     Returns:
         The same with the costs of ``"ray"``, and with the cluster's CPUs for cores.
@@ -51,15 +51,15 @@ def measure_cluster(cluster: Ray, local: Transport) -> Transport:
     return replace(local, cores=cores, costs={**local.costs, "ray": cost})
 
 
-def with_cluster(made: Plan, profile: Profile, ask: Requirements, cluster: Ray) -> Plan:
+def with_cluster(made: Plan, profile: Profile, needs: Requirements, cluster: Ray) -> Plan:
     """Add a cluster to a plan, and say whether it pays."""
     assert made.transport is not None
     transport = measure_cluster(cluster, made.transport)
-    most = min(transport.cores, ask.num_envs, MOST)
+    most = min(transport.cores, needs.num_envs, MOST)
     counts = sorted({*(2**i for i in range(most.bit_length()) if 2**i <= most), most})
-    if ask.workers is not None:
-        counts = [min(ask.workers, ask.num_envs)]
-    actors = [Candidate("ray", k, predict(profile, transport, ask, "ray", k)) for k in counts]
+    if needs.workers is not None:
+        counts = [min(needs.workers, needs.num_envs)]
+    actors = [Candidate("ray", k, predict(profile, transport, needs, "ray", k)) for k in counts]
     best = min(actors, key=lambda one: one.predicted or 0.0)
     found = [*made.candidates, *actors]
     chosen = choose(found) or made.chosen

@@ -1,4 +1,4 @@
-"""The plan: what ``backend="auto"`` would choose, and why."""
+"""``agym.plan``: what ``backend="auto"`` would choose for measured environments, and why."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from agym.planning.plans import Plan, readable
 from agym.planning.sampling import CHEAP_SECONDS, is_known
 from agym.protocol.arguments import check_count
 
-# How long a candidate is tried, and how many batches at least.
+# For how many seconds a candidate is tried, and for at least how many batches.
 VERIFY_SECONDS = 0.5
 VERIFY_BATCHES = 5
 
-# Random actions are sampled beforehand, and used over and over.
+# Random actions are sampled beforehand and reused, so that sampling is not timed.
 ACTION_BATCHES = 16
 
-# Options of :func:`agym.make` that change nothing about a plan, or that it finds.
+# Options of :func:`agym.make` that do not affect a plan, or that the plan chooses.
 NOT_PLANNED = dict.fromkeys(
     (name for name in OPTION_NAMES if name not in ("num_envs", "workers")),
     "leave it out, and give it to agym.make",
@@ -55,62 +55,60 @@ def plan(
 ) -> Plan:
     """Measure one environment, predict each backend's time per batch, and choose.
 
-    The environment is constructed at most once (twice or more often only if that takes under 50
-    ms), reset, and stepped with random actions for some 20 ms. Unless its code is Gymnasium's,
-    ALE's or agym's, that is done in a process of its own, where a crash or a hang does no harm and
-    files that it writes by relative names are thrown away, and what was found is remembered on
-    disk until its code changes: ``backend="auto"`` goes by it. It takes two seconds longer when
-    this machine's own costs are measured, which are then remembered. How a time is predicted is
-    said in :func:`agym.planning.model.predict`.
-
-    Args:
-        env: As for :func:`make`.
-        num_envs: How many; not needed for a list. 1 by default.
-        blocking: ``False`` for the async face, whose event loop must not be blocked.
-        workers: How many workers; ``None`` to have them chosen.
-        max_concurrency: How many coroutine environments of one loop may be busy at once.
-        verify: Also make and step all environments in every place, and show what was measured.
-            Each place constructs its own ``num_envs`` for that, some of them in this process.
-        cluster: Consider a Ray cluster too: it is joined, and what a message to an actor costs is
-            measured with environments that do nothing, which takes some ten seconds. An
-            :class:`agym.backends.Ray` says which cluster.
-        tell: Called with each candidate that ``verify`` is about to try.
-        **env_kwargs: For the environment, as in ``gymnasium.make``.
-
-    Returns:
-        The plan: ``print`` shows it as a table; its ``backend`` and ``workers`` are for
-        :func:`make`.
-
-    Raises:
-        UsageError: An argument cannot work; or the environment ended the process in which it
-            was measured, took too long there, or cannot be sent to it.
-        Exception: What the environment raised.
-
     Example:
         >>> import agym
         >>> agym.plan("CartPole-v1", 1).backend
         'serial'
+
+    The environment is constructed once (again only if that takes under 50 ms), reset, and stepped
+    with random actions for some 20 ms. Unless its code is Gymnasium's, ALE's or agym's, this
+    happens in a separate process, which contains crashes and hangs, and in a temporary folder. Its
+    profile is then kept on disk until its code changes, and ``backend="auto"`` uses it. Measuring
+    this machine's own costs takes two more seconds, once. For the prediction see
+    :func:`agym.planning.model.predict`.
+
+    Args:
+        env: As for :func:`make`.
+        num_envs: Number of environments, 1 by default; not needed for a list.
+        blocking: ``False`` for the async API, whose event loop must not be blocked.
+        workers: Number of workers; ``None`` to choose it too.
+        max_concurrency: How many coroutine environments of one loop may be busy at once.
+        verify: Also make and step all environments on every candidate, and show the measured times.
+            Each candidate constructs its own ``num_envs``, some of them in this process.
+        cluster: Also consider a Ray cluster, or the one that an :class:`agym.backends.Ray` names.
+            It is joined, and the cost of messages to actors is measured with environments that do
+            nothing, which takes some ten seconds.
+        tell: Called with each candidate that ``verify`` is about to try.
+        **env_kwargs: For the environment, as in ``gymnasium.make``.
+
+    Returns:
+        The plan, with ``backend`` and ``workers`` for :func:`make`; ``print`` shows it as a table.
+
+    Raises:
+        UsageError: An argument is invalid; or the environment ended the process that measured it,
+            took too long, or cannot be sent there.
+        Exception: The environment raised it.
     """
     check_option_names(env_kwargs, OPTION_NAMES, where="agym.plan", instead=NOT_PLANNED, env=env)
     if is_vector(env):
-        raise UsageError("a VectorEnv lives in one place, backend='native': there is no choice")
+        raise UsageError("a VectorEnv runs only on backend='native': there is no choice")
     factories = make_factories(env, num_envs, env_kwargs)
     if workers is not None:
         workers = check_count("workers", workers)
     if max_concurrency is not None:
         max_concurrency = check_count("max_concurrency", max_concurrency)
-    ask = Requirements(len(factories), workers, blocking, max_concurrency=max_concurrency)
-    made = _plan_measured(factories, ask)
+    needs = Requirements(len(factories), workers, blocking, max_concurrency=max_concurrency)
+    made = _plan_measured(factories, needs)
     ray = Ray() if cluster is True else cluster or None
     if ray is not None and made.profile is not None:
-        made = with_cluster(made, made.profile, ask, ray)
+        made = with_cluster(made, made.profile, needs, ray)
     if isinstance(env, str) and find_spec(env).vector_entry_point is not None:
         native = Candidate("native", None, None, OTHER_GAMES)
         made = replace(made, candidates=(*made.candidates, native))
     return verified(made, factories, max_concurrency, tell, ray) if verify else made
 
 
-def _plan_measured(factories: list[Factory], ask: Requirements) -> Plan:
+def _plan_measured(factories: list[Factory], needs: Requirements) -> Plan:
     factory = factories[0]
     profile = recall_profile(factory)
     if profile is None:
@@ -118,7 +116,7 @@ def _plan_measured(factories: list[Factory], ask: Requirements) -> Plan:
         profile, file = measure_here(factory) if known else measure_apart(factory)
         if not known or profile.construction > CHEAP_SECONDS:
             remember_profile(factory, profile, file)
-    return plan_for(profile, factories, ask, this_machine())
+    return plan_for(profile, factories, needs, this_machine())
 
 
 def verified(
@@ -128,7 +126,7 @@ def verified(
     tell: Callable[[Candidate], None] | None = None,
     ray: Ray | None = None,
 ) -> Plan:
-    """Try every place of a plan in turn, and say how long a batch took."""
+    """Try every candidate of a plan in turn, and add the measured times."""
     tried = []
     for candidate in made.candidates:
         if candidate.predicted is None or (candidate.backend == "process" and candidate.remark):
@@ -149,7 +147,7 @@ def verified(
 
 
 def try_out(spec: BackendSpec, factories: list[Factory]) -> float:
-    """Make environments on a backend and step them with random actions; gives seconds per batch."""
+    """Step environments on a backend with random actions; return seconds per batch."""
     envs: Envs[Any, Any] = Envs(*build(factories, None, {}, Options(spec)), "array")
     with envs:
         envs.reset(seed=0)
@@ -161,7 +159,7 @@ def try_out(spec: BackendSpec, factories: list[Factory]) -> float:
             begun = time.perf_counter()
             envs.step(actions[len(times) % ACTION_BATCHES])
             times.append(time.perf_counter() - begun)
-    # Without the slowest, which other programs interrupted, and the first.
+    # Without the first batch and the slowest ones, which other programs interrupted.
     usual = sorted(times[1:])
     usual = usual[: len(usual) - len(usual) // 16]
     return sum(usual) / len(usual)

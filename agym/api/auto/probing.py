@@ -1,7 +1,7 @@
-"""Probing: measures somebody's environment where that can do no harm, in a process of its own.
+"""Measures environments with unknown code in a separate process.
 
-An environment that crashes, hangs or exits while it is stepped at random takes only that process
-with it, and files that it writes under relative names go to a folder that is thrown away.
+An environment that crashes, hangs or exits while it is stepped at random ends only that process.
+Files that it writes under relative names go to a temporary folder.
 """
 
 from __future__ import annotations
@@ -28,34 +28,33 @@ from agym.planning.model import Profile
 from agym.planning.profiling import measure, measure_on_loop
 from agym.planning.sampling import make_sample, name_of, obstacle
 
-# An environment that takes longer to be made and measured is given up.
+# How long an environment may take to be made and measured.
 PROBE_SECONDS = 60.0
 
 
 class Probe(gymnasium.Env[Any, Any]):
-    """Lives in a worker process, and makes the environment there only when it is asked to."""
+    """Runs in a worker process, and makes the environment there only to measure it."""
 
     observation_space = action_space = spaces.Discrete(1)
 
     def __init__(self, factory: Factory) -> None:
-        """Remember what to make."""
         self._factory = factory
 
     def measure(self, folder: str) -> tuple[Profile, str | None]:
-        """Make the environment and measure it, in a folder; see :func:`measure_here`."""
+        """Make the environment in a folder and measure it; see :func:`measure_here`."""
         with contextlib.suppress(FileNotFoundError), contextlib.chdir(folder):
             return measure_here(self._factory)
-        return measure_here(self._factory)  # it reads files that lie where the caller is
+        return measure_here(self._factory)  # it reads files from the caller's folder
 
 
 def measure_here(factory: Factory) -> tuple[Profile, str | None]:
-    """Make an environment in this very process and measure it.
+    """Make an environment in this process and measure it.
 
     Returns:
-        What it is like, and the file with its code.
+        Its profile, and the file with its code.
 
     Raises:
-        Exception: What it raised.
+        Exception: The environment raised it.
     """
     if is_coroutine_env(innermost(factory)):
         return measure_on_loop(factory), source_file(innermost(factory))
@@ -70,11 +69,11 @@ def measure_here(factory: Factory) -> tuple[Profile, str | None]:
 
 
 def measure_apart(factory: Factory) -> tuple[Profile, str | None]:
-    """The same in a worker process that is thrown away.
+    """Make an environment in a temporary worker process and measure it.
 
     Raises:
-        UsageError: It cannot be sent there, or the process died or took too long.
-        Exception: What the environment raised.
+        UsageError: The factory cannot be sent there, or the process died or took too long.
+        Exception: The environment raised it.
     """
     name = name_of(factory)
     instead = "take a backend by name, for which nothing is measured"

@@ -1,7 +1,7 @@
-"""Transport: measures what this machine's backends cost beside the environments.
+"""Measures what this machine's backends cost in addition to the environments.
 
-It is done with environments that do nothing, takes about two seconds, and is remembered for the
-machine; most choices are so clear that it is not needed at all (see :func:`extremes`).
+This uses environments that do nothing, takes about two seconds, and is remembered for the machine.
+Most choices are so clear that it is not needed (see :func:`extremes`).
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from agym.engine.engine import Engine
 from agym.planning.caching import is_number, key_of, recall, remember
 from agym.planning.model import Cost, Transport
 
-# How long each figure is measured.
+# How many seconds each measurement takes.
 SECONDS = 0.05
 
-# Of so many batches the quickest tenth counts: what else runs here only ever adds.
+# Take this quantile of at most this many batches, since other programs only add time.
 MOST_BATCHES, QUANTILE = 400, 0.1
 
-# A batch of this many is told from one of a single environment.
+# The cost per environment is the difference between a batch of this many and of one.
 MANY = 64
 
-# A figure is at most so many times as large or as small as is typical.
+# A measured cost may differ from the typical one by at most this factor.
 PLAUSIBLE = 4.0
 
-# An observation of this many bytes is told from a small one.
+# The cost per byte is the difference between an observation of this many bytes and a small one.
 LARGE = 200_000
 
 INFO = {"lives": 3, "frame_number": 12, "distance": 0.5}
@@ -52,23 +52,21 @@ LARGE_INFO = {"array": np.zeros(LARGE, np.uint8)}
 
 
 class Idle(gymnasium.Env[Any, Any]):
-    """Does nothing, for so long."""
+    """Does nothing, optionally for a given time."""
 
     action_space = spaces.Discrete(2)
 
     def __init__(self, size: int = 16, seconds: float = 0.0) -> None:
-        """Take the size of observations in bytes, and how long a step computes."""
+        """Take the size of observations in bytes, and the seconds that a step computes."""
         self.observation_space = spaces.Box(0, 255, (size,), np.uint8)
         self._observation = np.zeros(size, np.uint8)
         self._info: dict[str, Any] = {}
         self.seconds = seconds
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        """Begin nothing."""
         return self._observation, self._info
 
     def step(self, action: Any) -> Any:
-        """Do nothing."""
         if self.seconds:
             end = time.perf_counter() + self.seconds
             while time.perf_counter() < end:
@@ -77,25 +75,22 @@ class Idle(gymnasium.Env[Any, Any]):
 
 
 class IdleOnLoop:
-    """The same as a coroutine environment."""
+    """Does nothing, as a coroutine environment."""
 
     action_space = Idle.action_space
 
     def __init__(self, size: int = 16) -> None:
-        """Take the size of observations in bytes."""
         self._idle = Idle(size)
         self.observation_space = self._idle.observation_space
 
     async def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        """Begin nothing."""
         return self._idle.reset()
 
     async def step(self, action: Any) -> Any:
-        """Do nothing."""
         return self._idle.step(action)
 
     async def close(self) -> None:
-        """Close nothing."""
+        """Do nothing."""
 
 
 class Bench:
@@ -110,7 +105,6 @@ class Bench:
         size: int = 16,
         cluster: Ray | None = None,
     ) -> None:
-        """Make them."""
         mode = AutoresetMode.NEXT_STEP
         idle = [_Idle(env, size)] * num_envs
         spec = replace(cluster or BackendSpec(), workers=workers)
@@ -120,15 +114,13 @@ class Bench:
         self._actions = np.zeros(num_envs, np.int64)
 
     def __enter__(self) -> Bench:
-        """Close them at the end."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close them."""
         self._envs.close()
 
     def seconds(self) -> float:
-        """How long a batch takes."""
+        """Measure the seconds per batch."""
         times: list[float] = []
         end = time.perf_counter() + SECONDS
         while len(times) < MOST_BATCHES and (time.perf_counter() < end or len(times) < 8):
@@ -138,12 +130,12 @@ class Bench:
         return sorted(times)[int(len(times) * QUANTILE)]
 
     def compute(self, seconds: float) -> None:
-        """From now on a step takes so long."""
+        """Make each step compute for some seconds from now on."""
         self._envs.set_attr("seconds", seconds)
 
 
 class _Idle:
-    """A factory of idle environments."""
+    """A factory of idle environments, which can be pickled."""
 
     def __init__(self, env: type[Idle | IdleOnLoop], size: int) -> None:
         self._env = env
@@ -155,9 +147,10 @@ class _Idle:
 
 @cache
 def this_machine() -> Transport:
-    """What this machine costs: measured the first time, and remembered on disk.
+    """Return this machine's costs, which are measured the first time and kept on disk.
 
-    Where it cannot be measured (no process can be started here), typical costs are taken.
+    If they cannot be measured (for example, because no process can be started), return typical
+    ones.
     """
     cores = available_cores()
     if (found := _recalled(cores)) is not None:
@@ -171,7 +164,7 @@ def this_machine() -> Transport:
 
 
 def known() -> Transport:
-    """What is known of this machine without measuring: what was remembered, or is typical."""
+    """Return this machine's remembered costs, or typical ones, without measuring."""
     cores = available_cores()
     return _recalled(cores) or typical(cores)
 
@@ -217,20 +210,20 @@ def measure_transport(cores: int) -> Transport:
         one.compute(2 * SPIN_SECONDS)
         slept = one.seconds() - 2 * SPIN_SECONDS
     worker = max(0.0, every - single - (MANY - 1) * host) / (workers - 1)
-    # What the first worker costs is in the batch.
+    # The cost of the first worker is part of that of the batch.
     processes = Cost(
         max(0.0, single - worker - host), worker, max(0.0, slept - single), host, byte,
         packing, packed,
     )  # fmt: skip
     measured = {"serial": own, "thread": threads, "asyncio": loops, "process": processes}
     costs = {name: _plausible(name, cost) for name, cost in measured.items()}
-    # What serial does, the others do too.
+    # No backend costs less than serial, whose work is part of all others'.
     least = replace(costs["serial"], info=0.0, info_byte=0.0)
     return Transport(cores, SPIN_SECONDS, {n: _pointwise(max, c, least) for n, c in costs.items()})
 
 
 def _plausible(backend: str, cost: Cost) -> Cost:
-    """Keep within bounds what is remembered for long: the machine may have been busy just now."""
+    """Limit costs that are remembered for long, because the machine may have been busy just now."""
     usual = TYPICAL[backend]
     cost = _pointwise(max, cost, _times(1 / PLAUSIBLE, usual))
     return _pointwise(min, cost, _times(PLAUSIBLE, usual))
@@ -245,7 +238,7 @@ def _pointwise(function: Callable[[float, float], float], one: Cost, other: Cost
 
 
 def _packing(info: dict[str, Any]) -> float:
-    """Seconds to pack and unpack an info."""
+    """Measure the seconds to pickle and unpickle an info."""
     times = []
     for _ in range(50):
         begun = time.perf_counter()
@@ -254,7 +247,7 @@ def _packing(info: dict[str, Any]) -> float:
     return sorted(times)[len(times) // 4]
 
 
-# What a machine of today costs, where nothing was measured.
+# The costs of a current machine, for use without a measurement.
 TYPICAL = {
     "serial": Cost(10e-6, 0.0, 0.0, 0.6e-6, 0.1e-9, 1e-6, 0.1e-9),
     "thread": Cost(10e-6, 12e-6, 0.0, 0.6e-6, 0.1e-9, 1e-6, 0.1e-9),
@@ -264,14 +257,14 @@ TYPICAL = {
 
 
 def typical(cores: int | None = None) -> Transport:
-    """What machines of today cost, without measuring this one."""
+    """Return the costs of a current machine, without measuring this one."""
     return Transport(cores or available_cores(), SPIN_SECONDS, TYPICAL)
 
 
 def extremes(cores: int | None = None) -> tuple[Transport, Transport]:
-    """Less than any machine costs, and more: what is best with both needs no measuring.
+    """Return costs below and above any machine's: a choice that is best with both is certain.
 
-    What serial costs is in all others too, so that these never cost less than it does usually.
+    No cost is below the typical cost of serial, whose work is part of all others'.
     """
     low, high = dict(TYPICAL), dict(TYPICAL)
     for name in ("thread", "asyncio", "process"):

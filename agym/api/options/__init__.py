@@ -1,1 +1,1 @@
-"""The options of `make`."""
+"""The options of ``make`` and its relatives."""

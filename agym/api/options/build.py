@@ -1,4 +1,4 @@
-"""Builds an engine on a backend from the caller's options; an API goes on top."""
+"""Builds the backend and the engine that an API uses."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ def build(
     *,
     blocking: bool = True,
 ) -> tuple[Engine, Backend]:
-    """Build an engine on a backend; no environment is constructed yet, but for ``auto``.
+    """Build a backend and an engine; only ``backend="auto"`` may construct an environment here.
 
     Args:
         env: As for :func:`agym.make`.
         num_envs: As for :func:`agym.make`.
         env_kwargs: Keywords for the environment.
         options: All other options.
-        blocking: The caller's thread runs no event loop while it waits.
+        blocking: Whether the caller may block its thread: no event loop runs in it.
 
     Raises:
-        UsageError: The environment and the options do not go together.
+        UsageError: The environment and the options are incompatible.
     """
     spec, policy = _spec_for(env, options.spec), options.fault_policy
     native = isinstance(spec, Native)
@@ -80,7 +80,7 @@ def build(
 
 
 def _spec_for(env: EnvLike, spec: BackendSpec) -> BackendSpec:
-    """The backend for environments of which the kind is known without making one."""
+    """Return the backend for environments whose kind is known before one is made."""
     if isinstance(spec, Auto) and is_coroutine_env(_class_of(env)):
         return Asyncio(workers=spec.workers)
     if not is_vector(env) or isinstance(spec, Native | Custom):
@@ -96,12 +96,12 @@ def _spec_for(env: EnvLike, spec: BackendSpec) -> BackendSpec:
 def _choose(
     factories: Sequence[Factory], spec: Auto, blocking: bool, track_running: bool
 ) -> tuple[BackendSpec, Sequence[Factory]]:
-    # Late, since most programs name a backend, and these modules are many.
+    # Late imports, because most programs name a backend, and these modules import many others.
     from agym.api.auto.choosing import choose_backend
     from agym.planning.model import Requirements
 
-    ask = Requirements(len(factories), spec.workers, blocking, track_running)
-    choice = choose_backend(factories, ask)
+    needs = Requirements(len(factories), spec.workers, blocking, track_running)
+    choice = choose_backend(factories, needs)
     return SPECS[choice.plan.backend](workers=choice.plan.workers), choice.factories
 
 
@@ -114,7 +114,7 @@ def _backend_class(spec: BackendSpec) -> Callable[[BackendOptions], Backend]:
 
 
 def _class_of(env: Any) -> Any:
-    """What a factory calls, as far as it can be told without calling it."""
+    """Return what a factory calls, as far as that is known without calling it."""
     return innermost(env[0] if isinstance(env, list | tuple) and env else env)
 
 
@@ -124,7 +124,7 @@ def _name_of(env: Any) -> str:
 
 
 def _check_native(env: Any, policy: FaultPolicy, infos: InfoPolicy) -> None:
-    """Refuse what is about single environments, or about another in the place of this one."""
+    """Refuse options that need single environments, or another instance of this one."""
     if infos.counts:
         option = "episode_stats" if infos.episode_stats else "infos='episode'"
         raise UsageError(

@@ -1,9 +1,9 @@
-"""Names of options: what other libraries call them, and what looks like a misspelt one.
+"""Checks the names of options: other libraries' names for them, and misspelt ones.
 
-Every function that takes options or keywords for an environment checks their names here. A
-keyword that is no option belongs to the environment, and one that takes ``**kwargs`` swallows
-whatever it is given: ``agym.make(MyEnv, n_envs=8)`` would make one environment. So an
-environment gets a keyword that is called like an option only if its constructor names it.
+All functions that take options or keywords for an environment check their names here. A keyword
+that is no option goes to the environment, and environments with ``**kwargs`` accept anything:
+``agym.make(MyEnv, n_envs=8)`` would make one environment. So a keyword that resembles an option
+goes to an environment only if its constructor has a parameter of that name.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from agym.hosts.factories import EnvLike, find_spec
 
 _ONE_BY_ONE = "give the environment's options, and agym's, one by one as keywords"
 _WRAPPED = "pass a factory that wraps: lambda: Wrapper(gymnasium.make(...))"
-_MONITOR = "take episode_stats=True, which tells episodes in infos, or agym.sb3.make_vec_env"
-_EVENLY = "environments are dealt to workers evenly: take num_envs= and workers="
+_MONITOR = "take episode_stats=True, which adds episodes to infos, or agym.sb3.make_vec_env"
+_EVENLY = "environments are divided evenly between workers: take num_envs= and workers="
 _RESOURCES = "take backend=agym.backends.Ray(resources={'num_cpus': ..., 'num_gpus': ...})"
 _PROCESS = "take backend=agym.backends.Process({}=...)"
 _RAY = "take backend=agym.backends.Ray({}=...)"
@@ -32,8 +32,8 @@ _FAULTS = "take on_fault=agym.FaultPolicy('restart', {}=...)"
 _FIRST_DONE = "recv(min_envs=...) gives the environments that are done first"
 
 # Options of Gymnasium, Stable-Baselines3 and Baselines, EnvPool, tianshou, TorchRL, PufferLib and
-# RLlib: agym's name for each, or what to do instead. What environments may well be given
-# (``seed``, ``render``, ``env_config``, ``env_type``) is not among them.
+# RLlib: agym's name for each, or what to do instead. Names that are common keywords of environments
+# (``seed``, ``render``, ``env_config``, ``env_type``) are not included.
 OTHERS = {
     **dict.fromkeys(
         (
@@ -81,7 +81,7 @@ OTHERS = {
     "worker": "take workers= for the number of workers; agym takes no worker function",
 }  # fmt: skip
 
-# Options that belong to an object: of a backend, or of what is done about faults.
+# Options that belong to an object: to a backend's options, or to ``FaultPolicy``.
 NESTED = {
     **{name: _PROCESS.format(name) for name in ("start_method", "pin", "recycle")},
     **{
@@ -97,10 +97,10 @@ NESTED = {
     "recycle_rss_mb": _RECYCLE.format("rss_mb"),
 }
 
-# What batched programs (``backend="native"``) may be given, as EnvPool's and ALE's are.
+# Keywords of vector environments such as EnvPool's and ALE's (``backend="native"``).
 OF_PROGRAMS = frozenset({"autoreset_mode", "batch_size", "num_threads"})
 
-# How alike a keyword and an option are if it cannot be meant for an environment.
+# The similarity at which a keyword is taken for a misspelt option rather than an environment's.
 ALIKE = 0.85
 
 
@@ -113,18 +113,18 @@ def check_option_names(
     env: EnvLike | None = None,
     program: bool = False,
 ) -> None:
-    """Refuse what is no option here: another library's name, or a misspelt one.
+    """Refuse names that are no options here: another library's, or misspelt ones.
 
     Args:
-        names: What was given.
+        names: The names given.
         options: The names of the options.
-        where: What takes them, for the message.
-        instead: Options of agym's that are none here, and what to do instead.
-        env: What takes all other keywords; ``None`` where nothing does.
-        program: It makes many environments in one program, which may have workers of its own.
+        where: What takes the options, for the message.
+        instead: Options of agym's that are not accepted here, and what to do instead.
+        env: What takes all other keywords; ``None`` if nothing does.
+        program: Whether ``env`` is a vector environment, which may have workers of its own.
 
     Raises:
-        UsageTypeError: A name is no option, and not for the environment; it says what would be.
+        UsageTypeError: A name is neither an option nor for the environment; it suggests one.
     """
     instead = {**NESTED, **(instead or {})}
     known = [name for name in options if name not in instead]
@@ -154,7 +154,7 @@ def check_option_names(
 
 
 def _names(env: Any, keyword: str) -> bool:
-    """Whether what makes an environment names a keyword, here or where it passes them on to."""
+    """Whether a factory names a keyword, itself or in what it passes keywords on to."""
     while isinstance(env, partial):
         env = env.func
     if isinstance(env, list | tuple):
@@ -177,7 +177,7 @@ def _names(env: Any, keyword: str) -> bool:
 
 
 def _keywords(function: Any) -> tuple[set[str], bool]:
-    """What a function takes by keyword, as far as it tells; and whether it takes any others."""
+    """Return a function's known keywords, and whether it takes any others."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""The options that ``make``, ``make_async``, ``make_vec`` and the Stable-Baselines3 pair share."""
+"""The options that all functions which make environments share."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OnFault = FaultMode | FaultPolicy
 
 
 class EnvOptions(TypedDict, total=False):
-    """The options of vector environments whose other arguments are another library's."""
+    """agym's options for classes whose other arguments are another library's."""
 
     workers: int | None
     infos: Infos
@@ -35,16 +35,16 @@ class EnvOptions(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Options:
-    """Checked options; :func:`agym.make` describes them.
+    """Checked options; see :func:`agym.make`.
 
     Attributes:
         spec: The backend with its own options and the number of workers.
         autoreset_mode: What follows an episode's end.
-        fault_policy: What is done about faults.
+        fault_policy: How faults are handled.
         info_policy: Which infos are reported.
 
     Raises:
-        UsageError: An option cannot work.
+        UsageError: An option is invalid.
     """
 
     backend: BackendLike = "auto"
@@ -64,7 +64,7 @@ class Options:
 
     def __post_init__(self) -> None:
         check_flag("copy", self.copy)
-        make_output_format(self.output, copy=self.copy)  # only to see that it can be made
+        make_output_format(self.output, copy=self.copy)  # for its checks
         if self.timeout is not None:
             check_seconds("timeout", self.timeout)
         derived = {
@@ -77,12 +77,12 @@ class Options:
             object.__setattr__(self, name, value)
 
 
-# Keywords that are never for an environment.
+# Keywords that are never passed to an environment.
 OPTION_NAMES = ("num_envs", *(one.name for one in fields(Options) if one.init))
 
 
 def parse_backend(backend: BackendLike) -> BackendSpec:
-    """Read a ``backend`` option: a name, an object of ``agym.backends``, or a ``Backend`` class.
+    """Parse ``backend``: a name, an object of ``agym.backends``, or a ``Backend`` class.
 
     Raises:
         UsageError: It is none of these.
@@ -99,7 +99,7 @@ def parse_backend(backend: BackendLike) -> BackendSpec:
 
 
 def parse_on_fault(on_fault: OnFault) -> FaultPolicy:
-    """Read an ``on_fault`` option.
+    """Parse ``on_fault``.
 
     Raises:
         UsageError: There is no such mode.
@@ -111,7 +111,7 @@ def with_workers(spec: BackendSpec, workers: int | None) -> BackendSpec:
     """Set the number of workers.
 
     Raises:
-        UsageError: It is no positive integer, or was given already.
+        UsageError: It is no positive integer, or contradicts that of the spec.
     """
     if workers is None:
         return spec
@@ -126,5 +126,5 @@ def _info_policy(infos: Any, episode_stats: bool) -> InfoPolicy:
         raise UsageError(f"infos={infos!r} is unknown: take one of {', '.join(get_args(Infos))}")
     check_flag("episode_stats", episode_stats)
     if episode_stats and infos == "none":
-        raise UsageError("episode_stats are told in infos, and infos='none': take infos='episode'")
+        raise UsageError("episode_stats need infos, but infos='none': take infos='episode'")
     return InfoPolicy(infos, episode_stats)

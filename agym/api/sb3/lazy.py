@@ -1,8 +1,9 @@
-"""SB3 without torch, in worker processes: their environments need little more than ``Monitor``.
+"""Keeps torch out of worker processes whose environments only need SB3's ``Monitor``.
 
-``import stable_baselines3.common.monitor`` runs ``stable_baselines3/__init__.py`` first, which
-imports every algorithm and torch: seconds, and some hundred megabytes, in each worker. Here such
-files are put off until something that they define is wanted, such as ``stable_baselines3.PPO``.
+``import stable_baselines3.common.monitor`` first runs ``stable_baselines3/__init__.py``, which
+imports every algorithm and torch. This takes seconds and some hundred megabytes per worker. This
+module defers such packages until something that they define is used, such as
+``stable_baselines3.PPO``.
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ from functools import partial
 from types import ModuleType
 from typing import Any
 
-# What ``make_vec_env`` of SB3 has in its factories comes from these; the outer one first.
+# The packages that the factories of SB3's ``make_vec_env`` import from, the outer one first.
 PACKAGES = ("stable_baselines3", "stable_baselines3.common.vec_env")
 
 
 class _LaterModule(ModuleType):
-    """A package whose submodules can be imported, and whose own code has not run yet."""
+    """A package whose submodules can be imported before its own code has run."""
 
     def __getattr__(self, name: str) -> Any:
-        """Run it: something is wanted that it defines."""
+        """Run the package's code, because something that it defines is used."""
         self.__class__ = ModuleType  # type: ignore[assignment]
         loader: Any = self.__loader__
         loader.exec_module(self)
@@ -30,7 +31,7 @@ class _LaterModule(ModuleType):
 
 
 def defer_imports() -> None:
-    """Put the packages off, unless SB3 is imported already, or is not there."""
+    """Defer the packages, unless SB3 is imported already, or is not installed."""
     if PACKAGES[0] in sys.modules or importlib.util.find_spec(PACKAGES[0]) is None:
         return
     for name in PACKAGES:
@@ -42,16 +43,16 @@ def defer_imports() -> None:
 
 
 class _DeferringFinder:
-    """Puts the packages off where it is unpickled."""
+    """Defers the packages when it is unpickled."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return defer_imports, ()
 
 
 def deferring_imports(factory: Any) -> Any:
-    """A factory that puts the packages off before the one in it is unpickled.
+    """Wrap a factory so that the packages are deferred before the factory is unpickled.
 
-    Arguments of a partial function are unpickled in order.
+    This relies on pickle, which loads the arguments of a partial function in order.
     """
     return partial(_make, _DeferringFinder(), factory) if callable(factory) else factory
 

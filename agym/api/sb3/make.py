@@ -1,6 +1,6 @@
-"""Stable-Baselines3: ``make_vec_env`` with SB3's arguments, for environments on agym's backends.
+"""Stable-Baselines3's ``make_vec_env`` for environments on agym's backends.
 
-SB3 is imported when something here is used, not by ``import agym``: it brings torch along.
+SB3, which imports torch, is imported when something here is used, not by ``import agym``.
 """
 
 from __future__ import annotations
@@ -42,27 +42,26 @@ def make_vec_env(
 
     Args:
         env_id: An id, an ``EnvSpec``, or a function that makes an environment.
-        n_envs: How many.
+        n_envs: Number of environments.
         seed: Environment ``i`` gets ``seed + i`` at the next reset; ``None`` for a random one.
         start_index: Index of the first environment, for names of monitor files and seeds of
             action spaces.
-        monitor_dir: A folder for the files of the monitors. What takes an environment's place
-            after a fault begins its file anew, unless ``monitor_kwargs`` are
-            ``{"override_existing": False}``.
-        wrapper_class: Put around each environment and its monitor.
+        monitor_dir: A folder for the monitors' files. An environment that is recreated after a
+            fault starts a new file, unless ``monitor_kwargs`` are ``{"override_existing": False}``.
+        wrapper_class: A wrapper for each environment and its monitor.
         env_kwargs: For the environment.
         vec_env_kwargs: For :class:`AgymVecEnv`.
         monitor_kwargs: For the monitor.
         wrapper_kwargs: For ``wrapper_class``.
-        **options: For :class:`AgymVecEnv` too: ``backend="process"``, ``workers=8``, ...
-            With ``backend="native"`` the environments are one program, which must be able to
-            reset in the same step, as ALE's can; it has no monitor, so put ``VecMonitor`` over it.
+        **options: For :class:`AgymVecEnv` too: ``backend="process"``, ``workers=8``, ... With
+            ``backend="native"`` all environments are one vector environment, which must support
+            same-step autoreset, as ALE's does. It has no monitor; wrap it in ``VecMonitor``.
 
     Returns:
-        The environments, made and ready for ``reset``.
+        The environments, constructed and ready for ``reset``.
 
     Raises:
-        UsageError: An argument cannot work (a ``ValueError``).
+        UsageError: An argument is invalid (a ``ValueError``).
         EnvError: A constructor raised.
         MissingExtraError: SB3 is not installed.
     """
@@ -126,12 +125,12 @@ def _make(
 
 
 def _maker(env: Any) -> Any:
-    """Look an id up here, so that workers need not have what the caller's script registered."""
+    """Look an id up here, so that workers need not import the modules that registered it."""
     return partial(_make_one, find_spec(env)) if isinstance(env, str | EnvSpec) else env
 
 
 def _make_one(spec: EnvSpec, **env_kwargs: Any) -> AnyEnv:
-    """Make an environment that can be rendered, if it can be, as SB3 does for an id."""
+    """Make an environment, with ``render_mode="rgb_array"`` if it takes that, as SB3 does."""
     try:
         return gymnasium.make(spec, **{"render_mode": "rgb_array", **env_kwargs})
     except TypeError:
@@ -140,14 +139,14 @@ def _make_one(spec: EnvSpec, **env_kwargs: Any) -> AnyEnv:
 
 def _vec_env_class() -> type[AgymVecEnv]:
     require("stable_baselines3.common.vec_env", "sb3")
-    # Late, since it subclasses a class of SB3's.
+    # A late import, because the class is derived from a class of SB3's.
     from agym.api.sb3.vec_env import AgymVecEnv
 
     return AgymVecEnv
 
 
 def __getattr__(name: str) -> Any:
-    """Give :class:`AgymVecEnv`, once it is asked for."""
+    """Import :class:`AgymVecEnv` when it is used."""
     if name == "AgymVecEnv":
         return _vec_env_class()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,8 +1,8 @@
-"""The Stable-Baselines3 face: a ``VecEnv`` where DummyVecEnv or SubprocVecEnv can stand.
+"""The Stable-Baselines3 API: a ``VecEnv`` that can replace DummyVecEnv or SubprocVecEnv.
 
-What SB3 says about its ``VecEnv`` holds here: four-tuple steps, finished environments that are
-reset in the same step, seeds and options for the next reset alone. What goes wrong is raised as
-agym's errors, and all others stay usable::
+It follows SB3's documentation of ``VecEnv``: steps return four values, finished environments are
+reset in the same step, and seeds and options apply to the next reset alone. Errors are agym's, and
+leave the other environments usable::
 
     step_async --> Envs (same-step autoreset) --> step_wait: final_obs  --> terminal_observation
                                                              final_info --> info
@@ -42,7 +42,7 @@ from agym.protocol.attributes import Placeholder, has_attribute
 from agym.protocol.messages import PerEnvOptions
 from agym.protocol.typing import Info
 
-# Options of agym's that are none here.
+# Options of agym's that are not accepted here.
 NOT_HERE = {
     "autoreset": "Stable-Baselines3 resets in the same step",
     "num_envs": "make_vec_env takes n_envs, and env_fns has a function for each environment",
@@ -55,7 +55,7 @@ class AgymVecEnv(VecEnv):
     """Environments on any backend of agym, as Stable-Baselines3's vectorized environment.
 
     Attributes:
-        runner: The :class:`agym.Envs` underneath: ``runner.stats()``, ``runner.restart()``.
+        runner: The underlying :class:`agym.Envs`, for ``runner.stats()`` and ``runner.restart()``.
     """
 
     runner: Envs
@@ -75,30 +75,30 @@ class AgymVecEnv(VecEnv):
             env_fns: Functions that make the environments.
             start_method: How worker processes start: ``"spawn"`` (also for ``None``),
                 ``"forkserver"`` or ``"fork"``.
-            backend: Where environments live; see :func:`agym.make`.
+            backend: Where environments run; see :func:`agym.make`.
             **options: The other options of :func:`agym.make`, such as ``workers``.
 
         Raises:
-            UsageError: An argument cannot work (a ``ValueError``).
+            UsageError: An argument is invalid (a ``ValueError``).
             NotImplementedError: SB3 does not take nested observation spaces.
             EnvError: A constructor raised.
         """
         factories = [deferring_imports(function) for function in check_functions(env_fns)]
         _check_options(options)
         spec = with_start_method(backend, "start_method", start_method)
-        self._hold(build(factories, None, {}, Options(spec, autoreset="same_step", **options)))
+        self._open(build(factories, None, {}, Options(spec, autoreset="same_step", **options)))
 
     @classmethod
     def native(
         cls, env: EnvLike, num_envs: int, env_kwargs: dict[str, Any], **options: Any
     ) -> Self:
-        """Make environments that are one program; :func:`agym.sb3.make_vec_env` does this."""
+        """Make environments of one vector environment; :func:`agym.sb3.make_vec_env` does this."""
         self = cls.__new__(cls)
         _check_options(options)
-        self._hold(build(env, num_envs, env_kwargs, Options(autoreset="same_step", **options)))
+        self._open(build(env, num_envs, env_kwargs, Options(autoreset="same_step", **options)))
         return self
 
-    def _hold(self, built: tuple[Engine, Backend]) -> None:
+    def _open(self, built: tuple[Engine, Backend]) -> None:
         self.runner = Envs(*built, "array")
         try:
             self._describe()
@@ -121,12 +121,12 @@ class AgymVecEnv(VecEnv):
                 "the functions in env_fns gave the same environment twice: each call must make a"
                 " new one"
             )
-        runner._engine.allow_unreset_step()  # SB3 does not insist on a reset before the first step
+        runner._engine.allow_unreset_step()  # SB3 does not require a reset before the first step
 
     # ---------------------------------------------------------------- reset and step
 
     def reset(self) -> VecEnvObs:
-        """Reset every environment; what a pending step gives is dropped.
+        """Reset every environment, and drop the result of a pending step.
 
         Raises:
             EnvError: An environment raised.
@@ -136,26 +136,26 @@ class AgymVecEnv(VecEnv):
         options = PerEnvOptions({i: given for i, given in enumerate(self._options) if given})
         try:
             result = self.runner._do(self.runner._engine.reset, self._seeds, options)
-        finally:  # they are for this reset, whatever becomes of it
+        finally:  # seeds and options are for this reset, even if it fails
             self._reset_seeds()
             self._reset_options()
         observations, self.reset_infos = result
         return observations  # type: ignore[no-any-return]
 
     def step_async(self, actions: Any) -> None:
-        """Send the actions off; the environments step while the caller does something else.
+        """Dispatch a step, and return while the environments run.
 
         Raises:
             UsageError: Wrong number, shape or dtype of actions; nothing was sent.
             BusyError: A step is pending.
         """
         self._check_idle()
-        self._pending = self.runner._begin(self.runner._engine.step, self._whole(actions))
+        self._pending = self.runner._begin(self.runner._engine.step, self._to_integers(actions))
 
     def step(self, actions: Any) -> VecEnvStepReturn:
-        """Step every environment: :meth:`step_async` and :meth:`step_wait` in one go."""
+        """Step every environment: :meth:`step_async`, then :meth:`step_wait`."""
         self._check_idle()
-        return self._results(self.runner._step(self._whole(actions)))
+        return self._results(self.runner._step(self._to_integers(actions)))
 
     def _check_idle(self) -> None:
         if self._pending is not None:
@@ -183,24 +183,24 @@ class AgymVecEnv(VecEnv):
         dones = terminated | truncated
         ended = np.flatnonzero(dones).tolist()
         for i in ended:
-            infos[i] = self._finished(i, infos[i])
+            infos[i] = self._split_info(i, infos[i])
         for info in infos:
             info["TimeLimit.truncated"] = False
         for i in ended:
             infos[i]["TimeLimit.truncated"] = bool(truncated[i] and not terminated[i])
         return observations, rewards.astype(np.float32), dones, infos
 
-    def _finished(self, i: int, info: Info) -> Info:
-        """Tell the info of the step that finished an episode from that of the reset behind it."""
+    def _split_info(self, i: int, info: Info) -> Info:
+        """Split an info into that of the step that ended an episode and that of the reset."""
         final: Info = info.pop("final_info")
         final["terminal_observation"] = info.pop("final_obs")
-        if isinstance(info.get("fault"), Fault):  # it is the step that a fault has cut off
+        if isinstance(info.get("fault"), Fault):  # it cut the ended episode off
             final["fault"] = info.pop("fault")
         self.reset_infos[i] = info
         return final
 
-    def _whole(self, actions: Any) -> Any:
-        """Make whole numbers integers where the space wants these: SB3 samples bits as floats."""
+    def _to_integers(self, actions: Any) -> Any:
+        """Convert float actions to integers without loss; SB3 samples MultiBinary as floats."""
         dtype = self.action_space.dtype
         if dtype is None or dtype.kind not in "iub" or np.asarray(actions).dtype.kind != "f":
             return actions
@@ -209,12 +209,13 @@ class AgymVecEnv(VecEnv):
 
     def seed(self, seed: int | None = None) -> Sequence[int | None]:
         """Set the seeds of the next reset: ``seed + i``, or random ones."""
-        if seed is None and self.runner._backend.vector_programs:  # some take no larger ones
+        if seed is None and self.runner._backend.vector_programs:
+            # Some vector environments accept no larger seeds.
             seed = int(np.random.randint(2**30))  # noqa: NPY002 # NumPy's seed governs SB3's too
         return super().seed(seed)
 
     def set_options(self, options: list[dict[str, Any]] | dict[str, Any] | None = None) -> None:
-        """Set options for the next reset, the same for all or a list with some for each.
+        """Set options for the next reset: the same for all, or a list with one entry for each.
 
         Raises:
             UsageError: The list has another length.
@@ -224,7 +225,7 @@ class AgymVecEnv(VecEnv):
         super().set_options(options)
 
     def close(self) -> None:
-        """Close all environments and end all workers, by force if need be. Idempotent."""
+        """Close all environments and end all workers, by force if necessary. Idempotent."""
         self._pending = None
         self.runner.close()
 
@@ -235,7 +236,7 @@ class AgymVecEnv(VecEnv):
 
     @property
     def backend(self) -> str:
-        """What the backend is called; for ``"auto"``, the one that it took."""
+        """The name of the backend; for ``"auto"``, of the one it chose."""
         return self.runner.backend
 
     @property
@@ -244,13 +245,12 @@ class AgymVecEnv(VecEnv):
         return self.runner.workers
 
     def __repr__(self) -> str:
-        """As that of the runner."""
         return f"{type(self).__name__}({repr(self.runner).partition('(')[2]}"
 
     # ---------------------------------------------------------------- single environments
 
     def get_images(self) -> Sequence[np.ndarray[Any, Any] | None]:
-        """Render every environment; an image each."""
+        """Render every environment; return an image of each."""
         if self.render_mode != "rgb_array":
             warnings.warn(
                 f"The render mode is {self.render_mode}, but this method assumes it is `rgb_array`"
@@ -268,7 +268,7 @@ class AgymVecEnv(VecEnv):
         """Read an attribute of environments or of wrappers around them.
 
         Raises:
-            AttributeError: There is none.
+            AttributeError: An environment does not have it.
         """
         return self._found(attr_name, self._apply(indices, get_attribute, attr_name))
 
@@ -286,7 +286,7 @@ class AgymVecEnv(VecEnv):
         """Call a method of environments or of wrappers around them.
 
         Raises:
-            AttributeError: There is none.
+            AttributeError: An environment does not have it.
             EnvError: It raised.
         """
         answers = self._apply(indices, call_method, method_name, method_args, method_kwargs)
@@ -295,16 +295,16 @@ class AgymVecEnv(VecEnv):
     def env_is_wrapped(
         self, wrapper_class: type[Wrapper[Any, Any, Any, Any]], indices: VecEnvIndices = None
     ) -> list[bool]:
-        """Whether a wrapper class, or a subclass, is around environments."""
+        """Whether a wrapper of some class, or a subclass, is around environments."""
         name = wrapper_class.__module__, wrapper_class.__qualname__
         return self._apply(indices, is_wrapped, *name)
 
     def _apply(
         self, indices: VecEnvIndices, function: Callable[..., Any], *arguments: Any
     ) -> list[Any]:
-        """Call a function with environments, each where it lives; answers as indices are given."""
-        everyone = range(self.num_envs)
-        ids = [everyone[i] for i in self._get_indices(indices)]  # negative ones count from the end
+        """Call a function with environments, where they run; return results in order of indices."""
+        all_ids = range(self.num_envs)
+        ids = [all_ids[i] for i in self._get_indices(indices)]  # allows negative indices
         if not ids:
             return []
         asked = sorted({*ids})

@@ -1,1 +1,1 @@
-"""The API of `gymnasium.vector.VectorEnv`."""
+"""The API of ``gymnasium.vector.VectorEnv``."""

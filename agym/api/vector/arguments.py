@@ -1,4 +1,4 @@
-"""The arguments that AgymVectorEnv shares with AsyncVectorEnv, checked in Gymnasium's words."""
+"""Checks the arguments that AgymVectorEnv shares with AsyncVectorEnv, with Gymnasium's messages."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from agym.errors import UsageError, UsageTypeError
 
 ObservationMode = str | tuple[Space[Any], Space[Any]]
 
-# Options of agym's that are none of AgymVectorEnv.
+# Options of agym's that AgymVectorEnv does not have.
 NOT_HERE = {
     "autoreset": "it is autoreset_mode, as in Gymnasium",
     "num_envs": "there are as many environments as env_fns has functions",
     "output": "observations are arrays, as in Gymnasium",
 }
 
-# Spaces that Gymnasium knows; others are custom ones, which its shared memory does not take.
+# Spaces that Gymnasium knows. Its shared memory refuses all others, which are custom spaces.
 KNOWN_SPACES = (
     spaces.Box,
     spaces.Discrete,
@@ -38,10 +38,10 @@ KNOWN_SPACES = (
 
 
 def check_functions(env_fns: Any) -> list[Callable[[], Any]]:
-    """List the functions that make environments.
+    """Return the functions that make environments as a list.
 
     Raises:
-        UsageTypeError: It is no list, such as an id.
+        UsageTypeError: ``env_fns`` is not iterable, or a string such as an id.
         UsageError: It is empty.
     """
     if isinstance(env_fns, str) or not isinstance(env_fns, Iterable):
@@ -56,10 +56,10 @@ def check_functions(env_fns: Any) -> list[Callable[[], Any]]:
 
 
 def check_options(options: Mapping[str, Any]) -> None:
-    """Refuse what is no option of agym's, or has another name here.
+    """Refuse names that are no options of agym's, or are called differently here.
 
     Raises:
-        UsageTypeError: It is given.
+        UsageTypeError: There is one.
     """
     check_option_names(options, OPTION_NAMES, where="AgymVectorEnv", instead=NOT_HERE)
 
@@ -85,7 +85,7 @@ def check_mode(mode: ObservationMode) -> None:
     """Check the observation mode.
 
     Raises:
-        TypeError: A tuple holds something else than spaces.
+        TypeError: A tuple holds something other than spaces.
         UsageError: There is no such mode.
     """
     if isinstance(mode, tuple) and len(mode) == 2:
@@ -99,12 +99,12 @@ def check_mode(mode: ObservationMode) -> None:
 
 
 def with_start_method(backend: BackendLike, option: str, method: Any) -> BackendSpec:
-    """Read a backend, whose worker processes start as another library's option says.
+    """Parse ``backend``, and set the start method of its processes from another library's option.
 
     Args:
         backend: The ``backend`` option.
         option: The other library's name for a start method.
-        method: Its value; ``None`` for the backend's own.
+        method: Its value; ``None`` for the backend's default.
 
     Raises:
         UsageError: The backend has no worker processes, or the method is unknown.
@@ -124,7 +124,7 @@ def with_max_concurrency(spec: BackendSpec, workers: int | None, most: Any) -> B
     """Set the number of workers, and limit how many environments step at the same time.
 
     Raises:
-        UsageError: One is no positive integer.
+        UsageError: One of them is no positive integer.
     """
     spec = with_workers(spec, workers)
     if most is None:
@@ -139,7 +139,7 @@ def with_max_concurrency(spec: BackendSpec, workers: int | None, most: Any) -> B
 
 
 def has_custom(space: Space[Any]) -> bool:
-    """Whether there is a space inside that Gymnasium does not know."""
+    """Whether a space is, or contains, one that Gymnasium does not know."""
     if isinstance(space, spaces.Dict):
         return any(map(has_custom, space.values()))
     if isinstance(space, spaces.Tuple):

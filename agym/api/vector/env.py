@@ -1,9 +1,9 @@
-"""The Gymnasium face: a ``gymnasium.vector.VectorEnv`` that can stand where AsyncVectorEnv stands.
+"""The Gymnasium API: a ``gymnasium.vector.VectorEnv`` that can replace AsyncVectorEnv.
 
-What Gymnasium says about vector environments holds here too, and so do its error classes. Where it
-leaves things broken, this goes on: after ``step_wait(timeout)`` has timed out the late step is
-waited for and dropped before the next one begins, what raised may be reset and used again, and
-the options of a reset are given again at automatic ones.
+It follows Gymnasium's documentation of vector environments, and raises the same error classes. It
+recovers where AsyncVectorEnv does not: after ``step_wait(timeout)`` has timed out, the next call
+waits for the late step and drops its result; environments that raised can be reset and used again;
+and the options of a reset apply to automatic resets too.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
     ``get_attr`` reads it.
 
     Attributes:
-        runner: The :class:`agym.Envs` underneath: ``runner.stats()``, ``runner.restart()``.
+        runner: The underlying :class:`agym.Envs`, for ``runner.stats()`` and ``runner.restart()``.
         autoreset_mode: What follows an episode's end.
     """
 
@@ -92,24 +92,24 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
 
         Args:
             env_fns: Functions that make the environments.
-            shared_memory: ``True`` refuses custom spaces, as Gymnasium does; what has a fixed
-                size travels through shared memory in any case.
-            copy: ``False`` for observations that stay as they are until the next but one step.
+            shared_memory: ``True`` refuses custom spaces, as Gymnasium does. Values of a fixed size
+                are in shared memory in any case.
+            copy: ``False`` for observations that are valid until the next step but one.
             context: How worker processes start: ``"spawn"`` (also for ``None``), ``"forkserver"``
                 or ``"fork"``.
-            daemon: Worker processes end with this one in any case, and may have children.
+            daemon: Ignored: worker processes end with this one, and may have children.
             worker: Must be ``None``: workers run many environments each.
             observation_mode: ``"same"``, ``"different"`` (spaces that differ in their bounds), or
                 the batch's space and that of one environment.
             autoreset_mode: What follows an episode's end.
-            max_concurrency: At most so many environments step at once: it caps ``workers``.
-            backend: Where environments live; see :func:`agym.make`.
+            max_concurrency: How many environments may step at once; limits ``workers``.
+            backend: Where environments run; see :func:`agym.make`.
             **options: The other options of :func:`agym.make`.
 
         Raises:
             SpaceMismatchError: Spaces of environments differ (a ``RuntimeError``).
-            ValueError: An argument cannot work.
-            Exception: What a constructor raised.
+            ValueError: An argument is invalid.
+            Exception: A constructor raised it.
         """
         factories = check_functions(env_fns)
         check_options(options)
@@ -119,7 +119,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
         spec = with_max_concurrency(spec, options.pop("workers", None), max_concurrency)
         if observation_mode != "same":
             factories = [LooseSpaceFactory(factory) for factory in factories]
-        self._hold(
+        self._open(
             build(
                 factories,
                 None,
@@ -132,21 +132,21 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
 
     @classmethod
     def over(cls, built: Built) -> Self:
-        """Make what was built; :func:`agym.make_vec` does this."""
+        """Wrap an engine and its backend; :func:`agym.make_vec` does this."""
         self = cls.__new__(cls)
-        self._hold(built)
+        self._open(built)
         self.spec = self.runner.spec
         return self
 
-    def _hold(
+    def _open(
         self, built: Built, observation_mode: ObservationMode = "same", *, allow_custom: bool = True
     ) -> None:
-        # The operation that was begun and not waited for: one at most.
+        # The operation that was begun and not waited for; at most one.
         self._pending: list[Ticket] = []
         try:
             self.runner = Envs(*built, "array")
         except EnvError as error:
-            _raise_own(error)
+            _raise_env_error(error)
         except SpaceMismatchError as error:
             if observation_mode != "same" or "observation_space" not in str(error):
                 raise
@@ -191,13 +191,13 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: Infos | None = None
     ) -> tuple[Any, Infos]:
-        """Reset all environments, or those that ``options["reset_mask"]`` names.
+        """Reset all environments, or those that ``options["reset_mask"]`` selects.
 
         Returns:
             The latest observations of all, and infos as a dict of arrays with masks.
         """
         self.reset_async(seed, options)
-        return self._in_one_go(self.reset_wait)
+        return self._wait_now(self.reset_wait)
 
     def reset_async(
         self, seed: int | Sequence[int | None] | None = None, options: Infos | None = None
@@ -210,7 +210,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
             TypeError: The mask is no boolean array.
             ValueError: The seeds or the mask are not one per environment.
         """
-        self._be_idle("reset_async")
+        self._check_idle("reset_async")
         self._pending.append(self.runner._begin(self._engine.reset, seed, options))
 
     def reset_wait(self, timeout: float | None = None) -> tuple[Any, Infos]:
@@ -219,7 +219,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
         Raises:
             ClosedEnvironmentError: The environments are closed.
             NoAsyncCallError: None was begun.
-            multiprocessing.TimeoutError: So many seconds have passed; its result is dropped.
+            multiprocessing.TimeoutError: ``timeout`` seconds have passed. The result is dropped.
         """
         result: ResetResult[Any] = self._wait("reset", timeout)
         return result.observations, self._batch_infos(result.infos)
@@ -228,16 +228,16 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
         """Step all environments.
 
         Args:
-            actions: A batch, element of ``action_space``.
+            actions: A batch, an element of ``action_space``.
 
         Returns:
             Observations, rewards ``float64[n]``, terminations and truncations ``bool[n]``, infos.
         """
-        self._be_idle("step_async")
+        self._check_idle("step_async")
         try:
             result = self.runner._step(actions)
         except EnvError as error:
-            _raise_own(error)
+            _raise_env_error(error)
         return (*result[:4], self._batch_infos(result.infos))
 
     def step_async(self, actions: Any) -> None:
@@ -248,13 +248,13 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
             AlreadyPendingCallError: Another call was begun and not waited for.
             ValueError: Wrong number, shape or dtype of actions; nothing was sent.
         """
-        self._be_idle("step_async")
+        self._check_idle("step_async")
         self._pending.append(self.runner._begin(self._engine.step, actions))
 
     def step_wait(self, timeout: float | None = None) -> Steps:
         """Wait for the step that was begun; see :meth:`step` and :meth:`reset_wait`.
 
-        What is dropped after a timeout includes the end of an episode, if there was one.
+        A result dropped after a timeout may include the end of an episode.
         """
         result: StepResult[Any] = self._wait("step", timeout)
         return (*result[:4], self._batch_infos(result.infos))
@@ -262,15 +262,15 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
     # ---------------------------------------------------------------- calls
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Call a method of every environment, or read an attribute; an answer each."""
+        """Call a method of every environment, or read an attribute; return the results."""
         self.call_async(name, *args, **kwargs)
-        return self._in_one_go(self.call_wait)
+        return self._wait_now(self.call_wait)
 
     def call_async(self, name: str, /, *args: Any, **kwargs: Any) -> None:
-        """Begin a call for :meth:`call_wait`; see :meth:`reset_async` for what it raises."""
-        self._be_idle("call_async")
+        """Begin a call for :meth:`call_wait`; see :meth:`reset_async` for the errors."""
+        self._check_idle("call_async")
         if name in ("reset", "step", "close"):
-            raise UsageError(f"call({name!r}) would go past the runner: use {name}()")
+            raise UsageError(f"call({name!r}) would bypass the runner: use {name}()")
         self._pending.append(self.runner._begin(self._engine.ask, "call", (name, args, kwargs)))
 
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
@@ -278,30 +278,30 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
         return tuple(self._wait("call", timeout))
 
     def render(self) -> tuple[Any, ...]:
-        """Render every environment: a frame each."""
-        self._be_idle("call_async")
+        """Render every environment; return a frame of each."""
+        self._check_idle("call_async")
         self._pending.append(self.runner._begin(self._engine.ask, "render"))
-        return tuple(self._in_one_go(partial(self._wait, "render", None)))
+        return tuple(self._wait_now(partial(self._wait, "render", None)))
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
         """Read an attribute of every environment; a method is called, as in Gymnasium."""
         return self.call(name)
 
     def set_attr(self, name: str, values: Any) -> None:
-        """Set an attribute: a list or tuple has a value for each environment."""
-        self._be_idle("set_attr")
+        """Set an attribute; a list or tuple has a value for each environment."""
+        self._check_idle("set_attr")
         try:
             self.runner.set_attr(name, values)
         except EnvError as error:
-            _raise_own(error)
+            _raise_env_error(error)
 
-    if not TYPE_CHECKING:  # for which there is none
+    if not TYPE_CHECKING:  # type checkers report these by themselves
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Tell how to read an attribute of the environments.
+            """Refuse, and name the call that reads an attribute of the environments.
 
-            It is not looked up there, since libraries find out by attributes what a vector
-            environment is: to TorchRL, one with ``get_wrapper_attr`` is a single environment.
+            It is not looked up there, because libraries classify a vector environment by its
+            attributes: to TorchRL, one with ``get_wrapper_attr`` is a single environment.
             """
             remedy = "" if is_own(self, name) else f": envs.get_attr({name!r}) reads it in each env"
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{remedy}")
@@ -309,23 +309,23 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute of every environment if they have it, or else of this object.
 
-        What a subclass sets is its own.
+        Attributes that a subclass sets are its own.
         """
         open_and_plain = type(self) is AgymVectorEnv and "runner" in vars(self)
-        if not open_and_plain or is_own(self, name) or not self._set_theirs(name, value):
+        if not open_and_plain or is_own(self, name) or not self._set_in_envs(name, value):
             super().__setattr__(name, value)
 
-    def _set_theirs(self, name: str, value: Any) -> bool:
-        """Set an attribute that environments have; gives whether any has it."""
-        self._be_idle("set_attr")
+    def _set_in_envs(self, name: str, value: Any) -> bool:
+        """Set an attribute that environments have; return whether any has it."""
+        self._check_idle("set_attr")
         try:
             return self.runner._assign(name, value, optional=True)
         except EnvError as error:
-            _raise_own(error)
+            _raise_env_error(error)
 
     @property
     def backend(self) -> str:
-        """What the backend is called; for ``"auto"``, the one that it took."""
+        """The name of the backend; for ``"auto"``, of the one it chose."""
         return self.runner.backend
 
     @property
@@ -334,7 +334,6 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
         return self.runner.workers
 
     def __repr__(self) -> str:
-        """As Gymnasium's, and whether they are closed."""
         return super().__repr__().removesuffix(")") + (", closed)" if self.closed else ")")
 
     @property  # type: ignore[misc]
@@ -344,7 +343,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
 
     @property
     def np_random_seed(self) -> tuple[int, ...]:  # type: ignore[override]
-        """The seeds of these."""
+        """The seeds of ``np_random``."""
         return self.get_attr("np_random_seed")
 
     def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
@@ -352,7 +351,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
 
         Args:
             timeout: How long a pending call may take, in seconds; ``None`` for as long as workers
-                are given to close.
+                may take to close.
             terminate: Do not wait for what the environments do.
         """
         if self._pending:
@@ -360,11 +359,11 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
             logger.warn(
                 f"Calling `close` while waiting for a pending call to `{ticket.kind}` to complete."
             )
-            if timeout is not None and not terminate:  # else the workers have their time to close
+            if timeout is not None and not terminate:  # else the grace period of closing applies
                 self.runner._wait(ticket, timeout)
                 terminate = not ticket.done
         self._engine.fast_close = terminate
-        self.closed = True  # whatever the environments raise now
+        self.closed = True  # even if closing raises
         self.runner.close()
 
     # ---------------------------------------------------------------- inside
@@ -375,7 +374,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
                 f"Trying to operate on `{type(self).__name__}`, after a call to `close()`."
             )
 
-    def _be_idle(self, method: str) -> None:
+    def _check_idle(self, method: str) -> None:
         """Refuse a call while another is pending, and wait for one that was given up."""
         self._check_open()
         if self._pending:
@@ -386,11 +385,11 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
             )
         self.runner._wait_for_late()
 
-    def _in_one_go(self, wait: Callable[[], T]) -> T:
+    def _wait_now(self, wait: Callable[[], T]) -> T:
         try:
             return wait()
         finally:
-            self._pending.clear()  # also after Ctrl-C: nobody will wait for it
+            self._pending.clear()  # even after Ctrl-C, because the caller cannot wait for it
 
     def _wait(self, kind: str, timeout: float | None) -> Any:
         self._check_open()
@@ -408,7 +407,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
         try:
             return ticket.result()
         except EnvError as error:
-            _raise_own(error)
+            _raise_env_error(error)
 
     def _batch_infos(self, infos: list[Infos]) -> Infos:
         batch: Infos = {}
@@ -418,10 +417,10 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
         return batch
 
 
-def _raise_own(error: EnvError) -> NoReturn:
-    """Raise what the environment raised, with Gymnasium's warnings (in its words) before it.
+def _raise_env_error(error: EnvError) -> NoReturn:
+    """Raise the environment's own error, after logging it as Gymnasium does.
 
-    The environment is not shut down: it can be used again after a reset.
+    Unlike the logged text says, the environment is not shut down: it can be used after a reset.
     """
     group = error.exceptions if isinstance(error, EnvErrorGroup) else [error]
     raised = [one for one in group if isinstance(one, EnvError)]

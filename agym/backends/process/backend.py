@@ -63,8 +63,8 @@ class ProcessBackend(Backend):
         self._spares: dict[int, WorkerHandle] = {}
         # The environments that a worker's spare has taken over.
         self._moved: dict[int, set[int]] = {}
-        # Without and with those of spares.
-        self._main_mailboxes: list[Mailbox] = []
+        # Those of the workers, to which steps go unless environments move; with the spares'.
+        self._primary: list[Mailbox] = []
         self._mailboxes: list[Mailbox] = []
         # Replaced workers, to be closed when nobody sleeps on their descriptors.
         self._replaced: list[WorkerHandle] = []
@@ -141,13 +141,13 @@ class ProcessBackend(Backend):
         return handle
 
     def _list_mailboxes(self) -> None:
-        self._main_mailboxes = [handle.mailbox for handle in self._handles]
-        self._mailboxes = [*self._main_mailboxes, *(spare.mailbox for spare in self._spares.values())]
+        self._primary = [handle.mailbox for handle in self._handles]
+        self._mailboxes = [*self._primary, *(spare.mailbox for spare in self._spares.values())]
 
     def end_worker(self, worker: int, reason: str) -> None:
-        """Kill a worker, and report its death at once.
+        """Kill a worker, and report its death at once, even if the system takes its time.
 
-        The system may take its time to end it. Meanwhile nothing may be posted, which would be lost.
+        What is posted to it from now on would be lost.
         """
         self._handles[worker].process.kill()
         if worker not in self._dead:
@@ -204,7 +204,7 @@ class ProcessBackend(Backend):
         """Post plain steps to the rings, and everything else as messages."""
         number, kind, start, stop, plane, each, _ = operation
         if kind == "step" and each is None and not self._dead and not self._moved:
-            for mailbox in self._main_mailboxes:
+            for mailbox in self._primary:
                 low, high = mailbox.start, mailbox.stop
                 if start < high and low < stop:
                     if low < start or stop < high:
@@ -314,12 +314,7 @@ class ProcessBackend(Backend):
             self._completions.append(Completion(number, start, stop, Payload(problems=[failure])))
 
     def _report_death(self, worker: int, forced: str | None = None) -> None:
-        """Report a worker's death, for itself and for each pending operation.
-
-        Args:
-            worker: Its index.
-            forced: Why it was killed, ``None`` if it was not.
-        """
+        """Report a worker's death, for all that is pending too; ``forced`` is why it was killed."""
         handle = self._handles[worker]
         process, mailbox = handle.process, handle.mailbox
         exitcode = process.reap(timeout=0.0 if self._closing else LAST_BREATH_SECONDS)
@@ -343,10 +338,9 @@ class ProcessBackend(Backend):
             late=forced is not None,
         )
         self._dead[worker] = death
-        payload = Payload(problems=[death])
+        extras = Payload(problems=[death])
         if not self._closing:
-            span = FAULT, mailbox.ids.start, mailbox.ids.stop
-            self._completions.append(Completion(*span, payload))
+            self._completions.append(Completion(FAULT, mailbox.ids.start, mailbox.ids.stop, extras))
         for each in mailboxes:
             self._completions += each.fail_pending(death)
 

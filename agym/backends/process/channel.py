@@ -5,7 +5,7 @@ is too large for the socket's buffer, such as a batch of rendered frames, lies i
 instead, whose descriptor is sent.
 
 What the socket does not accept at once is sent later, so neither side blocks while the other is
-busy. EOF tells a side that the other is gone. A side that sends an invalid frame is treated as gone.
+busy. EOF tells a side that the other is gone, as does an invalid frame.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PLAIN, _DESCRIPTOR, _FILE = 0, 1, 2
 LARGE_BYTES = 64 * 1024
 
 # The reason that is reported for a side that sent something invalid.
-UNREADABLE = "sent what cannot be read"
+UNREADABLE = "sent invalid data"
 
 _READ = 64 * 1024
 _CLOSE_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)  # missing on macOS
@@ -45,7 +45,7 @@ class Channel:
 
     Attributes:
         ended: The other side is gone.
-        corrupt: Why it is treated as gone, if what it sent is invalid.
+        corrupt: Why it is treated as gone, if it sent something invalid.
     """
 
     def __init__(self, end: socket.socket) -> None:
@@ -72,12 +72,7 @@ class Channel:
         self._queue(_HEADER.pack(0, _PLAIN))
 
     def send(self, parts: Sequence[Buffer], descriptor: int | None = None) -> None:
-        """Send a payload, now or when the socket accepts it.
-
-        Args:
-            parts: The payload, in parts.
-            descriptor: A file descriptor to send along; it stays open here.
-        """
+        """Send a payload, now or when the socket accepts it; ``descriptor`` stays open here."""
         size = sum(len(part) for part in parts)
         if size > LARGE_BYTES:
             if descriptor is not None:
@@ -95,7 +90,6 @@ class Channel:
         self.flush()
 
     def flush(self) -> None:
-        """Send what the socket accepts."""
         while self._outgoing and not self.ended:
             frame, descriptor, close = self._outgoing[0]
             try:

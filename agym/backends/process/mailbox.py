@@ -75,15 +75,7 @@ class Mailbox:
         self._last_kinds: dict[int, str] = {}
 
     def post_step(self, number: int, start: int, stop: int, plane: int, size: int) -> None:
-        """Post a step that is entirely in the table.
-
-        Args:
-            number: Its number.
-            start: First environment.
-            stop: One past the last.
-            plane: The plane for its rows.
-            size: How many environments complete together.
-        """
+        """Post a step that is entirely in the table; ``size`` environments complete together."""
         words, tail, ring = self._words, self._tail, self.stop - self.start
         self._note_kind("step", start, stop)
         for low in range(start, stop, size):
@@ -108,13 +100,7 @@ class Mailbox:
     def post(
         self, operation: Operation, message: Sequence[Buffer], descriptor: int | None = None
     ) -> None:
-        """Post any operation, which will complete once.
-
-        Args:
-            operation: The operation, within this worker's range.
-            message: The same, packed.
-            descriptor: A file descriptor to send along.
-        """
+        """Post any operation, with its packed form and a descriptor to send along."""
         self._pending[operation.number, operation.start] = operation.stop, operation.kind, False
         self._note_kind(operation.kind, operation.start, operation.stop)
         self.send(operation, message, descriptor)
@@ -213,10 +199,10 @@ class Mailbox:
         """Look up a posted operation; reject an answer that does not belong to it."""
         pending, ended = self._pending.get(key), self._ended.get(key)
         if pending is None:
-            raise ValueError(f"an answer to operation {key}, which it does not owe")
+            raise ValueError(f"an answer to operation {key}, which is not pending")
         twice = ended is not None and not ended.isdisjoint(range(low, high))
         if twice or not key[1] <= low < high <= pending[0]:
-            raise ValueError(f"an answer about {(low, high)}, which it does not owe")
+            raise ValueError(f"an answer about {(low, high)}, which is not pending")
         return pending
 
     def _take_completed(self) -> None:

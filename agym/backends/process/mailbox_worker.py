@@ -44,13 +44,7 @@ class MailboxWorker:
     def __init__(
         self, words: memoryview, channel: Channel, settle: Callable[[], None] | None = None
     ) -> None:
-        """Use shared words and a channel to the :class:`Mailbox`.
-
-        Args:
-            words: The shared words.
-            channel: The worker's end.
-            settle: Called now and then, after a wait.
-        """
+        """Use the worker's end of a channel; ``settle`` is called now and then, after a wait."""
         self._words = words
         self._channel = channel
         self._settle = settle
@@ -179,7 +173,7 @@ class MailboxWorker:
         if slept:
             self._bell.park()
             while not self._news() and not self._channel.ended:
-                # Sleep first: reading might consume the very bell that arrived since the last check.
+                # Sleep first: reading might consume a bell that arrived since the last check.
                 self._channel.wait(RECHECK_SECONDS)
                 self._receive()
             self._bell.unpark()

@@ -29,9 +29,7 @@ _COUNT = struct.Struct("<q")
 def pack_by_value(value: Any, parts: Iterable[tuple[str, Any]] = ()) -> list[Buffer]:
     """Pickle for a worker: what it cannot import, such as the caller's ``__main__``, by value.
 
-    Args:
-        value: The value.
-        parts: What the caller gave of it, each with its name for the error message.
+    The error names the culprit among ``parts``, the values that the caller gave.
 
     Raises:
         UsageTypeError: Something in it cannot be pickled.
@@ -42,9 +40,8 @@ def pack_by_value(value: Any, parts: Iterable[tuple[str, Any]] = ()) -> list[Buf
     except Exception as error:
         name = next((name for name, part in parts if not _is_picklable(part)), "this")
         raise UsageTypeError(
-            f"{name} cannot be sent to another process: {error}. What cannot be pickled is to be"
-            " made there: make it in the factory, or in the environment; or take backend='thread'"
-            " or 'serial'"
+            f"{name} cannot be sent to another process: {error}. Instead, make it in the factory"
+            " or in the environment; or take backend='thread' or 'serial'"
         ) from error
     return _join(pickled, buffers)
 
@@ -58,15 +55,9 @@ def _is_picklable(value: Any) -> bool:
 
 
 def find_unsendable(value: Any, name: str, depth: int = 16) -> tuple[str, Exception] | None:
-    """Find what does not survive pickling, and why.
+    """Return where in an answer something does not survive pickling, and its error.
 
-    Args:
-        value: Where to look, also in dicts, lists and tuples.
-        name: Its name.
-        depth: How deep to look, since it may contain itself.
-
-    Returns:
-        Where it is, and its error.
+    Dicts, lists and tuples are searched ``depth`` levels deep, since they may contain themselves.
     """
     try:
         unpack(b"".join(pack(value)))
@@ -120,10 +111,7 @@ def unpack(data: Buffer, *, copy: bool = True) -> Any:
 def seal(value: Any, *, by_value: bool = False, parts: Iterable[tuple[str, Any]] = ()) -> Sealed:
     """Pack for Ray. Small messages are joined, since each piece takes some time by itself.
 
-    Args:
-        value: The value.
-        by_value: It may hold something that only the caller's ``__main__`` has.
-        parts: As for :func:`pack_by_value`.
+    With ``by_value`` the value may hold what only the caller's ``__main__`` has.
 
     Raises:
         UsageTypeError: Something in it cannot be pickled.

@@ -53,7 +53,7 @@ _starting = threading.Lock()
 
 
 class Work(Protocol):
-    """What a worker process does. Both methods are called on one object, in the process."""
+    """What a worker process does: both methods of one object, in the process."""
 
     def begin(self) -> None:
         """Run first, while no event loop runs."""
@@ -147,9 +147,9 @@ class _CappedUnit(Unit):
     """A unit that prepares the process it is unpickled in, before anything is imported there.
 
     The caps of thread pools must be in the environment before NumPy is imported, so before the
-    target, which imports agym, is unpickled; and the parent's environment must not change. The
-    parent's watch is armed before that too, since imports take long. A tuple is unpickled in order,
-    so the preparation and the unit are sent as one.
+    target, which imports agym, is unpickled; the parent's environment must not change. The watch
+    on the parent starts before that too, since imports take long. The preparation precedes the
+    unit in a tuple, which is unpickled in order.
     """
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -235,8 +235,8 @@ def new_loop() -> AbstractEventLoop:
 def own_loop() -> AbstractEventLoop:
     """Return a new event loop that does not report slow callbacks.
 
-    In asyncio's debug mode (``python -X dev``) loops report callbacks that take over 0.1 s. Here these
-    are environments that compute, and the starts of workers.
+    In asyncio's debug mode (``python -X dev``) loops report callbacks that take over 0.1 s; here
+    these are environments that compute, and the starts of workers.
     """
     loop = new_loop()
     loop.slow_callback_duration = math.inf

@@ -22,11 +22,9 @@ from agym.protocol.table import Extension, SlotTable
 
 @dataclass(eq=False)
 class WorkerHandle:
-    """A worker process, and its mailbox.
+    """A worker process, and the caller's end of its mailbox.
 
     Attributes:
-        mailbox: The caller's end.
-        process: The process.
         watched: The caller may be sleeping on its descriptors.
     """
 
@@ -54,11 +52,7 @@ class WorkerHandle:
         self.mailbox.send(shrink, pack_by_value(shrink))
 
     def close(self) -> bool:
-        """Close the channel, so that a worker that still lives sees EOF and ends.
-
-        Returns:
-            Whether the process had ended, and is released.
-        """
+        """Close the channel, whose EOF ends a living worker; return whether it has ended."""
         self.mailbox.close()
         ended = self.process.reap(timeout=0.0) is not None
         if ended:
@@ -69,13 +63,9 @@ class WorkerHandle:
 def pack_make(
     options: BackendOptions, ids: range, number: int, registry: Entries | None
 ) -> tuple[Operation, list[Buffer]]:
-    """Pack the operation by which a worker constructs its environments.
+    """Pack the operation by which a worker constructs the environments ``ids``.
 
-    Args:
-        options: The options of all environments.
-        ids: The worker's environments.
-        number: The operation's number.
-        registry: The registry to install; ``None`` if the worker is forked and so has it.
+    Without ``registry`` the worker keeps its own: it is forked.
 
     Raises:
         UsageError: A factory cannot be pickled.

@@ -1,1 +1,1 @@
-"""Actors of a Ray cluster."""
+"""The Ray backend: environments in the actors of a cluster."""

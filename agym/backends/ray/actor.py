@@ -1,20 +1,20 @@
-"""The actor of ``backend="ray"``: it runs some environments, and tells what has ended.
+"""The actor of ``backend="ray"``: it runs some environments, and replies with completions.
 
-Gymnasium's environments live in the thread in which Ray calls ``run``. So do coroutine
-environments, whose event loop has that thread from then on; what is done next comes by ``post``.
-The pool of worker processes of ``workers_per_node`` has a thread of its own::
+Gymnasium's environments run in the thread in which Ray calls ``run``. So do coroutine environments,
+whose event loop then occupies that thread; later operations come by ``post``. The worker processes
+of ``workers_per_node`` have a thread of their own::
 
-    driver                                           actor
-    run(operation, actions) --------------------->   EnvHost
-    <----------------- what has ended: a reply ---   Told
-    post(operation, actions) -------------------->   LoopServer, or Pump -- ProcessBackend
-    listen() ------------------------------------>   Told
-    <----------------- what ended since ----------   '--  waits, until there is something
+    driver                                          actor
+    run(operation, actions) -------------------->   EnvHost
+    <------------------ completions: a reply ----   ReplyBuffer
+    post(operation, actions) ------------------->   LoopServer, or PoolBridge -- ProcessBackend
+    listen() ----------------------------------->   ReplyBuffer
+    <------------------ later completions -------   '--  waits until there are some
 
-``listen`` is always under way, in a thread of its own; so its failure is also how the driver
-learns that the actor died. Replies bear numbers, since two of them may overtake each other.
+``listen`` is always under way, in a thread of its own, so its failure tells the driver that the
+actor died. Replies are numbered, since two may overtake each other.
 
-Nothing here imports Ray, nor anything of the driver's ``__main__``.
+This module imports neither Ray nor the driver's ``__main__``.
 """
 
 from __future__ import annotations
@@ -44,68 +44,67 @@ from agym.protocol.table import SlotTable
 from agym.protocol.transfer import ENV_GAUGES, copy_plane
 from agym.protocol.typing import Array
 
-# While steps that were sent are run one by one, who listens is told of them this often.
-TELL_SECONDS = 1e-3
+# How often to reply while sent steps run one by one.
+REPLY_SECONDS = 1e-3
 
 
 class RayActor:
-    """Environments of a range; Ray makes an actor of this class, which must have no coroutines.
+    """Runs environments of a range. Ray makes an actor of it, which must have no coroutines.
 
     Attributes:
-        told: What there is to tell.
-        served: Who does operations in the place of Ray's threads.
+        replies: Collects the completions.
+        server: Runs operations instead of Ray's threads, if any.
     """
 
-    served: PoolBridge | LoopServer | None = None
+    server: PoolBridge | LoopServer | None = None
 
     def __init__(self) -> None:
-        """Make nothing yet; the first message says what."""
         cap_threads()
-        self.told = ReplyBuffer()
+        self.replies = ReplyBuffer()
         self._host: EnvHost | None = None
 
     def run(self, message: Sealed) -> Sealed:
-        """Do an operation; gives what has ended."""
-        operation, beside = unseal(message, copy=True)
+        """Run an operation; return what has completed."""
+        operation, arguments = unseal(message, copy=True)
         if operation.kind == "make":
-            self._make(operation, _read(beside, operation))
+            self._make(operation, _read(arguments, operation))
         elif operation.kind == "attach":
-            self._attach(operation, *beside)
+            self._attach(operation, *arguments)
         elif self._host is not None:
-            self._run_here(self._host, operation, beside)
-        return self.told.take()
+            self._run_here(self._host, operation, arguments)
+        return self.replies.take()
 
     def post(self, message: Sealed) -> Sealed:
-        """Begin an operation, which another thread does, once the environments are made."""
-        self.told.opened.wait()
-        operation, beside = unseal(message, copy=True)
+        """Start an operation on the server, once the environments are made."""
+        self.replies.opened.wait()
+        operation, arguments = unseal(message, copy=True)
         if operation.kind == "attach":
-            self._attach(operation, *beside)
-        elif self.served is not None:
-            self.served.give(operation, beside)
-        elif self._host is not None:  # it could not even be read what is to be served
-            self._run_here(self._host, operation, beside)
-            self.told.ring()
+            self._attach(operation, *arguments)
+        elif self.server is not None:
+            self.server.give(operation, arguments)
+        elif self._host is not None:  # its factories could not be unpickled
+            self._run_here(self._host, operation, arguments)
+            self.replies.ring()
         return seal(None)
 
     def listen(self) -> Sealed:
-        """Wait until something has ended that no ``run`` tells."""
-        return self.told.wait()
+        """Wait for completions that no ``run`` returns."""
+        return self.replies.wait()
 
     # ---------------------------------------------------------------- life
 
     def _make(self, operation: Operation, options: BackendOptions) -> None:
-        """Make the environments; their kind decides who runs them."""
-        told, spec = self.told, options.spec_as(Ray)
-        told.ids = range(operation.start, operation.stop)
-        told.report_each = options.track_running
+        """Make the environments; their kind decides where they run."""
+        replies, spec = self.replies, options.spec_as(Ray)
+        replies.ids = range(operation.start, operation.stop)
+        replies.report_each = options.track_running
         if spec.workers_per_node is not None:
             pool = Process(workers=spec.workers_per_node, max_concurrency=spec.max_concurrency)
             backend = ProcessBackend(replace(options, spec=pool))
-            told.firsts = [ids.start for ids in backend.ranges]
-            self.served = PoolBridge(backend, told, operation)
+            replies.firsts = [ids.start for ids in backend.ranges]
+            self.server = PoolBridge(backend, replies, operation)
             return
-        told.firsts = [operation.start]
+        replies.firsts = [operation.start]
         coroutines, factories = describe_first(options.factories)
         if coroutines:
             with asyncio.Runner(loop_factory=own_loop) as runner:
@@ -115,28 +114,28 @@ class RayActor:
             factories, options.first, options.autoreset, catch=BaseException,
             log=options.record_actions, infos=options.infos,
         )  # fmt: skip
-        told.add([open_host(self._host, operation.number)])
+        replies.add([open_host(self._host, operation.number)])
 
     def _attach(self, operation: Operation, final: bool, gauges: dict[str, Array]) -> None:
-        """Lay out a table like the driver's; only the rows of this actor are ever touched."""
-        description = self.told.description
+        """Lay out a table like the driver's, of which only this actor's rows are used."""
+        description = self.replies.description
         if description is None:
-            return  # they could not be made
+            return  # construction failed
         table = SlotTable(
             Layout(description.observation_space),
             Layout(description.action_space),
             operation.stop,
             final=final,
-            shared=isinstance(self.served, PoolBridge),
+            shared=isinstance(self.server, PoolBridge),
         )
-        ids = self.told.ids
+        ids = self.replies.ids
         for name in ENV_GAUGES:
             table.gauges.arrays[name][ids.start : ids.stop] = gauges[name]
-        self.told.table = table
-        keeper = self.served or self._host
+        self.replies.table = table
+        keeper = self.server or self._host
         assert keeper is not None
         keeper.attach(table)
-        # What exists now stays: the collector need not look through it ever again.
+        # Objects that exist now stay: the garbage collector need not scan them again.
         gc.collect()
         gc.freeze()
 
@@ -144,23 +143,23 @@ class RayActor:
 
     def _run_here(self, host: EnvHost, operation: Operation, actions: Sequence[Array]) -> None:
         if operation.number == CLOSE:
-            self.told.add([close_host(host)])
+            self.replies.add([close_host(host)])
             return
-        self.told.expect(operation, actions)
+        self.replies.expect(operation, actions)
         operation = operation._replace(plane=copy_plane(operation.plane))
         if operation.plane != SENT_PLANE or operation.kind not in ROW_KINDS:
-            self.told.add([host.run(operation)])
+            self.replies.add([host.run(operation)])
             return
         begun = time.perf_counter()
         for piece in operation.pieces(range(host.first, host.stop)):
-            self.told.add([host.run(piece)])
-            if time.perf_counter() - begun > TELL_SECONDS:
-                self.told.ring()
+            self.replies.add([host.run(piece)])
+            if time.perf_counter() - begun > REPLY_SECONDS:
+                self.replies.ring()
                 begun = time.perf_counter()
 
 
 def _read(sealed: Sealed, make: Operation) -> BackendOptions:
-    """Read what to make; what cannot be read fails as a constructor does."""
+    """Unseal the options; a failure is raised by each factory, as by a constructor."""
     try:
         options: BackendOptions = unseal(sealed, copy=True)
     except Exception as error:
@@ -170,6 +169,6 @@ def _read(sealed: Sealed, make: Operation) -> BackendOptions:
 
 
 async def _serve_on_loop(actor: RayActor, make: Operation, options: BackendOptions) -> None:
-    """Run coroutine environments; they stay on this loop."""
-    actor.served = server = LoopServer(options.factories, options, actor.told)
+    """Run coroutine environments on this loop."""
+    actor.server = server = LoopServer(options.factories, options, actor.replies)
     await server.serve(make.number)

@@ -1,4 +1,4 @@
-"""Stage: the room that actors have in a cluster, and how they are started and ended there."""
+"""The room that actors have in a cluster; starts and kills them there."""
 
 from __future__ import annotations
 
@@ -10,26 +10,25 @@ from agym._system.extras import require
 from agym.backends.options import RAY_RESOURCES, Ray
 from agym.backends.ray.actor_handle import THREADS
 
-# What Ray says of an actor that we know.
+# Fields of Ray's messages that are known already.
 HEADINGS = ("class_name", "actor_id", "pid", "name", "namespace", "ip")
 
-# How Ray calls it that an actor cannot be reached, and how it says that one was never started, on a
-# node that it did not yet know to be lost.
+# Ray's error if an actor cannot be reached, and its texts if one was never started, on a node that
+# it did not yet know to be lost.
 CUT_OFF, NEVER_RAN, NODE_DIED = "ActorUnavailableError", "The actor never ran", "node has died"
 
-# Of what Ray says of a death, so much goes into a message.
+# How much of Ray's text on a death is kept.
 MOST_CHARACTERS = 300
 
 
 class ActorGroup:
-    """Actors of one batch of environments.
+    """The actors of one batch of environments.
 
-    What they need is reserved as one placement group, which Ray spreads or packs, and moves to
-    other nodes, or to those that come, when nodes are lost.
+    Their resources are one placement group, which Ray spreads or packs. When nodes are lost, Ray
+    moves it to other nodes, or to new ones.
     """
 
     def __init__(self, ray: Any, spec: Ray) -> None:
-        """Reserve nothing yet."""
         self._ray = ray
         self._spec = spec
         self._group: Any = None
@@ -38,18 +37,18 @@ class ActorGroup:
 
     @property
     def connected(self) -> bool:
-        """Whether this process still is in a cluster."""
+        """Whether this process is still in a cluster."""
         return bool(self._ray.is_initialized())
 
     def open(self, workers: int) -> None:
-        """Reserve room for so many actors; that need not be there yet."""
+        """Reserve room for some actors, which the cluster may come to have."""
         if self._spec.bundle:
             bundles = [self._spec.bundle for _ in range(workers)]
             strategy = self._spec.placement.upper()
             self._group = self._groups.placement_group(bundles, strategy=strategy)
 
     def start(self, actor_class: type, worker: int) -> Any:
-        """Start an actor as soon as there is room for it; gives Ray's handle."""
+        """Start an actor as soon as there is room for it; return Ray's handle."""
         bundle = dict(self._spec.bundle)
         options: dict[str, Any] = {
             name: bundle.pop(theirs, 0) for name, theirs in RAY_RESOURCES.items()
@@ -72,34 +71,32 @@ class ActorGroup:
         ).remote()
 
     def kill(self, actor: Any) -> None:
-        """End an actor at once."""
         if self._ray.is_initialized():
-            with suppress(Exception):  # it is gone already
+            with suppress(Exception):  # it is already gone
                 self._ray.kill(actor)
 
     def close(self) -> None:
-        """Give the room back."""
         group, self._group = self._group, None
         if group is not None and self._ray.is_initialized():
             with suppress(Exception):
                 self._groups.remove_placement_group(group)
 
     def never_ran(self, error: BaseException) -> bool:
-        """Whether an actor that has not answered can never have: its node was lost before."""
+        """Return whether an actor that has not replied never can: its node was lost first."""
         text = str(error)
         return type(error).__name__ == CUT_OFF or (NEVER_RAN in text and NODE_DIED in text)
 
     def describe(self, error: BaseException) -> str:
-        """Why an actor is gone, in a line."""
+        """Return why an actor is gone, in a line."""
         cause = getattr(error, "cause", None)  # what was raised in the actor itself
         if isinstance(cause, Exception):
             return f"{type(cause).__name__}: {cause}"
         if type(error).__name__ == CUT_OFF:
             return "cut off: its node cannot be reached"
-        # Between a heading and advice for the reader of Ray's logs stands what happened.
+        # The cause is between a heading and advice for readers of Ray's logs.
         text = " ".join(str(error).split()).partition("Worker exit detail: ")
-        told = (text[2] or text[0]).partition(" Some common causes")[0]
+        detail = (text[2] or text[0]).partition(" Some common causes")[0]
         for word in HEADINGS:
-            told = re.sub(rf"{word}: \S+ ?", "", told)
-        short = told if len(told) <= MOST_CHARACTERS else f"{told[:MOST_CHARACTERS]}..."
+            detail = re.sub(rf"{word}: \S+ ?", "", detail)
+        short = detail if len(detail) <= MOST_CHARACTERS else f"{detail[:MOST_CHARACTERS]}..."
         return f"as Ray says: {short.rstrip('. ')}"

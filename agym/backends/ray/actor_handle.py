@@ -1,4 +1,4 @@
-"""Link to an actor: what was posted to it, what it owes, and its replies in their order."""
+"""The driver's handle of an actor: its pending operations, and its replies in order."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ from agym.protocol.metrics.gauges import clock
 from agym.protocol.table import SlotTable
 from agym.protocol.transfer import ENV_GAUGES, HOST_GAUGES, put_rows
 
-# The threads of an actor beside the one that runs operations: one that waits for news, and one that
-# takes operations where the first is taken up.
+# Threads of an actor beside the one that runs operations: one waits for completions, one accepts
+# operations while the first is occupied.
 LISTEN, POST = "listen", "post"
 THREADS = {LISTEN: 1, POST: 1}
 
-# How often an actor is started whose node is lost before it runs: it takes Ray a while to notice.
+# How often to start an actor whose node is lost before it runs: Ray takes a while to notice.
 MOST_LAUNCHES = 20
 
-# Gauges that are times of the actor's clock.
+# Gauges that are times by the actor's clock.
 _TIMES = ("began", "ended")
 
 
 class ActorReply(NamedTuple):
-    """What came of a call to an actor.
+    """The answer to a call of an actor.
 
     Attributes:
-        link: Whose.
-        actor: Which, since another one may have been started in its place.
-        future: The answer, or why there is none.
-        listening: It was the call that waits for news.
+        handle: The actor's handle.
+        actor: The actor that was called; another may have replaced it since.
+        future: The reply, or why there is none.
+        listening: It was a call of ``listen``.
     """
 
     handle: ActorHandle
@@ -54,12 +54,12 @@ class ActorReply(NamedTuple):
 
 
 class PendingOp(NamedTuple):
-    """An operation that an actor has not ended.
+    """An operation that an actor has not completed.
 
     Attributes:
         stop: One past its last environment.
         kind: Its kind.
-        ended: Those of its environments that have ended it.
+        ended: The environments that have completed it.
     """
 
     stop: int
@@ -71,14 +71,12 @@ class ActorHandle:
     """An actor, from its start to its end.
 
     Attributes:
-        worker: Its index.
-        ids: Its environments.
         actor: Ray's handle.
         death: Why it is gone, if it is.
         closed: It has closed its environments.
-        pid: Its process, once it has said so.
+        pid: Its process, once it has replied.
         made: Its environments are made, or could not be.
-        posting: Operations have to be posted to it, since no thread of its runs them for Ray.
+        posting: Operations go to ``post``, since no thread of Ray's runs them.
     """
 
     made = False
@@ -91,37 +89,30 @@ class ActorHandle:
     def __init__(
         self, worker: int, ids: range, launch: Callable[[], Any], outbox: Outbox[ActorReply]
     ) -> None:
-        """Have Ray start an actor, and begin to listen to it.
-
-        Args:
-            worker: Its index.
-            ids: Its environments.
-            launch: Has an actor started as soon as there is room; gives Ray's handle.
-            outbox: Where answers go.
-        """
+        """Start an actor, by ``launch``, and listen to it; its answers go to ``outbox``."""
         self.worker = worker
         self.ids = ids
         self._launch = launch
         self._outbox = outbox
-        # What it was sent before its first answer.
+        # Messages sent before its first reply.
         self._first: list[tuple[Sealed, bool]] = []
         self._launches = 0
         # By number and first environment.
-        self._owed: dict[tuple[int, int], PendingOp] = {}
+        self._pending: dict[tuple[int, int], PendingOp] = {}
         self._next = 0
         self._host: str | None = None
         self._early: dict[int, Reply] = {}
-        # What to add to its clock for ours.
+        # Its clock plus this is ours.
         self._offset: int | None = None
-        # The last kind of operation of all environments, and of those with a later one.
-        self._last = "make"
-        self._lasts: dict[int, str] = {}
+        # The last kind of operation on all environments, and on those with a later one.
+        self._last_kind = "make"
+        self._last_kinds: dict[int, str] = {}
         self.launch()
 
     # ---------------------------------------------------------------- to the actor
 
     def launch(self) -> None:
-        """Start an actor, in the place of one that never ran if there was one."""
+        """Start an actor, or start it again if it never ran."""
         self._launches += 1
         self.actor = self._launch()
         self._listen()
@@ -130,35 +121,31 @@ class ActorHandle:
 
     @property
     def local_pid(self) -> int | None:
-        """Its process, if that is on this machine."""
+        """Its process, if it is on this machine."""
         return self.pid if self._host == platform.node() else None
 
     @property
     def is_starting(self) -> bool:
-        """Whether it has never answered, and may be started once more."""
+        """Whether it has never replied, and may be started again."""
         return self.pid is None and self._launches < MOST_LAUNCHES
 
     def post(self, operation: Operation, message: Sealed) -> None:
-        """Hand an operation over, which will have outcomes.
-
-        Args:
-            operation: What to do, within its range.
-            message: The same with what it needs beside that, sealed.
+        """Send an operation, sealed with its arguments.
 
         Raises:
             Exception: Ray cannot send it.
         """
         number, kind, start, stop, *_ = operation
-        self._owed[number, start] = PendingOp(stop, kind, set())
+        self._pending[number, start] = PendingOp(stop, kind, set())
         if stop - start == len(self.ids):
-            self._last = kind
-            self._lasts.clear()
+            self._last_kind = kind
+            self._last_kinds.clear()
         else:
-            self._lasts.update(dict.fromkeys(range(start, stop), kind))
+            self._last_kinds.update(dict.fromkeys(range(start, stop), kind))
         self.send(message)
 
     def send(self, message: Sealed) -> None:
-        """Hand over what has no outcome."""
+        """Send a message that has no completion."""
         if self.pid is None:
             self._first.append((message, self.posting))
         self._call(message, posting=self.posting)
@@ -175,21 +162,21 @@ class ActorHandle:
         self._await(calling.remote(), listening=True)
 
     def _await(self, answer: Any, *, listening: bool) -> None:
-        outbox, actor = self._outbox, self.actor  # Ray's thread is to hold no backend
+        outbox, actor = self._outbox, self.actor  # Ray's thread must hold no backend
         answer.future().add_done_callback(
             lambda done: outbox.put(ActorReply(self, actor, done, listening))
         )
 
     # ---------------------------------------------------------------- from the actor
 
-    def take(self, said: ActorReply, table: SlotTable | None) -> Iterator[Completion]:
-        """Take in an answer, and what could not be taken in before it.
+    def take(self, answer: ActorReply, table: SlotTable | None) -> Iterator[Completion]:
+        """Yield the completions of an answer, and of later replies that arrived before it.
 
         Raises:
-            Exception: There is none, as Ray says it: the actor is gone.
+            Exception: Ray's, if there is no reply: the actor is gone.
         """
-        reply: Reply | None = unseal(said.future.result())
-        if said.listening and not self.closed:
+        reply: Reply | None = unseal(answer.future.result())
+        if answer.listening and not self.closed:
             self._listen()
         if reply is not None:
             self._early[reply.number] = reply
@@ -202,7 +189,7 @@ class ActorHandle:
                 for parcel in reply.parcels:
                     put_rows(table, parcel)
                 self._take_gauges(reply, table)
-            for number, start, stop, packed in reply.outcomes:
+            for number, start, stop, packed in reply.completions:
                 self._settle(number, start, stop)
                 extras = None if packed is None else _unpack(packed, start)
                 if not self.made:
@@ -214,7 +201,7 @@ class ActorHandle:
     def _take_gauges(self, reply: Reply, table: SlotTable) -> None:
         arrays, ids = table.gauges.arrays, self.ids
         offset = clock() - reply.clock
-        # The quickest message so far tells best how the clocks differ.
+        # The fastest message so far tells best how the clocks differ.
         self._offset = offset if self._offset is None else min(offset, self._offset)
         for name, value in zip(HOST_GAUGES, reply.gauges, strict=False):
             arrays[name][ids.start] = value + (self._offset if name in _TIMES else 0)
@@ -223,62 +210,58 @@ class ActorHandle:
                 arrays[name][ids.start : ids.stop] = reply.env_gauges[name]
 
     def _settle(self, number: int, low: int, high: int) -> None:
-        """Cross off what has ended."""
-        owed = self._owed.get((number, low))
-        if owed is not None and owed.stop == high:
-            del self._owed[number, low]
+        """Remove completed environments from the pending operations."""
+        pending = self._pending.get((number, low))
+        if pending is not None and pending.stop == high:
+            del self._pending[number, low]
             return
-        for (other, start), (stop, _, ended) in self._owed.items():
+        for (other, start), (stop, _, ended) in self._pending.items():
             if other == number and start <= low and high <= stop:
                 ended.update(range(low, high))
                 if len(ended) == stop - start:
-                    del self._owed[other, start]
+                    del self._pending[other, start]
                 return
 
     def fail_pending(
-        self, reason: str, because: WorkerDeath | None, *, late: bool, told: bool
+        self, reason: str, because: WorkerDeath | None, *, late: bool, report: bool
     ) -> list[Completion]:
-        """The actor is gone: all that it owes comes back as its death.
+        """Complete all pending operations with the actor's death; ``report`` it by itself, too.
 
-        Args:
-            reason: Why.
-            because: The death of a worker process in it, which it does not outlive.
-            late: It missed a deadline.
-            told: Tell of the death itself, too.
+        ``because`` is the death of a worker process in it, which it does not survive.
         """
         busy = dict.fromkeys(self.ids, "")
-        for (_, start), (stop, kind, ended) in reversed(self._owed.items()):
+        for (_, start), (stop, kind, ended) in reversed(self._pending.items()):
             busy.update((i, kind) for i in range(start, stop) if i not in ended)
         suspects = self.ids if because is None else because.env_ids
         doing = {
             i: kind
             if kind and i in suspects
-            else f"idle after {kind or self._lasts.get(i, self._last)}"
+            else f"idle after {kind or self._last_kinds.get(i, self._last_kind)}"
             for i, kind in busy.items()
         }
         running = None if because is None else because.running
         exitcode = None if because is None else because.exitcode
-        # Without a process it would be a thread.
+        # A pid of ``None`` would mean a thread.
         self.death = death = WorkerDeath(
             self.worker, self.pid or 0, exitcode, self.ids, reason, doing, running, late=late
         )
-        outcomes = []
-        if told:
+        completions = []
+        if report:
             extras = Payload(problems=[death])
-            outcomes.append(Completion(FAULT, self.ids.start, self.ids.stop, extras))
-        for (number, start), (stop, _, ended) in self._owed.items():
+            completions.append(Completion(FAULT, self.ids.start, self.ids.stop, extras))
+        for (number, start), (stop, _, ended) in self._pending.items():
             left = tuple(i for i in range(start, stop) if i not in ended)
-            outcomes += [
+            completions += [
                 Completion(number, span.start, span.stop, Payload(problems=[death]))
                 for span in runs(left)
             ]
-        self._owed.clear()
+        self._pending.clear()
         self._early.clear()
-        return outcomes
+        return completions
 
 
 def _unpack(packed: Sequence[PickleBuffer], start: int) -> Payload:
-    """Unpack extras, whose arrays get memory of their own."""
+    """Unpack a payload, whose arrays get memory of their own."""
     _, pickled, *buffers = packed
     try:
         extras: Payload = pickle.loads(pickled, buffers=[bytearray(part) for part in buffers])

@@ -1,14 +1,14 @@
-"""Ray: environments in actors on the machines of a cluster, in contiguous ranges.
+"""Ray: environments run in actors on the machines of a cluster, in contiguous ranges.
 
-Ray places the actors, carries the messages and notices what dies. An actor has a table of its own;
-its rows come as whole columns, one message per actor and batch each way::
+Ray places the actors, carries the messages and detects deaths. An actor has a table of its own,
+whose rows are sent as whole columns, one message per actor and batch each way::
 
-    driver                                                    a node of the cluster
-    RayBackend -- RayLink -- operation, actions ---------->  RayActor -- host
-        |  table  <---------- rows, outcomes, gauges -------     | its own table
+    driver                                                       a node of the cluster
+    RayBackend -- ActorHandle -- operation, actions ---------->  RayActor -- host
+        |  table  <------------- rows, completions, gauges ---      | its own table
 
-The driver never asks Ray to wait: each answer is put into an outbox, by a thread of Ray's, whose
-bell wakes whoever sleeps. What an actor does is in ``backends/ray/actor.py``.
+The driver never waits in Ray: a thread of Ray's puts each answer into an outbox, whose bell wakes
+the caller. The actor's side is in ``backends/ray/actor.py``.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from agym.protocol.transfer import ENV_GAUGES
 
 
 class RayBackend(OutboxBackend[ActorReply]):
-    """Deals environments to actors."""
+    """Divides environments among actors."""
 
     replaceable = True
 
     def __init__(self, options: BackendOptions) -> None:
-        """Join the cluster, or start one; nothing is made yet.
+        """Join the cluster, or start one.
 
         Raises:
             MissingExtraError: Ray is not installed.
@@ -52,51 +52,51 @@ class RayBackend(OutboxBackend[ActorReply]):
         self._handles: list[ActorHandle] = []
         try:
             super().__init__(options)
-            self._stage = ActorGroup(ray, spec)
+            self._group = ActorGroup(ray, spec)
         except BaseException:
             if joined:
                 MEMBERS.leave()
             raise
         self._end = weakref.finalize(
-            self, _end, self._handles, self._stage, self._outbox, joined=joined
+            self, _end, self._handles, self._group, self._outbox, joined=joined
         )
         self.ranges = options.ranges(spec.workers or count_workers(ray, spec))
         warn_of_waiting(ray, spec, len(self.ranges))
         self._table: SlotTable | None = None
-        self._outcomes: list[Completion] = []
+        self._completions: list[Completion] = []
         self._closing = False
-        # Environments are coroutine environments.
+        # Whether replacements need ``post`` from the start: they are coroutine environments.
         self._posting = False
 
-    # ---------------------------------------------------------------- life
+    # ---------------------------------------------------------------- starting and ending actors
 
     def start(self) -> None:
-        """Have the actors made; they all make their environments at the same time."""
-        # What cannot be packed is refused before anything has started.
+        """Start the actors concurrently."""
+        # Refuse what cannot be pickled before anything starts.
         registry = collect()
         makes = [self._pack(ids, registry) for ids in self.ranges]
-        self._stage.open(len(self.ranges))
+        self._group.open(len(self.ranges))
         for worker, make in enumerate(makes):
             self._handles.append(self._start(worker, make, OPEN))
 
     def _pack(self, ids: range, registry: Entries) -> Any:
-        """Say what an actor is to make, packed, since the actor alone is to unpack it."""
+        """Seal the options of an actor, which only the actor unpickles."""
         factories = with_registry(self.options.some(ids), registry)
         mine = replace(self.options, factories=factories, first=ids.start)
         return seal(mine, by_value=True, parts=self.options.named(ids))
 
     def _start(self, worker: int, make: Any, number: int) -> ActorHandle:
         ids = self.ranges[worker]
-        launch = partial(self._stage.start, RayActor, worker)
+        launch = partial(self._group.start, RayActor, worker)
         handle = ActorHandle(worker, ids, launch, self._outbox)
         making = Operation(number, "make", ids.start, ids.stop)
         handle.post(making, seal((making, make)))
-        # A pool has its own thread; that of coroutine environments is known once one is made.
+        # A pool has its own thread. Whether coroutines need one is known once one is made.
         handle.posting = self._posting or self._spec.workers_per_node is not None
         return handle
 
     def attach(self, table: SlotTable) -> None:
-        """Remember the table, and have the actors make their own."""
+        """Store the table, and have the actors make their own."""
         self._table = table
         self._posting = self._handles[0].posting
         for handle in self._handles:
@@ -104,31 +104,31 @@ class RayBackend(OutboxBackend[ActorReply]):
 
     def _attach(self, handle: ActorHandle, table: SlotTable) -> None:
         ids, arrays = handle.ids, table.gauges.arrays
-        table.gauges.settle([ids])  # what was before counts on
+        table.gauges.settle([ids])  # keep the counts so far
         gauges = {name: arrays[name][ids.start : ids.stop] for name in ENV_GAUGES}
         attach = Operation(OPEN, "attach", 0, table.num_envs)
         handle.send(seal((attach, (table.final, gauges))))
 
     def extend(self, extension: Extension) -> None:
-        """Actors need not know: rows go where the driver wants them."""
+        """Do nothing: rows arrive as messages, and the driver chooses their plane."""
 
     @property
     def pids(self) -> Sequence[int | None]:
-        """The actors' processes, as far as they are on this machine."""
+        """The actors' processes that are on this machine."""
         return [None if handle.death else handle.local_pid for handle in self._handles]
 
     def replace_worker(self, worker: int, number: int) -> None:
-        """Have another actor made, on whichever node has room or comes to have it."""
+        """Start another actor, on any node that has room or will have it."""
         make = self._pack(self.ranges[worker], collect())
         self._handles[worker] = handle = self._start(worker, make, number)
         if self._table is not None:
             self._attach(handle, self._table)
 
     def end_worker(self, worker: int, reason: str) -> None:
-        """Have an actor killed; nothing that it still says is heard."""
+        """Kill an actor; its later answers are dropped."""
         handle = self._handles[worker]
-        said = self.poll()  # first: it takes the list away
-        self._outcomes += said
+        completions = self.poll()  # first, since it replaces the list
+        self._completions += completions
         if handle.death is None:
             self._report_death(handle, reason, late=True)
 
@@ -140,16 +140,15 @@ class RayBackend(OutboxBackend[ActorReply]):
         *,
         late: bool = False,
     ) -> None:
-        self._stage.kill(handle.actor)
-        self._outcomes += handle.fail_pending(reason, because, late=late, told=not self._closing)
+        self._group.kill(handle.actor)
+        self._completions += handle.fail_pending(
+            reason, because, late=late, report=not self._closing
+        )
 
     # ---------------------------------------------------------------- operations
 
     def submit(self, operation: Operation) -> None:
-        """Post the parts of an operation, each with its actions.
-
-        All are packed before one is posted: what cannot be packed leaves nothing half done.
-        """
+        """Post all parts, each with its actions, after packing all: a failure sends nothing."""
         self._check_connection()
         by_value = operation.kind != "step" or operation.each is not None
         messages = [
@@ -162,7 +161,7 @@ class RayBackend(OutboxBackend[ActorReply]):
                 self._post(handle, part, message)
             else:
                 extras = Payload(problems=[handle.death])
-                self._outcomes.append(Completion(*part.span, extras))
+                self._completions.append(Completion(*part.span, extras))
 
     def _actions(self, part: Operation) -> Sequence[Any]:
         if self._table is None or part.kind != "step":
@@ -170,64 +169,61 @@ class RayBackend(OutboxBackend[ActorReply]):
         return [block[part.start : part.stop] for block in self._table.actions]
 
     def _post(self, handle: ActorHandle, operation: Operation, message: Sealed) -> None:
-        """Hand an operation to an actor; one that takes nothing is as good as dead."""
+        """Send an operation to an actor; if that fails, the actor counts as dead."""
         try:
             handle.post(operation, message)
         except Exception as error:
-            self._report_death(handle, self._stage.describe(error))
+            self._report_death(handle, self._group.describe(error))
 
     def poll(self) -> Sequence[Completion]:
-        """Take in what actors have answered."""
         self._check_connection()
-        for said in self._outbox.take():
-            handle = said.handle
-            if handle.death is not None or said.actor is not handle.actor:
+        for answer in self._outbox.take():
+            handle = answer.handle
+            if handle.death is not None or answer.actor is not handle.actor:
                 continue
             made = handle.made
             try:
-                for outcome in handle.take(said, self._table):
-                    if outcome.number == FAULT:
-                        self._report_lost_actor(handle, outcome)
+                for completion in handle.take(answer, self._table):
+                    if completion.number == FAULT:
+                        self._report_lost_actor(handle, completion)
                         break
-                    if outcome.number == CLOSE:
+                    if completion.number == CLOSE:
                         handle.closed = True
-                        self._stage.kill(handle.actor)
-                    self._outcomes.append(outcome)
+                        self._group.kill(handle.actor)
+                    self._completions.append(completion)
                 if self._closing and handle.made > made and handle.death is None:
-                    self._close(handle)  # only now it is known how
+                    self._close(handle)  # only now it is known whether to post
             except Exception as error:
-                if handle.is_starting and self._stage.never_ran(error):
-                    self._stage.kill(handle.actor)  # if it should come after all, it takes the room
+                if handle.is_starting and self._group.never_ran(error):
+                    self._group.kill(handle.actor)  # it might start after all
                     handle.launch()
                 else:
-                    self._report_death(handle, self._stage.describe(error))
-        outcomes, self._outcomes = self._outcomes, []
-        return outcomes
+                    self._report_death(handle, self._group.describe(error))
+        completions, self._completions = self._completions, []
+        return completions
 
     def _check_connection(self) -> None:
-        """Without one there are no actors; and to call one would have Ray make another."""
-        if not self._stage.connected:
+        """Report all actors dead if Ray is disconnected: a call would have it reconnect."""
+        if not self._group.connected:
             for handle in self._handles:
                 if handle.death is None and not handle.closed:
                     self._report_death(
                         handle, "this process left the cluster: ray.shutdown() was called"
                     )
 
-    def _report_lost_actor(self, handle: ActorHandle, outcome: Completion) -> None:
-        """A worker process of an actor died: the actor goes with it."""
-        assert outcome.extras is not None
-        (death,) = (p for p in outcome.extras.problems if isinstance(p, WorkerDeath))
-        who = f"its worker process {death.pid} did: {death.reason}"
-        self._report_death(handle, who, death)
+    def _report_lost_actor(self, handle: ActorHandle, completion: Completion) -> None:
+        """Report an actor dead, because a worker process of it died."""
+        assert completion.extras is not None
+        (death,) = (p for p in completion.extras.problems if isinstance(p, WorkerDeath))
+        reason = f"since its worker process {death.pid} died: {death.reason}"
+        self._report_death(handle, reason, death)
 
     def news(self) -> bool:
-        """Look whether an answer is there."""
-        return bool(self._outcomes) or self._outbox.filled
+        return bool(self._completions) or self._outbox.filled
 
-    # ---------------------------------------------------------------- leaving
+    # ---------------------------------------------------------------- closing
 
     def close(self) -> None:
-        """Ask the actors to close their environments once they have done what was posted."""
         self._closing = True
         self._check_connection()
         for handle in self._handles:
@@ -246,13 +242,12 @@ class RayBackend(OutboxBackend[ActorReply]):
 
     @property
     def ended(self) -> bool:
-        """Whether every actor has closed its environments, or is gone."""
         return all(handle.closed or handle.death is not None for handle in self._handles)
 
     def abandon(self) -> bool:
-        """Forget the actors, in a forked child, where Ray does not work: not even to let go."""
+        """Keep the actors' handles in a forked child, where Ray cannot even release them."""
         _INHERITED.append(self._handles)
-        _INHERITED.append(self._stage)
+        _INHERITED.append(self._group)
         return super().abandon()
 
     def release(self) -> None:
@@ -261,18 +256,18 @@ class RayBackend(OutboxBackend[ActorReply]):
         self._table = None
 
 
-# What belongs to a parent process; Ray's handles must not be counted down here.
+# Ray's handles of a parent process, whose reference counts must not fall here.
 _INHERITED: list[Any] = []
 
 
 def _end(
-    handles: list[ActorHandle], stage: ActorGroup, outbox: Outbox[ActorReply], *, joined: bool
+    handles: list[ActorHandle], group: ActorGroup, outbox: Outbox[ActorReply], *, joined: bool
 ) -> None:
     for handle in handles:
         with suppress(Exception):
-            stage.kill(handle.actor)
+            group.kill(handle.actor)
     handles.clear()
-    stage.close()
+    group.close()
     outbox.close()
     if joined:
         MEMBERS.leave()

@@ -1,8 +1,8 @@
-"""The cluster that this process is in: joined when it is needed, left when it is not any more.
+"""Connects this process to a Ray cluster when environments need it, and disconnects it afterwards.
 
-Ray has one connection for each process. Who had none before, and wants environments in a cluster,
-joins one, or starts one on this machine; the last of these who is done leaves it, and ends what was
-started. A connection of the caller's own (``ray.init``, or a Ray task or actor) is never ended.
+Ray has one connection per process. Environments that find none join a cluster, or start one on this
+machine. The last of these to close disconnects, and ends what was started. A connection of the
+caller's own (``ray.init``, or a Ray task or actor) is never closed.
 """
 
 from __future__ import annotations
@@ -22,22 +22,18 @@ _USAGE = "RAY_USAGE_STATS_ENABLED"
 
 
 class Members:
-    """Those of this process who joined a cluster."""
+    """Counts the users of a connection that agym opened."""
 
     def __init__(self) -> None:
-        """Nobody has."""
         self._lock = threading.RLock()
         self._count = 0
-        self._job: str | None = None  # by which our connection is known from a later one
+        self._job: str | None = None  # tells our connection from a later one
 
     def join(self, spec: Ray) -> Any:
-        """Be in a cluster.
-
-        Args:
-            spec: The caller's options.
+        """Connect to a cluster, unless this process is connected.
 
         Returns:
-            Ray, connected, and whether :meth:`leave` is to be called.
+            The module ``ray``, and whether :meth:`leave` must be called.
 
         Raises:
             MissingExtraError: Ray is not installed.
@@ -56,11 +52,11 @@ class Members:
         return ray, True
 
     def leave(self) -> None:
-        """Be in it no more."""
+        """Disconnect, if this was the last user."""
         with self._lock:
             ray = require("ray", "ray")
             if not ray.is_initialized() or self._job != _job(ray):
-                return  # the caller has ended it, and may have made another connection
+                return  # the caller has disconnected, and may have connected again
             self._count -= 1
             if not self._count:
                 ray.shutdown()
@@ -92,7 +88,7 @@ def _connect(ray: Any, spec: Ray) -> None:
         except (ConnectionError, ValueError) as error:
             if spec.address or "RAY_ADDRESS" in os.environ:
                 raise UsageError(f"address={address!r}: no cluster answers: {error}") from error
-    # What is started here is as large as what is asked for, and tells nobody about it.
+    # A cluster started here is as large as requested, and sends no usage statistics.
     wanted = max(available_cores(), int((spec.workers or 1) * spec.bundle.get("CPU", 0) + 0.999))
     before = os.environ.get(_USAGE)
     os.environ.setdefault(_USAGE, "0")
@@ -104,10 +100,10 @@ def _connect(ray: Any, spec: Ray) -> None:
 
 
 def count_workers(ray: Any, spec: Ray) -> int:
-    """How many actors a cluster has room for now: one per node, or as many as its CPUs allow."""
+    """Return how many actors there is room for: one per node, or as many as its CPUs allow."""
     bundle, free = spec.bundle, ray.available_resources()
     room = fitting(bundle, free)
-    # A bundle lies on one node; what is left of several is not one.
+    # A bundle must fit on one node: leftovers of several do not add up.
     on_nodes = [fitting(bundle, resources) for resources in nodes(ray)]
     if spec.workers_per_node is not None:
         on_nodes = [min(1, count) for count in on_nodes]
@@ -115,18 +111,18 @@ def count_workers(ray: Any, spec: Ray) -> int:
 
 
 def nodes(ray: Any) -> list[dict[str, float]]:
-    """What each machine of the cluster has in all."""
+    """Return the total resources of each node."""
     return [node["Resources"] for node in ray.nodes() if node["Alive"]]
 
 
 def fitting(bundle: dict[str, float], resources: dict[str, float]) -> int:
-    """How many bundles so much makes."""
+    """Return how many bundles fit into some resources."""
     counts = (int(resources.get(name, 0.0) / amount + 1e-6) for name, amount in bundle.items())
     return min(counts, default=1)
 
 
 def warn_of_waiting(ray: Any, spec: Ray, workers: int) -> None:
-    """Warn of actors that have to wait until the cluster grows."""
+    """Warn of actors that must wait until the cluster grows."""
     bundle = spec.bundle
     if not any(fitting(bundle, resources) for resources in nodes(ray)):
         warnings.warn(

@@ -1,4 +1,4 @@
-"""Coroutine environments of an actor, on an event loop in the thread that made them."""
+"""Runs an actor's coroutine environments on an event loop, in the thread that made them."""
 
 from __future__ import annotations
 
@@ -17,25 +17,24 @@ from agym.protocol.typing import Array
 
 
 class LoopServer:
-    """Runs operations on the running loop; what ends within one turn of it is told together."""
+    """Runs operations on the running loop; completions of one turn of it are sent together."""
 
     def __init__(
-        self, factories: Sequence[Factory], options: BackendOptions, told: ReplyBuffer
+        self, factories: Sequence[Factory], options: BackendOptions, replies: ReplyBuffer
     ) -> None:
-        """Make nothing yet, and be on the loop where all is to live."""
-        self._told = told
+        self._replies = replies
         self._host = CoroutineHost(
-            factories, options.first, options.autoreset, self._tell,
+            factories, options.first, options.autoreset, self._report,
             options.spec_as(Ray).max_concurrency, log=options.record_actions, infos=options.infos,
         )  # fmt: skip
         self._loop = asyncio.get_running_loop()
-        self._over: asyncio.Future[None] = self._loop.create_future()
+        self._closed: asyncio.Future[None] = self._loop.create_future()
         self._ended: list[Completion] = []
 
     async def serve(self, number: int) -> None:
-        """Make the environments, and be there for them until they are to be closed."""
+        """Make the environments, and run them until ``close``."""
         self._send([open_host(self._host, number)])
-        await self._over
+        await self._closed
         self._send([closed(self._host, await self._host.close())])
 
     def attach(self, table: SlotTable) -> None:
@@ -43,18 +42,18 @@ class LoopServer:
         self._loop.call_soon_threadsafe(self._host.attach, table)
 
     def give(self, operation: Operation, actions: Sequence[Array]) -> None:
-        """Have an operation done, from any thread."""
+        """Start an operation, from any thread."""
         self._loop.call_soon_threadsafe(self._begin, operation, actions)
 
     def _begin(self, operation: Operation, actions: Sequence[Array]) -> None:
         if operation.number == CLOSE:
-            if not self._over.done():
-                self._over.set_result(None)
+            if not self._closed.done():
+                self._closed.set_result(None)
             return
-        self._told.expect(operation, actions)
+        self._replies.expect(operation, actions)
         self._host.begin(operation._replace(plane=copy_plane(operation.plane)))
 
-    def _tell(self, operation: Operation, slot: int, extras: Payload | None) -> None:
+    def _report(self, operation: Operation, slot: int, extras: Payload | None) -> None:
         if not self._ended:
             self._loop.call_soon(self._send_ended)
         self._ended.append(Completion(operation.number, slot, slot + 1, extras))
@@ -63,6 +62,6 @@ class LoopServer:
         ended, self._ended = self._ended, []
         self._send(ended)
 
-    def _send(self, outcomes: Sequence[Completion]) -> None:
-        self._told.add(outcomes)
-        self._told.ring()
+    def _send(self, completions: Sequence[Completion]) -> None:
+        self._replies.add(completions)
+        self._replies.ring()

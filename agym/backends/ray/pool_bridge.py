@@ -1,6 +1,6 @@
-"""Pump: a thread of an actor that runs a pool of worker processes, for who is far away.
+"""Runs a pool of worker processes in an actor, for a driver on another machine.
 
-The thread alone uses the pool, and sleeps on the pool's descriptors and the bell of its own inbox.
+Only the bridge's thread uses the pool. It sleeps on the pool's descriptors and its inbox's bell.
 """
 
 from __future__ import annotations
@@ -23,33 +23,26 @@ from agym.protocol.typing import Array
 
 
 class PoolBridge:
-    """Runs operations on an backend, and tells what has ended."""
+    """Runs operations on a backend, and collects its completions."""
 
-    def __init__(self, backend: Backend, told: ReplyBuffer, make: Operation) -> None:
-        """Begin to make the environments.
-
-        Args:
-            backend: Not started yet.
-            told: Whom to tell.
-            make: The operation that this belongs to.
-        """
+    def __init__(self, backend: Backend, replies: ReplyBuffer, make: Operation) -> None:
+        """Start ``backend``, and collect its completions; ``make`` is the first operation."""
         self._backend = backend
-        self._told = told
+        self._replies = replies
         self._make = make
         self._inbox: Outbox[Callable[[], None]] = Outbox()
         self._closing = False
         threading.Thread(target=self._run, name="agym-pump", daemon=True).start()
 
     def attach(self, table: SlotTable) -> None:
-        """Give the backend its table."""
         self._inbox.put(partial(self._backend.attach, table))
 
     def give(self, operation: Operation, actions: Sequence[Array]) -> None:
-        """Have an operation done."""
+        """Queue an operation."""
         self._inbox.put(partial(self._submit, operation, actions))
 
     def _run(self) -> None:
-        """Be the thread; should it fail, the actor ends, which is what the driver is told of."""
+        """Run the thread; if it fails, the actor ends, which the driver notices."""
         try:
             self._work()
         except BaseException:
@@ -68,13 +61,13 @@ class PoolBridge:
             for do in inbox.take():
                 do()
             ended = self._closing and backend.ended
-            outcomes = backend.poll()
-            if outcomes:
-                self._told.add([self._renumbered(outcome) for outcome in outcomes])
-                self._told.ring()
+            completions = backend.poll()
+            if completions:
+                self._replies.add([self._renumber(completion) for completion in completions])
+                self._replies.ring()
             if ended:
                 break
-            if not outcomes:
+            if not completions:
                 self._sleep()
             inbox.unpark()
             backend.unpark()
@@ -91,16 +84,16 @@ class PoolBridge:
             self._closing = True
             self._backend.close()
             return
-        self._told.expect(operation, actions)
+        self._replies.expect(operation, actions)
         try:
             self._backend.submit(operation._replace(plane=copy_plane(operation.plane)))
         except Exception as error:
             self._fail(operation, error)
 
-    def _renumbered(self, outcome: Completion) -> Completion:
-        return outcome._replace(number=self._make.number) if outcome.number == OPEN else outcome
+    def _renumber(self, done: Completion) -> Completion:
+        return done._replace(number=self._make.number) if done.number == OPEN else done
 
     def _fail(self, operation: Operation, error: Exception) -> None:
         failure = Failure.of(error, operation.start, operation.kind)
-        self._told.add([Completion(*operation.span, Payload(problems=[failure]))])
-        self._told.ring()
+        self._replies.add([Completion(*operation.span, Payload(problems=[failure]))])
+        self._replies.ring()

@@ -1,4 +1,4 @@
-"""Told: what an actor has to tell its driver, gathered until it is taken as one reply."""
+"""Collects an actor's completions until they are sent to the driver as one reply."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from agym.protocol.table import SlotTable
 from agym.protocol.transfer import ENV_GAUGES, HOST_GAUGES, Parcel, take_rows
 from agym.protocol.typing import Array
 
-# The counts of single environments are sent this often.
+# How often the gauges of single environments are sent.
 GAUGE_SECONDS = 1.0
 
 
 class Reply(NamedTuple):
-    """What an actor tells.
+    """A reply of an actor.
 
     Attributes:
         number: Replies of an actor are numbered from 0 on.
-        outcomes: Number, start and stop of each, and its extras, packed by themselves, if any.
+        completions: Number, start and stop of each, and its payload, if any, packed by itself.
         parcels: The rows that they wrote.
         pid: The actor's process.
-        host: The machine that this is on.
-        clock: Its clock, by which ``began`` and ``ended`` among the gauges go.
+        host: The actor's machine.
+        clock: The actor's clock, to which ``began`` and ``ended`` among the gauges refer.
         gauges: Those of its (first) host.
-        env_gauges: Those of its environments, now and then.
+        env_gauges: Those of its environments, every ``GAUGE_SECONDS``.
     """
 
     number: int
-    outcomes: list[tuple[int, int, int, list[PickleBuffer] | None]]
+    completions: list[tuple[int, int, int, list[PickleBuffer] | None]]
     parcels: list[Parcel]
     pid: int
     host: str
@@ -47,15 +47,15 @@ class Reply(NamedTuple):
 
 
 class ReplyBuffer:
-    """Gathers outcomes; any thread adds, one waits.
+    """Collects completions; any thread adds, one waits.
 
     Attributes:
         ids: The actor's environments.
         firsts: The first environment of each of its hosts.
-        table: Their rows, once there are any.
-        description: What they are like, once they are made.
+        table: The actor's table, once attached.
+        description: What the environments are like, once made.
         opened: The environments are made, or could not be.
-        report_each: Somebody may want to know of each environment as soon as it has ended.
+        report_each: Send each environment's completion as soon as possible.
     """
 
     report_each = False
@@ -66,15 +66,14 @@ class ReplyBuffer:
     description: Description | None = None
 
     def __init__(self) -> None:
-        """Begin with nothing to tell."""
         self._news = threading.Condition()
         self._rung = False
         self.opened = threading.Event()
-        self._outcomes: list[Completion] = []
-        # The plane of each operation that writes rows, and how many environments are to.
+        self._completions: list[Completion] = []
+        # The plane of each operation that writes rows, and how many rows are left.
         self._planes: dict[int, tuple[int, int]] = {}
-        # What is told with the last of its operation, and how many environments are left; a message
-        # takes longer than many a step.
+        # Completions held back until the last of their operation, and how many environments are
+        # left: a message takes longer than many a step.
         self._held: dict[int, list[Completion]] = {}
         self._left: dict[int, int] = {}
         self._number = 0
@@ -82,7 +81,7 @@ class ReplyBuffer:
         self._gauged = 0.0
 
     def expect(self, operation: Operation, actions: Sequence[Array]) -> None:
-        """An operation is about to begin; these are its actions, if it has any."""
+        """Prepare for an operation that is about to begin, and store its actions."""
         number, kind, start, stop, plane, *_ = operation
         if kind == "step":
             for block, rows in zip(self.table.actions, actions, strict=True):
@@ -94,40 +93,40 @@ class ReplyBuffer:
             if not self.report_each and plane != SENT_PLANE:
                 self._left[number] = self._left.get(number, 0) + stop - start
 
-    def add(self, outcomes: Sequence[Completion]) -> None:
-        """Something has ended."""
+    def add(self, completions: Sequence[Completion]) -> None:
+        """Add completions."""
         with self._news:
-            for outcome in outcomes:
-                if outcome.extras is not None:
-                    self._learn(outcome)
-                number, start, stop, _ = outcome
+            for completion in completions:
+                if completion.extras is not None:
+                    self._learn(completion)
+                number, start, stop, _ = completion
                 if number not in self._left:
-                    self._outcomes.append(outcome)
+                    self._completions.append(completion)
                     continue
-                self._held.setdefault(number, []).append(outcome)
+                self._held.setdefault(number, []).append(completion)
                 self._left[number] -= stop - start
                 if not self._left[number]:
                     del self._left[number]
-                    self._outcomes += self._held.pop(number)
-        self.opened.set()  # that comes first
+                    self._completions += self._held.pop(number)
+        self.opened.set()  # by the first completion, that of ``make``
 
-    def _learn(self, outcome: Completion) -> None:
-        assert outcome.extras is not None
-        for schema in outcome.extras.schemas.values():
+    def _learn(self, completion: Completion) -> None:
+        assert completion.extras is not None
+        for schema in completion.extras.schemas.values():
             self._info_bytes = max(self._info_bytes, schema.size)
         if self.description is None:
-            found = outcome.extras.values.get(outcome.start)
+            found = completion.extras.values.get(completion.start)
             self.description = found if isinstance(found, Description) else None
 
     def ring(self) -> None:
-        """Have whoever waits take what there is."""
+        """Wake the waiting thread, if there is something to take."""
         with self._news:
-            if self._outcomes:
+            if self._completions:
                 self._rung = True
                 self._news.notify()
 
     def wait(self) -> Sealed:
-        """Wait until it rings, and take what there is."""
+        """Wait for :meth:`ring`, and take everything."""
         with self._news:
             self._news.wait_for(lambda: self._rung)
         return self.take()
@@ -136,26 +135,26 @@ class ReplyBuffer:
         """Take everything, as one message."""
         with self._news:
             self._rung = False
-            outcomes, self._outcomes = self._outcomes, []
+            completions, self._completions = self._completions, []
             number, self._number = self._number, self._number + 1
-            parcels = self._pack_rows(outcomes)
+            parcels = self._pack_rows(completions)
         packed = [
             (n, start, stop, None if extras is None else [*map(PickleBuffer, pack_extras(extras))])
-            for n, start, stop, extras in _joined(outcomes)
+            for n, start, stop, extras in _join(completions)
         ]
         gauges, env_gauges = self._read_gauges()
-        who = os.getpid(), platform.node()
-        return seal(Reply(number, packed, parcels, *who, clock(), gauges, env_gauges))
+        sender = os.getpid(), platform.node()
+        return seal(Reply(number, packed, parcels, *sender, clock(), gauges, env_gauges))
 
-    def _pack_rows(self, outcomes: Sequence[Completion]) -> list[Parcel]:
-        """The rows of all that ended; of each plane once."""
-        if len(outcomes) == 1:
-            number, start, stop, _ = outcomes[0]
+    def _pack_rows(self, completions: Sequence[Completion]) -> list[Parcel]:
+        """Pack the rows of all completions, each plane once."""
+        if len(completions) == 1:
+            number, start, stop, _ = completions[0]
             if self._planes.get(number, (0, 0))[1] == stop - start:
                 plane, _ = self._planes.pop(number)
                 return [take_rows(self.table, plane, range(start, stop), self._info_bytes)]
         rows: dict[int, list[int]] = {}
-        for number, start, stop, _ in outcomes:
+        for number, start, stop, _ in completions:
             if number in self._planes:
                 plane, left = self._planes.pop(number)
                 rows.setdefault(plane, []).extend(range(start, stop))
@@ -177,24 +176,24 @@ class ReplyBuffer:
             every = {name: arrays[name][ids.start : ids.stop].copy() for name in ENV_GAUGES}
             bounds = [*self.firsts, ids.stop]
             for first, stop in zip(self.firsts, bounds[1:], strict=True):
-                # The driver adds the rounds of the actor's first host to all.
+                # The driver adds the rounds of the actor's first host to all environments.
                 every["steps"][first - ids.start : stop - ids.start] += (
                     arrays["rounds"][first] - gauges[0]
                 )
         return gauges, every
 
 
-def _joined(outcomes: Sequence[Completion]) -> list[Completion]:
-    """Join neighbours of one operation that have nothing to tell but their rows."""
+def _join(completions: Sequence[Completion]) -> list[Completion]:
+    """Join neighbours of one operation that have no payload."""
     joined: list[Completion] = []
-    for outcome in outcomes:
+    for completion in completions:
         last: Any = joined[-1] if joined else None
         if (
             last is not None
-            and outcome.extras is last.extras is None
-            and (last.number, last.stop) == (outcome.number, outcome.start)
+            and completion.extras is last.extras is None
+            and (last.number, last.stop) == (completion.number, completion.start)
         ):
-            joined[-1] = Completion(last.number, last.start, outcome.stop)
+            joined[-1] = Completion(last.number, last.start, completion.stop)
         else:
-            joined.append(outcome)
+            joined.append(completion)
     return joined

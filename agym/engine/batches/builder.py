@@ -175,7 +175,6 @@ class BatchBuilder:
         return self.planes.pair()
 
     def place_sent(self, ids: Ids) -> int:
-        """Choose the plane for steps that are sent."""
         if self._views is not None:
             self._views.next_rows(ids)
         return SENT_PLANE
@@ -272,5 +271,4 @@ class BatchBuilder:
 
 
 def _columns(plane: Plane) -> list[Array]:
-    """Return the columns of a step's result."""
     return [*plane.observations, plane.rewards, plane.terminated, plane.truncated]

@@ -72,7 +72,6 @@ class Views:
         self._rows: dict[int, list[Array]] = {}
 
     def of_batch(self, columns: Sequence[Array]) -> list[Array]:
-        """Copy the columns of a whole batch."""
         copies = [column.copy() for column in columns]
         self._batches.append(copies)
         return copies

@@ -28,7 +28,6 @@ class Planes:
     """The planes that whole batches go to."""
 
     def __init__(self, table: SlotTable) -> None:
-        """Use a table's planes."""
         self._table = table
         self._turn = 0
         self._states = dict.fromkeys(table.leasable, FREE)

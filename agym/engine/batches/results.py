@@ -20,7 +20,7 @@ class ResetResult(NamedTuple, Generic[Observations]):
 
     Attributes:
         observations: One per environment: stacked arrays of shape ``(n, *shape)`` in the space's
-            dtype (nested as the space is nested), tensors or JAX arrays likewise, or a list with
+            dtype (nested as the space is nested), or tensors or JAX arrays; or a list with
             ``output="list"``.
         infos: A list of one dict per environment.
     """

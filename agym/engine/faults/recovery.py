@@ -328,7 +328,7 @@ class Recovery:
 
     @staticmethod
     def _suspects(death: WorkerDeath) -> set[int]:
-        """Return who may have caused a death: the environment that was running, if known."""
+        """Return the environments that may have caused a death: only the running one, if known."""
         if death.running is not None:
             return {death.running}
         return {i for i, kind in death.operations.items() if not kind.startswith("idle")}

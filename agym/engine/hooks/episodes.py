@@ -21,7 +21,7 @@ class Episodes:
     Attributes:
         steps: Steps so far, without those that only reset an environment or that it ignored.
         returns: Returns of the episodes that ended since the last :meth:`take`.
-        lengths: Likewise lengths.
+        lengths: Their lengths.
         totals: Rewards of each environment's current episode so far, ``float64[num_envs]``.
         last: Return of each environment's latest finished episode, or NaN.
     """

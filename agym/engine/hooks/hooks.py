@@ -42,7 +42,6 @@ class Hooks:
         self._lock = threading.Lock()  # a live page attaches and detaches in its own thread
 
     def __bool__(self) -> bool:
-        """Whether there are any."""
         return bool(self._all)
 
     def __iter__(self) -> Iterator[Hook]:

@@ -46,7 +46,7 @@ class Throttle:
         return self.paused or self.limit is not None
 
     def count(self, steps: int) -> None:
-        """Count the steps of so many environments, which are about to be dispatched."""
+        """Count steps of single environments, which are about to be dispatched."""
         with self._changed:
             self._dispatched += steps
             if self.limit is not None:

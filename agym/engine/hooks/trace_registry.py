@@ -38,7 +38,7 @@ class Recorder(Protocol):
 
 
 _tables: weakref.WeakKeyDictionary[Recorded, str] = weakref.WeakKeyDictionary()
-_recorders: list[Recorder] = []  # a list, because an emptiness check of it costs nothing
+_recorders: list[Recorder] = []  # the running ones; an emptiness check costs nothing
 
 
 def add_table(name: str, recorded: Recorded) -> None:

@@ -16,7 +16,7 @@ import pytest
 from gymnasium import spaces
 
 import agym
-from tests.support.backends import FORK
+from tests.support.backends import FORK, name_of
 from tests.support.envs.faulty_envs import Raises
 from tests.support.envs.plain_envs import Letters, Probe, Tally
 
@@ -25,10 +25,6 @@ PLACES: list[dict[str, Any]] = [
     {"backend": "thread", "workers": 2},
     {"backend": FORK, "workers": 2},
 ]
-
-
-def place_name(place: dict[str, Any]) -> str:
-    return str(place["backend"])
 
 
 class Special(Exception):
@@ -42,7 +38,7 @@ class RaisesSpecial(Tally):
         return super().step(action)
 
 
-@pytest.mark.parametrize("place", PLACES, ids=place_name)
+@pytest.mark.parametrize("place", PLACES, ids=name_of)
 def test_the_environments_own_error_is_raised(place: dict[str, Any]) -> None:
     envs = agym.AgymVectorEnv([RaisesSpecial] * 3, **place)
     try:
