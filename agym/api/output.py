@@ -268,7 +268,7 @@ def pin(arena: Arena, cuda: Any) -> bool:
     address = memory.ctypes.data
     if int(runtime.cudaHostRegister(address, memory.nbytes, PORTABLE)):
         return False
-    # The arena is finalized before its memory. At exit the driver unpins everything.
+    # The arena is finalized before its memory is freed. At exit both go with the process.
     weakref.finalize(arena, _unpin, cuda, address, os.getpid()).atexit = False
     return True
 

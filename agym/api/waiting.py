@@ -75,7 +75,7 @@ class SyncWaiter:
         late: The latest operation that a caller gave up, at a timeout or by Ctrl-C.
     """
 
-    brake: Throttle | None = None
+    throttle: Throttle | None = None
     late: Ticket | None = None
 
     def __init__(self, engine: Engine, backend: Backend) -> None:
@@ -98,16 +98,16 @@ class SyncWaiter:
 
     def wait(self, ticket: Ticket, seconds: float | None = None) -> None:
         """Wait until a ticket is done, or for some seconds."""
-        brake, begun = self.brake, 0.0 if seconds is None else time.monotonic()
+        throttle, begun = self.throttle, 0.0 if seconds is None else time.monotonic()
         try:
             self._await(ticket, seconds)
         finally:
             if not ticket.done:
                 self.late = ticket
-        if brake is not None and is_held(ticket):
+        if throttle is not None and is_held(ticket):
             end = until(ticket, None if seconds is None else begun + seconds)
-            with self._engine.holding(brake), Interruptible():
-                brake.hold(end)
+            with self._engine.holding(throttle), Interruptible():
+                throttle.hold(end)
 
     def _await(self, ticket: Ticket, seconds: float | None) -> None:
         news = self._backend.news
@@ -262,7 +262,7 @@ class AsyncWaiter:
         brake: Holds results of steps back, if there is one.
     """
 
-    brake: Throttle | None = None
+    throttle: Throttle | None = None
 
     def __init__(self, engine: Engine, backend: Backend) -> None:
         self._engine = engine
@@ -303,10 +303,10 @@ class AsyncWaiter:
         elif now - self._last_turn > TURN_SECONDS:
             self._last_turn = now
             yield
-        brake = self.brake
-        if brake is not None and is_held(ticket):
-            with self._engine.holding(brake):
-                yield from brake.holding(until(ticket))
+        throttle = self.throttle
+        if throttle is not None and is_held(ticket):
+            with self._engine.holding(throttle):
+                yield from throttle.holding(until(ticket))
 
     def _spin(self, ticket: Ticket, end: float) -> Generator[Any, None, bool]:
         """Spin, for ``HOLD_SECONDS`` in one go, then with a turn of the loop between two polls."""

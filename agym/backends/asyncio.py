@@ -142,6 +142,6 @@ def _end(loop_thread: _LoopThread | None, outbox: Outbox[Completion]) -> None:
 
 
 def _report(
-    outbox: Outbox[Completion], operation: Operation, slot: int, extras: Payload | None
+    outbox: Outbox[Completion], operation: Operation, slot: int, payload: Payload | None
 ) -> None:
-    outbox.put(Completion(operation.number, slot, slot + 1, extras))
+    outbox.put(Completion(operation.number, slot, slot + 1, payload))

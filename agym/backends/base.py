@@ -8,7 +8,7 @@ returns their completions. It guarantees that:
 - each operation gets one completion, or several that cover its range, whatever happens;
 - one thread constructs, uses and closes an environment.
 
-Sent steps arrive sooner if their completions are small: split them by ``Operation.pieces``.
+Sent steps arrive sooner if their completions are small: split them by ``Operation.split``.
 
 Test a subclass with ``agym.testing.BackendConformance``.
 """
@@ -285,8 +285,8 @@ class RunningHost(Protocol):
 def open_host(host: Host | RunningHost, number: int = OPEN) -> Completion:
     """Construct a host's environments; return their descriptions, or what went wrong."""
     described, failures = host.make()
-    extras = Payload(values={**described}, problems=[*failures])
-    return Completion(number, host.first, host.stop, extras)
+    payload = Payload(values={**described}, problems=[*failures])
+    return Completion(number, host.first, host.stop, payload)
 
 
 def close_host(host: RunningHost) -> Completion:

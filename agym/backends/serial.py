@@ -55,12 +55,12 @@ class SerialBackend(Backend):
         host = self._host
         if self._on_loop:
             with NoRunningLoop():
-                extras = host.step(0, host.stop, plane, each)
+                payload = host.step(0, host.stop, plane, each)
         else:
-            extras = host.step(0, host.stop, plane, each)
-        if extras is not None:
-            self._completions.append(Completion(number, 0, host.stop, extras))
-        return extras is None
+            payload = host.step(0, host.stop, plane, each)
+        if payload is not None:
+            self._completions.append(Completion(number, 0, host.stop, payload))
+        return payload is None
 
     def poll(self) -> Sequence[Completion]:
         completions, self._completions = self._completions, []

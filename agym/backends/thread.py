@@ -97,7 +97,7 @@ class ThreadWorker:
 
     def _work(self, host: RunningHost, outbox: Outbox[WorkerReply], number: int) -> None:
         made = open_host(host, number)
-        if made.extras and any(each.render_mode for each in made.extras.values.values()):
+        if made.payload and any(each.render_mode for each in made.payload.values.values()):
             lock_polygons()
         outbox.put((self, (made,)))
         while (item := self.inbox.get()) is not None and not self.guard.withdrawn:
@@ -170,7 +170,7 @@ class ThreadBackend(OutboxBackend[WorkerReply]):
 
     def _split(self, operation: Operation, ids: range) -> Iterator[Operation]:
         """Yield the parts of an operation that a thread runs in one go."""
-        return operation.pieces(ids)
+        return operation.split(ids)
 
     def poll(self) -> Sequence[Completion]:
         """Return new completions, except those of abandoned threads."""

@@ -108,4 +108,4 @@ class NativeBackend(ThreadBackend):
 
     def _split(self, operation: Operation, ids: range) -> Iterator[Operation]:
         """Yield a worker's part whole, also if its completions are received one by one."""
-        return operation.shares(ids)
+        return operation.slice(ids)

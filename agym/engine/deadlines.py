@@ -108,7 +108,7 @@ class RunnerWithDeadlines(Runner):
         """Release the environments that met the deadline, and stop waiting for the others."""
         if ticket.ready is None:
             for ids in ticket.ended or ():
-                self._free(ticket, ids, ticket.extras)
+                self._free(ticket, ids, ticket.payload)
         else:
             self._sent.drop(ticket.late(), ticket.ready, ticket.error)
 
@@ -168,9 +168,9 @@ class RunnerWithDeadlines(Runner):
         """Return the last known observation and flags of an environment."""
         ticket = self._scheduler.owner(slot)
         if ticket is None or ticket.ready is not None or not ticket.has_ended(slot):
-            return self._collector.last(slot)
-        objects = {} if ticket.extras is None else ticket.extras.objects
-        return self._collector.row(slot, ticket.plane, objects.get(slot))
+            return self._batches.last(slot)
+        objects = {} if ticket.payload is None else ticket.payload.objects
+        return self._batches.row(slot, ticket.plane, objects.get(slot))
 
     def in_flight(self, slot: int) -> Ticket | None:
         """Return the ticket of an environment's current step or reset."""

@@ -172,7 +172,7 @@ class Engine(RunnerWithDeadlines):
             UsageError: Wrong number, shape or dtype of actions.
         """
         usual = self._at_once and self._status.all_ready and self._scheduler.idle
-        if not usual or self.listeners or self._sent.queues:
+        if not usual or self.hooks or self._sent.queues:
             return None
         table = self.table
         each = write_actions(table.action, table.actions, actions, self._all, self._cut)
@@ -254,9 +254,9 @@ class Engine(RunnerWithDeadlines):
         taken = self._sent.take(receiver, most)
         if taken is None:
             return None
-        batch = self._collector.batch(*taken)
-        if self.listeners:
-            self.listeners.after_step(None, tuple(taken[0]), batch)
+        batch = self._batches.batch(*taken)
+        if self.hooks:
+            self.hooks.after_step(None, tuple(taken[0]), batch)
         return batch
 
     def cancel_receive(self, receiver: Receiver) -> None:
@@ -311,7 +311,7 @@ class Engine(RunnerWithDeadlines):
         """
         self._check(())
         flying = {ticket.plane for ticket in self._tickets.values()}
-        return self._buffers.make(steps, self._collector.in_use | flying)
+        return self._buffers.make(steps, self._batches.in_use | flying)
 
     def ask(
         self,
@@ -347,9 +347,9 @@ class Engine(RunnerWithDeadlines):
         """The environments of each worker."""
         return self._backend.ranges
 
-    def holding(self, brake: Throttle) -> AbstractContextManager[None]:
+    def holding(self, throttle: Throttle) -> AbstractContextManager[None]:
         """Exclude the time for which a throttle holds a result back from the statistics."""
-        return self._traffic.holding(brake)
+        return self._traffic.holding(throttle)
 
     def usable(self, ids: Ids) -> Ids:
         """Return those of some environments that are alive, open and reset."""

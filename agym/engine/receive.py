@@ -77,13 +77,13 @@ class SentSteps:
             ready.errors.append((error, ids))
         self._notify_receivers()
 
-    def arrive(self, ids: Iterable[int], ready: ReadyQueue, extras: Payload | None) -> None:
+    def arrive(self, ids: Iterable[int], ready: ReadyQueue, payload: Payload | None) -> None:
         """Queue environments whose step has ended."""
         for i in ids:
             ready.flying -= 1
             ready.ids.append(i)
-        if extras is not None:
-            ready.extras.merge(extras)
+        if payload is not None:
+            ready.payload.merge(payload)
         self._notify_receivers()
 
     def wait(self, ready: ReadyQueue, count: int, ticket: Ticket) -> Receiver:
@@ -117,9 +117,9 @@ class SentSteps:
         in_time = deadline is None or time.monotonic() < deadline
         if in_time and not (ready.ids and ready.has(receiver.count)):
             return None
-        ids, extras = ready.take(most)
+        ids, payload = ready.take(most)
         self._free(ids)
-        return ids, extras
+        return ids, payload
 
     def _free(self, ids: Iterable[int]) -> None:
         """Accept steps for received environments again."""

@@ -165,7 +165,7 @@ class Runner:
         self._status = EnvStatus(num_envs)
         self._sent = SentSteps()
         self._traffic = Traffic()
-        self.listeners = Hooks()
+        self.hooks = Hooks()
         self._asides = 0
 
     # ---------------------------------------------------------------- dispatch
@@ -179,8 +179,8 @@ class Runner:
         ready: ReadyQueue | None = None,
         out: OutTarget | None = None,
     ) -> Ticket:
-        if self.listeners and kind == "step":
-            self.listeners.before_step(ids)  # what a hook dispatches gets a lower number
+        if self.hooks and kind == "step":
+            self.hooks.before_step(ids)  # what a hook dispatches gets a lower number
         ticket = Ticket(next(self._numbers), kind, ids)
         tolerant = self._recovery.policy.tolerant
         if self._timeout is not None or tolerant:
@@ -190,23 +190,23 @@ class Runner:
                 if self._asides:
                     ticket.suspend()
         if ready is not None:
-            ticket.plane, ticket.ready = self._collector.place_sent(ids), ready
+            ticket.plane, ticket.ready = self._batches.place_sent(ids), ready
         elif kind in ROW_KINDS:
             if out is not None:
                 ticket.out = out
             if len(ids) == self.num_envs:
-                ticket.plane = self._collector.place(out)
+                ticket.plane = self._batches.place(out)
             else:
                 ticket.plane = SIDE_PLANE
-        if self.listeners and kind == "reset":
-            self.listeners.after_reset_sent(ticket.number, ids)
+        if self.hooks and kind == "reset":
+            self.hooks.after_reset_sent(ticket.number, ids)
         self._tickets[ticket.number] = ticket
         operation = Operation(ticket.number, kind, ids[0], ids[-1] + 1, ticket.plane, each, shared)
         ticket.operation = operation
         if kind == "step" and self._scheduler.idle and ready is None:
             self._traffic.dispatch(ticket)
         if tolerant and ticket.plane >= SIDE_PLANE:
-            self._collector.keep(ids, ticket.plane)
+            self._batches.keep(ids, ticket.plane)
         if self._scheduler.take_all(ticket):
             self._submit(operation, ticket)
         else:
@@ -218,7 +218,7 @@ class Runner:
         """Return the finished ticket of a call with ``env_ids=[]``, which reaches no backend."""
         ticket = Ticket(next(self._numbers), kind, ())
         ticket.about, ticket.out, ticket.plane = about, out, SIDE_PLANE
-        collect = {"step": self._collector.step, "reset": self._collector.reset}.get(kind)
+        collect = {"step": self._batches.step, "reset": self._batches.reset}.get(kind)
         ticket.finish([] if collect is None else collect(ticket))
         return ticket
 
@@ -226,7 +226,7 @@ class Runner:
         """Step all environments synchronously; their actions are in the table or in ``each``."""
         ticket = Ticket(next(self._numbers), "step", self._all)
         try:
-            ticket.plane = plane = self._collector.place(None)
+            ticket.plane = plane = self._batches.place(None)
             self._traffic.dispatch(ticket)
             self.in_place = self._all
             over = self._backend.step(ticket.number, plane, each)
@@ -235,7 +235,7 @@ class Runner:
                 ticket.value, ticket.error = self._value(ticket)
                 ticket.done = True
                 if plane > SENT_PLANE:
-                    self._collector.planes.give_back(plane)
+                    self._batches.planes.give_back(plane)
             else:
                 with Uninterrupted():
                     self._tickets[ticket.number] = ticket
@@ -279,10 +279,10 @@ class Runner:
         recovery, resend = self._recovery, True
         while resend:
             for completion in self._backend.poll():
-                extras = completion.extras
-                wrong = extras is not None and extras.problems
-                if extras is not None and extras.schemas:  # even if the rest is dropped
-                    self._collector.learn(extras.schemas)
+                payload = completion.payload
+                wrong = payload is not None and payload.problems
+                if payload is not None and payload.schemas:  # even if the rest is dropped
+                    self._batches.learn(payload.schemas)
                 if (recovery.active or wrong) and self._closing is None:
                     for part in recovery.filter(completion, self._tickets.get(completion.number)):
                         self._account(part)
@@ -290,27 +290,27 @@ class Runner:
                     self._account(completion)
             resend, recovery.dirty = recovery.dirty, False
         if ended and self._closing is not None and not self._closing.done:
-            extras = self._closing.extras
+            payload = self._closing.payload
             self._closing.finish(
-                error=None if extras is None else self._status.blame("close", extras)
+                error=None if payload is None else self._status.blame("close", payload)
             )
 
     def _account(self, completion: Completion) -> None:
         """Record that some environments have completed their part of a ticket."""
-        number, start, stop, extras = completion
+        number, start, stop, payload = completion
         ticket = self._tickets.get(number)
         if ticket is None:
             return  # the call was cancelled
-        if extras is not None and (ticket.ready is None or ticket.expired):
-            if ticket.extras is None:
-                ticket.extras = extras
+        if payload is not None and (ticket.ready is None or ticket.expired):
+            if ticket.payload is None:
+                ticket.payload = payload
             else:
-                ticket.extras.merge(extras)
+                ticket.payload.merge(payload)
         ticket.remaining -= stop - start
         if ticket.expired:
-            self._free(ticket, range(start, stop), extras)
+            self._free(ticket, range(start, stop), payload)
         elif ticket.ready is not None:
-            self._arrive(ticket, range(start, stop), extras)
+            self._arrive(ticket, range(start, stop), payload)
         if ticket.remaining == 0 and ticket is not self._closing:
             self._end(ticket)
         elif ticket.ended is not None:
@@ -321,7 +321,7 @@ class Runner:
         if ticket.kind == "reset":
             recovering = self._recovery.recovering
             self._status.mark_ready(tuple(i for i in ticket.ids if i not in recovering))
-        error = None if ticket.extras is None else self._status.blame(ticket.kind, ticket.extras)
+        error = None if ticket.payload is None else self._status.blame(ticket.kind, ticket.payload)
         value: Any = None
         if ticket.kind == "make":
             error = self._describe(ticket, error)
@@ -329,7 +329,7 @@ class Runner:
             pass  # the results are dropped or received separately; ``blame`` still applies
         elif error is not None:
             if ticket.kind in ROW_KINDS:
-                self._collector.note(ticket)
+                self._batches.note(ticket)
         else:
             value, error = self._value(ticket)
         ticket.finish(value, error)
@@ -348,24 +348,24 @@ class Runner:
         """Build a ticket's value, or return the error that prevented it."""
         try:
             if ticket.kind == "step":
-                value = self._collector.step(ticket)
+                value = self._batches.step(ticket)
                 if ticket.followed:
                     self._traffic.settle(ticket, self.table.gauges, self._backend.ranges)
-                if self.listeners:
-                    self.listeners.after_step(ticket.number, ticket.ids, value)
+                if self.hooks:
+                    self.hooks.after_step(ticket.number, ticket.ids, value)
                 return value, None
             if ticket.kind == "reset":
-                return self._collector.reset(ticket), None
+                return self._batches.reset(ticket), None
         except Exception as error:  # the caller's array became read-only, or memory ran out
             return None, error
-        extras = ticket.extras
-        return None if extras is None else [extras.values.get(i) for i in ticket.ids], None
+        payload = ticket.payload
+        return None if payload is None else [payload.values.get(i) for i in ticket.ids], None
 
     def _drop(self, ticket: Ticket) -> None:
         """Forget a ticket, and submit the operations that waited for its rows."""
         self._tickets.pop(ticket.number, None)
         if ticket.plane > SENT_PLANE:
-            self._collector.planes.give_back(ticket.plane)
+            self._batches.planes.give_back(ticket.plane)
         if not self._scheduler.free_all(ticket):
             self._release(ticket, ticket.ids)
 
@@ -385,36 +385,36 @@ class Runner:
             ticket.suspended = False
             ticket.deadline = time.monotonic() + self._timeout
 
-    def _free(self, ticket: Ticket, ids: Ids, extras: Payload | None) -> None:
+    def _free(self, ticket: Ticket, ids: Ids, payload: Payload | None) -> None:
         """Release environments that have ended, without waiting for the rest of their ticket."""
         if ticket.kind in ROW_KINDS:
-            self._collector.note_some(ticket, ids, extras)
+            self._batches.note_some(ticket, ids, payload)
         self._release(ticket, ids)
 
-    def _arrive(self, ticket: Ticket, ids: range, extras: Payload | None) -> None:
+    def _arrive(self, ticket: Ticket, ids: range, payload: Payload | None) -> None:
         """Move ended environments of a sent step to their queue."""
         ready = ticket.ready
         assert ready is not None
         failed: set[int] = set()
         error = None
-        if extras is not None and extras.problems:
-            for problem in extras.problems:
+        if payload is not None and payload.problems:
+            for problem in payload.problems:
                 failed.update(problem.env_ids)
-            error = self._status.blame("step", extras)
+            error = self._status.blame("step", payload)
             # Report a dead worker once, not for each of its environments.
-            (*_, problem) = extras.problems
+            (*_, problem) = payload.problems
             if not isinstance(problem, Failure):
                 error = None if problem in ready.losses else error
                 ready.losses.append(problem)
             elif problem.echo:
                 error = None
-            extras.problems.clear()
-            extras.take(failed)
-        self._free(ticket, ids, extras)
+            payload.problems.clear()
+            payload.take(failed)
+        self._free(ticket, ids, payload)
         if self._recycling is not None:
             well = tuple(i for i in ids if i not in failed)
             self._recycling.settled(well, ticket.plane)
-        self._sent.arrive([i for i in ids if i not in failed], ready, extras)
+        self._sent.arrive([i for i in ids if i not in failed], ready, payload)
         self._sent.drop(failed.intersection(ids), ready, error)
 
     def description_of(self, env_id: int) -> Description:
@@ -423,8 +423,8 @@ class Runner:
 
     def _describe(self, ticket: Ticket, error: BaseException | None) -> BaseException | None:
         """Compare the descriptions from all workers, and lay out the table."""
-        assert ticket.extras is not None
-        by_start = sorted(ticket.extras.values.items())
+        assert ticket.payload is not None
+        by_start = sorted(ticket.payload.values.items())
         for start, other in by_start:
             mismatch = by_start[0][1].mismatch(other)
             if mismatch is not None:
@@ -446,7 +446,7 @@ class Runner:
             leases=self._leases,
             shared=self._backend.shared,
         )
-        self._collector = BatchBuilder(self.table, copy=self._copy, debug=self._debug)
+        self._batches = BatchBuilder(self.table, copy=self._copy, debug=self._debug)
         self._scheduler = Scheduler(self.num_envs, self._backend.env_groups)
         self._rows = Rows(self.table, 0, self.num_envs)
         self._buffers = Buffers(self.table, self._backend, direct=self._leases)

@@ -19,14 +19,14 @@ from agym.protocol.messages import ROW_KINDS, Operation
 class Scheduler:
     """The owner of each row, and the operations that wait for it."""
 
-    def __init__(self, num_envs: int, vector_programs: Sequence[range] = ()) -> None:
+    def __init__(self, num_envs: int, env_groups: Sequence[range] = ()) -> None:
         """Begin with no row owned.
 
         Args:
             num_envs: Number of environments.
-            vector_programs: The groups of environments that are one vector environment each.
+            env_groups: The groups of environments that are one vector environment each.
         """
-        self._groups = {i: ids for ids in vector_programs for i in ids}
+        self._groups = {i: ids for ids in env_groups for i in ids}
         self._all_free: list[Ticket | None] = [None] * num_envs
         self._owners = self._all_free
         self._owned = 0

@@ -134,7 +134,7 @@ class Traffic:
         self._followed = 0
         self._queue = self._work = self._transport = self._caller = 0
         self._returned = 0
-        self._brake: Throttle | None = None
+        self._throttle: Throttle | None = None
         self._held = 0.0  # as a share of the time between the latest two results
         self._release = 0.0
         self.opened = time.monotonic()
@@ -150,12 +150,12 @@ class Traffic:
             ticket.followed = clock()
 
     @contextmanager
-    def holding(self, brake: Throttle) -> Iterator[None]:
+    def holding(self, throttle: Throttle) -> Iterator[None]:
         """Time how long a throttle holds the latest result back.
 
         After a hold, the next step is not timed, because its workers have fallen asleep.
         """
-        self._brake, self._held = brake, math.inf
+        self._throttle, self._held = throttle, math.inf
         begun = time.monotonic()
         try:
             yield
@@ -221,7 +221,7 @@ class Traffic:
         )  # fmt: skip
 
     def _limit(self, transport: float, work: float, caller: float, busiest: float) -> str:
-        if self._brake is not None and self._brake.engaged and self._held > 0.5:
+        if self._throttle is not None and self._throttle.engaged and self._held > 0.5:
             return "page"
         if not self._followed:  # only single environments were stepped, or results were held back
             return "environments" if busiest > 0.5 else "caller"

@@ -90,9 +90,9 @@ class EnvStatus:
         self.retired.add(env_id)
         self.all_ready = False
 
-    def blame(self, kind: str, extras: Payload) -> BaseException | None:
+    def blame(self, kind: str, payload: Payload) -> BaseException | None:
         """Build the error to raise for the problems of an operation, and update the status."""
-        problems = extras.problems
+        problems = payload.problems
         if kind == "close":  # a dead worker counts as closed
             problems = [problem for problem in problems if isinstance(problem, Failure)]
         if not problems:

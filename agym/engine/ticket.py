@@ -40,7 +40,7 @@ class Ticket:
     expired = False
     value: Any = None
     error: BaseException | None = None
-    extras: Payload | None = None
+    payload: Payload | None = None
     about: Ids = ()
     plane = 0
     deadline: float | None = None

@@ -158,13 +158,13 @@ class CoroutineHost(Host):
                             running = self._run(i, operation, argument)
                             if self._marker is not None:
                                 running = track_running(running, self._marker, self.first + i)
-                            extras = await running
+                            payload = await running
                     if task is not self._tasks.get(i):
                         return  # it was given up
                     if self._writer.new:
-                        extras = extras or Payload()
-                        extras.schemas = self._writer.take_new()
-                    self._tell(operation, self.first + i, extras)
+                        payload = payload or Payload()
+                        payload.schemas = self._writer.take_new()
+                    self._tell(operation, self.first + i, payload)
                 else:
                     self._idle[i] = idle = task.get_loop().create_future()
                     await idle
@@ -229,9 +229,9 @@ class CoroutineHost(Host):
             return self._store(i, plane, result)
         if self._at_end is AtEnd.RESET_NOW:
             return await self._finish_and_reset(i, plane, result)
-        extras = self._store(i, plane, result)
+        payload = self._store(i, plane, result)
         self._set_next_step(i, result)
-        return extras
+        return payload
 
     def _select(self, i: int, result: Any) -> Any:
         observation, reward, terminated, truncated, info = result
@@ -248,17 +248,17 @@ class CoroutineHost(Host):
         final_observation = copy_value(result[0])
         final_info = self._rows.with_final(copy_info(result[4]), final_observation)
         observation, info = await self._autoreset(i)
-        extras = self._store(i, plane, (observation, *result[1:4], info))
+        payload = self._store(i, plane, (observation, *result[1:4], info))
         row = self._rows.plane(plane, slot, slot + 1)
         final_objects = self._rows.write(row.final, [final_observation], slot)
         fits = self._writer.put(row.final_infos, slot, final_info)
         if fits and not final_objects:
-            return extras
-        extras = extras or Payload()
-        extras.final_objects.update(final_objects or {})
+            return payload
+        payload = payload or Payload()
+        payload.final_objects.update(final_objects or {})
         if not fits:
-            extras.final_infos[slot] = final_info
-        return extras
+            payload.final_infos[slot] = final_info
+        return payload
 
     def _store(self, i: int, plane: int, result: Any) -> Payload | None:
         """Write a row; return what does not fit into it."""

@@ -82,7 +82,7 @@ class EnvHost(Host):
         # Rows with these marks have no flag set, or no info; a previous host may have set some in
         # all other rows. As soon as one is set anywhere, the mark changes.
         self._unflagged = self._blank = 1
-        self._extras: Payload | None = None
+        self._payload: Payload | None = None
         self._closed: set[int] = set()
         # How the latest episodes began, if that is logged.
         self._starts: dict[int, EpisodeStart] = {}
@@ -118,7 +118,7 @@ class EnvHost(Host):
         """Run one operation on its environments; what they raise is in the completion."""
         number, kind, start, stop, plane, each, _ = operation
         # Ctrl-C may have interrupted an earlier operation and left these set.
-        self._extras = self._resetting = None
+        self._payload = self._resetting = None
         if kind == "step":
             return Completion(number, start, stop, self.step(start, stop, plane, each))
         begun = clock()
@@ -131,7 +131,7 @@ class EnvHost(Host):
                 self._fail(error, slot, NAMES.get(kind, kind))
         self._mark(None)
         self._meter.did(kind, stop - start, begun)
-        return Completion(number, start, stop, self._take_extras())
+        return Completion(number, start, stop, self._take_payload())
 
     def _mark(self, slot: int | None) -> None:
         """Record the running environment, so that a hang or a crash can be attributed."""
@@ -159,7 +159,7 @@ class EnvHost(Host):
                 part = each and each[low - start : high - start]
                 self._step_chunk(low, high, plane, part)
         self._meter.end(width, timed=self._timing)
-        return self._take_extras() if self._extras or self._writer.new else None
+        return self._take_payload() if self._payload or self._writer.new else None
 
     def _step_chunk(self, start: int, stop: int, plane: int, each: list[list[Any]] | None) -> None:
         steps = self._steps
@@ -529,15 +529,15 @@ class EnvHost(Host):
     @property
     def _extra(self) -> Payload:
         """The payload of the current operation, created on demand: most operations have none."""
-        if self._extras is None:
-            self._extras = Payload()
-        return self._extras
+        if self._payload is None:
+            self._payload = Payload()
+        return self._payload
 
-    def _take_extras(self) -> Payload | None:
+    def _take_payload(self) -> Payload | None:
         if self._writer.new:
             self._extra.schemas = self._writer.take_new()
-        extras, self._extras = self._extras, None
-        return extras
+        payload, self._payload = self._payload, None
+        return payload
 
     def _fail(self, error: BaseException, slot: int, operation: str, action: Any = None) -> None:
         i = slot - self.first

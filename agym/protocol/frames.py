@@ -225,7 +225,7 @@ def dense(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tu
 
 
 # An array over a region's memory, and its ``__array_interface__``.
-Laid = tuple[Array, dict[str, Any]]
+DecodedFrame = tuple[Array, dict[str, Any]]
 
 # How many unleased regions keep their memory, per environment.
 SPARE = 2
@@ -246,7 +246,7 @@ class FrameLeases:
         # the leased ones; and those to send back, the ones without memory first, since the last are
         # reused first.
         self._regions: dict[int, tuple[Region, memoryview]] = {}
-        self._laid: dict[int, tuple[Sequence[FrameRef], list[Laid]]] = {}
+        self._decoded: dict[int, tuple[Sequence[FrameRef], list[DecodedFrame]]] = {}
         self._leased: set[int] = set()
         self._returned: deque[int] = deque()
         self._end = weakref.finalize(self, os.close, self.descriptor)
@@ -270,11 +270,11 @@ class FrameLeases:
             known = self._map(reference)
         region, memory = known
         # A region usually receives the same kind of frame again.
-        last, laid = self._laid.get(start, ((), []))
+        last, laid = self._decoded.get(start, ((), []))
         if last != refs:
             blocks = [array_at(memory, ref) for ref in refs]
             laid = [(block, block.__array_interface__) for block in blocks]
-            self._laid[start] = refs, laid
+            self._decoded[start] = refs, laid
         self._leased.add(start)
         lease = _Lease(self, region)
         arrays = [np.asarray(Leased(lease, block, interface)) for block, interface in laid]
@@ -322,7 +322,7 @@ class FrameLeases:
         for start in [*self._leased]:
             self._leased.discard(start)
             self._regions.pop(start, None)
-            self._laid.pop(start, None)
+            self._decoded.pop(start, None)
 
     def abandon(self) -> None:
         self.close()

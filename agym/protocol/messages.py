@@ -108,18 +108,18 @@ class Operation(NamedTuple):
         each = self.each and self.each[start - self.start : stop - self.start]
         return self._replace(start=start, stop=stop, each=each)
 
-    def pieces(self, ids: range) -> Iterator[Operation]:
+    def split(self, ids: range) -> Iterator[Operation]:
         """Yield the parts that a worker with the environments ``ids`` runs in one go.
 
         Sent steps are split by environment, so that each completes by itself.
         """
-        for share in self.shares(ids):
+        for share in self.slice(ids):
             if self.plane == SENT_PLANE:
                 yield from (share.part(i, i + 1) for i in range(share.start, share.stop))
             else:
                 yield share
 
-    def shares(self, ids: range) -> Iterator[Operation]:
+    def slice(self, ids: range) -> Iterator[Operation]:
         """Yield the part for the environments ``ids``, if it is not empty."""
         start, stop = max(self.start, ids.start), min(self.stop, ids.stop)
         if start < stop:
@@ -408,7 +408,7 @@ class Completion(NamedTuple):
     number: int
     start: int
     stop: int
-    extras: Payload | None = None
+    payload: Payload | None = None
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Transfers of rows from one slot table to another that does not share its memory.
 
-A :class:`Parcel` has the rows of some environments as whole columns, so a batch is a few arrays
-however many environments it has. Rows of adjacent environments are slices. Final observations are
+A :class:`RowTransfer` has the rows of some environments as whole columns, so a batch is a few
+arrays however many environments it has. Rows of adjacent environments are slices. Final observations are
 included for environments whose episode ended, and infos that are numbers as the bytes in which they
 were written.
 """
@@ -26,7 +26,7 @@ HOST_GAUGES = ("rounds", "busy", "rendering", "began", "ended")
 ENV_GAUGES = ("steps", "episodes", "times")
 
 
-class Parcel(NamedTuple):
+class RowTransfer(NamedTuple):
     """Rows of one plane.
 
     Attributes:
@@ -48,7 +48,7 @@ class Parcel(NamedTuple):
     final_infos: InfoRows | None
 
 
-def take_rows(table: SlotTable, plane: int, ids: Sequence[int], info_bytes: int) -> Parcel:
+def take_rows(table: SlotTable, plane: int, ids: Sequence[int], info_bytes: int) -> RowTransfer:
     """Pack rows of a plane; if the table lacks it, its stand-in has them.
 
     Adjacent rows are views, which must not change before they are sent. ``info_bytes`` is the size
@@ -61,16 +61,16 @@ def take_rows(table: SlotTable, plane: int, ids: Sequence[int], info_bytes: int)
     blocks = (*rows.observations, rows.rewards, rows.terminated, rows.truncated)
     columns = [block[index] for block in blocks]
     infos = rows.infos.take(index, info_bytes) if info_bytes else None
-    parcel = Parcel(plane, named, columns, infos, None, [], None)
+    transfer = RowTransfer(plane, named, columns, infos, None, [], None)
     if not table.final:
-        return parcel
+        return transfer
     done = np.flatnonzero(columns[-2] | columns[-1])
     if not len(done):
-        return parcel
+        return transfer
     ended = done + ids[0] if isinstance(index, slice) else index[done]
     final_infos = rows.final_infos.take(ended, info_bytes) if info_bytes else None
     final = [block[ended] for block in rows.final]
-    return parcel._replace(ended=ended, final=final, final_infos=final_infos)
+    return transfer._replace(ended=ended, final=final, final_infos=final_infos)
 
 
 def copy_plane(plane: int) -> int:
@@ -78,18 +78,18 @@ def copy_plane(plane: int) -> int:
     return plane if plane < PLANES else STAND_IN
 
 
-def put_rows(table: SlotTable, parcel: Parcel) -> None:
+def put_rows(table: SlotTable, transfer: RowTransfer) -> None:
     """Unpack rows into their plane."""
-    rows = table.planes[parcel.plane]
-    index = _index(parcel.ids)
+    rows = table.planes[transfer.plane]
+    index = _index(transfer.ids)
     blocks = (*rows.observations, rows.rewards, rows.terminated, rows.truncated)
-    for block, column in zip(blocks, parcel.columns, strict=True):
+    for block, column in zip(blocks, transfer.columns, strict=True):
         block[index] = column
-    rows.infos.put(index, parcel.infos)
-    if parcel.ended is not None:
-        for block, column in zip(rows.final, parcel.final, strict=True):
-            block[parcel.ended] = column
-        rows.final_infos.put(parcel.ended, parcel.final_infos)
+    rows.infos.put(index, transfer.infos)
+    if transfer.ended is not None:
+        for block, column in zip(rows.final, transfer.final, strict=True):
+            block[transfer.ended] = column
+        rows.final_infos.put(transfer.ended, transfer.final_infos)
 
 
 def _index(ids: tuple[int, int] | Array) -> Any:

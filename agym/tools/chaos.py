@@ -106,7 +106,7 @@ def chaos(
     engine = envs._engine
     engine.check_open()
     _check_backend(envs, rates)
-    if any(isinstance(listener, Chaos) for listener in engine.listeners):
+    if any(isinstance(listener, Chaos) for listener in engine.hooks):
         raise UsageError("there is chaos in these environments already: stop() it first")
     return Chaos(envs, rates, seconds, ways, seed)
 
@@ -187,7 +187,7 @@ class Chaos(Hook):
         self._struck: dict[int, list[Strike]] = {}
         self._unsent: set[int] = set()
         # First, before a recording sends a render: environments with work in flight are spared.
-        self._engine.listeners.add(self, first=True)
+        self._engine.hooks.add(self, first=True)
 
     @property
     def injected(self) -> dict[str, int]:
@@ -197,7 +197,7 @@ class Chaos(Hook):
 
     def stop(self) -> None:
         """Stop striking. Idempotent."""
-        self._engine.listeners.remove(self)
+        self._engine.hooks.remove(self)
 
     def __enter__(self) -> Self:
         return self

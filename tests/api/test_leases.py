@@ -279,5 +279,5 @@ def test_a_death_frees_the_plane() -> None:
             envs.restart()
             assert all_are(step.observations["image"], 1)
         envs.reset(seed=1)
-        states = engine_of(envs)._collector.planes._states
+        states = engine_of(envs)._batches.planes._states
         assert [*states.values()].count(0) >= 2

@@ -64,8 +64,8 @@ class FakeBackend:
         return None
 
     def start(self) -> None:
-        extras = Payload(values={0: self.description})
-        self.outcomes.append(Completion(OPEN, 0, self.num_envs, extras))
+        payload = Payload(values={0: self.description})
+        self.outcomes.append(Completion(OPEN, 0, self.num_envs, payload))
 
     def attach(self, table: SlotTable) -> None:
         self.table = table
@@ -99,14 +99,14 @@ class FakeBackend:
     def kill(self) -> None:
         self.resorts.append("kill")
 
-    def end(self, index: int = 0, *, fill: float = 0.0, extras: Payload | None = None) -> None:
+    def end(self, index: int = 0, *, fill: float = 0.0, payload: Payload | None = None) -> None:
         """Let the operation at ``index`` end, its rows filled with a number."""
         operation = self.operations.pop(index)
         if operation.kind in ROW_KINDS:
             rows = slice(operation.start, operation.stop)
             self.table.planes[operation.plane].observations[0][rows] = fill
             self.table.planes[operation.plane].rewards[rows] = fill
-        self.outcomes.append(Completion(*operation.span, extras))
+        self.outcomes.append(Completion(*operation.span, payload))
 
 
 def opened(num_envs: int = 4, **options: Any) -> tuple[Engine, FakeBackend]:
@@ -196,14 +196,14 @@ def test_a_reset_behind_a_step_waits_for_the_row_and_a_render_behind_it_waits_to
     value_of(engine, step)
     kinds = [(o.kind, o.start) for o in backend.operations[3:]]
     assert kinds == [("reset", 2), ("render", 2)]
-    backend.end(0, extras=Payload(values=dict.fromkeys(range(4), "early")))
+    backend.end(0, payload=Payload(values=dict.fromkeys(range(4), "early")))
     assert value_of(engine, early) == ["early"] * 4
     backend.end(2, fill=5)
     observations = value_of(engine, reset).observations
     np.testing.assert_array_equal(observations[:, 0], [1, 1, 5, 1])
     for _ in range(3):
         ids = range(backend.operations[0].start, backend.operations[0].stop)
-        backend.end(0, extras=Payload(values={i: i for i in ids}))
+        backend.end(0, payload=Payload(values={i: i for i in ids}))
     assert value_of(engine, late) == [0, 1, 2, 3]
 
 
@@ -258,7 +258,7 @@ def test_steps_need_a_reset_first_and_again_after_an_error() -> None:
     backend.end()
     ticket = engine.step([0] * 4)
     failure = Failure.of(ValueError("no"), 2, "step", seed=3)
-    backend.end(extras=Payload(problems=[failure]))
+    backend.end(payload=Payload(problems=[failure]))
     engine.poll()
     with pytest.raises(EnvError, match="environment 2 raised in step: ValueError: no") as caught:
         ticket.result()
@@ -275,7 +275,7 @@ def test_several_errors_come_as_a_group() -> None:
     problems: list[Failure | WorkerDeath] = [
         Failure.of(ValueError("no"), i, "step") for i in (0, 3)
     ]
-    backend.end(extras=Payload(problems=problems))
+    backend.end(payload=Payload(problems=problems))
     engine.poll()
     with pytest.raises(ExceptionGroup) as caught:
         ticket.result()
@@ -286,7 +286,7 @@ def test_a_dead_worker_takes_only_its_own_environments() -> None:
     engine, backend = ready()
     ticket = engine.step([0] * 4)
     death = WorkerDeath(1, 1234, -9, range(2, 4), "killed by SIGKILL")
-    backend.end(extras=Payload(problems=[death]))
+    backend.end(payload=Payload(problems=[death]))
     engine.poll()
     with pytest.raises(WorkerDied, match=r"worker 1 .*SIGKILL.*environments 2 to 3"):
         ticket.result()
@@ -346,8 +346,8 @@ def test_closing_stops_when_all_have_ended() -> None:
     engine, backend = ready()
     for ticket, _seconds in engine.closing():
         backend.ended = True
-        extras = Payload(problems=[Failure.of(OSError("stuck"), 1, "close")])
-        backend.outcomes.append(Completion(CLOSE, 0, 4, extras))
+        payload = Payload(problems=[Failure.of(OSError("stuck"), 1, "close")])
+        backend.outcomes.append(Completion(CLOSE, 0, 4, payload))
         engine.poll()
         assert ticket.done
         with pytest.raises(EnvError, match="environment 1 raised in close"):

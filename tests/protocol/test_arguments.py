@@ -54,9 +54,9 @@ def test_at_least_one() -> None:
 @given(st.sets(st.integers(0, 30), min_size=1))
 def test_runs_cover_the_ids_in_order(ids: set[int]) -> None:
     parsed = parse_env_ids(sorted(ids), 31)
-    pieces = list(runs(parsed))
-    assert [i for piece in pieces for i in piece] == sorted(ids)
-    assert all(a.stop < b.start for a, b in pairwise(pieces))
+    split = list(runs(parsed))
+    assert [i for piece in split for i in piece] == sorted(ids)
+    assert all(a.stop < b.start for a, b in pairwise(split))
 
 
 def test_masks() -> None:

@@ -35,7 +35,7 @@ def test_rows_arrive_as_they_were(space: Space[Any], chosen: set[int], plane: in
     size = 0
     for number in range(2, 12):
         outcome = host.run(Operation(number, "step", 0, 6, copy_value))
-        for schema in () if outcome.extras is None else outcome.extras.schemas.values():
+        for schema in () if outcome.payload is None else outcome.payload.schemas.values():
             size = max(size, schema.size)
     put_rows(ours, pickle.loads(pickle.dumps(take_rows(theirs, plane, ids, size))))
     for slot in ids:

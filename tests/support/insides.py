@@ -34,9 +34,9 @@ def hub_of(page: Any) -> Any:
 
 def is_held(page: Any) -> bool:
     """Whether a paused page holds a step back at this moment: its caller waits."""
-    brake = hub_of(page).brake
-    waits = brake._sleepers or brake._changed._waiters
-    return bool(waits and brake.paused and brake._dispatched > brake._granted)
+    throttle = hub_of(page).throttle
+    waits = throttle._sleepers or throttle._changed._waiters
+    return bool(waits and throttle.paused and throttle._dispatched > throttle._granted)
 
 
 def painted(page: Any) -> int:

@@ -118,7 +118,7 @@ class Stepping:
     def end(self) -> None:
         self._over.set()
         if self.page is not None:
-            hub_of(self.page).brake.resume()  # as any thread may
+            hub_of(self.page).throttle.resume()  # as any thread may
         self._thread.join(patience(3))
         assert not self._thread.is_alive()
         if self.error is not None:

@@ -219,12 +219,12 @@ class ProcessBackend(Backend):
         messages = [
             (worker, mailbox, part, pack_by_value(mailbox.complete(part), part.given()))
             for worker, mailbox, ids in self._routes()
-            for part in operation.pieces(ids)
+            for part in operation.split(ids)
         ]
         for worker, mailbox, part, message in messages:
             if worker in self._dead:
-                extras = Payload(problems=[self._dead[worker]])
-                self._completions.append(Completion(*part.span, extras))
+                payload = Payload(problems=[self._dead[worker]])
+                self._completions.append(Completion(*part.span, payload))
             else:
                 mailbox.post(part, message)
 
@@ -338,9 +338,11 @@ class ProcessBackend(Backend):
             late=forced is not None,
         )
         self._dead[worker] = death
-        extras = Payload(problems=[death])
+        payload = Payload(problems=[death])
         if not self._closing:
-            self._completions.append(Completion(FAULT, mailbox.ids.start, mailbox.ids.stop, extras))
+            self._completions.append(
+                Completion(FAULT, mailbox.ids.start, mailbox.ids.stop, payload)
+            )
         for each in mailboxes:
             self._completions += each.fail_pending(death)
 

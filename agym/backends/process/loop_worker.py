@@ -48,15 +48,15 @@ class LoopWorker(MailboxWorker):
             self._loop.remove_reader(self._channel.fileno())
             self._loop.remove_writer(self._channel.fileno())
 
-    def report(self, operation: Operation, slot: int, extras: Payload | None) -> None:
+    def report(self, operation: Operation, slot: int, payload: Payload | None) -> None:
         """Record that an environment has completed an operation."""
         if not self._ended:
             self._loop.call_soon(self._send_ended)
-        wrong = slot if extras is not None and extras.problems else None
+        wrong = slot if payload is not None and payload.problems else None
         ended, merged = self._ended.setdefault((operation.number, wrong), ([], Payload()))
         ended.append((operation.start, slot))
-        if extras is not None:
-            merged.merge(extras)
+        if payload is not None:
+            merged.merge(payload)
             if merged.schemas:  # they must arrive before infos that use them
                 schemas, merged.schemas = merged.schemas, {}
                 next(iter(self._ended.values()))[1].schemas.update(schemas)
@@ -90,8 +90,8 @@ class LoopWorker(MailboxWorker):
 
     def _send_ended(self) -> None:
         ended, self._ended = self._ended, {}
-        for (number, _), (slots, extras) in ended.items():
-            self.send(number, [*_spans(sorted(slots))], None if extras == NOTHING else extras)
+        for (number, _), (slots, payload) in ended.items():
+            self.send(number, [*_spans(sorted(slots))], None if payload == NOTHING else payload)
         self._flush()
 
     def _flush(self) -> None:

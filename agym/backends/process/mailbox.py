@@ -165,34 +165,34 @@ class Mailbox:
 
     def receive(self) -> None:
         """Read the messages that have arrived; after an invalid one the worker is given up."""
-        for payload in self.channel.drain():
+        for message in self.channel.drain():
             self._received += 1
             try:
-                self._take_message(payload)
+                self._take_message(message)
             except ValueError as error:
                 self.channel.give_up(str(error))
                 break
         self.channel.flush()
 
-    def _take_message(self, payload: Buffer) -> None:
-        number, spans, body = _read_head(payload)
+    def _take_message(self, message: Buffer) -> None:
+        number, spans, body = _read_head(message)
         start, low, high = spans[0]
         kind = self._find_pending((number, start), low, high)[1]
-        extras = None
+        payload = None
         try:
-            extras = unpack(body) if body else None
+            payload = unpack(body) if body else None
         except Exception as error:
-            extras = Payload(problems=[Failure.of(error, low, kind)])
-        if extras is not None and not isinstance(extras, Payload):
-            raise ValueError(f"an answer of type {type(extras).__name__}")
-        if extras is not None:
-            for slot, value in extras.values.items():
+            payload = Payload(problems=[Failure.of(error, low, kind)])
+        if payload is not None and not isinstance(payload, Payload):
+            raise ValueError(f"an answer of type {type(payload).__name__}")
+        if payload is not None:
+            for slot, value in payload.values.items():
                 if isinstance(value, ShelvedFrame):
-                    extras.values[slot] = self.frames.open(value)
+                    payload.values[slot] = self.frames.open(value)
         for k, (start, low, high) in enumerate(spans, 1):
             self._settle((number, start), low, high)
             last = k == len(spans)  # it gets the rest, and the problems
-            part = extras if last or extras is None else extras.take(range(low, high))
+            part = payload if last or payload is None else payload.take(range(low, high))
             self._completions.append(Completion(number, low, high, part))
 
     def _find_pending(self, key: tuple[int, int], low: int, high: int) -> tuple[int, str, bool]:
@@ -253,20 +253,20 @@ class Mailbox:
             ended = self._ended.get(key, ())
             left = tuple(slot for slot in range(key[1], stop) if slot not in ended)
             for span in runs(left):
-                extras = Payload(problems=[death])
-                completions.append(Completion(key[0], span.start, span.stop, extras))
+                payload = Payload(problems=[death])
+                completions.append(Completion(key[0], span.start, span.stop, payload))
         for tracked in (self._pending, self._ended, self._steps):
             tracked.clear()
         return completions
 
 
-def _read_head(payload: Buffer) -> tuple[int, list[SlotRange], memoryview]:
+def _read_head(message: Buffer) -> tuple[int, list[SlotRange], memoryview]:
     """Parse a worker's message: number, spans, and packed payload."""
-    if len(payload) < UP.size:
-        raise ValueError(f"a message of {len(payload)} bytes")
-    number, count = UP.unpack_from(payload)
-    if not 0 < count <= (len(payload) - UP.size) // 24:
-        raise ValueError(f"a message of {len(payload)} bytes about {count} spans")
-    flat = struct.unpack_from(f"<{3 * count}q", payload, UP.size)
+    if len(message) < UP.size:
+        raise ValueError(f"a message of {len(message)} bytes")
+    number, count = UP.unpack_from(message)
+    if not 0 < count <= (len(message) - UP.size) // 24:
+        raise ValueError(f"a message of {len(message)} bytes about {count} spans")
+    flat = struct.unpack_from(f"<{3 * count}q", message, UP.size)
     spans = [*zip(flat[::3], flat[1::3], flat[2::3], strict=True)]
-    return number, spans, memoryview(payload)[UP.size + 24 * count :]
+    return number, spans, memoryview(message)[UP.size + 24 * count :]

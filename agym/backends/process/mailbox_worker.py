@@ -91,9 +91,9 @@ class MailboxWorker:
 
     def _run_entry(self, host: EnvHost) -> None:
         number, start, stop, plane = self.next_entry(host.stop - host.first)
-        extras = host.step(start, stop, plane)
-        if extras is not None:
-            self.answer(Completion(number, start, stop, extras))
+        payload = host.step(start, stop, plane)
+        if payload is not None:
+            self.answer(Completion(number, start, stop, payload))
         else:
             self._completed += 1
             self._bell.publish(COMPLETED, self._completed)
@@ -101,14 +101,14 @@ class MailboxWorker:
     def answer(self, completion: Completion) -> None:
         """Send the completion of a whole operation; its bytes wake the caller."""
         span = (completion.start, completion.start, completion.stop)
-        self.send(completion.number, [span], completion.extras)
+        self.send(completion.number, [span], completion.payload)
         self._channel.flush_all()
 
-    def send(self, number: int, spans: Sequence[SlotRange], extras: Payload | None) -> None:
+    def send(self, number: int, spans: Sequence[SlotRange], payload: Payload | None) -> None:
         """Send the spans that have completed of the operations with a number."""
         flat = [bound for span in spans for bound in span]
         head = UP.pack(number, len(spans)) + struct.pack(f"<{len(flat)}q", *flat)
-        self._channel.send([head, *(() if extras is None else pack_extras(extras))])
+        self._channel.send([head, *(() if payload is None else pack_payload(payload))])
         self._answered += 1
         self._words[ANSWERED] = self._answered
 
@@ -184,16 +184,16 @@ class MailboxWorker:
             self._settle()
 
 
-def pack_extras(extras: Payload) -> list[Buffer]:
+def pack_payload(payload: Payload) -> list[Buffer]:
     """Pack a payload; a value that cannot be sent becomes a failure of its environment."""
-    problems = [p.portable() if isinstance(p, Failure) else p for p in extras.problems]
-    extras.problems = problems
+    problems = [p.portable() if isinstance(p, Failure) else p for p in payload.problems]
+    payload.problems = problems
     answers: dict[str, dict[int, Any]] = {
-        "info": extras.infos,
-        "final_info": extras.final_infos,
-        "observation": extras.objects,
-        "final observation": extras.final_objects,
-        "what it gave": extras.values,
+        "info": payload.infos,
+        "final_info": payload.final_infos,
+        "observation": payload.objects,
+        "final observation": payload.final_objects,
+        "what it gave": payload.values,
     }
     for name, by_id in answers.items():
         for env_id, answer in [*by_id.items()]:
@@ -208,4 +208,4 @@ def pack_extras(extras: Payload) -> list[Buffer]:
                 error.__cause__ = why
                 del by_id[env_id]
                 problems.append(Failure.of(error, env_id, "sending its answer").portable())
-    return pack(extras)
+    return pack(payload)

@@ -132,7 +132,7 @@ async def _serve_on_loop(
 def _attach(worker: LoopWorker, channel: Channel, host: Host, opened: Completion) -> bool:
     """Map the table and the shelf of frames; return whether there is anything to serve."""
     attach = worker.next_message()
-    if opened.extras is not None and opened.extras.problems:
+    if opened.payload is not None and opened.payload.problems:
         _wait_for_close(worker, attach)
         return False
     if attach is None or attach.kind != "attach":

@@ -151,7 +151,7 @@ class RayActor:
             self.replies.add([host.run(operation)])
             return
         begun = time.perf_counter()
-        for piece in operation.pieces(range(host.first, host.stop)):
+        for piece in operation.split(range(host.first, host.stop)):
             self.replies.add([host.run(piece)])
             if time.perf_counter() - begun > REPLY_SECONDS:
                 self.replies.ring()

@@ -186,17 +186,17 @@ class ActorHandle:
             self.pid, self._host = reply.pid, reply.host
             self._first.clear()
             if table is not None:
-                for parcel in reply.parcels:
-                    put_rows(table, parcel)
+                for transfer in reply.parcels:
+                    put_rows(table, transfer)
                 self._take_gauges(reply, table)
             for number, start, stop, packed in reply.completions:
                 self._settle(number, start, stop)
-                extras = None if packed is None else _unpack(packed, start)
+                payload = None if packed is None else _unpack(packed, start)
                 if not self.made:
                     self.made = True
-                    found = None if extras is None else extras.values.get(start)
+                    found = None if payload is None else payload.values.get(start)
                     self.posting |= isinstance(found, Description) and found.coroutines
-                yield Completion(number, start, stop, extras)
+                yield Completion(number, start, stop, payload)
 
     def _take_gauges(self, reply: Reply, table: SlotTable) -> None:
         arrays, ids = table.gauges.arrays, self.ids
@@ -247,8 +247,8 @@ class ActorHandle:
         )
         completions = []
         if report:
-            extras = Payload(problems=[death])
-            completions.append(Completion(FAULT, self.ids.start, self.ids.stop, extras))
+            payload = Payload(problems=[death])
+            completions.append(Completion(FAULT, self.ids.start, self.ids.stop, payload))
         for (number, start), (stop, _, ended) in self._pending.items():
             left = tuple(i for i in range(start, stop) if i not in ended)
             completions += [
@@ -264,7 +264,7 @@ def _unpack(packed: Sequence[PickleBuffer], start: int) -> Payload:
     """Unpack a payload, whose arrays get memory of their own."""
     _, pickled, *buffers = packed
     try:
-        extras: Payload = pickle.loads(pickled, buffers=[bytearray(part) for part in buffers])
+        payload: Payload = pickle.loads(pickled, buffers=[bytearray(part) for part in buffers])
     except Exception as error:
         return Payload(problems=[Failure.of(error, start, "sending its answer")])
-    return extras
+    return payload

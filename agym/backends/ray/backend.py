@@ -154,14 +154,14 @@ class RayBackend(OutboxBackend[ActorReply]):
         messages = [
             (handle, part, seal((part, self._actions(part)), by_value=by_value, parts=part.given()))
             for handle in self._handles
-            for part in operation.shares(handle.ids)
+            for part in operation.slice(handle.ids)
         ]
         for handle, part, message in messages:
             if handle.death is None:
                 self._post(handle, part, message)
             else:
-                extras = Payload(problems=[handle.death])
-                self._completions.append(Completion(*part.span, extras))
+                payload = Payload(problems=[handle.death])
+                self._completions.append(Completion(*part.span, payload))
 
     def _actions(self, part: Operation) -> Sequence[Any]:
         if self._table is None or part.kind != "step":
@@ -213,8 +213,8 @@ class RayBackend(OutboxBackend[ActorReply]):
 
     def _report_lost_actor(self, handle: ActorHandle, completion: Completion) -> None:
         """Report an actor dead, because a worker process of it died."""
-        assert completion.extras is not None
-        (death,) = (p for p in completion.extras.problems if isinstance(p, WorkerDeath))
+        assert completion.payload is not None
+        (death,) = (p for p in completion.payload.problems if isinstance(p, WorkerDeath))
         reason = f"since its worker process {death.pid} died: {death.reason}"
         self._report_death(handle, reason, death)
 

@@ -53,10 +53,10 @@ class LoopServer:
         self._replies.expect(operation, actions)
         self._host.begin(operation._replace(plane=copy_plane(operation.plane)))
 
-    def _report(self, operation: Operation, slot: int, extras: Payload | None) -> None:
+    def _report(self, operation: Operation, slot: int, payload: Payload | None) -> None:
         if not self._ended:
             self._loop.call_soon(self._send_ended)
-        self._ended.append(Completion(operation.number, slot, slot + 1, extras))
+        self._ended.append(Completion(operation.number, slot, slot + 1, payload))
 
     def _send_ended(self) -> None:
         ended, self._ended = self._ended, []

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from pickle import PickleBuffer
 from typing import Any, NamedTuple
 
-from agym.backends.process.mailbox_worker import pack_extras
+from agym.backends.process.mailbox_worker import pack_payload
 from agym.backends.process.serialization import Sealed, seal
 from agym.protocol.messages import ROW_KINDS, SENT_PLANE, Completion, Description, Operation
 from agym.protocol.metrics.gauges import clock
 from agym.protocol.table import SlotTable
-from agym.protocol.transfer import ENV_GAUGES, HOST_GAUGES, Parcel, take_rows
+from agym.protocol.transfer import ENV_GAUGES, HOST_GAUGES, RowTransfer, take_rows
 from agym.protocol.typing import Array
 
 # How often the gauges of single environments are sent.
@@ -38,7 +38,7 @@ class Reply(NamedTuple):
 
     number: int
     completions: list[tuple[int, int, int, list[PickleBuffer] | None]]
-    parcels: list[Parcel]
+    parcels: list[RowTransfer]
     pid: int
     host: str
     clock: int
@@ -97,7 +97,7 @@ class ReplyBuffer:
         """Add completions."""
         with self._news:
             for completion in completions:
-                if completion.extras is not None:
+                if completion.payload is not None:
                     self._learn(completion)
                 number, start, stop, _ = completion
                 if number not in self._left:
@@ -111,11 +111,11 @@ class ReplyBuffer:
         self.opened.set()  # by the first completion, that of ``make``
 
     def _learn(self, completion: Completion) -> None:
-        assert completion.extras is not None
-        for schema in completion.extras.schemas.values():
+        assert completion.payload is not None
+        for schema in completion.payload.schemas.values():
             self._info_bytes = max(self._info_bytes, schema.size)
         if self.description is None:
-            found = completion.extras.values.get(completion.start)
+            found = completion.payload.values.get(completion.start)
             self.description = found if isinstance(found, Description) else None
 
     def ring(self) -> None:
@@ -139,14 +139,19 @@ class ReplyBuffer:
             number, self._number = self._number, self._number + 1
             parcels = self._pack_rows(completions)
         packed = [
-            (n, start, stop, None if extras is None else [*map(PickleBuffer, pack_extras(extras))])
-            for n, start, stop, extras in _join(completions)
+            (
+                n,
+                start,
+                stop,
+                None if payload is None else [*map(PickleBuffer, pack_payload(payload))],
+            )
+            for n, start, stop, payload in _join(completions)
         ]
         gauges, env_gauges = self._read_gauges()
         sender = os.getpid(), platform.node()
         return seal(Reply(number, packed, parcels, *sender, clock(), gauges, env_gauges))
 
-    def _pack_rows(self, completions: Sequence[Completion]) -> list[Parcel]:
+    def _pack_rows(self, completions: Sequence[Completion]) -> list[RowTransfer]:
         """Pack the rows of all completions, each plane once."""
         if len(completions) == 1:
             number, start, stop, _ = completions[0]
@@ -190,7 +195,7 @@ def _join(completions: Sequence[Completion]) -> list[Completion]:
         last: Any = joined[-1] if joined else None
         if (
             last is not None
-            and completion.extras is last.extras is None
+            and completion.payload is last.payload is None
             and (last.number, last.stop) == (completion.number, completion.start)
         ):
             joined[-1] = Completion(last.number, last.start, completion.stop)

@@ -73,17 +73,17 @@ class BatchBuilder:
 
     def step(self, ticket: Ticket) -> StepResult:
         """Return the rows of the ticket's environments, in ascending order of their ids."""
-        ids, extras = ticket.ids, ticket.extras
+        ids, payload = ticket.ids, ticket.payload
         self.note(ticket)
         columns = self._columns_of(ticket)
-        infos = self._infos(ids, ticket.plane, extras)
+        infos = self._infos(ids, ticket.plane, payload)
         if self._plain:
             observations, rewards, terminated, truncated = columns
         else:
             *arrays, rewards, terminated, truncated = columns
             observations = self._observations(ticket, arrays)
         if self._table.final:
-            self._add_final(ids, ticket.plane, extras, infos, terminated | truncated)
+            self._add_final(ids, ticket.plane, payload, infos, terminated | truncated)
         return StepResult(observations, rewards, terminated, truncated, infos)
 
     def _columns_of(self, ticket: Ticket) -> list[Array]:
@@ -112,7 +112,7 @@ class BatchBuilder:
             return [*map(np.ndarray.copy, columns)]
         return [*leased, *(column.copy() for column in columns[len(leased) :])]
 
-    def batch(self, ids: list[int], extras: Payload) -> Batch:
+    def batch(self, ids: list[int], payload: Payload) -> Batch:
         """Return the rows of environments whose step was sent, in any order.
 
         The rows are gathered once. A contiguous range is a view if ``copy`` is off.
@@ -127,10 +127,12 @@ class BatchBuilder:
             kept = 0 if self._copy else len(columns) - 2
             columns[kept:] = [column.copy() for column in columns[kept:]]
         *arrays, rewards, terminated, truncated = columns
-        infos = self._infos(tuple(ids), SENT_PLANE, extras)
+        infos = self._infos(tuple(ids), SENT_PLANE, payload)
         if self._table.final:
-            self._add_final(tuple(ids), SENT_PLANE, extras, infos, terminated | truncated)
-        observations = self._table.nest(arrays, [extras.objects[i] for i in ids if extras.objects])
+            self._add_final(tuple(ids), SENT_PLANE, payload, infos, terminated | truncated)
+        observations = self._table.nest(
+            arrays, [payload.objects[i] for i in ids if payload.objects]
+        )
         env_ids = np.array(ids, np.int64)
         return Batch(env_ids, observations, rewards, terminated, truncated, infos)
 
@@ -145,24 +147,24 @@ class BatchBuilder:
             if self._strays:
                 self._strays.clear()
                 self._kept.clear()
-            if ticket.extras is not None:
-                self._keep_objects(ticket.extras, ticket.ids)
+            if ticket.payload is not None:
+                self._keep_objects(ticket.payload, ticket.ids)
         else:
-            self.note_some(ticket, ticket.ids, ticket.extras)
+            self.note_some(ticket, ticket.ids, ticket.payload)
 
-    def note_some(self, ticket: Ticket, ids: Ids, extras: Payload | None) -> None:
+    def note_some(self, ticket: Ticket, ids: Ids, payload: Payload | None) -> None:
         """Track the rows of some of a ticket's environments."""
         self._strays.update(dict.fromkeys(ids, ticket.plane))
         if self._kept:
             for slot in ids:
                 self._kept.pop(slot, None)
-        if extras is not None:
-            self._keep_objects(extras, ids)
+        if payload is not None:
+            self._keep_objects(payload, ids)
 
-    def _keep_objects(self, extras: Payload, ids: Ids) -> None:
-        if extras.objects:
-            for slot in extras.objects.keys() & set(ids):
-                self._table.objects[slot] = extras.objects[slot]
+    def _keep_objects(self, payload: Payload, ids: Ids) -> None:
+        if payload.objects:
+            for slot in payload.objects.keys() & set(ids):
+                self._table.objects[slot] = payload.objects[slot]
 
     def place(self, out: OutTarget | None) -> int:
         """Choose the plane for a whole batch, which may be the caller's own memory."""
@@ -234,36 +236,36 @@ class BatchBuilder:
         return table.nest(arrays, [table.objects[i] for i in ids] if table.objects else [])
 
     def _add_final(
-        self, ids: Ids, at: int, extras: Payload | None, infos: list[dict[str, Any]], done: Array
+        self, ids: Ids, at: int, payload: Payload | None, infos: list[dict[str, Any]], done: Array
     ) -> None:
         """Add ``final_obs`` and ``final_info`` to infos under same-step autoreset."""
         table = self._table
-        extras = extras or Payload()
+        payload = payload or Payload()
         plane = table.planes[at]
         for k in np.flatnonzero(done).tolist():
             slot = ids[k]
-            info = extras.final_infos.get(slot) or self._reader.one(plane.final_infos, slot)
+            info = payload.final_infos.get(slot) or self._reader.one(plane.final_infos, slot)
             if FINAL_OBSERVATION in info:
                 observation = info.pop(FINAL_OBSERVATION)
             else:
                 rows = [block[slot : slot + 1] for block in plane.final]
-                observation = self._one(rows, extras.final_objects.get(slot, []))
+                observation = self._one(rows, payload.final_objects.get(slot, []))
             infos[k]["final_obs"], infos[k]["final_info"] = observation, info
 
-    def _infos(self, ids: Ids, at: int, extras: Payload | None) -> list[dict[str, Any]]:
+    def _infos(self, ids: Ids, at: int, payload: Payload | None) -> list[dict[str, Any]]:
         """Return one dict per environment, from its row, its message, or both."""
         infos: list[dict[str, Any]]
         if self._reader.schemas:
             infos = self._reader.read(self._table.planes[at].infos, ids)
         else:
             infos = [{} for _ in ids]
-        if extras is not None and extras.infos:
-            merge_infos(infos, ids, extras.infos)
+        if payload is not None and payload.infos:
+            merge_infos(infos, ids, payload.infos)
         return infos
 
     def _reset_infos(self, ticket: Ticket) -> list[dict[str, Any]]:
         """Return the infos of a reset; environments that were not reset have empty ones."""
-        infos = self._infos(ticket.ids, ticket.plane, ticket.extras)
+        infos = self._infos(ticket.ids, ticket.plane, ticket.payload)
         if ticket.about == ticket.ids:
             return infos
         by_id = dict(zip(ticket.ids, infos, strict=True))

@@ -21,7 +21,7 @@ class ReadyQueue:
     def __init__(self) -> None:
         self.flying = 0
         self.ids: deque[int] = deque()
-        self.extras = Payload()
+        self.payload = Payload()
         self.errors: deque[tuple[BaseException, tuple[int, ...]]] = deque()
         self.losses: list[EnvLoss] = []
 
@@ -38,4 +38,4 @@ class ReadyQueue:
         """Take the oldest environments, at most ``count``, with their extras."""
         number = len(self.ids) if count is None else min(count, len(self.ids))
         ids = [self.ids.popleft() for _ in range(number)]
-        return ids, self.extras.take(ids)
+        return ids, self.payload.take(ids)

@@ -121,8 +121,8 @@ class Recovery:
 
     def filter(self, completion: Completion, ticket: Ticket | None) -> Iterator[Completion]:
         """Handle the problems of a completion; yield what the engine is to account for."""
-        number, start, stop, extras = completion
-        problems = [] if extras is None else extras.problems
+        number, start, stop, payload = completion
+        problems = [] if payload is None else payload.problems
         for problem in problems:
             if isinstance(problem, WorkerDeath) and self._latest.get(problem.worker) is not problem:
                 self._latest[problem.worker] = problem
@@ -135,19 +135,19 @@ class Recovery:
         if ticket.kind == "restart":
             self._on_restarted(problems)
         elif ticket.kind == "recreate":
-            self._on_recreated(ids, extras)
+            self._on_recreated(ids, payload)
         elif any(isinstance(problem, WorkerDeath) for problem in problems):
             ids = self._on_parts_lost(ids, ticket, problems)
         else:
             self._record_failures(problems, ticket)
             if ticket.kind in ROW_KINDS and not ticket.expired:
-                extras = extras or Payload()
-                ids = self._handle_failures(ids, ticket, extras)
-                self._log_and_report(ids, ticket, extras)
+                payload = payload or Payload()
+                ids = self._handle_failures(ids, ticket, payload)
+                self._log_and_report(ids, ticket, payload)
         self._update_active()
         for run in runs(ids) if ids else ():
-            yield Completion(number, run.start, run.stop, extras)
-            extras = None
+            yield Completion(number, run.start, run.stop, payload)
+            payload = None
         yield from self._take_failed_parts()
 
     def _take_failed_parts(self) -> list[Completion]:
@@ -155,17 +155,17 @@ class Recovery:
         failed, self._failed_parts = self._failed_parts, []
         return failed
 
-    def _log_and_report(self, ids: Ids, ticket: Ticket, extras: Payload) -> None:
+    def _log_and_report(self, ids: Ids, ticket: Ticket, payload: Payload) -> None:
         """Log the actions that environments took, and report pending faults in their infos."""
         for i in ids:
             if i in self.pending:
-                extras.infos.setdefault(i, {})["fault"] = self.pending.pop(i)
+                payload.infos.setdefault(i, {})["fault"] = self.pending.pop(i)
                 if self._log is not None:
                     self._log.cut(i)
-            elif self._log is not None and ticket.kind == "step" and i not in extras.starts:
+            elif self._log is not None and ticket.kind == "step" and i not in payload.starts:
                 self._log.add(i, self._engine.action(i, ticket))
-            if self._log is not None and i in extras.starts:
-                self._log.begin(i, extras.starts[i])
+            if self._log is not None and i in payload.starts:
+                self._log.begin(i, payload.starts[i])
 
     # ---------------------------------------------------------------- an environment raised
 
@@ -176,12 +176,12 @@ class Recovery:
                 self._count(failure.env_ids)
                 problems[k] = self.fault_log.with_capsule(failure, ticket)
 
-    def _handle_failures(self, ids: Ids, ticket: Ticket, extras: Payload) -> Ids:
+    def _handle_failures(self, ids: Ids, ticket: Ticket, payload: Payload) -> Ids:
         """Recreate environments that raised in a step or reset; return the ones that are done."""
-        if not extras.problems or not self.policy.tolerant:
+        if not payload.problems or not self.policy.tolerant:
             return ids
-        failures = [problem for problem in extras.problems if isinstance(problem, Failure)]
-        extras.problems = []
+        failures = [problem for problem in payload.problems if isinstance(problem, Failure)]
+        payload.problems = []
         resend: list[int] = []
         for failure in failures:
             span = failure.env_ids
@@ -189,7 +189,7 @@ class Recovery:
             if not failure.echo:
                 given_up = self._record_restart(span, self.fault_log.raised(failure))
             if given_up is not None:
-                extras.problems.append(given_up)
+                payload.problems.append(given_up)
                 continue
             resend += span
             self._to_resend.update((i, ticket) for i in ids if i in span)
@@ -207,9 +207,9 @@ class Recovery:
         for i in span:
             self.counts[i] += 1
 
-    def _on_recreated(self, ids: Ids, extras: Payload | None) -> None:
+    def _on_recreated(self, ids: Ids, payload: Payload | None) -> None:
         """Resume recreated environments, and handle those that could not be recreated."""
-        problems = [] if extras is None else extras.problems
+        problems = [] if payload is None else payload.problems
         if any(isinstance(problem, WorkerDeath) for problem in problems):
             return  # another "recreate" is on its way
         bad: set[int] = set()
@@ -224,7 +224,7 @@ class Recovery:
         self.recovering.difference_update(well)
         self._resend_pending(well)
         for i in well:
-            reason = None if extras is None else extras.values.get(i)
+            reason = None if payload is None else payload.values.get(i)
             if reason == "":
                 self.pending.pop(i, None)
             elif reason and i in self.pending:
@@ -269,8 +269,8 @@ class Recovery:
             self._cancelled.pop(i, None)
             ticket = self._to_resend.pop(i, None)
             if ticket is not None:
-                extras = Payload(problems=[loss])
-                self._failed_parts.append(Completion(ticket.number, i, i + 1, extras))
+                payload = Payload(problems=[loss])
+                self._failed_parts.append(Completion(ticket.number, i, i + 1, payload))
         self._engine.rearm()
 
     # ---------------------------------------------------------------- a worker died
@@ -290,8 +290,9 @@ class Recovery:
                 f"worker {worker}, a thread, {death.reason} in environments"
                 f" {name_ids(sorted(suspects))} and was left behind: it goes on until it comes back"
             )
-        hung = death.late and not failed_replacement and self._engine.opened
-        recoverable = self.policy.tolerant or hung
+        recoverable = self.policy.tolerant or (
+            death.late and not failed_replacement and self._engine.opened
+        )
         if not recoverable or self._requested.intersection(ids):
             self._abandon(ids, death)
             return
@@ -381,8 +382,8 @@ class Recovery:
                 self._to_resend[i] = ticket
             else:
                 problems = [Failure(i, "make", reason, "")] if ticket.kind == "recreate" else []
-                extras = Payload(problems=[*problems])
-                self._failed_parts.append(Completion(ticket.number, i, i + 1, extras))
+                payload = Payload(problems=[*problems])
+                self._failed_parts.append(Completion(ticket.number, i, i + 1, payload))
             if self._record_restart(range(i, i + 1), fault) is None:
                 if not self.policy.tolerant:
                     self._status.mark_unready((i,), "was replaced after a missed deadline")

@@ -114,20 +114,20 @@ class Recycling:
         """Continue a move after one of its operations has ended."""
         slot = ticket.ids[0]
         worker = self._worker_of(slot)
-        extras = ticket.extras
-        problems = [] if extras is None else extras.problems
+        payload = ticket.payload
+        problems = [] if payload is None else payload.problems
         if worker not in self._ready:
             self._release(slot)  # the worker died in between
         elif ticket.kind == "spare":
             self._prepared(worker, problems)
         elif slot not in self._holders:
             pass
-        elif ticket.kind == "export" and extras is not None and not problems:
-            self._hand_over(worker, slot, extras.values[slot])
+        elif ticket.kind == "export" and payload is not None and not problems:
+            self._hand_over(worker, slot, payload.values[slot])
         elif ticket.kind == "export":
             self._release(slot)  # the export failed: the environment stays
         else:
-            self._taken_over(worker, slot, problems, extras and extras.values.get(slot))
+            self._taken_over(worker, slot, problems, payload and payload.values.get(slot))
 
     def _prepared(self, worker: int, problems: Sequence[Any]) -> None:
         for problem in problems:

@@ -45,9 +45,9 @@ class VectorisedGames(Games):
 
     def __init__(self, count: int, setup: Setup) -> None:
         super().__init__(count, setup)
-        pieces = [slice(first, min(first + BLOCK, count)) for first in range(0, count, BLOCK)]
+        split = [slice(first, min(first + BLOCK, count)) for first in range(0, count, BLOCK)]
         self._blocks = [
-            (piece, GameBlock(self.cells[piece], self.finals[piece], setup)) for piece in pieces
+            (piece, GameBlock(self.cells[piece], self.finals[piece], setup)) for piece in split
         ]
 
     def begin(self, mask: Array, keys: Array, seeded: Array) -> None:

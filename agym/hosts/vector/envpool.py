@@ -211,7 +211,7 @@ class PoolHost(NativeHost):
         ids = ids[order]
         began = self._doing[ids] != STEPS
         cut = {int(i): self._cut.pop(i) for i in ids[self._doing[ids] == CUT].tolist()}
-        extras = Payload()
+        payload = Payload()
         with self._guard:
             for plane in np.unique(self._plane[ids]).tolist():
                 rows = self._rows.plane(plane, self.first, self.stop)
@@ -224,16 +224,16 @@ class PoolHost(NativeHost):
                     target[to] = scalar[given]
                     target[zero] = 0
                 for i in set(cut).intersection(to.tolist()):
-                    self._put_one(rows.observations, i, cut[i], extras.objects)
+                    self._put_one(rows.observations, i, cut[i], payload.objects)
                     rows.truncated[i] = True
         for i, k in zip(ids.tolist(), order.tolist(), strict=True):
             if self._layout.objects:
-                extras.objects.setdefault(self.first + i, columns.objects(k))
+                payload.objects.setdefault(self.first + i, columns.objects(k))
             if i not in cut and infos and not self._filter.active:
-                extras.infos[self.first + i] = self._with_our_id(infos[k])
+                payload.infos[self.first + i] = self._with_our_id(infos[k])
         self._end(ids, began, (scalars[1] | scalars[2])[order], [*cut])
         return [
-            Completion(number, start, stop, extras.take(range(start, stop)))
+            Completion(number, start, stop, payload.take(range(start, stop)))
             for number, start, stop in self._runs(ids)
         ]
 

@@ -77,7 +77,7 @@ class NativeHost(Host):
         self._autoreset = autoreset
         self._guard = guard or nullcontext()
         self._count = len(factories)
-        self._extras = Payload()
+        self._payload = Payload()
         self._resetting = False
         self._injected_faults: list[InjectedFault] = []
         self._forget()
@@ -134,7 +134,7 @@ class NativeHost(Host):
     def run(self, operation: Operation) -> Completion:
         """Run one operation; what the program raises is in the completion."""
         kind, start, stop = operation.kind, operation.start, operation.stop
-        self._extras, self._resetting = Payload(), False
+        self._payload, self._resetting = Payload(), False
         begun = clock()
         try:
             if kind == "step":
@@ -148,8 +148,8 @@ class NativeHost(Host):
             if kind in ROW_KINDS:  # a program does not say which environment failed
                 start, stop = self.first, self.stop
             failure = self._failed(error, name, start, stop, action)
-            self._extras = Payload(problems=[failure])
-        return Completion(*operation.span, self._extras)
+            self._payload = Payload(problems=[failure])
+        return Completion(*operation.span, self._payload)
 
     def _failed(
         self, error: BaseException, name: str, start: int, stop: int, action: Any = None
@@ -183,7 +183,7 @@ class NativeHost(Host):
             self._recreate(each)
         for slot in range(operation.start, operation.stop):
             value = values[slot - self.first]
-            self._extras.values[slot] = copy_value(value) if kind == "render" else value
+            self._payload.values[slot] = copy_value(value) if kind == "render" else value
 
     # ---------------------------------------------------------------- step
 
@@ -282,7 +282,7 @@ class NativeHost(Host):
         for i, observation in cut.items():
             infos[i] = {}
             with self._guard:
-                self._put_one(rows.observations, i, observation, self._extras.objects)
+                self._put_one(rows.observations, i, observation, self._payload.objects)
                 rows.rewards[i], rows.terminated[i], rows.truncated[i] = 0.0, False, True
 
     def _end_episodes(
@@ -298,24 +298,24 @@ class NativeHost(Host):
         elif self._at_end is AtEnd.HOLD:
             with self._guard:
                 for i, (observation, info) in finals.items():
-                    self._put_one(rows.observations, i, observation, self._extras.objects)
+                    self._put_one(rows.observations, i, observation, self._payload.objects)
                     infos[i] = info
-                self._held.apply(rows, infos, self._extras.objects, self.first)
+                self._held.apply(rows, infos, self._payload.objects, self.first)
         else:
             ours = self._over.copy()
             ours[cut] = True
             with self._guard:
                 for i, (observation, info) in finals.items():
-                    self._put_one(rows.final, i, observation, self._extras.final_objects)
+                    self._put_one(rows.final, i, observation, self._payload.final_objects)
                     final_info = self._rows.with_final(info, observation)
-                    self._extras.final_infos[self.first + i] = final_info
+                    self._payload.final_infos[self.first + i] = final_info
                 for block, final in zip(rows.observations, rows.final, strict=True):
                     final[ours] = block[ours]
             for i in np.flatnonzero(ours).tolist():
                 slot = self.first + i
-                self._extras.final_infos[slot], infos[i] = infos[i], {}
-                if slot in self._extras.objects:
-                    self._extras.final_objects[slot] = self._extras.objects[slot]
+                self._payload.final_infos[slot], infos[i] = infos[i], {}
+                if slot in self._payload.objects:
+                    self._payload.final_objects[slot] = self._payload.objects[slot]
             self._begin(ours, rows, infos)
 
     # ---------------------------------------------------------------- reset
@@ -428,7 +428,7 @@ class NativeHost(Host):
             slots = range(self.first, self.stop)
             chosen, given = np.arange(self._count)[chosen], np.arange(columns.count)[given]
             for i, k in zip(chosen.tolist(), given.tolist(), strict=True):
-                self._extras.objects[slots[i]] = columns.objects(k)
+                self._payload.objects[slots[i]] = columns.objects(k)
 
     def _put_one(
         self, blocks: list[Array], i: int, observation: Any, objects: dict[int, list[Any]]
@@ -439,10 +439,10 @@ class NativeHost(Host):
 
     def _put_infos(self, infos: Infos) -> None:
         if self._filter.active:
-            self._extras.final_infos.clear()
+            self._payload.final_infos.clear()
         for slot, info in enumerate(self._filter.running(infos), self.first):
             if info:
-                self._extras.infos[slot] = self._with_our_id(info)
+                self._payload.infos[slot] = self._with_our_id(info)
 
     def _with_our_id(self, info: dict[str, Any]) -> dict[str, Any]:
         """Shift ``env_id`` to the caller's numbering; a program counts its own from 0."""

@@ -182,7 +182,7 @@ class SocketViewer:
         if kind in ("pause", "resume"):
             hub.set_pause(kind == "pause", by_viewer=True)
         elif kind == "step":
-            hub.brake.step_once()
+            hub.throttle.step_once()
         elif kind == "speed":
             speed = message["value"]
             hub.set_speed(None if speed is None else positive(speed, 1e6))

@@ -119,10 +119,10 @@ class Camera(Hook):
     def _on_rendered(self, worker: int, ticket: Ticket) -> None:
         """Collect frames; where some environments raised, the others still have frames."""
         self._in_flight.pop(worker, None)
-        values = {} if ticket.extras is None else ticket.extras.values
+        values = {} if ticket.payload is None else ticket.payload.values
         self._collected.update((i, values[i]) for i in ticket.ids if i in values)
         if ticket.error is not None:
-            problems = [] if ticket.extras is None else ticket.extras.problems
+            problems = [] if ticket.payload is None else ticket.payload.problems
             for problem in problems:
                 if isinstance(problem, Failure):  # a lost environment gets a replacement
                     self._failing.update(problem.env_ids)

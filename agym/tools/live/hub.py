@@ -58,11 +58,11 @@ class Viewer(Protocol):
 class StepCounter(Hook):
     """Counts steps for the throttle."""
 
-    def __init__(self, brake: Throttle) -> None:
-        self._brake = brake
+    def __init__(self, throttle: Throttle) -> None:
+        self._throttle = throttle
 
     def before_step(self, ids: Ids) -> None:
-        self._brake.count(len(ids))
+        self._throttle.count(len(ids))
 
 
 class Hub:
@@ -83,7 +83,7 @@ class Hub:
         See :class:`Camera` for ``fps`` and ``share``. ``pictures`` says whether the environments
         render pictures. ``legend`` describes what keys do; it is empty if they do nothing.
         """
-        self.brake = Throttle(engine.num_envs)
+        self.throttle = Throttle(engine.num_envs)
         self.camera = Camera(engine, self._on_frames, fps=fps, share=share)
         self.arrival = asyncio.Event()
         self.pressed = asyncio.Event()
@@ -97,7 +97,7 @@ class Hub:
         }
         self._pictures = pictures
         self._score = Metrics(engine)
-        self._step_counter = StepCounter(self.brake)
+        self._step_counter = StepCounter(self.throttle)
         self._counting = False
         # Settings by code persist; those by a viewer are undone when the last viewer leaves.
         self._speed: float | None = None
@@ -133,8 +133,8 @@ class Hub:
             return False
         if not self._viewers:
             self._score.forget()
-            self._engine.listeners.add(self.camera)
-            self._engine.listeners.add(self._score)
+            self._engine.hooks.add(self.camera)
+            self._engine.hooks.add(self._score)
             self._painter = ThreadPoolExecutor(1, thread_name_prefix="agym-painter")
         self._viewers.add(viewer)
         self.arrival.set()
@@ -155,8 +155,8 @@ class Hub:
 
     def _on_last_left(self) -> None:
         self.arrival.clear()
-        self._engine.listeners.remove(self.camera)
-        self._engine.listeners.remove(self._score)
+        self._engine.hooks.remove(self.camera)
+        self._engine.hooks.remove(self._score)
         self.camera.try_again(range(self._engine.num_envs))
         if self._paused_by_viewer:
             self.set_pause(False)
@@ -193,24 +193,24 @@ class Hub:
     def set_pause(self, on: bool, *, by_viewer: bool = False) -> None:
         self._paused_by_viewer = on and by_viewer
         if on:
-            self.brake.pause()
+            self.throttle.pause()
         else:
-            self.brake.resume()
+            self.throttle.resume()
         self._count()
 
     def set_speed(self, steps: float | None, *, default: bool = False) -> None:
         """Limit steps per second of each environment; ``default`` also without viewers."""
         if default:
             self._speed = steps
-        self.brake.set_limit(steps)
+        self.throttle.set_limit(steps)
         self._count()
 
     def _count(self) -> None:
         """Count steps while they are throttled."""
-        if self.brake.engaged != self._counting:
-            self._counting = self.brake.engaged
-            listeners = self._engine.listeners
-            (listeners.add if self._counting else listeners.remove)(self._step_counter)
+        if self.throttle.engaged != self._counting:
+            self._counting = self.throttle.engaged
+            hooks = self._engine.hooks
+            (hooks.add if self._counting else hooks.remove)(self._step_counter)
         self._send_controls()
 
     # ---------------------------------------------------------------- pictures
@@ -339,8 +339,8 @@ class Hub:
 
     def _controls(self) -> dict[str, Any]:
         return {
-            "paused": self.brake.paused,
-            "speed": self.brake.limit,
+            "paused": self.throttle.paused,
+            "speed": self.throttle.limit,
             "fps": self.camera.fps,
         }
 

@@ -28,7 +28,7 @@ from agym.tools.live.server import Server, Thread, bind
 class Waiter(Protocol):
     """The part of the API that waits for the caller's steps."""
 
-    brake: Throttle | None
+    throttle: Throttle | None
 
 
 class Page:
@@ -60,7 +60,7 @@ class Page:
             raise ClosedError("the environments are closed: make new ones")
         if not engine.opened:
             raise ClosedError("the environments are not open yet: `await` them first")
-        if waiter.brake is not None:
+        if waiter.throttle is not None:
             raise UsageError("these environments have a page already: close() that one first")
         if not isinstance(host, str):
             raise UsageError(f"host={host!r} must be an address, such as '127.0.0.1'")
@@ -82,7 +82,7 @@ class Page:
         except BaseException:
             self._listening.close()
             raise
-        waiter.brake = self._hub.brake
+        waiter.throttle = self._hub.throttle
 
     def _begin(self, serve: Callable[[], None]) -> None:
         self._thread = Thread()
@@ -138,7 +138,7 @@ class Page:
     async def _end(self) -> None:
         await self._hub.close()
         await self._server.aclose()
-        self._waiter.brake = None
+        self._waiter.throttle = None
 
     def close(self) -> None:
         """Stop serving; the environments stay open. Idempotent."""
@@ -153,7 +153,7 @@ class Page:
         """Release the port in a forked child, which cannot serve."""
         self._listening.close()
         self._closed = True
-        self._waiter.brake = None
+        self._waiter.throttle = None
 
     def __enter__(self) -> Self:
         return self

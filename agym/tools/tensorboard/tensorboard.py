@@ -156,7 +156,7 @@ class TensorBoard(EitherContext, Hook):
             movie = ClipMovie(writer, self._lock, f"{prefix}envs/video", video_length, rate, steps)
             paint = partial(paint_whole, scale=scale, size=FITTING)
             self._clips = Clips(envs, api, Writer([movie], paint), ids, rounds, video_length)
-        self._engine.listeners.add(self)
+        self._engine.hooks.add(self)
 
     @property
     def step(self) -> int:
@@ -234,8 +234,8 @@ class TensorBoard(EitherContext, Hook):
 
     def _detach(self) -> None:
         """Receive no more results, and queue the last point."""
-        if self in self._engine.listeners:
-            self._engine.listeners.remove(self)
+        if self in self._engine.hooks:
+            self._engine.hooks.remove(self)
             if self._episodes.returns or self._episodes.steps > self._last:
                 self._points.put(_Point(self._episodes.steps, *self._episodes.take()))
             self._points.put(None)

@@ -168,9 +168,9 @@ def draw(spans: Sequence[Span], path: Path) -> None:
         kind = span.name.partition(" ")[0] if span.group == ENVIRONMENTS else span.group
         bars.setdefault((row, kind), []).append((span.begun, span.ended - span.begun))
     shown: set[str] = set()
-    for (row, kind), pieces in sorted(bars.items()):
+    for (row, kind), split in sorted(bars.items()):
         axes.broken_barh(
-            pieces, (row - 0.4, 0.8), facecolors=COLOURS.get(kind, OTHER),
+            split, (row - 0.4, 0.8), facecolors=COLOURS.get(kind, OTHER),
             label="_" if kind in shown else {CALLER: "the caller's blocks"}.get(kind, kind),
         )  # fmt: skip
         shown.add(kind)

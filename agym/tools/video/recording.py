@@ -205,7 +205,7 @@ class Recording(EitherContext, Hook):
         self._tickets: dict[int, Ticket] = {}
         self._error: BaseException | None = None
         self._active = True
-        self._engine.listeners.add(self)
+        self._engine.hooks.add(self)
         self._end = weakref.finalize(self, writer.finish)  # if it is never closed
 
     @property
@@ -263,7 +263,7 @@ class Recording(EitherContext, Hook):
         if last and self._due and not self._engine.closed:
             self._take()
         self._active = False
-        self._engine.listeners.remove(self)
+        self._engine.hooks.remove(self)
 
     def _check(self) -> None:
         """Raise an error of the writer or, if there is no picture at all, of rendering."""

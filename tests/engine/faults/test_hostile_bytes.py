@@ -160,8 +160,8 @@ def test_an_answer_that_cannot_be_unpickled_is_the_environments_failure(name: st
         mailbox.receive()
         (outcome,) = mailbox.collect()
         assert outcome[:3] == (3, 4, 8)
-        assert outcome.extras is not None
-        assert outcome.extras.problems
+        assert outcome.payload is not None
+        assert outcome.payload.problems
         assert mailbox.channel.corrupt is None
 
 

@@ -138,7 +138,7 @@ def test_watching(face: str, browser: Browser) -> None:
         until(lambda: browser.seen[1:] == (0, 4))
 
         Select(browser["#speed"]).select_by_visible_text("15")
-        until(lambda: hub_of(run.page).brake.limit == 15)
+        until(lambda: hub_of(run.page).throttle.limit == 15)
         Select(browser["#fps"]).select_by_visible_text("5")
         until(lambda: hub_of(run.page).camera.fps == 5)
         run.goes_on()

@@ -91,7 +91,7 @@ def test_who_comes_before_the_first_reset_sees_the_first_step() -> None:
         looking(page.url) as look,
     ):
         look.next("about")
-        until(lambda: bool(engine_of(envs).listeners))
+        until(lambda: bool(engine_of(envs).hooks))
         envs.reset()
         waiting = seen(look)
         while waiting.is_alive():
@@ -106,7 +106,7 @@ def test_a_slow_environment_keeps_only_itself_out_of_the_picture(tmp_path: Path)
         envs.reset()
         with agym.watch(envs, fps=30, share=1.0) as page, looking(page.url) as look:
             look.next("about")
-            until(lambda: bool(engine_of(envs).listeners))
+            until(lambda: bool(engine_of(envs).hooks))
             envs.send([0, 0])
             waiting, others = seen(look), 0
             while waiting.is_alive():
@@ -192,7 +192,7 @@ def test_a_pause_in_code_stays_when_a_viewer_leaves(face: str) -> None:
             look.next("numbers", lambda numbers: numbers["paused"])
             run.stands()
         until(lambda: run.page.viewers == 0)
-        assert hub_of(run.page).brake.paused
+        assert hub_of(run.page).throttle.paused
         run.stands()
 
 
@@ -278,7 +278,7 @@ def test_closing_in_the_midst_of_a_picture() -> None:
         envs.reset()
         with agym.watch(envs, fps=30, share=1.0) as page, looking(page.url) as look:
             look.next("about")
-            until(lambda: bool(engine_of(envs).listeners))
+            until(lambda: bool(engine_of(envs).hooks))
             envs.send([0, 0])
         assert len(envs.recv(2).env_ids) == 2
         assert len(envs.step([0, 0])[0]) == 2

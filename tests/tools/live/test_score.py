@@ -31,7 +31,7 @@ def test_returns_are_those_of_the_episodes(place: dict[str, Any], mode: str, fac
     told: list[float] = []
     with opened(face, factories, autoreset=mode, **place) as envs:
         score = Metrics(engine_of(envs))
-        engine_of(envs).listeners.add(score)
+        engine_of(envs).hooks.add(score)
         envs.reset(seed=0)
         for t in range(30):
             *_, infos = envs.step([t % 3] * 4)
@@ -58,7 +58,7 @@ def test_what_json_cannot_hold_is_left_out() -> None:
 
     with agym.make([Infinite] * 2, backend="serial", autoreset="next_step") as envs:
         score = Metrics(engine_of(envs))
-        engine_of(envs).listeners.add(score)
+        engine_of(envs).hooks.add(score)
         envs.reset()
         for _ in range(6):
             envs.step([0, 0])

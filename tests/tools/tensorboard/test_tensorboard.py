@@ -272,7 +272,7 @@ def test_what_was_there_is_written_when_the_block_raises(face: str, tmp_path: Pa
                 envs.runner.run(fail(envs.envs, tmp_path))
         envs.step([0, 0])
         face_of = envs if face == "sync" else envs.envs
-        assert not engine_of(face_of).listeners
+        assert not engine_of(face_of).hooks
     assert [count for _, count in scalars(tmp_path, "episodes/ended")] == [2.0]
 
 
@@ -311,7 +311,7 @@ def test_what_cannot_be_is_refused(options: dict[str, Any], words: str, tmp_path
     with agym.make([short] * 2, backend="serial") as envs:
         with pytest.raises(agym.UsageError, match=words):
             agym.log.TensorBoard(options.pop("writer"), envs, **options)
-        assert not engine_of(envs).listeners
+        assert not engine_of(envs).hooks
     with pytest.raises(agym.ClosedError):
         agym.log.TensorBoard(tmp_path, envs)
     with pytest.raises(agym.UsageError, match="agym made"):
