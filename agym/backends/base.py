@@ -177,14 +177,9 @@ class Backend(ABC):
         return False
 
     @property
-    def vector_programs(self) -> Sequence[range]:
-        """Environments that are one ``VectorEnv``, and so fail together."""
-        return ()
-
-    @property
     def env_groups(self) -> Sequence[range]:
-        """Environments that step together; known once they are constructed."""
-        return self.vector_programs
+        """Environments of one ``VectorEnv``, which step together; known once constructed."""
+        return ()
 
     def reason_unsupported(
         self, kind: str, ids: Ids, seeds: Sequence[int | None] | None = None

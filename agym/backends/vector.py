@@ -55,10 +55,6 @@ class NativeBackend(ThreadBackend):
         self._traits: Traits | None = None
 
     @property
-    def vector_programs(self) -> Sequence[range]:
-        return self.ranges
-
-    @property
     def env_groups(self) -> Sequence[range]:
         """Each worker's environments, or single ones if they complete as they are done."""
         pools = [self._traits_of(worker).batch_size for worker in self._workers]

@@ -11,9 +11,10 @@ from typing import Any
 
 from gymnasium.vector import AutoresetMode
 
+from agym.backends.base import Backend
 from agym.engine.faults.policy import FaultPolicy
 from agym.engine.faults.recovery import Recovery
-from agym.engine.runner import Runner, Runs
+from agym.engine.runner import Runner
 from agym.engine.ticket import Ticket
 from agym.hosts.base import Factory
 from agym.protocol.arguments import Ids
@@ -32,7 +33,7 @@ class RunnerWithDeadlines(Runner):
 
     def __init__(
         self,
-        backend: Runs,
+        backend: Backend,
         num_envs: int,
         *,
         autoreset: AutoresetMode,

@@ -12,11 +12,10 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from agym.backends.thread import MAX_THREADS
+
 # A simpler backend is preferred to one that is faster by less than this share.
 MARGIN = 0.05
-
-# More threads are not considered.
-MAX_THREADS = 256
 
 # The simplest first: starts nothing, threads or a loop in this process, other processes.
 BACKENDS = ("serial", "thread", "asyncio", "process")

@@ -125,13 +125,13 @@ def _make_sample(factory: Factory) -> Sample:
         if seconds < AT_ONCE_SECONDS and not known:
             with contextlib.suppress(Exception):  # it may refuse to make another
                 another = factory()
-                given = core_of(another) is core_of(env)
+                given = code_of(another) is code_of(env)
                 if not given:
                     another.close()
     return Sample(env, seconds, given)
 
 
-def core_of(env: Any) -> Any:
+def code_of(env: Any) -> Any:
     """Return the innermost environment."""
     return getattr(env, "unwrapped", env)
 

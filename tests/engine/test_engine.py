@@ -10,6 +10,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
+from agym.backends.base import Backend
 from agym.engine.engine import Engine
 from agym.engine.ticket import Ticket
 from agym.errors import (
@@ -38,7 +39,7 @@ from agym.protocol.table import SlotTable
 SPACE = spaces.Box(-100, 100, (2,), np.float32)
 
 
-class FakeBackend:
+class FakeBackend(Backend):
     """Remembers what it was given; the test says what comes of it."""
 
     shared = False
@@ -48,6 +49,7 @@ class FakeBackend:
     pids: Sequence[int | None] = (None,)
     factories: Sequence[Factory] = ()
     forgotten = False
+    ended = False
 
     def __init__(self, num_envs: int, description: Description | None = None) -> None:
         self.num_envs = num_envs

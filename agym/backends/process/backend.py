@@ -109,19 +109,13 @@ class ProcessBackend(Backend):
 
     def extend(self, extension: Extension) -> None:
         self._arenas.append(extension.arena)
-        for handle in self._all_handles():
+        for handle in self._living_handles():
             handle.extend(extension)
 
     def shrink(self, extension: Extension) -> None:
         self._arenas.remove(extension.arena)
-        for handle in self._all_handles():
+        for handle in self._living_handles():
             handle.shrink(extension.planes.start)
-
-    def _all_handles(self) -> Iterator[WorkerHandle]:
-        yield from (
-            handle for worker, handle in enumerate(self._handles) if worker not in self._dead
-        )
-        yield from self._spares.values()
 
     def replace_worker(self, worker: int, number: int) -> None:
         handle = self._start_another(worker, number)

@@ -7,15 +7,16 @@ its batches there directly, without a copy. Any other array is filled from the b
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 from weakref import ref
 
 import numpy as np
 
+from agym.backends.base import Backend
 from agym.errors import UsageError
 from agym.protocol.messages import FIRST_BUFFER
 from agym.protocol.space_layout import Layout
-from agym.protocol.table import Extension, Plane, SlotTable
+from agym.protocol.table import Plane, SlotTable
 from agym.protocol.typing import Array
 
 
@@ -118,19 +119,10 @@ class RolloutBuffer:
         return (self[t] for t in range(len(self)))
 
 
-class Extends(Protocol):
-    """What buffers need of a backend; see :class:`agym.backends.base.Backend`."""
-
-    @property
-    def extensible(self) -> bool: ...
-    def extend(self, extension: Extension) -> None: ...
-    def shrink(self, extension: Extension) -> None: ...
-
-
 class Buffers:
     """The rollout buffers of an engine."""
 
-    def __init__(self, table: SlotTable, backend: Extends, *, direct: bool) -> None:
+    def __init__(self, table: SlotTable, backend: Backend, *, direct: bool) -> None:
         """Begin with no buffers.
 
         Args:

@@ -14,12 +14,13 @@ continues where it was, so its next step is an ordinary one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
 
+from agym.backends.base import Backend
 from agym.engine.faults.action_log import ActionLog
 from agym.engine.faults.budget import BudgetExceeded, RestartBudget
 from agym.engine.faults.fault_log import EngineView, FaultLog
@@ -41,18 +42,6 @@ from agym.protocol.messages import (
     WorkerDeath,
     name_ids,
 )
-
-
-class Workers(Protocol):
-    """What recovery needs of a backend; see :class:`agym.backends.base.Backend`."""
-
-    @property
-    def ranges(self) -> Sequence[range]: ...
-    @property
-    def replaceable(self) -> bool: ...
-    def end_worker(self, worker: int, reason: str) -> None: ...
-    def replace_worker(self, worker: int, number: int) -> None: ...
-    def running(self, worker: int) -> int | None: ...
 
 
 class RecoverableEngine(EngineView, Protocol):
@@ -86,18 +75,18 @@ class Recovery:
     """
 
     def __init__(
-        self, policy: FaultPolicy, status: EnvStatus, engine: RecoverableEngine, workers: Workers
+        self, policy: FaultPolicy, status: EnvStatus, engine: RecoverableEngine, backend: Backend
     ) -> None:
         self.policy = policy
         self.recovering: set[int] = set()
         self.pending: dict[int, Fault] = {}
         self.counts = [0] * engine.num_envs
-        self.restarts = [0] * len(workers.ranges)
+        self.restarts = [0] * len(backend.ranges)
         self.dirty = False
         self.on_replace: Callable[[int], object] = int
         self._status = status
         self._engine = engine
-        self._workers = workers
+        self._backend = backend
         self._budget = RestartBudget(policy.max_restarts, policy.restart_window)
         self._log = ActionLog(policy.replay_limit) if policy.record_actions else None
         self.fault_log = FaultLog(policy.folder, self._log, engine)
@@ -310,18 +299,18 @@ class Recovery:
 
     def _replace(self, worker: int, suspects: set[int]) -> None:
         """Replace a worker, and recreate or restore its environments."""
-        ids = self._workers.ranges[worker]
+        ids = self._backend.ranges[worker]
         self.dirty = True
         self.restarts[worker] += 1
         self._dead.discard(worker)
         self.on_replace(worker)
         if not self._engine.opened:
-            self._workers.replace_worker(worker, OPEN)
+            self._backend.replace_worker(worker, OPEN)
             return
         self.recovering.update(ids)
         if not self.policy.tolerant:
             self._status.mark_unready(ids, "was replaced after a missed deadline")
-        self._workers.replace_worker(worker, self._engine.order("restart", ids))
+        self._backend.replace_worker(worker, self._engine.order("restart", ids))
         restores = [self._restore_spec(i, anew=False, innocent=i not in suspects) for i in ids]
         self._engine.order("recreate", ids, restores)
         for i in self._status.retired.intersection(ids):
@@ -356,11 +345,11 @@ class Recovery:
             if isinstance(failure, Failure):
                 worker = self._worker_of(failure.env_id)
                 self._failed_replacements.add(worker)
-                self._workers.end_worker(worker, f"could not be made again: {failure.error}")
+                self._backend.end_worker(worker, f"could not be made again: {failure.error}")
                 self.dirty = True
 
     def _worker_of(self, slot: int) -> int:
-        return next(k for k, ids in enumerate(self._workers.ranges) if slot in ids)
+        return next(k for k, ids in enumerate(self._backend.ranges) if slot in ids)
 
     # ---------------------------------------------------------------- a deadline passed
 
@@ -371,7 +360,7 @@ class Recovery:
             self.end_workers(late, reason)
             return
         # A coroutine that never awaits blocks its whole event loop.
-        stuck = {i for i in late if self._workers.running(self._worker_of(i)) in late}
+        stuck = {i for i in late if self._backend.running(self._worker_of(i)) in late}
         if stuck:
             self.end_workers(stuck, reason)
         for i in late - stuck:
@@ -394,7 +383,7 @@ class Recovery:
     def overdue(self, ticket: Ticket, reason: str) -> Iterator[Completion]:
         """Handle a replacement that missed its own deadline."""
         late = ticket.late()
-        if self._workers.replaceable:
+        if self._backend.replaceable:
             self._failed_replacements.update(map(self._worker_of, late))
             self.end_workers(late, reason)
         else:
@@ -403,8 +392,8 @@ class Recovery:
     def end_workers(self, ids: Iterable[int], reason: str) -> None:
         """Kill the workers of some environments."""
         for worker in sorted({self._worker_of(i) for i in ids}):
-            self.recovering.update(self._workers.ranges[worker])
-            self._workers.end_worker(worker, reason)
+            self.recovering.update(self._backend.ranges[worker])
+            self._backend.end_worker(worker, reason)
         self._update_active()
 
     # ---------------------------------------------------------------- on request
@@ -414,10 +403,10 @@ class Recovery:
         workers = {self._worker_of(i) for i in ids}
         dead = workers & self._dead
         for worker in sorted(dead):
-            span = self._workers.ranges[worker]
+            span = self._backend.ranges[worker]
             self.restarts[worker] += 1
             self.on_replace(worker)
-            self._workers.replace_worker(worker, self._engine.order("restart", span))
+            self._backend.replace_worker(worker, self._engine.order("restart", span))
         self._dead -= dead
         for run in runs(ids):
             self._budget.clear(run)
@@ -454,7 +443,7 @@ class Recovery:
 
     def with_dead_neighbours(self, ids: Ids) -> Ids:
         """Add all environments that died with some of these."""
-        dead = [self._workers.ranges[worker] for worker in self._dead]
+        dead = [self._backend.ranges[worker] for worker in self._dead]
         with_them = {i for span in dead if set(span).intersection(ids) for i in span}
         return tuple(sorted({*ids, *with_them} - self._status.retired))
 

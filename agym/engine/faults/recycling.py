@@ -21,6 +21,7 @@ from typing import Any, Protocol
 
 import psutil
 
+from agym.backends.base import Backend
 from agym.backends.options import Recycle
 from agym.engine.faults.recovery import Recovery
 from agym.engine.ticket import Ticket
@@ -29,19 +30,6 @@ from agym.protocol.messages import Failure, RestoreSpec
 
 # Read a process's memory at most this often.
 MEMORY_SECONDS = 0.25
-
-
-class Spares(Protocol):
-    """What recycling needs of a backend; see :class:`agym.backends.base.Backend`."""
-
-    @property
-    def ranges(self) -> Sequence[range]: ...
-    @property
-    def pids(self) -> Sequence[int | None]: ...
-    def prepare(self, worker: int, number: int) -> None: ...
-    def discard(self, worker: int) -> None: ...
-    def move(self, worker: int, slot: int, *, back: bool = False) -> None: ...
-    def finish(self, worker: int) -> None: ...
 
 
 class EnvMover(Protocol):
@@ -59,11 +47,11 @@ class Recycling:
     """Moves environments from workers to their spares."""
 
     def __init__(
-        self, policy: Recycle, movers: EnvMover, spares: Spares, recovery: Recovery
+        self, policy: Recycle, movers: EnvMover, backend: Backend, recovery: Recovery
     ) -> None:
         self._policy = policy
         self._movers = movers
-        self._spares = spares
+        self._backend = backend
         self._recovery = recovery
         self._episodes: dict[int, int] = {}
         # For each worker with a spare, whether the spare is ready.
@@ -86,8 +74,8 @@ class Recycling:
             if self._due(worker, slot):
                 self._ready[worker] = False
                 self._moved[worker] = set()
-                ids = self._spares.ranges[worker]
-                self._spares.prepare(worker, self._movers.order("spare", ids))
+                ids = self._backend.ranges[worker]
+                self._backend.prepare(worker, self._movers.order("spare", ids))
         elif self._ready[worker] and slot not in self._moved[worker]:
             if slot in self._recovery.recovering or slot in self._recovery.pending:
                 return
@@ -105,7 +93,7 @@ class Recycling:
         self._memory_read_at[worker] = now
         try:
             return bool(
-                psutil.Process(self._spares.pids[worker]).memory_info().rss > policy.rss_mb * 1e6
+                psutil.Process(self._backend.pids[worker]).memory_info().rss > policy.rss_mb * 1e6
             )
         except psutil.Error:  # the process is gone, which the supervisor notices
             return False
@@ -132,7 +120,7 @@ class Recycling:
     def _prepared(self, worker: int, problems: Sequence[Any]) -> None:
         for problem in problems:
             self.release(worker)
-            self._spares.discard(worker)
+            self._backend.discard(worker)
             if isinstance(problem, Failure):
                 self._recovery.fault_log.notices.append(
                     f"worker {worker} cannot be recycled: {problem.error}"
@@ -146,7 +134,7 @@ class Recycling:
         over = None
         if self._movers.autoreset != "same_step":
             over = self._movers.ended_with(slot, self._holders[slot][1])
-        self._spares.move(worker, slot)
+        self._backend.move(worker, slot)
         each = [RestoreSpec(False, restore.seed, None, restore.options, restore.episode,
                         restore.observation, start, (), over)]  # fmt: skip
         self._movers.order("import_env", (slot,), each)
@@ -157,12 +145,12 @@ class Recycling:
             if isinstance(problem, Failure):
                 self._recovery.recover(problem)
         if reason:
-            self._spares.move(worker, slot, back=True)
+            self._backend.move(worker, slot, back=True)
         else:
             self._moved[worker].add(slot)
         self._release(slot)
-        if len(self._moved[worker]) == len(self._spares.ranges[worker]):
-            self._spares.finish(worker)
+        if len(self._moved[worker]) == len(self._backend.ranges[worker]):
+            self._backend.finish(worker)
             self._recovery.restarts[worker] += 1
             self.release(worker)
 
@@ -170,7 +158,7 @@ class Recycling:
         """Forget the spare and the episode counts of a worker that is new."""
         self._ready.pop(worker, None)
         self._moved.pop(worker, None)
-        for slot in self._spares.ranges[worker]:
+        for slot in self._backend.ranges[worker]:
             self._episodes.pop(slot, None)
 
     def _release(self, slot: int) -> None:
@@ -179,4 +167,4 @@ class Recycling:
             self._movers.release_env(slot, held[0])
 
     def _worker_of(self, slot: int) -> int:
-        return next(k for k, ids in enumerate(self._spares.ranges) if slot in ids)
+        return next(k for k, ids in enumerate(self._backend.ranges) if slot in ids)
