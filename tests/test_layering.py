@@ -14,7 +14,6 @@ PACKAGE = Path(agym.__file__).parent
 LAYERS = [
     [
         "console",
-        "core.brake",
         "core.exits",
         "core.forks",
         "core.outside_loop",
@@ -42,7 +41,7 @@ LAYERS = [
     ["core.layout", "core.arguments", "core.arena", "core.frames", "core.operations"],
     ["core.spans"],
     ["core.gauges", "core.info_table"],
-    ["core.listeners", "core.ready"],
+    ["core.brake", "core.listeners", "core.ready"],
     ["core.episodes"],
     ["core.actions", "core.capsule", "core.slots"],
     ["core.debugging", "core.out", "core.parcels", "core.planes"],
