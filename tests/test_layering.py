@@ -72,9 +72,9 @@ def test_imports_inside_functions_are_few() -> None:
     late: dict[str, set[str]] = {}
     for path in modules():
         for function in ast.walk(ast.parse(path.read_text())):
-            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
-                if names := {*imported(function)}:
-                    late.setdefault(str(path.relative_to(PACKAGE)), set()).update(names)
+            is_function = isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+            if is_function and (names := {*imported(function)}):
+                late.setdefault(str(path.relative_to(PACKAGE)), set()).update(names)
     assert late == LATE
 
 

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 import agym
-from agym.engine.stats import Traffic
+from agym.engine.stats import FOLLOWED, Traffic
 from tests.support.backends import FORK
 from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.faulty_envs import Exits, Raises
@@ -114,14 +114,13 @@ def test_what_limits_it(
     there: int, work: int, back: int, caller: int, limit: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each part of a step takes as many milliseconds as given here."""
-    now = 0
+    now = MILLISECOND
     monkeypatch.setattr("agym.engine.stats.clock", lambda: now)
     gauges = gauges_of(4)
     workers = [range(2), range(2, 4)]
     traffic = Traffic()
-    for _ in range(10):
+    for _ in range(3 * FOLLOWED):
         ticket: Any = SimpleNamespace(followed=0)
-        traffic._left = 1  # follow every step
         traffic.dispatch(ticket)
         now += there * MILLISECOND
         gauges.began[0] = gauges.began[2] = now
@@ -129,7 +128,8 @@ def test_what_limits_it(
         now += work * MILLISECOND
         gauges.ended[2] = now
         now += back * MILLISECOND
-        traffic.settle(ticket, gauges, workers)
+        if ticket.followed:
+            traffic.settle(ticket, gauges, workers)
         now += caller * MILLISECOND
     traffic.dispatch(ticket)
     stats = traffic.read(gauges, workers, [None, None], [0] * 4, [0, 0])
