@@ -45,7 +45,10 @@ def test_each_ring_imports_only_from_those_before_it() -> None:
 
 
 def test_folders_are_small() -> None:
-    for folder in [PACKAGE, *(path for path in PACKAGE.rglob("*") if path.is_dir())]:
+    for folder in [
+        PACKAGE,
+        *(path for path in PACKAGE.rglob("*") if path.is_dir() and path.name != "__pycache__"),
+    ]:
         entries = [
             path.name for path in folder.iterdir()
             if path.name not in ("__init__.py", "__pycache__", "py.typed")

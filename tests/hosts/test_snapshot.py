@@ -47,7 +47,7 @@ def test_it_goes_on_in_another_host(name: str, mode: AutoresetMode, steps: int) 
         host.run(Operation(1, "reset", 0, 3, 0, each=[5, 6, 7]))
         for number in range(steps):
             host.run(Operation(2 + number, "step", 0, 3, 0))
-    packed = leaves.run(Operation(50, "pack", 0, 3)).extras
+    packed = leaves.run(Operation(50, "pack", 0, 3)).payload
     assert packed is not None
     luggage = [packed.values[i] for i in range(3)]
     arrives = [OneShotFactory(partial(unpack_env, one.env), FACTORIES[name]) for one in luggage]

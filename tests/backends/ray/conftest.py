@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agym._system.extras import installed
+from agym._system.payload import installed
 from tests.support.patience import deadline, patience
 
 if TYPE_CHECKING:

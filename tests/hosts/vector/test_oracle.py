@@ -17,7 +17,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import agym
-from agym._system.extras import installed
+from agym._system.payload import installed
 from agym.envs.probes import RandomEnv
 from agym.testing import any_spaces, assert_same
 from tests.support.core_selection import examples

@@ -16,7 +16,7 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 import agym
-from agym._system.extras import installed
+from agym._system.payload import installed
 from tests.support.drivers import FACES, played
 from tests.support.envs.pool_envs import Hand, Pairs, Pool
 from tests.support.insides import backend_of

@@ -114,7 +114,7 @@ def messages(envs: Any) -> Iterator[list[Any]]:
 
     def spy() -> Any:
         outcomes = poll()
-        seen.extend(outcome.extras for outcome in outcomes if outcome.extras is not None)
+        seen.extend(outcome.payload for outcome in outcomes if outcome.payload is not None)
         return outcomes
 
     backend.poll = spy

@@ -334,7 +334,7 @@ async def test_bad_uses_of_the_async_face() -> None:
         agym.watch(envs)
     async with envs:
         with pytest.raises(agym.UsageError, match="coroutine"):
-            await asyncio.to_thread(envs.watch)
+            await asyncio.to_thread(agym.watch, envs)
         page = agym.watch(envs)
         with pytest.raises(agym.UsageError, match="async with"), page:
             pass
