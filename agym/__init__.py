@@ -7,6 +7,7 @@ from agym import backends
 from agym.api.aio import AsyncEnvHandle, AsyncEnvs, Pending
 from agym.api.make import make, make_async, make_vec, register
 from agym.api.sync import EnvHandle, Envs
+from agym.api.vector.env import AgymVectorEnv
 from agym.backends.options import Recycle
 from agym.engine.batches.debugging import debug
 from agym.engine.batches.out_target import RolloutBuffer
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from agym.api.auto.plan import plan
     from agym.api.rollout import Rollout, rollout
     from agym.api.sb3 import make as sb3
-    from agym.api.vector.env import AgymVectorEnv
     from agym.planning.plans import Plan
     from agym.tools import tensorboard as log
     from agym.tools import video as render
@@ -117,7 +117,6 @@ __all__ = [
 
 # What is imported when it is used: where each name is found.
 _LATER = {
-    "AgymVectorEnv": "agym.api.vector.env",
     "Chaos": "agym.tools.chaos",
     "Overlap": "agym.tools.trace.report",
     "Plan": "agym.planning.plans",

@@ -59,7 +59,6 @@ def test_folders_are_small() -> None:
 
 # What few programs use, and these files import late.
 LATE = {
-    "api/make.py": {"agym.api.vector.env"},
     "api/options/build.py": {"agym.api.auto.choosing", "agym.planning.model"},
     "api/sb3/make.py": {"agym.api.sb3.vec_env"},
     "engine/deadlines.py": {"agym.engine.faults.recycling"},

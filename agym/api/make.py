@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from copy import deepcopy
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
@@ -24,11 +24,9 @@ from agym.api.options.options import (
 )
 from agym.api.output import Output
 from agym.api.sync import Envs
+from agym.api.vector.env import AgymVectorEnv
 from agym.backends.options import Native
 from agym.hosts.factories import EnvLike, find_spec
-
-if TYPE_CHECKING:
-    from agym.api.vector.env import AgymVectorEnv
 
 
 def make(
@@ -182,8 +180,6 @@ def make_vec(
     options = Options(
         backend, workers, autoreset, "array", copy, infos, episode_stats, timeout, on_fault
     )
-    from agym.api.vector.env import AgymVectorEnv
-
     return AgymVectorEnv.over(build(env, num_envs, env_kwargs, options))
 
 

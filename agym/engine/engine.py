@@ -99,7 +99,7 @@ class Engine(RunnerWithDeadlines):
     def release(self) -> None:
         """Release the slot table. The caller's views of it keep its memory alive."""
         self._tickets.clear()  # late completions are dropped
-        for name in ("table", "_buffers", "_collector", "_rows"):
+        for name in ("table", "_buffers", "_batches", "_rows"):
             vars(self).pop(name, None)
 
     def forget_calls(self) -> None:

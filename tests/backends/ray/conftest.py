@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-
 from agym._system.payload import installed
+
 from tests.support.patience import deadline, patience
 
 if TYPE_CHECKING:

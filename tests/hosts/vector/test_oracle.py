@@ -10,6 +10,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from agym._system.payload import installed
 from gymnasium import Space, spaces
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
@@ -17,7 +18,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import agym
-from agym._system.payload import installed
 from agym.envs.probes import RandomEnv
 from agym.testing import any_spaces, assert_same
 from tests.support.core_selection import examples
