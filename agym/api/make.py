@@ -26,6 +26,7 @@ from agym.api.output import Output
 from agym.api.sync import Envs
 from agym.api.vector.env import AgymVectorEnv
 from agym.backends.options import Native
+from agym.errors import UsageError
 from agym.hosts.factories import EnvLike, find_spec
 
 
@@ -177,6 +178,8 @@ def make_vec(
         UsageError: An argument is invalid.
         Exception: A constructor raised it.
     """
+    if "output" in env_kwargs:
+        raise UsageError("make_vec gives arrays, as Gymnasium does: leave output= out")
     options = Options(
         backend, workers, autoreset, "array", copy, infos, episode_stats, timeout, on_fault
     )

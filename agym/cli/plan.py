@@ -9,6 +9,7 @@ from rich.progress import Progress, TimeElapsedColumn
 from rich.table import Table
 
 from agym.api.auto.plan import plan
+from agym.backends.options import Ray
 from agym.cli.console import console, text_column
 from agym.errors import MissingExtraError, UsageError
 from agym.planning.model import Candidate
@@ -43,7 +44,7 @@ def plan_command(
     ] = False,
     address: Annotated[
         str | None,
-        typer.Option(help="Address of the Ray cluster.", show_default="the one that Ray finds"),
+        typer.Option(help="Address of the Ray cluster; implies --cluster.", show_default="none"),
     ] = None,
 ) -> None:
     """Measure one environment, predict the time of a batch on every backend, and choose one."""
@@ -60,7 +61,7 @@ def plan_command(
         try:
             found = plan(
                 env, num_envs, blocking=not loop, workers=workers, verify=verify,
-                cluster=cluster, address=address, tell=announce,
+                cluster=Ray(address=address) if cluster or address else False, tell=announce,
             )  # fmt: skip
         except (UsageError, MissingExtraError):
             raise

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from agym._system.payload import installed
+from agym._system.extras import installed
 
 from tests.support.patience import patience
 

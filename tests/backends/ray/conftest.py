@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from agym._system.payload import installed
+from agym._system.extras import installed
 
 from tests.support.patience import deadline, patience
 

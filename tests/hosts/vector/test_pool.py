@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from agym._system.payload import installed
+from agym._system.extras import installed
 from gymnasium.vector import AutoresetMode
 
 import agym
