@@ -25,7 +25,6 @@ from agym.core.autoreset import parse_mode
 from agym.core.engine import Engine
 from agym.core.gauges import Gauges
 from agym.core.migration import Watch
-from agym.executors import doorbell
 from agym.executors.base import Placement
 from agym.executors.migrating import MigratingExecutor
 from agym.executors.process import ProcessExecutor
@@ -369,7 +368,6 @@ def test_a_place_that_does_not_come_up_is_given_up(
     late: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(migration, "MOVE_SECONDS", 0.1)
-    monkeypatch.setattr(doorbell, "RECHECK_SECONDS", 0.1)
     monkeypatch.setattr(waiting, "RECHECK_SECONDS", 0.1)
     with agym.make(seen(partial(Waits, late, 0.0, SLOW)), 2, autoreset="next_step") as envs:
         play_until_given_up(envs, late)
