@@ -297,8 +297,8 @@ def test_a_replaced_worker_knows_what_was_registered_meanwhile(method: str, tmp_
             def number(self, env_id):
                 return gym.make(env_id).unwrapped.sides
 
-        backend = agym.backends.Process(start_method=METHOD, workers=1)
-        with agym.make(Meta, 1, on_fault="restart", backend=backend) as envs:
+        options = {"backend": agym.backends.Process(start_method=METHOD), "workers": 1}
+        with agym.make(Meta, 1, on_fault="restart", **options) as envs:
             envs.reset()
             gym.register("Later-v0", entry_point=Mine)
             envs.step([1])
@@ -312,8 +312,9 @@ def test_a_replaced_worker_knows_what_was_registered_meanwhile(method: str, tmp_
                 envs.restart()
             assert envs.call("number", "Later-v1") == [5]
         recycled = agym.backends.Process(start_method=METHOD, recycle=agym.Recycle(episodes=1))
-        options = {"backend": recycled, "workers": 1, "output": "array"}
-        with agym.make(Meta, 2, autoreset="next_step", **options) as envs:
+        with agym.make(
+            Meta, 2, backend=recycled, workers=1, autoreset="next_step", output="array"
+        ) as envs:
             envs.reset()
             before = envs.stats().workers[0].pid
             gym.register("Later-v2", entry_point=Mine, kwargs={"sides": 6})
