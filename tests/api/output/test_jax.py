@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from agym._system.extras import installed
 
+from agym._system.extras import installed
 from tests.support.patience import patience
 
 ROOT = Path(__file__).parents[3]

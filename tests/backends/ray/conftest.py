@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from agym._system.extras import installed
 
+from agym._system.extras import installed
 from tests.support.patience import deadline, patience
 
 if TYPE_CHECKING:

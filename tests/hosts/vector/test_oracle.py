@@ -10,7 +10,6 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from agym._system.extras import installed
 from gymnasium import Space, spaces
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
@@ -18,6 +17,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import agym
+from agym._system.extras import installed
 from agym.envs.probes import RandomEnv
 from agym.testing import any_spaces, assert_same
 from tests.support.core_selection import examples

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from agym._system.extras import installed
 from gymnasium.vector import AutoresetMode
 
 import agym
+from agym._system.extras import installed
 from tests.support.drivers import FACES, played
 from tests.support.envs.pool_envs import Hand, Pairs, Pool
 from tests.support.insides import backend_of

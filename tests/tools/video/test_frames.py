@@ -273,7 +273,7 @@ def test_windows_are_refused_for_several(face: str) -> None:
         ([partial(Painter, mode="human")] * 2, {}),
     ):
         with (
-            pytest.raises(agym.UsageError, match=r"envs\.watch\(\)"),
+            pytest.raises(agym.UsageError, match=r"agym\.watch\(envs\)"),
             opened(face, env, 2, backend="serial", **options),
         ):
             pass
