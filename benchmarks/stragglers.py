@@ -19,7 +19,7 @@ EXAMPLES = """Examples:
 
 python -m benchmarks stragglers
 
-python -m benchmarks stragglers --num-envs 256 --chance 0.001 --times 50 --json result.json
+python -m benchmarks stragglers --chance 0.001 --json result.json
 """
 
 # Required share of the throughput without stragglers.

@@ -51,9 +51,8 @@ class Recycle:
             raise UsageError("Recycle() never recycles: give episodes= or rss_mb=")
         if self.episodes is not None:
             _set(self, episodes=check_count("Recycle.episodes", self.episodes))
-        if self.rss_mb is not None and not (
-            isinstance(self.rss_mb, int | float) and self.rss_mb > 0
-        ):
+        is_number = isinstance(self.rss_mb, int | float) and not isinstance(self.rss_mb, bool)
+        if self.rss_mb is not None and not (is_number and self.rss_mb > 0):
             raise UsageError(
                 f"Recycle.rss_mb={self.rss_mb!r} must be a positive number of megabytes"
             )

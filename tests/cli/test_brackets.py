@@ -23,16 +23,18 @@ def command(folder: Path, line: str, without: str) -> tuple[int, str, str]:
         import sys
 
         sys.modules[{without!r}] = None  # it is as if it were not there
-        from agym.cli.app import app
+        from agym.cli.app import app as agym
+        from benchmarks.app import app as benchmarks
 
-        app({line.split()!r})
+        program, *words = {line.split()!r}
+        {{"agym": agym, "benchmarks": benchmarks}}[program](words)
     """
     code_, out, err = run(folder, code)
     return code_, " ".join(out.split()), " ".join(err.split())
 
 
 def test_a_table_names_the_extra(tmp_path: Path) -> None:
-    code, out, err = command(tmp_path, "bench overlap CartPole-v1:2", "torch")
+    code, out, err = command(tmp_path, "benchmarks overlap CartPole-v1:2", "torch")
     assert code == 0, err
     assert 'torch is not installed: pip install "agym-envs[sb3]"' in out
 
@@ -41,10 +43,10 @@ def test_a_table_names_the_extra(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "without", "hint"),
     [
-        ("plan CartPole-v1 --cluster", "ray", "agym-envs[ray]"),
-        ("record CartPole-v1 -o a.mp4 --steps 2", "av", "agym-envs[video]"),
-        ("bench overlap --json no/folder.json", "torch", "no/folder.json"),
-        ("trace no[b].json", "matplotlib", "no[b].json"),
+        ("agym plan CartPole-v1 --cluster", "ray", "agym-envs[ray]"),
+        ("agym record CartPole-v1 -o a.mp4 --steps 2", "av", "agym-envs[video]"),
+        ("benchmarks overlap --json no/folder.json", "torch", "no/folder.json"),
+        ("agym trace no[b].json", "matplotlib", "no[b].json"),
     ],
 )
 def test_an_error_names_the_extra(tmp_path: Path, line: str, without: str, hint: str) -> None:

@@ -12,7 +12,7 @@ from agym.api.auto.cluster import with_cluster
 from agym.api.auto.probing import measure_apart, measure_here
 from agym.api.auto.transport import this_machine
 from agym.api.options.build import build
-from agym.api.options.names import check_option_names
+from agym.api.options.names import NESTED, check_option_names
 from agym.api.options.options import OPTION_NAMES, Options
 from agym.api.sync import Envs
 from agym.backends.options import SPECS, BackendSpec, LoopSpec, Ray
@@ -33,10 +33,13 @@ VERIFY_BATCHES = 5
 ACTION_BATCHES = 16
 
 # Options of :func:`agym.make` that do not affect a plan, or that the plan chooses.
-NOT_PLANNED = dict.fromkeys(
-    (name for name in OPTION_NAMES if name not in ("num_envs", "workers")),
-    "leave it out, and give it to agym.make",
-)
+NOT_PLANNED = {
+    **dict.fromkeys(
+        (name for name in (*OPTION_NAMES, *NESTED) if name not in ("num_envs", "workers")),
+        "leave it out, and give it to agym.make",
+    ),
+    "address": "take cluster=agym.backends.Ray(address=...)",
+}
 
 OTHER_GAMES = "other games from the same seed: take it by name"
 
@@ -99,6 +102,8 @@ def plan(
         max_concurrency = check_count("max_concurrency", max_concurrency)
     needs = Requirements(len(factories), workers, blocking, max_concurrency=max_concurrency)
     made = _plan_measured(factories, needs)
+    if not isinstance(cluster, bool | Ray):
+        raise UsageError(f"cluster={cluster!r} must be True, False or an agym.backends.Ray")
     ray = Ray() if cluster is True else cluster or None
     if ray is not None and made.profile is not None:
         made = with_cluster(made, made.profile, needs, ray)

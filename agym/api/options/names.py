@@ -92,7 +92,7 @@ NESTED = {
         name: _FAULTS.format(name)
         for name in ("max_restarts", "restart_window", "replay_limit", "capsule_dir")
     },
-    "max_concurrency": "take backend=agym.backends.Asyncio(max_concurrency=...)",
+    "max_concurrency": "take backend=agym.backends.Asyncio(max_concurrency=...), or Process or Ray",
     "recycle_episodes": _RECYCLE.format("episodes"),
     "recycle_rss_mb": _RECYCLE.format("rss_mb"),
 }

@@ -33,6 +33,12 @@ class EnvOptions(TypedDict, total=False):
     on_fault: OnFault
 
 
+class VecEnvOptions(EnvOptions, total=False):
+    """The same with the backend, for functions that have no parameter for it."""
+
+    backend: BackendLike
+
+
 @dataclass(frozen=True)
 class Options:
     """Checked options; see :func:`agym.make`.

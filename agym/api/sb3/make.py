@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
 from agym._system.extras import require
+from agym.api.options.options import VecEnvOptions, parse_backend
+from agym.backends.options import Native
 from agym.errors import UsageError
 from agym.hosts.factories import find_spec
 from agym.protocol.arguments import check_count
@@ -36,7 +38,7 @@ def make_vec_env(
     vec_env_kwargs: dict[str, Any] | None = None,
     monitor_kwargs: dict[str, Any] | None = None,
     wrapper_kwargs: dict[str, Any] | None = None,
-    **options: Any,
+    **options: Unpack[VecEnvOptions],
 ) -> AgymVecEnv:
     """Make environments as SB3's ``make_vec_env`` does, each in a ``Monitor``.
 
@@ -65,11 +67,30 @@ def make_vec_env(
         EnvError: A constructor raised.
         MissingExtraError: SB3 is not installed.
     """
-    given = dict(locals())
     check_count("n_envs", n_envs)
-    if {**(vec_env_kwargs or {}), **options}.get("backend") == "native":
-        return _make_native(**given)
-    return _make("make_vec_env", **given)
+    all_options: dict[str, Any] = {**(vec_env_kwargs or {}), **options}
+    if isinstance(parse_backend(all_options.get("backend", "process")), Native):
+        _refuse_for_native(
+            monitor_dir=monitor_dir, wrapper_class=wrapper_class, monitor_kwargs=monitor_kwargs,
+            wrapper_kwargs=wrapper_kwargs,
+        )  # fmt: skip
+        envs = _vec_env_class().native(env_id, n_envs, env_kwargs or {}, **all_options)
+        envs.seed(None if seed is None else seed + start_index)
+        return envs
+    made: AgymVecEnv = _env_util().make_vec_env(
+        _maker(env_id),
+        n_envs=n_envs,
+        seed=seed,
+        start_index=start_index,
+        monitor_dir=monitor_dir,
+        wrapper_class=wrapper_class,
+        env_kwargs=env_kwargs,
+        vec_env_cls=_vec_env_class(),
+        vec_env_kwargs=all_options,
+        monitor_kwargs=monitor_kwargs,
+        wrapper_kwargs=wrapper_kwargs,
+    )
+    return made
 
 
 def make_atari_env(
@@ -82,46 +103,35 @@ def make_atari_env(
     env_kwargs: dict[str, Any] | None = None,
     vec_env_kwargs: dict[str, Any] | None = None,
     monitor_kwargs: dict[str, Any] | None = None,
-    **options: Any,
+    **options: Unpack[VecEnvOptions],
 ) -> AgymVecEnv:
     """Make Atari environments as SB3's ``make_atari_env`` does; see :func:`make_vec_env`."""
-    given = dict(locals())
-    return _make("make_atari_env", **given)
+    made: AgymVecEnv = _env_util().make_atari_env(
+        _maker(env_id),
+        n_envs=n_envs,
+        seed=seed,
+        start_index=start_index,
+        monitor_dir=monitor_dir,
+        wrapper_kwargs=wrapper_kwargs,
+        env_kwargs=env_kwargs,
+        vec_env_cls=_vec_env_class(),
+        vec_env_kwargs={**(vec_env_kwargs or {}), **options},
+        monitor_kwargs=monitor_kwargs,
+    )
+    return made
 
 
-def _make_native(
-    env_id: Any,
-    n_envs: int,
-    seed: int | None,
-    start_index: int,
-    env_kwargs: dict[str, Any] | None,
-    vec_env_kwargs: dict[str, Any] | None,
-    options: dict[str, Any],
-    **around_each: Any,
-) -> AgymVecEnv:
-    for name, given in around_each.items():
-        if given is not None:
+def _refuse_for_native(**given: Any) -> None:
+    for name, value in given.items():
+        if value is not None:
             raise UsageError(
                 f"{name} is for single environments, and backend='native' makes one program of"
                 " all: put VecMonitor or another wrapper of SB3's over it"
             )
-    envs = _vec_env_class().native(
-        env_id, n_envs, env_kwargs or {}, **{**(vec_env_kwargs or {}), **options}
-    )
-    envs.seed(None if seed is None else seed + start_index)
-    return envs
 
 
-def _make(
-    function: str, env_id: Any, vec_env_kwargs: Any, options: dict[str, Any], **given: Any
-) -> AgymVecEnv:
-    vec_env: AgymVecEnv = getattr(require("stable_baselines3.common.env_util", "sb3"), function)(
-        _maker(env_id),
-        vec_env_cls=_vec_env_class(),
-        vec_env_kwargs={**(vec_env_kwargs or {}), **options},
-        **given,
-    )
-    return vec_env
+def _env_util() -> Any:
+    return require("stable_baselines3.common.env_util", "sb3")
 
 
 def _maker(env: Any) -> Any:
