@@ -1,4 +1,4 @@
-"""agym: many Gymnasium environments concurrently, behind an asyncio face."""
+"""agym: many Gymnasium environments concurrently, with asyncio or without."""
 
 import importlib
 from typing import TYPE_CHECKING, Any
