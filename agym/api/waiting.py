@@ -1,7 +1,7 @@
 """The two waiters, which wait for a ticket: with an event loop, and without one.
 
 Both spin for a bounded time (see ``backends/process/doorbell.py``), and then sleep on the backend's
-descriptors. Nothing else in agym waits.
+descriptors. No other code waits for a ticket.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class SyncWaiter:
 
     Attributes:
         lock: Held while the engine is used. It is reentrant, for signal handlers and finalizers.
-        brake: Holds results of steps back, if there is one.
+        throttle: Holds results of steps back, if there is one.
         late: The latest operation that a caller gave up, at a timeout or by Ctrl-C.
     """
 
@@ -259,7 +259,7 @@ class AsyncWaiter:
     """Waits on the running event loop, which runs other tasks meanwhile.
 
     Attributes:
-        brake: Holds results of steps back, if there is one.
+        throttle: Holds results of steps back, if there is one.
     """
 
     throttle: Throttle | None = None

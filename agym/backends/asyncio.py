@@ -16,7 +16,7 @@ from typing import Any
 from agym.backends.base import BackendOptions, closed, open_host
 from agym.backends.options import Asyncio
 from agym.backends.outbox import Outbox, OutboxBackend
-from agym.backends.process.supervisor import own_loop
+from agym.backends.process.worker_process import own_loop
 from agym.hosts.coroutine import CoroutineHost
 from agym.protocol.messages import Completion, Operation, Payload
 from agym.protocol.table import SlotTable

@@ -16,10 +16,10 @@ from gymnasium import spaces
 
 from agym.errors import UsageError, UsageTypeError
 from agym.protocol.arguments import Ids, arrays_in, as_array
-from agym.protocol.copying import copy_value
 from agym.protocol.messages import GivenAction
 from agym.protocol.space_layout import Layout, Leaf
 from agym.protocol.typing import Array
+from agym.protocol.value_copies import copy_value
 
 # Splits a batch into one action per environment.
 Cut = Callable[[Any], Iterable[Any]]

@@ -18,8 +18,8 @@ from agym.engine.runner import Runner
 from agym.engine.ticket import Ticket
 from agym.hosts.base import Factory
 from agym.protocol.arguments import Ids
-from agym.protocol.copying import copy_value
 from agym.protocol.messages import ROW_KINDS, Operation
+from agym.protocol.value_copies import copy_value
 
 # A replacement may take this many deadlines, and at least this many seconds, to be made.
 REMAKE_DEADLINES, REMAKE_SECONDS = 10, 10.0
@@ -54,7 +54,7 @@ class RunnerWithDeadlines(Runner):
             from agym.engine.faults.recycling import Recycling
 
             self._recycling = recycling = Recycling(backend.recycle, self, backend, self._recovery)
-            self._recovery.on_replace = recycling.release
+            self._recovery.on_replace = recycling.forget_worker
 
     # ---------------------------------------------------------------- deadlines
 

@@ -64,7 +64,7 @@ class Runner:
         description: The first environment's spaces and metadata; set when the opening ticket is
             done.
         table: The slot table; set at the same time.
-        listeners: The hooks, called on steps and resets.
+        hooks: The hooks, called on steps and resets.
     """
 
     description: Description
@@ -291,7 +291,7 @@ class Runner:
                 self._recycling.advance(ticket)
                 self._recovery.dirty = True  # operations that it began may have ended already
             elif ticket.kind == "step" and ticket.ready is None and not ticket.expired:
-                self._recycling.settled(ticket.ids, ticket.plane)
+                self._recycling.on_steps_ended(ticket.ids, ticket.plane)
 
     def _value(self, ticket: Ticket) -> tuple[Any, BaseException | None]:
         """Build a ticket's value, or return the error that prevented it."""
@@ -362,7 +362,7 @@ class Runner:
         self._free(ticket, ids, payload)
         if self._recycling is not None:
             well = tuple(i for i in ids if i not in failed)
-            self._recycling.settled(well, ticket.plane)
+            self._recycling.on_steps_ended(well, ticket.plane)
         self._sent.arrive([i for i in ids if i not in failed], ready, payload)
         self._sent.drop(failed.intersection(ids), ready, error)
 

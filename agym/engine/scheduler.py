@@ -27,6 +27,7 @@ class Scheduler:
             env_groups: The groups of environments that are one vector environment each.
         """
         self._groups = {i: ids for ids in env_groups for i in ids}
+        # Shared, and copied before the first write: compared by identity.
         self._all_free: list[Ticket | None] = [None] * num_envs
         self._owners = self._all_free
         self._owned = 0

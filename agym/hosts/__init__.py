@@ -1,1 +1,1 @@
-"""Hosts: the only code that calls environments."""
+"""Hosts run environments; no other code calls those that are in use."""

@@ -25,7 +25,6 @@ from agym.hosts.fault_injection import InjectedFault
 from agym.hosts.running_env import RunningSlot, track_running
 from agym.hosts.snapshot import note_start, restore_start, same_observation
 from agym.protocol.attributes import assign, look_up, peek
-from agym.protocol.copying import copy_info, copy_value
 from agym.protocol.infos.policy import InfoPolicy
 from agym.protocol.messages import (
     NAMES,
@@ -38,6 +37,7 @@ from agym.protocol.messages import (
     lasting,
 )
 from agym.protocol.metrics.gauges import clock
+from agym.protocol.value_copies import copy_info, copy_value
 
 Report = Callable[[Operation, int, Payload | None], None]
 

@@ -1,4 +1,4 @@
-"""EnvHost: the only code that calls Gymnasium environments.
+"""EnvHost: runs Gymnasium environments; no other code calls those that are in use.
 
 A host makes, steps, resets, renders and closes the environments of one contiguous range, all from
 the thread that calls it. The serial backend calls it directly; a worker runs it behind a mailbox.
@@ -29,7 +29,6 @@ from agym.hosts.fault_injection import InjectedFault
 from agym.hosts.running_env import RunningSlot
 from agym.hosts.snapshot import Snapshot, note_start, pack_env, restore_start, same_observation
 from agym.protocol.attributes import assign, look_up, peek
-from agym.protocol.copying import copy_info
 from agym.protocol.infos.policy import InfoPolicy
 from agym.protocol.messages import (
     FIRST_BUFFER,
@@ -47,6 +46,7 @@ from agym.protocol.messages import (
 from agym.protocol.metrics.gauges import clock
 from agym.protocol.table import Plane, write_column
 from agym.protocol.typing import Info
+from agym.protocol.value_copies import copy_info
 
 Step = tuple[Any, Any, Any, Any, Info]
 
@@ -79,8 +79,9 @@ class EnvHost(Host):
         # Steps of the whole range so far, and the count at which each episode began.
         self._rounds = 0
         self._begun = [0] * len(factories)
-        # Rows with these marks have no flag set, or no info; a previous host may have set some in
-        # all other rows. As soon as one is set anywhere, the mark changes.
+        # A row of the table whose mark equals this counter has no flag set, and no info. The host
+        # increments the counter when it sets one anywhere, so that all rows are rewritten once.
+        # Rows with other marks may have been written by a previous host.
         self._unflagged = self._blank = 1
         self._payload: Payload | None = None
         self._closed: set[int] = set()

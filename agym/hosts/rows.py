@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from agym.protocol.copying import copy_value
 from agym.protocol.messages import FINAL_OBSERVATION, FIRST_BUFFER, GivenAction
 from agym.protocol.table import Plane, SlotTable, write_column, write_rows
 from agym.protocol.typing import Array
+from agym.protocol.value_copies import copy_value
 
 # Observations are copied while they are still in the cache: after this many bytes of them, or this
 # many environments, since the other results of a step take memory too.

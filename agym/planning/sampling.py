@@ -24,11 +24,11 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator
 from agym._system.no_running_loop import NoRunningLoop
 from agym._system.pickling import dumps_by_value
 from agym._system.thread_cpu import thread_usage
-from agym.backends.process.supervisor import check_platform
+from agym.backends.process.worker_process import check_platform
 from agym.errors import MissingExtraError
 from agym.hosts.base import Factory, innermost, is_coroutine_env, needs_loop
 from agym.protocol.arguments import check_made
-from agym.protocol.copying import is_plain
+from agym.protocol.value_copies import is_plain
 
 # An environment that takes longer to construct is not made a second time.
 CHEAP_SECONDS = 0.05

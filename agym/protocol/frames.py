@@ -32,9 +32,9 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from agym._system.fork_safety import abandon_in_forks, notify_before_forks
-from agym.protocol.copying import copy_value, is_plain
 from agym.protocol.memory import Leased, anonymous_file
 from agym.protocol.typing import Array
+from agym.protocol.value_copies import copy_value, is_plain
 
 # Below this total, arrays travel faster in the message.
 LEAST_BYTES = 4096

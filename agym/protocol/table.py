@@ -13,7 +13,7 @@ steps that were sent and not yet received::
     planes[4:8]     large whole batches, each leased by the caller
     planes[8:]      rollout buffers, one plane per step
 
-``engine/batches/planes.py`` decides which planes are leased. A rollout buffer has memory of its
+``engine/batches/leasing.py`` decides which planes are leased. A rollout buffer has memory of its
 own, which is added while environments run (``engine/batches/out_target.py``). Each of the first
 four planes has room for infos that are numbers (``protocol/infos/table.py``). The others share that
 of the first, because infos are read as soon as a batch is returned.

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from agym.backends.process.supervisor import new_loop
+from agym.backends.process.worker_process import new_loop
 from agym.errors import UsageError, UsageTypeError
 
 T = TypeVar("T")

@@ -67,9 +67,9 @@ def choose_backend(factories: Sequence[Factory], needs: Requirements) -> Backend
     profile = recall_profile(factories[0])
     if profile is not None:
         return BackendChoice(plan_for(profile, factories, needs), factories)
-    here = _choose_known if is_known(factories[0]) else _choose_unknown
+    choose_here = _choose_known if is_known(factories[0]) else _choose_unknown
     try:
-        return here(name, factories, needs)
+        return choose_here(name, factories, needs)
     except (Exception, SystemExit) as error:
         # Let the backend raise the same error, where it is reported with its environment.
         failing = OneShotFactory(partial(reraise, error), factories[0])

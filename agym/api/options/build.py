@@ -24,7 +24,7 @@ BACKENDS = {
     "thread": "agym.backends.thread.ThreadBackend",
     "asyncio": "agym.backends.asyncio.AsyncioBackend",
     "process": "agym.backends.process.backend.ProcessBackend",
-    "native": "agym.backends.vector.NativeBackend",
+    "native": "agym.backends.native.NativeBackend",
     "ray": "agym.backends.ray.backend.RayBackend",
 }
 

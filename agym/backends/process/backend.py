@@ -1,7 +1,7 @@
 """Process: environments run in worker processes, in contiguous ranges.
 
 All workers map one slot table in shared memory, and each has a mailbox. This is the caller's side;
-``backends/process/worker.py`` is the worker's.
+``backends/process/worker_main.py`` is the worker's.
 
 A worker that is being recycled has a *spare* beside it, which has constructed the same environments
 and takes them over one by one. The two count as one worker: if either dies, both are replaced.
@@ -21,8 +21,8 @@ from agym.backends.base import Backend, BackendOptions
 from agym.backends.options import Process
 from agym.backends.process.mailbox import Mailbox
 from agym.backends.process.serialization import pack_by_value
-from agym.backends.process.supervisor import WorkerProcess, check_daemon, check_platform
 from agym.backends.process.worker_handle import WorkerHandle, pack_make, start_worker
+from agym.backends.process.worker_process import WorkerProcess, check_daemon, check_platform
 from agym.backends.registry import Entries, collect, refuse_import
 from agym.protocol.arguments import runs
 from agym.protocol.memory import Arena

@@ -35,7 +35,7 @@ def arm(pipe: Connection) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM, signal.SIGHUP})
     if not hasattr(fcntl, "F_SETSIG"):
         threading.Thread(
-            target=_watch, args=(descriptor,), name="agym-lifeline", daemon=True
+            target=_watch, args=(descriptor,), name="agym-parent-watch", daemon=True
         ).start()
         return
     last = signal.SIGKILL

@@ -12,8 +12,8 @@ from agym.backends.options import Process
 from agym.backends.process.channel import Channel
 from agym.backends.process.mailbox import Mailbox, mailbox_fields
 from agym.backends.process.serialization import Buffer, pack_by_value
-from agym.backends.process.supervisor import WorkerProcess
-from agym.backends.process.worker import WorkerMain
+from agym.backends.process.worker_main import WorkerMain
+from agym.backends.process.worker_process import WorkerProcess
 from agym.backends.registry import Entries, with_registry
 from agym.protocol.memory import Arena
 from agym.protocol.messages import OPEN, Operation

@@ -32,7 +32,7 @@ from agym.backends.base import BackendOptions, close_host, open_host
 from agym.backends.options import Process, Ray
 from agym.backends.process.backend import ProcessBackend
 from agym.backends.process.serialization import Sealed, seal, unseal
-from agym.backends.process.supervisor import cap_threads, own_loop
+from agym.backends.process.worker_process import cap_threads, own_loop
 from agym.backends.ray.event_loop import LoopServer
 from agym.backends.ray.pool_bridge import PoolBridge
 from agym.backends.ray.reply_buffer import ReplyBuffer

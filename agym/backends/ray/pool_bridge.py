@@ -32,7 +32,7 @@ class PoolBridge:
         self._make = make
         self._inbox: Outbox[Callable[[], None]] = Outbox()
         self._closing = False
-        threading.Thread(target=self._run, name="agym-pump", daemon=True).start()
+        threading.Thread(target=self._run, name="agym-pool-bridge", daemon=True).start()
 
     def attach(self, table: SlotTable) -> None:
         self._inbox.put(partial(self._backend.attach, table))

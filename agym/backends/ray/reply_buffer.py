@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pickle import PickleBuffer
 from typing import Any, NamedTuple
 
-from agym.backends.process.mailbox_worker import pack_payload
 from agym.backends.process.serialization import Sealed, seal
+from agym.backends.process.worker_loop import pack_payload
 from agym.protocol.messages import ROW_KINDS, SENT_PLANE, Completion, Description, Operation
 from agym.protocol.metrics.gauges import clock
 from agym.protocol.table import SlotTable

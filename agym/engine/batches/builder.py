@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from agym.engine.batches.debugging import Views
+from agym.engine.batches.leasing import Planes
 from agym.engine.batches.out_target import OutTarget
-from agym.engine.batches.planes import Planes
 from agym.engine.batches.results import Batch, ResetResult, StepResult
 from agym.engine.ticket import Ticket
 from agym.protocol.arguments import Ids

@@ -13,7 +13,7 @@ class ReadyQueue:
     Attributes:
         flying: How many environments still step.
         ids: The environments that have ended, oldest first.
-        extras: What does not fit into their rows.
+        payload: What does not fit into their rows.
         errors: Errors to raise, once each, with the environments that they are about.
         losses: The dead workers that were reported already.
     """

@@ -83,7 +83,7 @@ class Recovery:
         self.counts = [0] * engine.num_envs
         self.restarts = [0] * len(backend.ranges)
         self.dirty = False
-        self.on_replace: Callable[[int], object] = int
+        self.on_replace: Callable[[int], None] = _ignore
         self._status = status
         self._engine = engine
         self._backend = backend
@@ -480,3 +480,7 @@ class Recovery:
         if seed is None:
             return None
         return int(np.random.SeedSequence([seed, self.counts[slot]]).generate_state(1)[0])
+
+
+def _ignore(worker: int) -> None:
+    """Nobody has to know of a replacement."""

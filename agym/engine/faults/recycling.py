@@ -61,7 +61,7 @@ class Recycling:
         self._holders: dict[int, tuple[int, int]] = {}
         self._memory_read_at: dict[int, float] = {}
 
-    def settled(self, ids: Ids, plane: int) -> None:
+    def on_steps_ended(self, ids: Ids, plane: int) -> None:
         """Act on environments whose step has ended the episode."""
         for slot in ids:
             if any(self._movers.ended_with(slot, plane)) and slot not in self._holders:
@@ -95,7 +95,7 @@ class Recycling:
             return bool(
                 psutil.Process(self._backend.pids[worker]).memory_info().rss > policy.rss_mb * 1e6
             )
-        except psutil.Error:  # the process is gone, which the supervisor notices
+        except psutil.Error:  # the process is gone, which the backend notices
             return False
 
     def advance(self, ticket: Ticket) -> None:
@@ -105,7 +105,7 @@ class Recycling:
         payload = ticket.payload
         problems = [] if payload is None else payload.problems
         if worker not in self._ready:
-            self._release(slot)  # the worker died in between
+            self._end_move(slot)  # the worker died in between
         elif ticket.kind == "spare":
             self._prepared(worker, problems)
         elif slot not in self._holders:
@@ -113,13 +113,13 @@ class Recycling:
         elif ticket.kind == "export" and payload is not None and not problems:
             self._hand_over(worker, slot, payload.values[slot])
         elif ticket.kind == "export":
-            self._release(slot)  # the export failed: the environment stays
+            self._end_move(slot)  # the export failed: the environment stays
         else:
             self._taken_over(worker, slot, problems, payload and payload.values.get(slot))
 
     def _prepared(self, worker: int, problems: Sequence[Any]) -> None:
         for problem in problems:
-            self.release(worker)
+            self.forget_worker(worker)
             self._backend.discard(worker)
             if isinstance(problem, Failure):
                 self._recovery.fault_log.notices.append(
@@ -148,20 +148,20 @@ class Recycling:
             self._backend.move(worker, slot, back=True)
         else:
             self._moved[worker].add(slot)
-        self._release(slot)
+        self._end_move(slot)
         if len(self._moved[worker]) == len(self._backend.ranges[worker]):
             self._backend.finish(worker)
             self._recovery.restarts[worker] += 1
-            self.release(worker)
+            self.forget_worker(worker)
 
-    def release(self, worker: int) -> None:
+    def forget_worker(self, worker: int) -> None:
         """Forget the spare and the episode counts of a worker that is new."""
         self._ready.pop(worker, None)
         self._moved.pop(worker, None)
         for slot in self._backend.ranges[worker]:
             self._episodes.pop(slot, None)
 
-    def _release(self, slot: int) -> None:
+    def _end_move(self, slot: int) -> None:
         held = self._holders.pop(slot, None)
         if held is not None:
             self._movers.release_env(slot, held[0])

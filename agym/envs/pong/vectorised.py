@@ -110,7 +110,7 @@ class GameBlock:
         rewards[:] = setup.players - 1
         rewards[ended] = points if setup.players == 1 else 0
         terminated[:] = False
-        terminated[self._score(ended, points)] = True
+        terminated[self._metrics(ended, points)] = True
         self.age += 1
         np.equal(self.age, setup.limit, out=truncated)
         np.multiply(self.row, WIDTH, out=self.ball)
@@ -181,7 +181,7 @@ class GameBlock:
         self.fall[back] = np.clip(self.fall[back] + offset[hit], -STEEPEST, STEEPEST)
         return met[~hit], -run[~hit]
 
-    def _score(self, ended: Array, points: Array) -> Array:
+    def _metrics(self, ended: Array, points: Array) -> Array:
         """Count points, and serve unless a point ended its game; return the games that are over."""
         if not len(ended):
             return ended

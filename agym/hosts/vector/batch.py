@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from agym.protocol.copying import copy_info, copy_value
 from agym.protocol.space_layout import Layout
 from agym.protocol.typing import Array
+from agym.protocol.value_copies import copy_info, copy_value
 
 STEP = ("observations", "rewards", "terminated", "truncated", "info")
 RESET = ("observations", "info")

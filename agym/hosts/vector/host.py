@@ -31,7 +31,6 @@ from agym.hosts.vector.batch import RESET, STEP, Columns, check_column, check_re
 from agym.hosts.vector.calls import assign, call, options_of_all, peek, render
 from agym.hosts.vector.held_episodes import HeldEpisodes
 from agym.hosts.vector.making import Traits, check_vector, describe_vector
-from agym.protocol.copying import copy_value
 from agym.protocol.infos.policy import InfoPolicy
 from agym.protocol.messages import (
     NAMES,
@@ -48,6 +47,7 @@ from agym.protocol.messages import (
 from agym.protocol.metrics.gauges import Meter, clock
 from agym.protocol.table import Plane, SlotTable
 from agym.protocol.typing import Array
+from agym.protocol.value_copies import copy_value
 
 Infos = list[dict[str, Any]]
 

@@ -25,7 +25,7 @@ from agym.engine.hooks.hooks import Hook
 from agym.engine.hooks.throttle import Throttle
 from agym.protocol.arguments import Ids
 from agym.tools.live.camera import Camera, FramesById
-from agym.tools.live.score import Metrics
+from agym.tools.live.metrics import Metrics
 from agym.tools.live.view import View, last, pages, paint
 
 # Interval between updates of the numbers.
@@ -69,7 +69,7 @@ class Hub:
     """All viewers of one page.
 
     Attributes:
-        brake: Throttle of the caller's steps.
+        throttle: Throttle of the caller's steps.
         camera: Renders the wanted environments.
         arrival: Set while there are viewers.
         pressed: Set while a key is held down.
@@ -96,7 +96,7 @@ class Hub:
             "legend": legend,
         }
         self._pictures = pictures
-        self._score = Metrics(engine)
+        self._metrics = Metrics(engine)
         self._step_counter = StepCounter(self.throttle)
         self._counting = False
         # Settings by code persist; those by a viewer are undone when the last viewer leaves.
@@ -132,9 +132,9 @@ class Hub:
         if self._closed:
             return False
         if not self._viewers:
-            self._score.forget()
+            self._metrics.forget()
             self._engine.hooks.add(self.camera)
-            self._engine.hooks.add(self._score)
+            self._engine.hooks.add(self._metrics)
             self._painter = ThreadPoolExecutor(1, thread_name_prefix="agym-painter")
         self._viewers.add(viewer)
         self.arrival.set()
@@ -156,7 +156,7 @@ class Hub:
     def _on_last_left(self) -> None:
         self.arrival.clear()
         self._engine.hooks.remove(self.camera)
-        self._engine.hooks.remove(self._score)
+        self._engine.hooks.remove(self._metrics)
         self.camera.try_again(range(self._engine.num_envs))
         if self._paused_by_viewer:
             self.set_pause(False)
@@ -318,7 +318,7 @@ class Hub:
                 viewer.send("closed", '{"type": "closed"}')
             return
         try:
-            numbers = await self._loop.run_in_executor(self._painter, self._score.read)
+            numbers = await self._loop.run_in_executor(self._painter, self._metrics.read)
         except Exception:  # environments are being moved or closed right now
             self._send_controls()
             return

@@ -17,7 +17,7 @@ from gymnasium.vector import SyncVectorEnv
 
 import agym
 from agym.backends import Process
-from agym.backends.process.supervisor import THREAD_VARIABLES, thread_caps
+from agym.backends.process.worker_process import THREAD_VARIABLES, thread_caps
 from agym.errors import UsageError
 from tests.support.backends import FORK
 from tests.support.drivers import FACES, opened

@@ -18,7 +18,7 @@ import pytest
 
 import agym
 from agym.backends import Process
-from agym.backends.process.supervisor import THREAD_VARIABLES
+from agym.backends.process.worker_process import THREAD_VARIABLES
 from tests.support.backends import FORK
 from tests.support.drivers import FACES, opened
 from tests.support.envs.faulty_envs import Exits

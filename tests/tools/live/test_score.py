@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import agym
-from agym.tools.live.score import Metrics
+from agym.tools.live.metrics import Metrics
 from tests.support.backends import FORK
 from tests.support.drivers import FACES, PLACES, opened
 from tests.support.envs.plain_envs import Tally

@@ -13,13 +13,13 @@ from operator import itemgetter
 
 from agym.backends.process.channel import Channel
 from agym.backends.process.mailbox import SENT, TAIL, SlotRange
-from agym.backends.process.mailbox_worker import MailboxWorker
+from agym.backends.process.worker_loop import WorkerLoop
 from agym.hosts.coroutine import CoroutineHost
 from agym.protocol.arguments import runs
 from agym.protocol.messages import Operation, Payload
 
 
-class LoopWorker(MailboxWorker):
+class CoroutineWorkerLoop(WorkerLoop):
     """Starts posted operations on the running loop, until ``close``.
 
     It receives its first messages before any loop runs, since the environments decide on that.
@@ -29,9 +29,9 @@ class LoopWorker(MailboxWorker):
     _closed: asyncio.Future[None]
 
     def __init__(
-        self, words: memoryview, channel: Channel, settle: Callable[[], None] | None = None
+        self, words: memoryview, channel: Channel, rebalance: Callable[[], None] | None = None
     ) -> None:
-        super().__init__(words, channel, settle)
+        super().__init__(words, channel, rebalance)
         # By number. A problem is sent by itself, so that its environment is known.
         self._ended: dict[tuple[int, int | None], tuple[list[tuple[int, int]], Payload]] = {}
 

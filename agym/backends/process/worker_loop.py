@@ -30,27 +30,27 @@ from agym.backends.process.mailbox import (
 from agym.backends.process.serialization import Buffer, find_unsendable, pack, unpack
 from agym.hosts.base import Host
 from agym.hosts.gym import EnvHost
-from agym.protocol.copying import is_plain
 from agym.protocol.frames import ShelvedFrame
 from agym.protocol.messages import Completion, Description, Failure, Operation, Payload
+from agym.protocol.value_copies import is_plain
 
 # After this long the scheduler may have moved a worker to another worker's core.
-SETTLE_SECONDS = 10e-3
+REBALANCE_SECONDS = 10e-3
 
 
-class MailboxWorker:
+class WorkerLoop:
     """Runs a host on what is posted, until ``close``."""
 
     def __init__(
-        self, words: memoryview, channel: Channel, settle: Callable[[], None] | None = None
+        self, words: memoryview, channel: Channel, rebalance: Callable[[], None] | None = None
     ) -> None:
-        """Use the worker's end of a channel; ``settle`` is called now and then, after a wait."""
+        """Use the worker's end of a channel; ``rebalance`` is called now and then, after a wait."""
         self._words = words
         self._channel = channel
-        self._settle = settle
+        self._rebalance = rebalance
         self._bell = Doorbell(words, WORKER_ASLEEP, CALLER_ASLEEP, channel)
         self._spinning = SpinPolicy()
-        self._settled = 0.0
+        self._rebalanced = 0.0
         self._inbox: deque[Buffer] = deque()
         self._head = 0
         self._received = 0
@@ -179,9 +179,9 @@ class MailboxWorker:
             self._bell.unpark()
         now = time.perf_counter()
         self._spinning.learn(now - begun, slept=slept)
-        if now - self._settled > SETTLE_SECONDS and self._settle is not None:
-            self._settled = now
-            self._settle()
+        if now - self._rebalanced > REBALANCE_SECONDS and self._rebalance is not None:
+            self._rebalanced = now
+            self._rebalance()
 
 
 def pack_payload(payload: Payload) -> list[Buffer]:

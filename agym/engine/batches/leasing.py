@@ -9,7 +9,7 @@ or tensor over it is gone::
 
 While no plane is free, batches are copied. So a batch that the caller holds never changes. But
 writes of the caller into a leased batch change the plane. So there are leases only where neither
-recovery nor environments that hold still read the latest batch again.
+recovery nor environments on hold read the latest batch again.
 """
 
 from __future__ import annotations

@@ -15,9 +15,9 @@ from functools import partial
 from agym._system.cpus import spread
 from agym.backends.base import closed, open_host
 from agym.backends.process.channel import Channel
-from agym.backends.process.loop_worker import LoopWorker
+from agym.backends.process.coroutine_worker_loop import CoroutineWorkerLoop
 from agym.backends.process.mailbox import RUNNING, mailbox_fields
-from agym.backends.process.supervisor import cap_threads, ignore_interrupts
+from agym.backends.process.worker_process import cap_threads, ignore_interrupts
 from agym.hosts.base import Host, describe_first
 from agym.hosts.coroutine import CoroutineHost
 from agym.hosts.gym import EnvHost
@@ -74,10 +74,12 @@ class WorkerMain:
         mail = Arena(Arena.size_of(fields), descriptor=channel.next_descriptor())
         mail.close()
         words = mail.carve(fields)["words"].data
-        worker = LoopWorker(words, channel, settle=partial(spread, self._position))
+        # Serves plain environments too, as long as its loop is not run.
+        worker = CoroutineWorkerLoop(words, channel, rebalance=partial(spread, self._position))
         make = worker.next_message("make")
         if make is None:  # its factories could not be unpickled, which has been reported
-            worker.answer(Completion(*_wait_for_close(worker, None).span))
+            close = _wait_for_close(worker, None)
+            worker.answer(Completion(*close.span))
             return
         factories, autoreset, max_concurrency, track_running, record_actions, infos = make.shared
         coroutines, factories = describe_first(factories)
@@ -108,7 +110,7 @@ class WorkerMain:
 
 
 async def _serve_on_loop(
-    worker: LoopWorker, channel: Channel, host: CoroutineHost, number: int
+    worker: CoroutineWorkerLoop, channel: Channel, host: CoroutineHost, number: int
 ) -> None:
     """Construct coroutine environments, and run them until ``close``."""
     opened = open_host(host, number)
@@ -129,7 +131,7 @@ async def _serve_on_loop(
         channel.close()
 
 
-def _attach(worker: LoopWorker, channel: Channel, host: Host, opened: Completion) -> bool:
+def _attach(worker: CoroutineWorkerLoop, channel: Channel, host: Host, opened: Completion) -> bool:
     """Map the table and the shelf of frames; return whether there is anything to serve."""
     attach = worker.next_message()
     if opened.payload is not None and opened.payload.problems:
@@ -145,7 +147,7 @@ def _attach(worker: LoopWorker, channel: Channel, host: Host, opened: Completion
     return True
 
 
-def _wait_for_close(worker: LoopWorker, message: Operation | None) -> Operation:
+def _wait_for_close(worker: CoroutineWorkerLoop, message: Operation | None) -> Operation:
     """Read messages until ``close``; others are ignored."""
     while message is None or message.kind != "close":
         message = worker.next_message()
