@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -55,6 +56,12 @@ def test_folders_are_small() -> None:
         ]  # fmt: skip
         assert len(entries) <= MOST_ENTRIES, f"{folder} has {len(entries)}"
         assert len(folder.relative_to(PACKAGE).parts) <= 2, f"{folder} is too deep"
+
+
+def test_the_page_on_the_architecture_names_what_there_is() -> None:
+    page = (PACKAGE.parent / "docs" / "architecture.md").read_text()
+    for path in re.findall(r"`([\w/]+(?:\.py|/))`", page):
+        assert any((root / path).exists() for root in (PACKAGE, PACKAGE.parent)), path
 
 
 # What few programs use, and these files import late.
