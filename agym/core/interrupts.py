@@ -62,7 +62,7 @@ def _remember(signum: int, frame: Any) -> None:
 
 def _put_back() -> None:
     """Install the caller's handlers again."""
-    for signum, handler in _State.handlers.items():
+    for signum, handler in tuple(_State.handlers.items()):  # a handler may run, and call agym
         if _plain_signal.getsignal(signum) is _remember:
             _plain_signal.signal(signum, handler)
 
