@@ -58,7 +58,8 @@ def _remember(signum: int, frame: Any) -> None:
 
 
 def _put_back() -> None:
-    for signum, handler in _State.handlers.items():
+    """Install the caller's handlers again."""
+    for signum, handler in tuple(_State.handlers.items()):  # a handler may call agym meanwhile
         if _plain_signal.getsignal(signum) is _remember:
             _plain_signal.signal(signum, handler)
 

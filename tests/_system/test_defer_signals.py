@@ -150,7 +150,6 @@ def test_other_threads_are_not_concerned() -> None:
     assert done == [True, False]
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @each_signal
 def test_a_forked_child_has_the_callers_handlers(signum: int) -> None:
     """And nothing of what the parent was sent: it may be a worker, which runs on for long."""

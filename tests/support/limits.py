@@ -68,18 +68,23 @@ def stacks_of_threads() -> str:
 def abort_children() -> str:
     """Have all children show their stacks, on their standard error, and end; gives their names.
 
+    One after the other, since processes that write their stacks at once write them into each other;
+    and children before their parents, with which some of them end.
+
     It waits for their end: who makes environments kills what is left of them when a test fails.
     """
-    told, ends = [], []
-    for process in psutil.Process().children(recursive=True):
+    told = []
+    give_up = time.monotonic() + patience()
+    for process in reversed(psutil.Process().children(recursive=True)):
         with contextlib.suppress(psutil.Error, ProcessLookupError):
             command = " ".join(process.cmdline())
-            if not any(helper in command for helper in HELPERS):
-                told.append(f"{process.pid} {command[:200]}")
-                ends.append(os.pidfd_open(process.pid))
+            if any(helper in command for helper in HELPERS):
+                continue
+            told.append(f"{process.pid} {command[:200]}")
+            end = os.pidfd_open(process.pid)
+            try:
                 process.send_signal(signal.SIGABRT)
-    give_up = time.monotonic() + patience()
-    for end in ends:
-        select.select([end], [], [], max(0.0, give_up - time.monotonic()))
-        os.close(end)
+                select.select([end], [], [], max(0.0, give_up - time.monotonic()))
+            finally:
+                os.close(end)
     return "\n".join(told)
