@@ -1,28 +1,19 @@
-"""``python -m benchmarks``: the benchmarks, one small file per command."""
+"""``python -m benchmarks``: the benchmarks, one file per command."""
 
 from __future__ import annotations
 
 import typer
 
 from agym.cli.commands import Commands
-from benchmarks import (
-    everything,
-    grid,
-    imports,
-    io,
-    multienv,
-    overhead,
-    overlap,
-    pong,
-    pool,
-    ray_command,
-    render,
-    scale,
-    soak,
-    starting,
-    stragglers,
-    throughput,
-)
+from benchmarks.overhead import command as overhead
+from benchmarks.overhead import imports, startup
+from benchmarks.pong import command as pong
+from benchmarks.ray import command as ray_command
+from benchmarks.render import command as render
+from benchmarks.soak import command as soak
+from benchmarks.throughput import command as throughput
+from benchmarks.throughput import everything, grid, multienv, pool, scale
+from benchmarks.waiting import io, overlap, stragglers
 
 EXAMPLES = """Examples:
 
@@ -67,8 +58,8 @@ app.command(epilog=throughput.EXAMPLES)(throughput.throughput)
 app.command(epilog=grid.EXAMPLES)(grid.grid)
 app.command(epilog=overhead.EXAMPLES)(overhead.overhead)
 app.command(epilog=scale.EXAMPLES)(scale.scale)
-app.command(epilog=starting.STARTUP_EXAMPLES)(starting.startup)
-app.command(epilog=starting.MEMORY_EXAMPLES)(starting.memory)
+app.command(epilog=startup.STARTUP_EXAMPLES)(startup.startup)
+app.command(epilog=startup.MEMORY_EXAMPLES)(startup.memory)
 app.command(epilog=imports.EXAMPLES)(imports.imports)
 app.command("all", epilog=everything.EXAMPLES)(everything.everything)
 app.command(epilog=io.EXAMPLES)(io.io)

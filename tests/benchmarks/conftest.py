@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.count_plot import save_count_plot
-from benchmarks.efficiency_plot import save_efficiency_plot
-from benchmarks.plot import save_plot
-from benchmarks.results import BARE, BOUND, Report, Row, Settings, WorkResult
+from benchmarks.overhead.efficiency_plot import save_efficiency_plot
+from benchmarks.reports.count_plot import save_count_plot
+from benchmarks.reports.plot import save_plot
+from benchmarks.reports.results import BARE, BOUND, Report, Row, Settings, WorkloadResult
 
 
 @pytest.fixture(scope="session")
@@ -16,11 +16,11 @@ def fonts(tmp_path_factory: pytest.TempPathFactory) -> None:
     path: Path = tmp_path_factory.mktemp("fonts") / "plot"
     rows = Row(BARE, (1000.0,)), Row(BOUND, (2000.0,)), Row("agym serial", (100.0,))
     # Over several powers of ten, and within one: their ticks are written differently.
-    works = tuple(
-        WorkResult(f"{env} ×{count}", rows)
+    workloads = tuple(
+        WorkloadResult(f"{env} ×{count}", rows)
         for env, count in [("E", 1), ("E", 300), ("F", 2), ("F", 3)]
     )
-    report = Report({}, Settings(), works)
+    report = Report({}, Settings(), workloads)
     save_plot(report, path)
-    save_count_plot(works, path)
-    save_efficiency_plot(report, works, path)
+    save_count_plot(workloads, path)
+    save_efficiency_plot(report, workloads, path)

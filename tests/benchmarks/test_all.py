@@ -8,26 +8,35 @@ import numpy as np
 import pytest
 
 from agym.api.options.options import OPTION_NAMES
-from benchmarks.aims import AIMS
-from benchmarks.everything import QUICK, Plan
-from benchmarks.results import BARE, LOOP, Row, StartupResult, WorkResult
-from benchmarks.scale import NOISE, judge_scale, rise
-from benchmarks.starting import WORK, run_memory, run_startup
-from benchmarks.system import Contest
-from benchmarks.throughput import parse
-from benchmarks.variants import COPIES, INFOS, CopiedViews, CopiesWork, InfosWork, Kept, Views
-from benchmarks.works import WORKS, Work, sample_actions
+from benchmarks.measuring.workloads import WORKLOADS, Workload, sample_actions
+from benchmarks.overhead.startup import WORKLOAD, run_memory, run_startup
+from benchmarks.reports.results import BARE, LOOP, Row, StartupResult, WorkloadResult
+from benchmarks.reports.targets import TARGETS
+from benchmarks.systems.base import Contest
+from benchmarks.systems.variants import (
+    COPIES,
+    INFOS,
+    CopiedViews,
+    CopiesWorkload,
+    InfosWorkload,
+    Kept,
+    Views,
+)
+from benchmarks.throughput.command import parse
+from benchmarks.throughput.everything import QUICK, Plan
+from benchmarks.throughput.scale import NOISE, judge_scale, rise
 from tests.benchmarks.tiny import PNG, few_systems, run
 
 
-def costs(**rates: tuple[float, ...]) -> list[WorkResult]:
+def costs(**rates: tuple[float, ...]) -> list[WorkloadResult]:
     """``n8=(...)``: rates with eight environments."""
     return [
-        WorkResult(f"E ×{name[1:]}", (Row("agym auto", slices),)) for name, slices in rates.items()
+        WorkloadResult(f"E ×{name[1:]}", (Row("agym auto", slices),))
+        for name, slices in rates.items()
     ]
 
 
-def started(work: Work, workers: int, repeats: int) -> StartupResult:
+def started(work: Workload, workers: int, repeats: int) -> StartupResult:
     """In the place of a measurement that takes seconds."""
     size = 100_000_000 + work.num_envs * 210_000
     return StartupResult(work.name, workers, (2.0, 9.0, 1.0), (size, size, size))
@@ -41,25 +50,25 @@ def test_scale_measures_every_number(tmp_path: Path, fonts: None) -> None:
         tmp_path, "scale", "CartPole-v1", "--num-envs", "1,3",
         "--seconds", "0.002", "--repeats", "2", plot="scale.png",
     )  # fmt: skip
-    assert [work["work"] for work in done.data["works"]] == ["CartPole-v1 ×1", "CartPole-v1 ×3"]
-    for work in done.data["works"]:
+    assert [work["work"] for work in done.data["workloads"]] == ["CartPole-v1 ×1", "CartPole-v1 ×3"]
+    for work in done.data["workloads"]:
         assert [row["system"] for row in work["rows"]] == [BARE, LOOP, "agym auto"]
         assert all(rate > 0 for row in work["rows"] for rate in row["rates"])
-    (aim,) = done.data["aims"]
-    assert (aim["wanted"], aim["at_most"]) == (NOISE, True)
+    (target,) = done.data["targets"]
+    assert (target["wanted"], target["at_most"]) == (NOISE, True)
     assert (tmp_path / "scale.png").read_bytes().startswith(PNG)
 
 
 def test_rise_is_the_worst_of_all_pairs_in_order_of_their_number() -> None:
-    works = costs(n8=(100.0, 50.0, 100.0), n64=(90.0, 45.0, 90.0), n1=(10.0, 9.0, 8.0))
-    assert rise(works, "agym auto") == (pytest.approx(100 / 90), "E ×8", "E ×64")
-    assert rise(works, "agym serial") is None
+    workloads = costs(n8=(100.0, 50.0, 100.0), n64=(90.0, 45.0, 90.0), n1=(10.0, 9.0, 8.0))
+    assert rise(workloads, "agym auto") == (pytest.approx(100 / 90), "E ×8", "E ×64")
+    assert rise(workloads, "agym serial") is None
 
 
 def test_what_is_within_the_noise_is_no_rise() -> None:
-    assert [aim.met for aim in judge_scale(costs(n1=(100.0,), n8=(96.0,)))] == [True]
-    assert [aim.met for aim in judge_scale(costs(n1=(100.0,), n8=(94.0,)))] == [False]
-    assert [aim.met for aim in judge_scale(costs(n1=(100.0,)))] == [None]
+    assert [target.met for target in judge_scale(costs(n1=(100.0,), n8=(96.0,)))] == [True]
+    assert [target.met for target in judge_scale(costs(n1=(100.0,), n8=(94.0,)))] == [False]
+    assert [target.met for target in judge_scale(costs(n1=(100.0,)))] == [None]
 
 
 # ---------------------------------------------------------------- start-up and memory
@@ -73,24 +82,28 @@ def test_startup_and_memory_are_commands(tmp_path: Path) -> None:
     assert [row["name"] for row in memory["rows"]] == ["CartPole-v1 ×2", "CartPole-v1 ×3"]
     assert memory["unit"] == "MB"
     assert all(10 < size < 500 for row in memory["rows"] for size in row["values"])
-    assert startup["aims"] == memory["aims"] == []
+    assert startup["targets"] == memory["targets"] == []
 
 
 def test_a_thousand_environments_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchmarks.starting.measure_startup", started)
-    (startup,) = run_startup(WORK, 2, 3).aims
-    (memory,) = run_memory(WORK, 2, 3).aims
+    monkeypatch.setattr("benchmarks.overhead.startup.measure_startup", started)
+    (startup,) = run_startup(WORKLOAD, 2, 3).targets
+    (memory,) = run_memory(WORKLOAD, 2, 3).targets
     assert (startup.wanted, startup.measured, startup.unit, startup.met) == (2.5, 2.0, "s", True)
     assert (memory.wanted, memory.measured, memory.unit, memory.met) == (300, 310, "MB", False)
-    assert run_memory(WORK, 3, 3).aims == run_startup(Work("CartPole-v1", 9), 2, 1).aims == ()
-    assert Work("CartPole-v1", 1000) == WORK
+    assert (
+        run_memory(WORKLOAD, 3, 3).targets
+        == run_startup(Workload("CartPole-v1", 9), 2, 1).targets
+        == ()
+    )
+    assert Workload("CartPole-v1", 1000) == WORKLOAD
 
 
 def test_startup_of_what_is_not_installed_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchmarks.works.installed", lambda module: False)
-    comparison = run_startup(WORK, 2, 1)
+    monkeypatch.setattr("benchmarks.measuring.workloads.installed", lambda module: False)
+    comparison = run_startup(WORKLOAD, 2, 1)
     assert comparison.rows == ()
-    assert [aim.met for aim in comparison.aims] == [None]
+    assert [target.met for target in comparison.targets] == [None]
     assert "not installed" in comparison.notes[0]
 
 
@@ -103,7 +116,7 @@ def test_variants_can_be_written_on_the_command_line() -> None:
 
 
 def test_copied_views_are_the_callers_own() -> None:
-    work = CopiesWork("CartPole-v1", 2)
+    work = CopiesWorkload("CartPole-v1", 2)
     actions = sample_actions(work)
     kept = {}
     for kind in work.systems:
@@ -129,13 +142,15 @@ def test_variants_take_options_that_there_are() -> None:
 # ---------------------------------------------------------------- all
 
 
-def test_plan_has_every_work_that_aims_are_about() -> None:
-    planned = {work.name for work in Plan().works}
-    for work in (*WORKS, INFOS, COPIES):
+def test_plan_has_every_work_that_targets_are_about() -> None:
+    planned = {work.name for work in Plan().workloads}
+    for work in (*WORKLOADS, INFOS, COPIES):
         assert work.name in planned
-    assert {aim.work for aim in AIMS if aim.work.startswith(("infos", "copies"))} <= planned
-    assert Plan().start == WORK
-    assert all(isinstance(work, Contest) for work in QUICK.works[1:])
+    assert {
+        target.work for target in TARGETS if target.work.startswith(("infos", "copies"))
+    } <= planned
+    assert Plan().start == WORKLOAD
+    assert all(isinstance(work, Contest) for work in QUICK.workloads[1:])
 
 
 @pytest.mark.full
@@ -143,23 +158,23 @@ def test_all_writes_one_report_and_a_chart_of_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fonts: None
 ) -> None:
     few_systems(monkeypatch)
-    monkeypatch.setattr("benchmarks.starting.measure_startup", started)
+    monkeypatch.setattr("benchmarks.overhead.startup.measure_startup", started)
     done = run(tmp_path, "all", "--quick", plot="charts")
     parts = done.data["parts"]
     assert [*parts] == ["throughput", "grid", "scale", "overhead", "startup", "memory"]
     assert {"cpu", "cores", "python", "gymnasium", "numpy"} <= {*done.data["machine"]}
-    assert not any("machine" in part or "aims" in part for part in parts.values())
-    works = [work["work"] for work in parts["throughput"]["works"]]
-    assert works == [work.name for work in QUICK.works]
-    wanted = [aim["aim"] for aim in done.data["aims"]]
+    assert not any("machine" in part or "targets" in part for part in parts.values())
+    workloads = [work["work"] for work in parts["throughput"]["workloads"]]
+    assert workloads == [work.name for work in QUICK.workloads]
+    wanted = [target["target"] for target in done.data["targets"]]
     for word in ("best fixed", "best peer", "more environments", "env.step", "round trip"):
-        assert any(word in aim for aim in wanted)
-    for aim in done.data["aims"]:
-        assert aim["met"] or aim["aim"][:40] in done.stdout
+        assert any(word in target for target in wanted)
+    for target in done.data["targets"]:
+        assert target["met"] or target["target"][:40] in done.stdout
     charts = {path.name: path.read_bytes() for path in (tmp_path / "charts").iterdir()}
     assert {*charts} == {"throughput.png", "grid.png", "scale.png", "overhead.png"}
     assert all(chart.startswith(PNG) for chart in charts.values())
 
 
 def test_infos_work_names_its_environment() -> None:
-    assert InfosWork("Informing-v0", 2).name == "infos of Informing-v0 ×2"
+    assert InfosWorkload("Informing-v0", 2).name == "infos of Informing-v0 ×2"

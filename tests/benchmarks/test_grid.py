@@ -10,22 +10,22 @@ import numpy as np
 import pytest
 
 from agym.errors import UsageError
-from benchmarks.cells import AUTO, FIXED, OTHERS, SYSTEMS, Best, Cell, judge_cells
-from benchmarks.count_plot import curves
-from benchmarks.grid import ENVS, grid_works, grouped_notes, parse_counts
-from benchmarks.peers import PEERS, Peer, TianshouShmem, TorchRLParallel
-from benchmarks.results import BARE, BOUND, Report, Row, Settings, WorkResult
-from benchmarks.systems import AgymOneProcess, AgymProcess, AgymThreads
-from benchmarks.works import Work, sample_actions
+from benchmarks.measuring.workloads import Workload, sample_actions
+from benchmarks.reports.count_plot import curves
+from benchmarks.reports.results import BARE, BOUND, Report, Row, Settings, WorkloadResult
+from benchmarks.systems.peers import PEERS, Peer, TianshouShmem, TorchRLParallel
+from benchmarks.systems.runners import AgymOneProcess, AgymProcess, AgymThreads
+from benchmarks.throughput.cells import AUTO, FIXED, OTHERS, SYSTEMS, Best, Cell, judge_cells
+from benchmarks.throughput.grid import ENVS, grid_workloads, grouped_notes, parse_counts
 from tests.benchmarks.tiny import FEW, PNG, few_systems, run
 from tests.support.patience import patience
 
 
-def cell_result(num_envs: int, bare: float, **rates: float) -> WorkResult:
+def cell_result(num_envs: int, bare: float, **rates: float) -> WorkloadResult:
     names = {"auto": AUTO, "serial": "agym serial", "process": "agym process",
              "sync": "Gymnasium Sync", "dummy": "Tianshou Dummy"}  # fmt: skip
     rows = [Row(names[name], (rate, 2 * rate)) for name, rate in rates.items()]
-    return WorkResult(f"E ×{num_envs}", (Row(BARE, (bare, 2 * bare)), *rows))
+    return WorkloadResult(f"E ×{num_envs}", (Row(BARE, (bare, 2 * bare)), *rows))
 
 
 @pytest.mark.full
@@ -38,21 +38,23 @@ def test_command_measures_every_cell(
         "--seconds", "0.002", "--repeats", "2", plot="grid.png",
     )  # fmt: skip
     names = ["CartPole-v1 ×1", "CartPole-v1 ×2", "Null-v0 ×1", "Null-v0 ×2"]
-    assert [work["work"] for work in done.data["works"]] == names
-    for work in done.data["works"]:
+    assert [work["work"] for work in done.data["workloads"]] == names
+    for work in done.data["workloads"]:
         systems = [row["system"] for row in work["rows"]]
         assert systems == [BARE, BOUND, *(kind.name for kind in FEW[1:])]
         assert work["work"] in done.stdout
-    aims = done.data["aims"]
-    assert [aim["wanted"] for aim in aims] == [0.95, 1.0] * 4
-    assert all(aim["aim"].startswith(name) for aim, name in zip(aims[::2], names, strict=True))
+    targets = done.data["targets"]
+    assert [target["wanted"] for target in targets] == [0.95, 1.0] * 4
+    assert all(
+        target["target"].startswith(name) for target, name in zip(targets[::2], names, strict=True)
+    )
     assert "of 4" in done.stdout
     assert (tmp_path / "grid.png").read_bytes().startswith(PNG)
 
 
 def test_by_default_there_are_twelve_environments_and_four_counts() -> None:
-    works = grid_works(ENVS, parse_counts("1,8,64,512"))
-    assert len({*works}) == 48
+    workloads = grid_workloads(ENVS, parse_counts("1,8,64,512"))
+    assert len({*workloads}) == 48
 
 
 def test_every_system_has_a_name_of_its_own() -> None:
@@ -84,27 +86,27 @@ def test_more_is_wanted_where_a_batch_takes_long() -> None:
 
 
 def test_cell_without_environments_is_not_judged() -> None:
-    assert judge_cells([WorkResult("E ×1", notes=("it is not installed",))]) == ()
+    assert judge_cells([WorkloadResult("E ×1", notes=("it is not installed",))]) == ()
 
 
 def test_notes_stand_once_with_the_cells_that_they_concern() -> None:
-    works = (
-        WorkResult("E ×1", notes=("a",)), WorkResult("E ×8", notes=("a", "b")),
-        WorkResult("F ×8", notes=("a", "b")),
+    workloads = (
+        WorkloadResult("E ×1", notes=("a",)), WorkloadResult("E ×8", notes=("a", "b")),
+        WorkloadResult("F ×8", notes=("a", "b")),
     )  # fmt: skip
-    assert [*grouped_notes(Report({}, Settings(), works))] == ["a.", "b (E ×8, F ×8)."]
+    assert [*grouped_notes(Report({}, Settings(), workloads))] == ["a.", "b (E ×8, F ×8)."]
 
 
 def test_curves_are_milliseconds_by_environment_system_and_count() -> None:
-    works = [cell_result(1, 2000.0, auto=1000.0), cell_result(4, 2000.0, auto=2000.0)]
-    assert curves(works) == {
+    workloads = [cell_result(1, 2000.0, auto=1000.0), cell_result(4, 2000.0, auto=2000.0)]
+    assert curves(workloads) == {
         "E": {BARE: {1: pytest.approx(1 / 3), 4: pytest.approx(4 / 3)},
               AUTO: {1: pytest.approx(2 / 3), 4: pytest.approx(4 / 3)}}
     }  # fmt: skip
 
 
 def test_fixed_choices_ask_for_workers_as_they_say() -> None:
-    work = Work("Null-v0", 3)
+    work = Workload("Null-v0", 3)
     for kind, workers in ((AgymOneProcess, 1), (AgymProcess, 2), (AgymThreads, 3)):
         system = kind(work, sample_actions(work), 2)
         try:
@@ -118,32 +120,32 @@ def test_fixed_choices_ask_for_workers_as_they_say() -> None:
 
 
 def test_peer_that_is_missing_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchmarks.peers.installed", lambda package: False)
+    monkeypatch.setattr("benchmarks.systems.peers.installed", lambda package: False)
     for kind in PEERS:
         assert issubclass(kind, Peer)
-        reason = kind.why_not(Work("CartPole-v1", 1))
+        reason = kind.why_not(Workload("CartPole-v1", 1))
         assert reason == f"{kind.package} is not installed: pip install {kind.package}"
 
 
 def test_process_per_environment_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchmarks.peers.installed", lambda package: True)
+    monkeypatch.setattr("benchmarks.systems.peers.installed", lambda package: True)
     for kind in (TianshouShmem, TorchRLParallel):
-        assert kind.why_not(Work("CartPole-v1", kind.max_processes)) is None
-        reason = kind.why_not(Work("CartPole-v1", kind.max_processes + 1))
+        assert kind.why_not(Workload("CartPole-v1", kind.max_processes)) is None
+        reason = kind.why_not(Workload("CartPole-v1", kind.max_processes + 1))
         assert reason is not None
         assert str(kind.max_processes) in reason
 
 
 PEERS_STEP = """
-from benchmarks.peers import PEERS
-from benchmarks.works import Work, sample_actions
+from benchmarks.systems.peers import PEERS
+from benchmarks.measuring.workloads import Workload, sample_actions
 
 if __name__ == "__main__":
-    works = Work("CartPole-v1", 2), Work("Pendulum-v1", 2)
-    for work in works:
+    workloads = Workload("CartPole-v1", 2), Workload("Pendulum-v1", 2)
+    for work in workloads:
         actions = sample_actions(work)
         for kind in PEERS:
-            if kind.why_not(work) is None and not (kind.process_per_env and work != works[0]):
+            if kind.why_not(work) is None and not (kind.process_per_env and work != workloads[0]):
                 system = kind(work, actions, 2)
                 system.reset()
                 assert system.run(0.05) > 0
@@ -165,12 +167,12 @@ def test_every_peer_that_is_installed_steps(tmp_path: Path) -> None:
         timeout=patience(5.5),
     )
     assert done.returncode == 0, done.stderr
-    wanted = {kind.name for kind in PEERS if kind.why_not(Work("CartPole-v1", 2)) is None}
+    wanted = {kind.name for kind in PEERS if kind.why_not(Workload("CartPole-v1", 2)) is None}
     assert {*done.stdout.split("\n")} - {""} == wanted
 
 
 def test_actions_are_the_same_in_every_form() -> None:
-    work = Work("Null-v0", 2)
+    work = Workload("Null-v0", 2)
     actions = sample_actions(work)
     for kind in FEW:
         chosen = kind.choose(object.__new__(kind), actions)

@@ -9,10 +9,9 @@ import pytest
 
 from agym.errors import UsageError
 from agym.planning.model import efficiency
-from benchmarks.bare import BareLoop
-from benchmarks.computing_envs import BusyEnv, turns_for
-from benchmarks.efficiency import Point, overhead_of, points
-from benchmarks.overhead import (
+from benchmarks.measuring.computing_envs import BusyEnv, turns_for
+from benchmarks.measuring.workloads import BusyWorkload, Workload, sample_actions
+from benchmarks.overhead.command import (
     EMPTY,
     INSIDE,
     inside_microseconds,
@@ -20,14 +19,17 @@ from benchmarks.overhead import (
     parse_times,
     round_trip_microseconds,
 )
-from benchmarks.overhead_systems import HostAlone, RoundTrip, StepsAlone
-from benchmarks.results import BARE, BOUND, Row, WorkResult
-from benchmarks.works import BusyWork, Work, sample_actions
+from benchmarks.overhead.efficiency import Point, overhead_of, points
+from benchmarks.overhead.systems import HostAlone, RoundTrip, StepsAlone
+from benchmarks.reports.results import BARE, BOUND, Row, WorkloadResult
+from benchmarks.systems.baseline import BareLoop
 from tests.benchmarks.tiny import PNG, few_systems, run
 
 COSTS = (
-    WorkResult(INSIDE.name, (Row(StepsAlone.name, (5e6, 1e6)), Row(HostAlone.name, (1e6, 5e5)))),
-    WorkResult(EMPTY.name, (Row(RoundTrip.name, (50_000.0, 100_000.0, 80_000.0)),)),
+    WorkloadResult(
+        INSIDE.name, (Row(StepsAlone.name, (5e6, 1e6)), Row(HostAlone.name, (1e6, 5e5)))
+    ),
+    WorkloadResult(EMPTY.name, (Row(RoundTrip.name, (50_000.0, 100_000.0, 80_000.0)),)),
 )
 
 
@@ -40,12 +42,15 @@ def test_command_tells_both_figures_and_efficiency(
         tmp_path, "overhead", "--num-envs", "2", "--step-times", "5,50",
         "--seconds", "0.002", "--repeats", "2", plot="overhead.png",
     )  # fmt: skip
-    works = ["Null-v0 ×64", "Null-v0 ×1", *(f"steps of {t} µs ×2" for t in (0, 5, 50))]
-    assert [work["work"] for work in done.data["works"]] == works
-    assert [(aim["wanted"], aim["unit"]) for aim in done.data["aims"]] == [(0.6, "µs"), (12, "µs")]
-    for aim in done.data["aims"]:
-        assert isinstance(aim["measured"], float)  # a difference, so on a busy machine anything
-        assert aim["met"] is (aim["measured"] < aim["wanted"])
+    workloads = ["Null-v0 ×64", "Null-v0 ×1", *(f"steps of {t} µs ×2" for t in (0, 5, 50))]
+    assert [work["work"] for work in done.data["workloads"]] == workloads
+    assert [(target["wanted"], target["unit"]) for target in done.data["targets"]] == [
+        (0.6, "µs"),
+        (12, "µs"),
+    ]
+    for target in done.data["targets"]:
+        assert isinstance(target["measured"], float)  # a difference, so on a busy machine anything
+        assert target["met"] is (target["measured"] < target["wanted"])
     assert "agym process" in done.stdout
     assert (tmp_path / "overhead.png").read_bytes().startswith(PNG)
 
@@ -53,12 +58,12 @@ def test_command_tells_both_figures_and_efficiency(
 def test_what_a_worker_costs_is_the_difference_within_each_repetition() -> None:
     assert inside_microseconds(COSTS[0]) == pytest.approx((0.8 + 1.0) / 2)
     assert round_trip_microseconds(COSTS[1]) == pytest.approx(12.5)
-    assert [aim.met for aim in judge_overhead(COSTS)] == [False, False]
+    assert [target.met for target in judge_overhead(COSTS)] == [False, False]
 
 
 def test_costs_that_were_not_measured_are_told_as_such() -> None:
-    aims = judge_overhead([WorkResult(INSIDE.name), WorkResult(EMPTY.name)])
-    assert [(aim.measured, aim.met) for aim in aims] == [(None, None)] * 2
+    targets = judge_overhead([WorkloadResult(INSIDE.name), WorkloadResult(EMPTY.name)])
+    assert [(target.measured, target.met) for target in targets] == [(None, None)] * 2
 
 
 def test_step_times_are_read() -> None:
@@ -79,11 +84,11 @@ def test_formula_of_the_literature() -> None:
 
 def test_formula_tells_what_a_runner_of_fixed_cost_would_show() -> None:
     """Eight environments on two cores, 40 µs a batch besides: measured as the formula has it."""
-    works = []
+    workloads = []
     for step in (1e-7, 1e-5, 1e-3):
         batch = 4 * step + 40e-6
-        works.append(
-            WorkResult(
+        workloads.append(
+            WorkloadResult(
                 f"steps of {step} µs ×8",
                 (
                     Row(BARE, (1 / step,)),
@@ -92,9 +97,9 @@ def test_formula_tells_what_a_runner_of_fixed_cost_would_show() -> None:
                 ),
             )
         )
-    overhead = overhead_of(works[0], "agym process", 2)
+    overhead = overhead_of(workloads[0], "agym process", 2)
     assert overhead == pytest.approx(40e-6)
-    assert points(works[::-1], "agym process", 2) == [
+    assert points(workloads[::-1], "agym process", 2) == [
         Point(pytest.approx(step), pytest.approx(efficiency(4, step, overhead)))
         for step in (1e-7, 1e-5, 1e-3)
     ]
@@ -102,7 +107,7 @@ def test_formula_tells_what_a_runner_of_fixed_cost_would_show() -> None:
 
 def test_what_runs_on_one_core_is_held_against_one_core() -> None:
     rows = (Row(BARE, (1000.0,)), Row(BOUND, (2000.0,)), Row("agym serial", (800.0,)))
-    work = WorkResult("steps of 1000 µs ×4", rows)
+    work = WorkloadResult("steps of 1000 µs ×4", rows)
     assert points([work], "agym serial", 2) == [Point(0.001, 0.8)]
     assert overhead_of(work, "agym serial", 2) == pytest.approx(0.001)
     assert overhead_of(work, "agym process", 2) is None
@@ -124,17 +129,17 @@ def test_busy_environment_takes_about_as_long_as_it_is_asked_to() -> None:
 
 
 def test_a_work_of_busy_environments_is_the_same_for_every_system() -> None:
-    work = BusyWork.of(20.0, 3)
+    work = BusyWorkload.of(20.0, 3)
     assert work.name == "steps of 20 µs ×3"
     assert work.spec.kwargs == {"turns": work.turns}
     assert work.turns > 0
     assert work.factory().unwrapped._turns == work.turns
-    assert BusyWork.of(0.0, 3).spec.id == "Null-v0"
+    assert BusyWorkload.of(0.0, 3).spec.id == "Null-v0"
 
 
 def test_host_alone_does_what_the_loop_does() -> None:
     """Same actions, same episodes: it is a worker's host, not something that is only quick."""
-    work = Work("CartPole-v1", 3)
+    work = Workload("CartPole-v1", 3)
     actions = sample_actions(work)
     host, loop = HostAlone(work, actions, 1), BareLoop(work, actions, 1)
     for system in (host, loop):

@@ -1,4 +1,4 @@
-"""The parts of a measurement: works, ratios, aims, start-up, optional packages."""
+"""The parts of a measurement: workloads, ratios, targets, start-up, optional packages."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ import pytest
 
 from agym._system.extras import require
 from agym.errors import AgymError, MissingExtraError, UsageError
-from benchmarks import sb3_startup
-from benchmarks.aims import AIMS, Aim, StartupAim, judge
-from benchmarks.measure import measure
-from benchmarks.processes import descendants_time, others_time, tree_memory
-from benchmarks.results import BOUND, Row, Settings, StartupResult, WorkResult
-from benchmarks.rollouts import ROLLOUTS
-from benchmarks.sb3_startup import NAME as SB3_STARTUP
-from benchmarks.startup import STARTUP_WORK, measure_startup
-from benchmarks.system import MAX_PROCESSES, System
-from benchmarks.systems import SYSTEMS, Bare, BareAtOnce, GymnasiumSync
-from benchmarks.variants import VARIANTS
-from benchmarks.works import WORKS, Work, parse_work, sample_actions
+from benchmarks.measuring.measure import measure
+from benchmarks.measuring.processes import descendants_time, others_time, tree_memory
+from benchmarks.measuring.workloads import WORKLOADS, Workload, parse_work, sample_actions
+from benchmarks.overhead.measure_startup import STARTUP_WORKLOAD, measure_startup
+from benchmarks.reports.results import BOUND, Row, Settings, StartupResult, WorkloadResult
+from benchmarks.reports.targets import TARGETS, StartupTarget, Target, judge
+from benchmarks.systems import sb3_startup
+from benchmarks.systems.base import MAX_PROCESSES, System
+from benchmarks.systems.rollouts import ROLLOUTS
+from benchmarks.systems.runners import SYSTEMS, Bare, BareAtOnce, GymnasiumSync
+from benchmarks.systems.sb3_startup import NAME as SB3_STARTUP
+from benchmarks.systems.variants import VARIANTS
 
 
 def test_works_can_be_written_on_the_command_line() -> None:
-    for work in WORKS:
+    for work in WORKLOADS:
         assert parse_work(f"{work.env_id}:{work.num_envs}") == work
 
 
@@ -38,7 +38,7 @@ def test_what_is_no_work(text: str) -> None:
 
 
 def test_actions_are_the_same_in_both_forms_and_every_time() -> None:
-    work = Work("Pendulum-v1", 3)
+    work = Workload("Pendulum-v1", 3)
     actions, again = sample_actions(work), sample_actions(work)
     for batch, same, rows in zip(actions.batches, again.batches, actions.rows, strict=True):
         assert batch.shape == (3, 1)
@@ -47,9 +47,9 @@ def test_actions_are_the_same_in_both_forms_and_every_time() -> None:
 
 
 def test_bare_environment_takes_a_step_for_its_reset() -> None:
-    work = Work("CartPole-v1", 4)
+    work = Workload("CartPole-v1", 4)
     actions = sample_actions(work)
-    bare, sync = Bare(work, actions, 2), GymnasiumSync(Work("CartPole-v1", 1), actions, 2)
+    bare, sync = Bare(work, actions, 2), GymnasiumSync(Workload("CartPole-v1", 1), actions, 2)
     for system in (bare, sync):
         system.reset()
     for rows in actions.rows:
@@ -62,7 +62,7 @@ def test_bare_environment_takes_a_step_for_its_reset() -> None:
 
 
 def test_bare_at_once_loops_in_every_worker_and_ends_with_it() -> None:
-    work = Work("CartPole-v1", 3)
+    work = Workload("CartPole-v1", 3)
     system = BareAtOnce(work, sample_actions(work), 2)
     system.reset()
     before = descendants_time()
@@ -73,48 +73,48 @@ def test_bare_at_once_loops_in_every_worker_and_ends_with_it() -> None:
 
 
 def test_a_process_per_environment_has_a_limit() -> None:
-    few, many = Work("CartPole-v1", MAX_PROCESSES), Work("CartPole-v1", MAX_PROCESSES + 1)
+    few, many = Workload("CartPole-v1", MAX_PROCESSES), Workload("CartPole-v1", MAX_PROCESSES + 1)
     for kind in SYSTEMS:
         if kind.process_per_env and kind.why_not(few) is None:
             assert kind.why_not(many) is not None
 
 
 def test_ratio_is_taken_within_each_repetition() -> None:
-    work = WorkResult("w", (Row("a", (10.0, 1.0, 6.0)), Row("b", (5.0, 0.5, 2.0))))
+    work = WorkloadResult("w", (Row("a", (10.0, 1.0, 6.0)), Row("b", (5.0, 0.5, 2.0))))
     assert work.ratio("a", "b") == 2.0
     assert work.ratio("a", "c") is None
     assert work.rows[0].rate == 6.0
     assert work.rows[0].spread == 1.5
 
 
-def test_aims_name_systems_and_works_that_exist() -> None:
-    systems = {work.name: {kind.name for kind in SYSTEMS} | {BOUND} for work in WORKS}
+def test_targets_name_systems_and_works_that_exist() -> None:
+    systems = {work.name: {kind.name for kind in SYSTEMS} | {BOUND} for work in WORKLOADS}
     contests = (*ROLLOUTS, *VARIANTS)
     systems |= {work.name: {kind.name for kind in work.systems} for work in contests}
     systems[SB3_STARTUP] = {sb3_startup.AGYM, sb3_startup.SUBPROC}
-    for aim in AIMS:
-        others = [aim.against] if isinstance(aim.against, str) else aim.against
-        assert {aim.row, *others} <= systems[aim.work]
+    for target in TARGETS:
+        others = [target.against] if isinstance(target.against, str) else target.against
+        assert {target.row, *others} <= systems[target.work]
 
 
-def test_aims_are_judged() -> None:
-    aims = [Aim("w", "a", "b", 2.0), Aim("w", "a", "b", 2.1), Aim("w", "a", "c", 1.0)]
-    works = [WorkResult("w", (Row("a", (4.0,)), Row("b", (2.0,))))]
-    verdicts = judge(works, None, [*aims, Aim("another", "a", "b", 1.0)])
+def test_targets_are_judged() -> None:
+    targets = [Target("w", "a", "b", 2.0), Target("w", "a", "b", 2.1), Target("w", "a", "c", 1.0)]
+    workloads = [WorkloadResult("w", (Row("a", (4.0,)), Row("b", (2.0,))))]
+    verdicts = judge(workloads, None, [*targets, Target("another", "a", "b", 1.0)])
     assert [verdict.met for verdict in verdicts] == [True, False, None]
     assert [verdict.measured for verdict in verdicts] == [2.0, 2.0, None]
 
 
-def test_startup_aims_are_judged() -> None:
-    startup = StartupResult(STARTUP_WORK.name, 2, (1.0, 9.0, 1.2), (90_000_000,) * 3)
-    aims = [StartupAim("seconds", 1.5, "s"), StartupAim("memory", 80.0, "MB")]
-    verdicts = judge([], startup, [], aims)
+def test_startup_targets_are_judged() -> None:
+    startup = StartupResult(STARTUP_WORKLOAD.name, 2, (1.0, 9.0, 1.2), (90_000_000,) * 3)
+    targets = [StartupTarget("seconds", 1.5, "s"), StartupTarget("memory", 80.0, "MB")]
+    verdicts = judge([], startup, [], targets)
     assert [(v.measured, v.met) for v in verdicts] == [(1.2, True), (90.0, False)]
 
 
 @pytest.mark.full
 def test_startup_is_measured_in_a_fresh_process() -> None:
-    result = measure_startup(Work("CartPole-v1", 4), workers=2, repeats=2)
+    result = measure_startup(Workload("CartPole-v1", 4), workers=2, repeats=2)
     assert len(result.seconds) == len(result.memory) == 2
     assert min(result.seconds) > 0
     # Two Python processes with NumPy and the resource tracker, and not this process with torch.
@@ -123,7 +123,7 @@ def test_startup_is_measured_in_a_fresh_process() -> None:
 
 def test_startup_that_fails_is_one_sentence() -> None:
     with pytest.raises(AgymError, match=r"start-up of Nowhere-v0 ×2 failed: .*Nowhere") as caught:
-        measure_startup(Work("Nowhere-v0", 2), workers=2, repeats=1)
+        measure_startup(Workload("Nowhere-v0", 2), workers=2, repeats=1)
     assert "\n" not in str(caught.value)
 
 
@@ -160,14 +160,14 @@ class Broken(System):
 
     name = "broken"
 
-    def make(self, work: Work, workers: int) -> object:
+    def make(self, work: Workload, workers: int) -> object:
         raise RuntimeError("no such space")
 
 
 def test_system_that_cannot_run_an_environment_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchmarks.measure.SYSTEMS", (Bare, Broken, GymnasiumSync))
+    monkeypatch.setattr("benchmarks.measuring.measure.SYSTEMS", (Bare, Broken, GymnasiumSync))
     told: list[str] = []
-    result = measure(Work("CartPole-v1", 2), Settings(0.001, 2, 2), told.append)
+    result = measure(Workload("CartPole-v1", 2), Settings(0.001, 2, 2), told.append)
     assert [row.system for row in result.rows] == [Bare.name, BOUND, GymnasiumSync.name]
     assert result.notes == ("broken: failed with RuntimeError('no such space')",)
     turns = [words for words in told if words[0].isdigit()]
@@ -180,9 +180,9 @@ def test_env_that_cannot_be_made_is_a_usage_error(monkeypatch: pytest.MonkeyPatc
     def fail(self: object) -> object:
         raise ImportError("no module named jax")
 
-    monkeypatch.setattr("benchmarks.works.gymnasium.make", fail)
+    monkeypatch.setattr("benchmarks.measuring.workloads.gymnasium.make", fail)
     with pytest.raises(UsageError, match="CartPole-v1 cannot be made: no module named jax"):
-        sample_actions(Work("CartPole-v1", 2))
+        sample_actions(Workload("CartPole-v1", 2))
 
 
 def test_missing_package_names_the_extra() -> None:

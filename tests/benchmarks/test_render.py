@@ -1,4 +1,4 @@
-"""What looking costs: every part is measured, and judged where there is an aim."""
+"""What looking costs: every part is measured, and judged where there is an target."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import render
-from benchmarks.render import arithmetic, cost_while_off, judge_render, share_of_ideal
-from benchmarks.render_systems import (
+from benchmarks.measuring.workloads import sample_actions
+from benchmarks.render import command as render
+from benchmarks.render.command import arithmetic, cost_while_off, judge_render, share_of_ideal
+from benchmarks.render.systems import (
     BESIDE,
     DRAWING,
     FEW,
-    RENDER_WORKS,
+    RENDER_WORKLOADS,
     STILL,
     TRACED,
     WALL,
@@ -32,8 +33,7 @@ from benchmarks.render_systems import (
     Watchable,
     Watched,
 )
-from benchmarks.results import Row, WorkResult
-from benchmarks.works import sample_actions
+from benchmarks.reports.results import Row, WorkloadResult
 from tests.benchmarks.tiny import run
 
 pytest.importorskip("pygame", reason="CartPole draws with pygame: the extra `render`")
@@ -42,25 +42,25 @@ pytest.importorskip("pygame", reason="CartPole draws with pygame: the extra `ren
 @pytest.mark.full
 def test_every_part_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # What has a process per environment would leave a fork server behind.
-    works = tuple(work for work in RENDER_WORKS if work is not FEW)
-    monkeypatch.setattr(render, "RENDER_WORKS", works)
+    workloads = tuple(work for work in RENDER_WORKLOADS if work is not FEW)
+    monkeypatch.setattr(render, "RENDER_WORKLOADS", workloads)
     done = run(
         tmp_path, "render", "--num-envs", "2", "--seconds", "0.002", "--repeats", "2",
         "--workers", "1",
     )  # fmt: skip
-    assert [work["work"] for work in done.data["works"]] == [
+    assert [work["work"] for work in done.data["workloads"]] == [
         f"{DRAWING} CartPole-v1 ×2", "finished pictures of Still-v0 ×2",
         "render beside CartPole-v1 ×2", "timeline of CartPole-v1 ×2",
         "live page of CartPole-v1 ×2",
     ]  # fmt: skip
-    for work, measured in zip(works, done.data["works"], strict=True):
+    for work, measured in zip(workloads, done.data["workloads"], strict=True):
         assert [row["system"] for row in measured["rows"]] == [kind.name for kind in work.systems]
         for row in measured["rows"]:
             assert len(row["rates"]) == 2
             assert min(row["rates"]) > 0
             assert row["system"] in done.stdout
     assert "20 rounds of steps take" in done.stdout
-    assert done.data["aims"] == []  # they are for other numbers
+    assert done.data["targets"] == []  # they are for other numbers
 
 
 @pytest.mark.full
@@ -78,12 +78,12 @@ def test_both_ways_step_and_draw_the_same() -> None:
         system.close()
 
 
-def result(name: str, **rates: tuple[float, ...]) -> WorkResult:
-    return WorkResult(name, tuple(Row(key, each) for key, each in rates.items()))
+def result(name: str, **rates: tuple[float, ...]) -> WorkloadResult:
+    return WorkloadResult(name, tuple(Row(key, each) for key, each in rates.items()))
 
 
-def test_aims() -> None:
-    works = [
+def test_targets() -> None:
+    workloads = [
         result(WALL.name, **{DrawingLoop.name: (10.0, 20.0), DrawingAgym.name: (19.0, 38.0)}),
         result(FEW.name, **{DrawingAsync.name: (10.0,), DrawingAgym.name: (12.0,)}),
         result(STILL.name, **{StillAgym.name: (20_000.0,)}),
@@ -97,18 +97,18 @@ def test_aims() -> None:
         }),
         result(TRACED.name, **{Untraced.name: (1e6,), Traced.name: (0.99e6,)}),
     ]  # fmt: skip
-    verdicts = [*judge_render(works)]
-    assert [aim.wanted for aim in verdicts] == [
+    verdicts = [*judge_render(workloads)]
+    assert [target.wanted for target in verdicts] == [
         1.85, 1.3, 60.0, 0.9, 0.99, 0.95, 1.03, 0.5,
     ]  # fmt: skip
-    assert [aim.met for aim in verdicts[:7]] == [
+    assert [target.met for target in verdicts[:7]] == [
         True, False, True, False, True, False, True,
     ]  # fmt: skip
-    measured = [aim.measured for aim in verdicts[:7]]
+    measured = [target.measured for target in verdicts[:7]]
     assert measured == pytest.approx([1.9, 1.2, 50, 0.8, 0.995, 0.9, 1 / 0.99])
-    assert share_of_ideal(works[3]) == pytest.approx(0.8)
-    words = arithmetic(works[3])
+    assert share_of_ideal(workloads[3]) == pytest.approx(0.8)
+    words = arithmetic(workloads[3])
     assert all(word in words for word in ("128.0 ms", "192.0 ms", "320.0 ms", "400.0 ms", "0.80"))
-    assert share_of_ideal(works[0]) is None
-    assert arithmetic(works[0]) == ""
+    assert share_of_ideal(workloads[0]) is None
+    assert arithmetic(workloads[0]) == ""
     assert cost_while_off() > 0

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from agym.errors import UsageError
-from benchmarks import rollouts, sb3_startup
-from benchmarks.aims import AIMS, judge
-from benchmarks.measure import measure
-from benchmarks.results import Row, Settings, WorkResult
-from benchmarks.rollouts import RolloutWork, VecEnvProcess, VectorSerial, buffers
-from benchmarks.throughput import parse
-from benchmarks.works import Work, sample_actions
+from benchmarks.measuring.measure import measure
+from benchmarks.measuring.workloads import Workload, sample_actions
+from benchmarks.reports.results import Row, Settings, WorkloadResult
+from benchmarks.reports.targets import TARGETS, judge
+from benchmarks.systems import rollouts, sb3_startup
+from benchmarks.systems.rollouts import RolloutWorkload, VecEnvProcess, VectorSerial, buffers
+from benchmarks.throughput.command import parse
 
 pytest.importorskip("stable_baselines3", reason="the extra sb3 brings it")
 
@@ -29,10 +29,10 @@ def fresh_buffers() -> Iterator[None]:
 
 
 def test_names() -> None:
-    assert parse("rollout:CartPole-v1:8") == RolloutWork("CartPole-v1", 8)
-    assert parse("ppo:CartPole-v1:64") == RolloutWork("CartPole-v1", 64, network=True)
-    assert parse("CartPole-v1:8") == Work("CartPole-v1", 8)
-    assert RolloutWork("CartPole-v1", 8).name == "rollout CartPole-v1 ×8"
+    assert parse("rollout:CartPole-v1:8") == RolloutWorkload("CartPole-v1", 8)
+    assert parse("ppo:CartPole-v1:64") == RolloutWorkload("CartPole-v1", 64, network=True)
+    assert parse("CartPole-v1:8") == Workload("CartPole-v1", 8)
+    assert RolloutWorkload("CartPole-v1", 8).name == "rollout CartPole-v1 ×8"
     with pytest.raises(UsageError, match="is no work"):
         parse("rollout:CartPole-v1")
 
@@ -46,7 +46,7 @@ def test_every_system_collects(monkeypatch: pytest.MonkeyPatch, network: bool) -
     for name in ("ROLLOUT_SYSTEMS", "NETWORK_SYSTEMS"):
         systems = [kind for kind in getattr(rollouts, name) if not kind.process_per_env]
         monkeypatch.setattr(rollouts, name, tuple(systems))
-    work = RolloutWork("CartPole-v1", 2, network=network)
+    work = RolloutWorkload("CartPole-v1", 2, network=network)
     result = measure(work, Settings(seconds=0.01, repeats=1, workers=2), lambda _: None)
     assert [row.system for row in result.rows] == [kind.name for kind in work.systems]
     assert all(median(row.rates) > 0 for row in result.rows)
@@ -54,7 +54,7 @@ def test_every_system_collects(monkeypatch: pytest.MonkeyPatch, network: bool) -
 
 
 def test_a_rollout_is_so_many_steps() -> None:
-    work = RolloutWork("CartPole-v1", 2)
+    work = RolloutWorkload("CartPole-v1", 2)
     system = VectorSerial(work, sample_actions(work), 1)
     system.reset()
     first = system._latest
@@ -71,16 +71,16 @@ def test_only_the_latest_pictures_are_kept() -> None:
     assert kept.nbytes <= rollouts.ROOM
 
 
-def test_aims_are_held_against_the_better_one() -> None:
-    aim = next(
-        aim for aim in AIMS
-        if aim.row == VecEnvProcess.name and aim.work == "rollout CartPole-v1 ×8"
+def test_targets_are_held_against_the_better_one() -> None:
+    target = next(
+        target for target in TARGETS
+        if target.row == VecEnvProcess.name and target.work == "rollout CartPole-v1 ×8"
     )  # fmt: skip
     rows = tuple(
         Row(name, (rate,))
         for name, rate in ((VecEnvProcess.name, 16.0), ("SB3 Dummy", 10.0), ("SB3 Subproc", 20.0))
     )
-    (verdict,) = judge([WorkResult(aim.work, rows)], aims=[aim])
+    (verdict,) = judge([WorkloadResult(target.work, rows)], targets=[target])
     assert verdict.measured == 0.8
     assert verdict.met is False
 

@@ -20,9 +20,9 @@ from agym.cli.console import console
 from agym.envs.probes import ChaoticEnv, CounterEnv
 from agym.errors import Fault
 from agym.hosts.fault_injection import ChaosError
-from benchmarks.accountant import Accountant
-from benchmarks.soak import judge_soak, show_soak
-from benchmarks.soaked import Plan, Soaked
+from benchmarks.soak.accountant import Accountant
+from benchmarks.soak.command import judge_soak, show_soak
+from benchmarks.soak.records import Plan, SoakResult
 from tests.support.patience import patience
 
 
@@ -172,13 +172,13 @@ def test_survived_is_who_steps_on() -> None:
     assert (account.owed, account.survived) == (0, 2)
 
 
-FINE = Soaked(
+FINE = SoakResult(
     steps=10, seconds=5.0, strikes={"kill": 200}, injected=200, survived=200,
     descriptors=[9, 20, 21, 9],
 )  # fmt: skip
 
 
-def verdicts(plan: Plan, result: Soaked) -> dict[str, bool]:
+def verdicts(plan: Plan, result: SoakResult) -> dict[str, bool]:
     return {each.what: each.met for each in judge_soak(plan, result)}
 
 

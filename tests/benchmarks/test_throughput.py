@@ -10,12 +10,12 @@ import pytest
 from rich.console import Console
 
 from agym._system.extras import installed
-from benchmarks.plot import save_plot
-from benchmarks.report import show
-from benchmarks.results import BARE, BOUND, Report, Row, Settings, Verdict, WorkResult
-from benchmarks.systems import SYSTEMS
-from benchmarks.throughput import run
-from benchmarks.works import Work
+from benchmarks.measuring.workloads import Workload
+from benchmarks.reports.plot import save_plot
+from benchmarks.reports.results import BARE, BOUND, Report, Row, Settings, Verdict, WorkloadResult
+from benchmarks.reports.tables import show
+from benchmarks.systems.runners import SYSTEMS
+from benchmarks.throughput.command import run
 from tests.support.patience import patience
 
 # One run of the command is looked at by all, in one process.
@@ -52,16 +52,18 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Run:
 @pytest.fixture
 def report() -> Report:
     rows = [Row(kind.name, (10.0 + i, 12.0 + i)) for i, kind in enumerate(SYSTEMS)]
-    works = (
-        WorkResult("CartPole-v1 ×8", (rows[0], Row(BOUND, (20.0, 24.0)), *rows[1:])),
-        WorkResult("ALE/Pong-v5 ×8", notes=("ale_py is not installed",)),
-        WorkResult("Acrobot-v1 ×32", (rows[0], rows[1]), ("SB3 Subproc: why",), 0.5, 1.5),
+    workloads = (
+        WorkloadResult("CartPole-v1 ×8", (rows[0], Row(BOUND, (20.0, 24.0)), *rows[1:])),
+        WorkloadResult("ALE/Pong-v5 ×8", notes=("ale_py is not installed",)),
+        WorkloadResult("Acrobot-v1 ×32", (rows[0], rows[1]), ("SB3 Subproc: why",), 0.5, 1.5),
     )
-    aims = (
+    targets = (
         Verdict("one", 1.6, 1.7, True), Verdict("two", 1.6, 1.5, False),
         Verdict("three", 1.6, None, None), Verdict("four", 200.0, 80.0, True, "MB"),
     )  # fmt: skip
-    return Report({"cpu": "A CPU", "cores": "2", "numpy": "2"}, Settings(), works, None, aims)
+    return Report(
+        {"cpu": "A CPU", "cores": "2", "numpy": "2"}, Settings(), workloads, None, targets
+    )
 
 
 def shown(report: Report) -> str:
@@ -72,8 +74,8 @@ def shown(report: Report) -> str:
 
 @pytest.mark.full
 def test_every_installed_system_is_measured(tiny: Run) -> None:
-    (work,) = tiny.report.works
-    wanted = [kind.name for kind in SYSTEMS if kind.why_not(Work("CartPole-v1", 8)) is None]
+    (work,) = tiny.report.workloads
+    wanted = [kind.name for kind in SYSTEMS if kind.why_not(Workload("CartPole-v1", 8)) is None]
     assert [row.system for row in work.rows] == [BARE, BOUND, *wanted[1:]]
     for row in work.rows:
         assert row.system in tiny.stdout
@@ -83,25 +85,25 @@ def test_every_installed_system_is_measured(tiny: Run) -> None:
 
 @pytest.mark.skipif(not installed("stable_baselines3"), reason="the extra sb3 is not installed")
 def test_stable_baselines3_is_measured_where_installed(tiny: Run) -> None:
-    assert {row.system for row in tiny.report.works[0].rows} >= {*SB3}
+    assert {row.system for row in tiny.report.workloads[0].rows} >= {*SB3}
     assert "SB3 resets within the last step" in tiny.stdout
 
 
 @pytest.mark.full
 def test_bound_is_the_bare_environment_times_the_workers(tiny: Run) -> None:
-    (work,) = tiny.report.works
+    (work,) = tiny.report.workloads
     bare, bound = work.row(BARE), work.row(BOUND)
     assert bare is not None
     assert bound is not None
     assert bound.rates == tuple(2 * rate for rate in bare.rates)
 
 
-def test_aims_of_the_work_are_judged(tiny: Run) -> None:
-    assert len(tiny.report.aims) == 4
-    for aim in tiny.report.aims:
-        assert aim.aim.startswith("CartPole-v1 ×8: agym")
-        assert aim.aim in tiny.stdout
-        assert aim.met is (aim.measured >= aim.wanted)  # type: ignore[operator]
+def test_targets_of_the_work_are_judged(tiny: Run) -> None:
+    assert len(tiny.report.targets) == 4
+    for target in tiny.report.targets:
+        assert target.target.startswith("CartPole-v1 ×8: agym")
+        assert target.target in tiny.stdout
+        assert target.met is (target.measured >= target.wanted)  # type: ignore[operator]
 
 
 def test_json_round_trip(tiny: Run) -> None:
@@ -133,25 +135,29 @@ def test_tables_show_what_was_left_out_and_why(report: Report) -> None:
 @pytest.mark.usefixtures("fonts")
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_plot_is_a_png(report: Report, tmp_path: Path, count: int) -> None:
-    works = report.works[:count]
+    workloads = report.workloads[:count]
     path = tmp_path / "plot"
-    save_plot(Report(report.machine, report.settings, works), path)
+    save_plot(Report(report.machine, report.settings, workloads), path)
     assert path.read_bytes().startswith(PNG)
 
 
 def test_work_without_its_package_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchmarks.works.installed", lambda module: module != "ale_py")
-    report = run([Work("ALE/Pong-v5", 8)], Settings(), wants_startup=False)
-    (work,) = report.works
+    monkeypatch.setattr(
+        "benchmarks.measuring.workloads.installed", lambda module: module != "ale_py"
+    )
+    report = run([Workload("ALE/Pong-v5", 8)], Settings(), wants_startup=False)
+    (work,) = report.workloads
     assert work.rows == ()
     assert "agym-envs[atari]" in work.notes[0]
-    assert [aim.met for aim in report.aims] == [None] * 3
+    assert [target.met for target in report.targets] == [None] * 3
 
 
 def test_start_up_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchmarks.throughput.STARTUP_WORK", Work("CartPole-v1", 4))
+    monkeypatch.setattr(
+        "benchmarks.throughput.command.STARTUP_WORKLOAD", Workload("CartPole-v1", 4)
+    )
     report = run([], Settings(repeats=1), wants_startup=True)
-    assert report.works == ()
+    assert report.workloads == ()
     assert report.startup is not None
     assert report.startup.work == "CartPole-v1 ×4"
     assert "Start-up" in shown(report)

@@ -15,12 +15,12 @@ from typer.testing import CliRunner
 
 from agym._system.extras import installed
 from benchmarks.app import app
-from benchmarks.comparison import Compared
-from benchmarks.overlap import KINDS, WORK
-from benchmarks.results import Verdict
-from benchmarks.tail import RUNS, Tail
-from benchmarks.turns import in_turns
-from benchmarks.waiting_envs import SleepingEnv, StragglingEnv, WaitingEnv
+from benchmarks.measuring.interleave import in_turns
+from benchmarks.measuring.waiting_envs import SleepingEnv, StragglingEnv, WaitingEnv
+from benchmarks.reports.comparison import Compared
+from benchmarks.reports.results import Verdict
+from benchmarks.waiting.overlap import KINDS, WORKLOAD
+from benchmarks.waiting.straggler_systems import RUNS, StragglerWorkload
 from tests.support.patience import patience
 
 needs_torch = pytest.mark.skipif(not installed("torch"), reason="the extra sb3 brings torch")
@@ -43,11 +43,11 @@ class Run:
             assert len(row["values"]) == repeats
             assert len(row["ideals"]) in (0, repeats)
             assert min([*row["values"], *row["ideals"]]) > 0
-        for aim in self.report["aims"]:
-            assert aim["aim"] in self.stdout
-            compare = float.__le__ if aim["at_most"] else float.__ge__
-            assert aim["met"] is compare(aim["measured"], aim["wanted"])
-            assert ("met" if aim["met"] else "missed") in self.stdout
+        for target in self.report["targets"]:
+            assert target["target"] in self.stdout
+            compare = float.__le__ if target["at_most"] else float.__ge__
+            assert target["met"] is compare(target["measured"], target["wanted"])
+            assert ("met" if target["met"] else "missed") in self.stdout
         assert self.report["machine"]["numpy"] in self.stdout
 
 
@@ -72,7 +72,7 @@ def test_io_on_a_loop_and_over_processes(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert run.report["rows"][0]["ideals"] == [10.0, 10.0]
     assert run.report["settings"]["backends"] == ["asyncio", "process"]
-    assert run.report["aims"] == []  # they are for other numbers
+    assert run.report["targets"] == []  # they are for other numbers
 
 
 @pytest.mark.full
@@ -87,8 +87,8 @@ def test_io_in_threads(tmp_path: Path) -> None:
 def test_io_judges_what_it_has_an_aim_for(tmp_path: Path) -> None:
     run = bench(tmp_path, "io", "--backend", "asyncio", "--rounds", "1")
     run.check(1)
-    (aim,) = run.report["aims"]
-    assert aim["wanted"] == 1.08
+    (target,) = run.report["targets"]
+    assert target["wanted"] == 1.08
     assert "≤ 1.08 ×" in run.stdout
 
 
@@ -101,14 +101,14 @@ def test_overlap(tmp_path: Path) -> None:
     assert one_by_one["ideals"] == overlapped["ideals"]
     for alone in zip(step["values"], backward["values"], one_by_one["ideals"], strict=True):
         assert max(alone) <= alone[-1] * (1 + 1e-9) <= sum(alone[:2]) * (1 + 1e-6)
-    assert run.report["aims"] == []
+    assert run.report["targets"] == []
 
 
 @pytest.mark.parametrize("module", ["torch", "mujoco"])
 def test_overlap_without_a_package_is_a_note(
     module: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    for where in ("overlap", "works"):
+    for where in ("overlap", "workloads"):
         monkeypatch.setattr(f"benchmarks.{where}.installed", lambda name: name != module)
     path = tmp_path / "result.json"
     result = CliRunner().invoke(app, ["overlap", "--json", str(path)])
@@ -117,9 +117,9 @@ def test_overlap_without_a_package_is_a_note(
     assert "not measured" in result.stdout
     report = json.loads(path.read_text(encoding="utf-8"))
     assert report["rows"] == []
-    (aim,) = report["aims"]
-    assert aim["aim"].startswith(WORK.name)
-    assert aim["measured"] is aim["met"] is None
+    (target,) = report["targets"]
+    assert target["target"].startswith(WORKLOAD.name)
+    assert target["measured"] is target["met"] is None
 
 
 @pytest.mark.full
@@ -130,7 +130,7 @@ def test_stragglers(tmp_path: Path) -> None:
     ideal, barrier, first_half = run.report["rows"]
     assert ideal["ideals"] == []
     assert barrier["ideals"] == first_half["ideals"] == ideal["values"]
-    assert [aim["wanted"] for aim in run.report["aims"]] == [0.9]
+    assert [target["wanted"] for target in run.report["targets"]] == [0.9]
     assert "leave a ratio of 0.96 at best" in run.stdout
 
 
@@ -141,7 +141,7 @@ def test_stragglers_of_another_tail_have_no_aim(tmp_path: Path) -> None:
         "--seconds", "0.02", "--repeats", "1",
     )  # fmt: skip
     run.check(1)
-    assert run.report["aims"] == []
+    assert run.report["targets"] == []
 
 
 def test_everything_has_its_turn_in_every_repetition() -> None:
@@ -171,8 +171,8 @@ def test_factors_to_reach_and_to_keep(
 
 
 def test_what_a_tail_costs_any_runner() -> None:
-    assert Tail(chance=0.0).best == 1.0
-    assert Tail(chance=0.1, times=11.0).best == 0.5
+    assert StragglerWorkload(chance=0.0).best == 1.0
+    assert StragglerWorkload(chance=0.1, times=11.0).best == 0.5
 
 
 async def delays(env: StragglingEnv, seed: int) -> list[float]:
@@ -203,7 +203,7 @@ async def test_environments_give_what_their_spaces_say() -> None:
 def test_backward_pass_gives_torch_its_threads_back() -> None:
     code = (
         "import torch; torch.set_num_threads(2)\n"
-        "from benchmarks.backward import backward_pass\n"
+        "from benchmarks.waiting.backward import backward_pass\n"
         "with backward_pass(1e-3) as backward:\n"
         "    backward()\n"
         "    print(torch.get_num_threads())\n"

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from benchmarks.app import app
-from benchmarks.systems import AgymAuto, AgymProcess, AgymSerial, Bare, GymnasiumSync
+from benchmarks.systems.runners import AgymAuto, AgymProcess, AgymSerial, Bare, GymnasiumSync
 
 PNG = b"\x89PNG\r\n\x1a\n"
 

@@ -14,11 +14,11 @@ from agym.cli.app import app
 from agym.hosts.factories import make_factories
 from agym.planning.caching import remember_profile
 from agym.planning.model import Profile
-from benchmarks.grid import run_works
-from benchmarks.ray_command import judge_scale, judge_works, show_ray
-from benchmarks.ray_scale import measure_messages, measure_scale
-from benchmarks.ray_systems import AgymRay, LocalWork, LoopsWork, RayActorEach, RayLoop
-from benchmarks.results import Settings
+from benchmarks.ray.command import judge_scale, judge_workloads, show_ray
+from benchmarks.ray.scale import measure_messages, measure_scale
+from benchmarks.ray.systems import AgymRay, LocalWorkload, LoopsWorkload, RayActorEach, RayLoop
+from benchmarks.reports.results import Settings
+from benchmarks.throughput.grid import run_workloads
 from tests.support.envs.plain_envs import Tally
 
 if TYPE_CHECKING:
@@ -61,21 +61,21 @@ def test_plan_takes_an_address_only_of_a_cluster() -> None:
 
 
 def test_bench_measures_and_judges(cluster: Cluster) -> None:
-    works = LoopsWork("CartPole-v1", 2), LocalWork("CartPole-v1", 4)
-    report = run_works(works, Settings(0.02, 2, 2))
-    loops, local = report.works
+    workloads = LoopsWorkload("CartPole-v1", 2), LocalWorkload("CartPole-v1", 4)
+    report = run_workloads(workloads, Settings(0.02, 2, 2))
+    loops, local = report.workloads
     assert {row.system for row in loops.rows} == {
         AgymRay.name, RayLoop.name, RayActorEach.name,
     }  # fmt: skip
     assert local.row(AgymRay.name) is not None
-    assert [aim.wanted for aim in judge_works(report.works)] == [1.0, 20.0, 0.85]
-    message = measure_messages(works[1], 2, 0.1)
+    assert [target.wanted for target in judge_workloads(report.workloads)] == [1.0, 20.0, 0.85]
+    message = measure_messages(workloads[1], 2, 0.1)
     assert message.cost < message.batch
     scales = measure_scale((1, 2), 4, 0.01, 0.2)
     assert [scale.num_envs for scale in scales] == [4, 8]
     assert all(scale.rate > 0 for scale in scales)
-    aims = tuple(judge_scale(scales))
-    assert [aim.wanted for aim in aims] == [0.9]
+    targets = tuple(judge_scale(scales))
+    assert [target.wanted for target in targets] == [0.9]
     console = Console(record=True, width=120)
-    console.print(show_ray(report, [message], scales, aims))
+    console.print(show_ray(report, [message], scales, targets))
     assert "2 nodes against as many times one" in console.export_text()

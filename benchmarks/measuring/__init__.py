@@ -1,0 +1,1 @@
+"""How systems are measured: workloads, turns, memory and CPU time."""

@@ -1,0 +1,1 @@
+"""Agym's own cost: per step, per import, per start."""

@@ -1,0 +1,1 @@
+"""Agym's games of Pong against the Arcade Learning Environment's."""

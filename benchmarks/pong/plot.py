@@ -1,0 +1,43 @@
+"""Log-log chart of time per step of a game against the number of games, a line per engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from agym._system.extras import require
+from benchmarks.reports.results import Report
+from benchmarks.reports.tables import machine_line
+
+MARKERS = "xv.osD^"
+
+
+def save_pong_plot(report: Report, path: Path) -> None:
+    """Draw a report into a PNG file.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+    """
+    figure = require("matplotlib.figure", "bench").Figure(figsize=(7.2, 5.2), layout="constrained")
+    panel = figure.subplots()
+    names = list(dict.fromkeys(row.system for work in report.workloads for row in work.rows))
+    for i, name in enumerate(names):
+        points = [
+            (work.num_envs, 1e6 / row.rate)
+            for work in report.workloads
+            if (row := work.row(name)) is not None
+        ]
+        style = "--" if name.startswith("ALE") else "-"
+        panel.plot(*zip(*points, strict=True), style, marker=MARKERS[i % len(MARKERS)], label=name)
+    panel.set_xscale("log", base=2)
+    counts = [work.num_envs for work in report.workloads]
+    panel.set_xticks(counts, [f"{count:,}" for count in counts])
+    panel.set_yscale("log")
+    panel.set_xlabel("games")
+    panel.set_ylabel("µs per step of a game")
+    panel.set_title(report.workloads[0].env_id if report.workloads else "")
+    panel.grid(alpha=0.3)
+    panel.spines[["top", "right"]].set_visible(False)
+    if names:
+        panel.legend(fontsize=8)
+    figure.supxlabel(machine_line(report.machine), fontsize=6, wrap=True)
+    figure.savefig(path, format="png", dpi=150)

@@ -1,0 +1,1 @@
+"""Actors of Ray against hand-written loops."""

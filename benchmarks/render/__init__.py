@@ -1,0 +1,1 @@
+"""The cost of rendering, of timelines and of the live page."""

@@ -1,0 +1,1 @@
+"""Results: records, targets, tables and charts."""

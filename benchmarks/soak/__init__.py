@@ -1,0 +1,1 @@
+"""Faults at random, and no transition lost."""

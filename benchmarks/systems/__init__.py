@@ -1,0 +1,1 @@
+"""What is compared: agym, other runners, and loops without a runner."""

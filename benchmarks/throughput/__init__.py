@@ -1,0 +1,1 @@
+"""Steps per second against other runners, by environment and number."""

@@ -1,0 +1,201 @@
+"""``grid``: agym's own choice against every fixed choice and every peer, cell by cell.
+
+A cell is an environment and a number of it. In each cell, all systems take turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Annotated
+
+import typer
+from rich.console import Group, RenderableType
+from rich.table import Table
+
+from agym.errors import UsageError
+from benchmarks.measuring.machine import describe_machine
+from benchmarks.measuring.measure import measure
+from benchmarks.measuring.options import Repeats, Seconds
+from benchmarks.measuring.progress import progress_bar
+from benchmarks.measuring.workloads import Workload, check_work
+from benchmarks.reports.count_plot import save_count_plot
+from benchmarks.reports.output import JsonFile, PlotFile, check_plot, check_writable, deliver
+from benchmarks.reports.results import Report, Settings, Verdict, WorkloadResult
+from benchmarks.reports.tables import MARKS, disturbance, machine_line
+from benchmarks.systems.base import System
+from benchmarks.throughput.cells import SYSTEMS, Best, Cell, judge_cells
+
+EXAMPLES = """Examples:
+
+python -m benchmarks grid
+
+python -m benchmarks grid CartPole-v1 ALE/Pong-v5 --num-envs 1,8
+
+python -m benchmarks grid Waiting1ms-v0 --num-envs 64 --json result.json --plot result.png
+"""
+
+# From a microsecond to a millisecond per step; with small and large observations; with infos
+# (Informing, HumanoidStandup); one that waits instead of computing.
+ENVS = (
+    "CartPole-v1", "MountainCar-v0", "Acrobot-v1", "Pendulum-v1", "Blackjack-v1", "FrozenLake-v1",
+    "ALE/Pong-v5", "ALE/Breakout-v5", "HalfCheetah-v5", "HumanoidStandup-v5",
+    "Informing-v0", "Waiting1ms-v0",
+)  # fmt: skip
+COUNTS = (1, 8, 64, 512)
+
+# Slices are short because there are many.
+SECONDS = 0.2
+
+
+def grid(
+    envs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="ENV", help="Environments; the default twelve take long."),
+    ] = None,
+    num_envs: Annotated[
+        str, typer.Option(help="Numbers of environments, separated by commas.")
+    ] = ",".join(map(str, COUNTS)),
+    seconds: Seconds = SECONDS,
+    repeats: Repeats = Settings.repeats,
+    workers: Annotated[int, typer.Option(min=1, help="Worker processes.")] = Settings.workers,
+    json: JsonFile = None,
+    plot: PlotFile = None,
+) -> None:
+    """Measure backend="auto" against every fixed choice and every runner that is installed.
+
+    Other projects' runners take part if they are installed: Gymnasium's, Stable-Baselines3's,
+    Tianshou's, TorchRL's, PufferLib's. Runners with a process per environment are left out where
+    there are too many environments.
+    """
+    check_plot(plot)
+    check_writable(json, plot)
+    workloads = grid_workloads(envs or ENVS, parse_counts(num_envs))
+    report = run_grid(workloads, Settings(seconds, repeats, workers))
+    deliver(show_grid(report), report.to_json(), json)
+    if plot is not None:
+        save_count_plot(report.workloads, plot)
+
+
+def parse_counts(text: str) -> tuple[int, ...]:
+    """Parse numbers such as ``"1,8,64"``.
+
+    Raises:
+        UsageError: The text is not a list of positive numbers.
+    """
+    words = text.split(",")
+    if not all(word.strip().isdecimal() and int(word) > 0 for word in words):
+        raise UsageError(f"--num-envs {text!r} is not a list of numbers: write 1,8,64")
+    return tuple(sorted({int(word) for word in words}))
+
+
+def grid_workloads(envs: Sequence[str], counts: Sequence[int]) -> list[Workload]:
+    """Return the workloads of all cells.
+
+    Raises:
+        UsageError: An environment does not exist.
+    """
+    return [check_work(Workload(env_id, count)) for env_id in envs for count in counts]
+
+
+def run_grid(workloads: Sequence[Workload], settings: Settings) -> Report:
+    """Measure all cells."""
+    return run_workloads(workloads, settings, SYSTEMS, lambda results, _: judge_cells(results))
+
+
+def run_workloads(
+    workloads: Sequence[Workload],
+    settings: Settings,
+    systems: Sequence[type[System]] | None = None,
+    judge: Callable[
+        [Sequence[WorkloadResult], Settings], Iterable[Verdict]
+    ] = lambda results, _: (),
+) -> Report:
+    """Measure workloads, with progress on stderr that is redrawn only between slices.
+
+    ``systems`` are by default those of each contest; ``judge`` compares results with targets.
+    """
+    results = []
+    with progress_bar(len(workloads)) as bar:
+        for work in workloads:
+            with bar.part(work.name) as announce:
+                results.append(measure(work, settings, announce, systems))
+    targets = tuple(judge(results, settings))
+    return Report(describe_machine(), settings, tuple(results), targets=targets)
+
+
+# ---------------------------------------------------------------- tables
+
+
+def show_grid(report: Report) -> RenderableType:
+    """Return a table with a line per cell, then how many cells met the targets."""
+    settings = report.settings
+    table = Table(
+        title=f"agym auto, {settings.workers} workers for fixed choices: median of"
+        f" {settings.repeats} × {settings.seconds:g} s in turns",
+        caption="\n".join(
+            [machine_line(report.machine), *grouped_notes(report), *disturbance(report)]
+        ),
+        caption_justify="left",
+    )
+    table.add_column("cell", no_wrap=True)
+    for name in ("µs/step", "steps/s"):
+        table.add_column(name, justify="right")
+    for name in ("best fixed choice", "best peer"):
+        table.add_column(name)
+        table.add_column("auto ÷", justify="right")
+        table.add_column("")
+    env_id = ""
+    for work in report.workloads:
+        if env_id not in ("", work.env_id):
+            table.add_section()
+        env_id, cell = work.env_id, Cell.of(work)
+        if cell is None:
+            table.add_row(work.work, "not measured")
+            continue
+        verdicts = [*cell.verdicts()]
+        table.add_row(
+            cell.work,
+            f"{1e6 * cell.step_seconds:,.1f}",
+            f"{cell.rate:,.0f}",
+            *_best_cells(cell.fixed, verdicts[0]),
+            *_best_cells(cell.peer, verdicts[1]),
+        )
+    return Group(table, summary_table(report.targets)) if report.targets else table
+
+
+def _best_cells(best: Best | None, verdict: Verdict) -> Sequence[RenderableType]:
+    if best is None:
+        return "–", "–", MARKS[None]
+    return best.system, f"{best.ratio:.2f}", MARKS[verdict.met]
+
+
+def summary_table(targets: Sequence[Verdict]) -> Table:
+    """Return how many cells met each kind of target, and the worst cell."""
+    table = Table(title="Targets, for two workers on two cores")
+    for name in ("wanted of agym auto", "met", "worst"):
+        table.add_column(name)
+    for kind in ("the best fixed choice", "the best peer"):
+        mine = [
+            target for target in targets if kind in target.target and target.measured is not None
+        ]
+        for factor in sorted({target.wanted for target in mine}):
+            same = [target for target in mine if target.wanted == factor]
+            worst = min(same, key=lambda target: target.measured or 0.0)
+            met = sum(target.met is True for target in same)
+            table.add_row(
+                f"{same[0].sign} {factor:g} × {kind}",
+                f"{met} of {len(same)}",
+                f"{worst.measured:.2f} ×: {worst.target.partition(':')[0]}",
+            )
+    return table
+
+
+def grouped_notes(report: Report) -> Iterator[str]:
+    """Yield the notes, each with the cells that it concerns."""
+    cells: dict[str, list[str]] = {}
+    for work in report.workloads:
+        for note in work.notes:
+            cells.setdefault(note, []).append(work.work)
+    for note, names in cells.items():
+        where = "" if len(names) == len(report.workloads) else f" ({', '.join(names)})"
+        yield f"{note}{where}."

@@ -1,0 +1,1 @@
+"""Environments that wait, backward passes, and slow steps."""
