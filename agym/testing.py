@@ -199,7 +199,7 @@ class BackendConformance:
         compare()
 
     @pytest.mark.parametrize("mode", MODES)
-    def test_async_face_equals_sync_face(self, mode: Autoreset) -> None:
+    def test_async_api_equals_sync_api(self, mode: Autoreset) -> None:
         """Both APIs return the same arrays."""
 
         async def rounds(seed: int) -> list[Any]:

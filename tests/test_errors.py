@@ -15,7 +15,7 @@ from gymnasium import spaces
 
 import agym
 from tests.support.backends import FORK
-from tests.support.drivers import FACES, PLACES, opened
+from tests.support.drivers import APIS, SETUPS, opened
 from tests.support.envs.faulty_envs import ABRUPT, EXCEPTIONS, Informs, Misfit, Raises
 from tests.support.envs.plain_envs import Echo, Nested, Probe, Tally
 
@@ -69,14 +69,14 @@ def remote_text(error: BaseException) -> str:
 
 
 @pytest.mark.parametrize(
-    ("exception", "face"),
+    ("exception", "api"),
     [*((exception, "sync") for exception in EXCEPTIONS), ("plain", "async"), ("mute", "async")],
 )
-@pytest.mark.parametrize("place", PLACES)
-def test_a_step_that_raises(place: dict[str, Any], face: str, exception: str) -> None:
+@pytest.mark.parametrize("setup", SETUPS)
+def test_a_step_that_raises(setup: dict[str, Any], api: str, exception: str) -> None:
     factories = [Tally, Tally, partial(Raises, "step", exception), Tally]
     factories[1] = factories[3] = factories[0] = partial(Tally, length=99)
-    with opened(face, factories, **place) as envs:
+    with opened(api, factories, **setup) as envs:
         envs.reset(seed=20)
         envs.step([1, 1, 1, 1])
         with pytest.raises(agym.EnvError) as caught:
@@ -107,9 +107,9 @@ def _traceback(cause: BaseException) -> list[str]:
 
 
 @pytest.mark.parametrize("exception", EXCEPTIONS)
-@pytest.mark.parametrize("place", PLACES)
-def test_a_reset_that_raises(place: dict[str, Any], exception: str) -> None:
-    with agym.make([Tally, partial(Raises, "reset", exception), Tally], **place) as envs:
+@pytest.mark.parametrize("setup", SETUPS)
+def test_a_reset_that_raises(setup: dict[str, Any], exception: str) -> None:
+    with agym.make([Tally, partial(Raises, "reset", exception), Tally], **setup) as envs:
         with pytest.raises(agym.EnvError, match="environment 1 raised in reset") as caught:
             envs.reset(seed=5)
         assert (caught.value.env_id, caught.value.operation) == (1, "reset")
@@ -122,10 +122,10 @@ def test_a_reset_that_raises(place: dict[str, Any], exception: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
-@pytest.mark.parametrize("place", PLACES)
-def test_an_automatic_reset_that_raises(place: dict[str, Any], mode: Any) -> None:
+@pytest.mark.parametrize("setup", SETUPS)
+def test_an_automatic_reset_that_raises(setup: dict[str, Any], mode: Any) -> None:
     factories = [partial(Tally, length=9), partial(Raises, "reset", length=1)]
-    with agym.make(factories, autoreset=mode, **place) as envs:
+    with agym.make(factories, autoreset=mode, **setup) as envs:
         envs.reset(env_ids=[0])
         envs.reset(env_ids=[1], options={"well": True})
         envs.set_attr("where", "nowhere")
@@ -144,18 +144,18 @@ def test_an_automatic_reset_that_raises(place: dict[str, Any], mode: Any) -> Non
 
 
 @pytest.mark.parametrize("exception", EXCEPTIONS)
-@pytest.mark.parametrize("place", PLACES)
-def test_a_constructor_that_raises(place: dict[str, Any], exception: str) -> None:
+@pytest.mark.parametrize("setup", SETUPS)
+def test_a_constructor_that_raises(setup: dict[str, Any], exception: str) -> None:
     with pytest.raises(agym.EnvError, match="environment 1 raised in make") as caught:
-        agym.make([Tally, partial(Raises, "make", exception), Tally, Tally], **place)
+        agym.make([Tally, partial(Raises, "make", exception), Tally, Tally], **setup)
     assert (caught.value.env_id, caught.value.operation) == (1, "make")
     assert caught.value.__cause__ is not None
 
 
 @pytest.mark.parametrize("exception", SOME)
-@pytest.mark.parametrize("place", PLACES)
-def test_a_render_that_raises(place: dict[str, Any], exception: str) -> None:
-    with agym.make([Tally, partial(Raises, "render", exception), Tally], **place) as envs:
+@pytest.mark.parametrize("setup", SETUPS)
+def test_a_render_that_raises(setup: dict[str, Any], exception: str) -> None:
+    with agym.make([Tally, partial(Raises, "render", exception), Tally], **setup) as envs:
         envs.reset()
         with pytest.raises(agym.EnvError, match="environment 1 raised in render") as caught:
             envs.render()
@@ -165,10 +165,10 @@ def test_a_render_that_raises(place: dict[str, Any], exception: str) -> None:
 
 
 @pytest.mark.parametrize("exception", SOME)
-@pytest.mark.parametrize("face", FACES)
-@pytest.mark.parametrize("place", PLACES)
-def test_a_close_that_raises(place: dict[str, Any], face: str, exception: str) -> None:
-    with opened(face, [Tally, partial(Raises, "close", exception), Tally], **place) as envs:
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("setup", SETUPS)
+def test_a_close_that_raises(setup: dict[str, Any], api: str, exception: str) -> None:
+    with opened(api, [Tally, partial(Raises, "close", exception), Tally], **setup) as envs:
         envs.reset()
         with pytest.raises(agym.EnvError, match="environment 1 raised in close"):
             envs.close()
@@ -177,11 +177,11 @@ def test_a_close_that_raises(place: dict[str, Any], face: str, exception: str) -
         envs.close()
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_a_close_that_raises_hides_no_error_of_the_block(place: dict[str, Any]) -> None:
+@pytest.mark.parametrize("setup", SETUPS)
+def test_a_close_that_raises_hides_no_error_of_the_block(setup: dict[str, Any]) -> None:
     with pytest.raises(agym.EnvError, match="raised in close"):
-        agym.make(partial(Raises, "close"), **place).__exit__(None, None, None)
-    with pytest.raises(KeyError), agym.make(partial(Raises, "close"), **place):
+        agym.make(partial(Raises, "close"), **setup).__exit__(None, None, None)
+    with pytest.raises(KeyError), agym.make(partial(Raises, "close"), **setup):
         raise KeyError
 
 
@@ -235,9 +235,9 @@ def test_nothing_is_left_of_an_interrupted_step() -> None:
         assert [info["seed"] for info in infos] == [None, None]
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_several_environments_that_raise_come_as_a_group(place: dict[str, Any]) -> None:
-    with agym.make(partial(Raises, "step"), 4, **place) as envs:
+@pytest.mark.parametrize("setup", SETUPS)
+def test_several_environments_that_raise_come_as_a_group(setup: dict[str, Any]) -> None:
+    with agym.make(partial(Raises, "step"), 4, **setup) as envs:
         envs.reset()
         with pytest.raises(ExceptionGroup, match="step") as caught:
             envs.step([9, 0, 9, 9])
@@ -251,9 +251,9 @@ def test_several_environments_that_raise_come_as_a_group(place: dict[str, Any]) 
 
 
 @pytest.mark.parametrize("wrong", ["shape", "dtype", "type", "reward", "four", "info"])
-@pytest.mark.parametrize("place", PLACES)
-def test_results_that_fit_no_space(place: dict[str, Any], wrong: str) -> None:
-    with agym.make([Tally, partial(Misfit, wrong), Tally], **place) as envs:
+@pytest.mark.parametrize("setup", SETUPS)
+def test_results_that_fit_no_space(setup: dict[str, Any], wrong: str) -> None:
+    with agym.make([Tally, partial(Misfit, wrong), Tally], **setup) as envs:
         envs.reset()
         with pytest.raises(agym.EnvError, match="environment 1") as caught:
             envs.step([1, 9, 1])
@@ -263,16 +263,16 @@ def test_results_that_fit_no_space(place: dict[str, Any], wrong: str) -> None:
         assert [o[1] for o in envs.step([1, 1, 1]).observations] == [2, 1, 2]
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_environments_with_other_spaces(place: dict[str, Any]) -> None:
+@pytest.mark.parametrize("setup", SETUPS)
+def test_environments_with_other_spaces(setup: dict[str, Any]) -> None:
     for other in (Nested, partial(Echo, Tally().observation_space, [0], spaces.Discrete(3))):
         with pytest.raises((agym.EnvError, agym.UsageError), match="environment 2"):
-            agym.make([Tally, Tally, other, Tally], **place)
+            agym.make([Tally, Tally, other, Tally], **setup)
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_methods_that_raise(place: dict[str, Any]) -> None:
-    with agym.make(Tally, 2, **place) as envs:
+@pytest.mark.parametrize("setup", SETUPS)
+def test_methods_that_raise(setup: dict[str, Any]) -> None:
+    with agym.make(Tally, 2, **setup) as envs:
         envs.reset()
         with pytest.raises(ExceptionGroup) as caught:
             envs.add("text")

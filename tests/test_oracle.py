@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.vector.utils import iterate
 
 from tests.support.backends import FORK
-from tests.support.drivers import FACES, opened
+from tests.support.drivers import APIS, opened
 from tests.support.envs.plain_envs import Nested
 from tests.support.equality import same, same_array, same_values
 
@@ -125,12 +125,12 @@ def _plain(batch: Any) -> Any:
     return tuple(map(_plain, batch)) if isinstance(batch, tuple) else batch
 
 
-def run(name: str, n: int, mode: str, face: str, **options: Any) -> None:
+def run(name: str, n: int, mode: str, api: str, **options: Any) -> None:
     """Play ``STEPS`` seeded steps on both and compare everything."""
-    output = "list" if face == "sync" else "array"
+    output = "list" if api == "sync" else "array"
     oracle = Oracle(name, n, mode, output)
     try:
-        with opened(face, oracle.factory, n, autoreset=mode, output=output, **options) as envs:
+        with opened(api, oracle.factory, n, autoreset=mode, output=output, **options) as envs:
             oracle.assert_same(envs.reset(seed=SEED), oracle.reset())
             for _ in range(STEPS):
                 batch, actions = oracle.actions()
@@ -140,25 +140,25 @@ def run(name: str, n: int, mode: str, face: str, **options: Any) -> None:
     assert oracle.ends > 0, "no episode ended: the test says nothing about autoreset"
 
 
-@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", LIGHT)
-def test_serial(name: str, mode: str, face: str) -> None:
-    run(name, 5, mode, face, backend="serial")
+def test_serial(name: str, mode: str, api: str) -> None:
+    run(name, 5, mode, api, backend="serial")
 
 
 @pytest.mark.once
 @pytest.mark.parametrize("workers", [1, 2, 3, 4])
-@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", ["CartPole-v1", "Nested"])
-def test_process(name: str, mode: str, face: str, workers: int) -> None:
-    run(name, 5, mode, face, backend=FORK, workers=workers)
+def test_process(name: str, mode: str, api: str, workers: int) -> None:
+    run(name, 5, mode, api, backend=FORK, workers=workers)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    ("mode", "face", "workers"),
+    ("mode", "api", "workers"),
     [
         ("next_step", "sync", 4),
         ("next_step", "async", 3),
@@ -167,12 +167,12 @@ def test_process(name: str, mode: str, face: str, workers: int) -> None:
     ],
 )
 @pytest.mark.parametrize("name", [name for name in LIGHT if name not in ("CartPole-v1", "Nested")])
-def test_process_others(name: str, mode: str, face: str, workers: int) -> None:
-    run(name, 5, mode, face, backend=FORK, workers=workers)
+def test_process_others(name: str, mode: str, api: str, workers: int) -> None:
+    run(name, 5, mode, api, backend=FORK, workers=workers)
 
 
 @pytest.mark.parametrize(
-    ("face", "options"),
+    ("api", "options"),
     [
         ("sync", {"backend": "serial"}),
         ("async", {"backend": FORK, "workers": 2}),
@@ -182,5 +182,5 @@ def test_process_others(name: str, mode: str, face: str, workers: int) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", HEAVY)
-def test_heavy(name: str, mode: str, face: str, options: dict[str, Any]) -> None:
-    run(name, 3, mode, face, **options)
+def test_heavy(name: str, mode: str, api: str, options: dict[str, Any]) -> None:
+    run(name, 3, mode, api, **options)

@@ -225,7 +225,7 @@ async def _let_for_ever(keeper: Keeper) -> None:
         await asyncio.sleep(0)
 
 
-PLACES = [
+SETUPS = [
     pytest.param(Tally, {"backend": "serial"}, id="serial"),
     pytest.param(Tally, {"backend": "thread"}, id="thread"),
     pytest.param(Tally, {"backend": FORK, "workers": 2}, id="process"),
@@ -238,11 +238,11 @@ PLACES = [
 
 
 @pytest.mark.once
-@pytest.mark.parametrize(("tally", "place"), PLACES)
-def test_elsewhere(tally: Any, place: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("tally", "setup"), SETUPS)
+def test_elsewhere(tally: Any, setup: dict[str, Any]) -> None:
     """The environments go on as fast as they can."""
     with asyncio.Runner() as runner:
-        envs = agym.make_async(partial(tally, EPISODE), N, **place, autoreset="disabled")
+        envs = agym.make_async(partial(tally, EPISODE), N, **setup, autoreset="disabled")
 
         async def opened() -> None:
             await envs

@@ -1,4 +1,4 @@
-"""The async face: every method, opening and closing, the order of operations, the loop."""
+"""The async API: every method, opening and closing, the order of operations, the loop."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ import pytest
 
 import agym
 from tests.support.backends import FORK
-from tests.support.drivers import PLACES
+from tests.support.drivers import SETUPS
 from tests.support.envs.faulty_envs import Raises
 from tests.support.envs.gated_envs import Gates, gated
 from tests.support.envs.plain_envs import Tally
 
-everywhere = pytest.mark.parametrize("place", PLACES)
+everywhere = pytest.mark.parametrize("setup", SETUPS)
 
 
 class TestEveryMethod:
     pytestmark = everywhere
 
-    async def test_reset_and_step(self, place: dict[str, Any]) -> None:
-        async with agym.make_async("CartPole-v1", 3, **place) as envs:
+    async def test_reset_and_step(self, setup: dict[str, Any]) -> None:
+        async with agym.make_async("CartPole-v1", 3, **setup) as envs:
             observations, infos = await envs.reset(seed=0)
             assert observations.shape == (3, 4)
             assert observations.dtype == np.float32
@@ -38,21 +38,21 @@ class TestEveryMethod:
             assert len(envs) == envs.num_envs == 3
             assert "CartPole-v1" in repr(envs)
 
-    async def test_lists_by_option(self, place: dict[str, Any]) -> None:
-        async with agym.make_async(Tally, 2, output="list", **place) as envs:
+    async def test_lists_by_option(self, setup: dict[str, Any]) -> None:
+        async with agym.make_async(Tally, 2, output="list", **setup) as envs:
             observations, _ = await envs.reset()
             assert isinstance(observations, list)
             result = await envs.step(envs.action_space.sample())
             assert [type(column) for column in result] == [list] * 5
 
-    async def test_next_step_by_default(self, place: dict[str, Any]) -> None:
-        async with agym.make_async(partial(Tally, length=1), 2, **place) as envs:
+    async def test_next_step_by_default(self, setup: dict[str, Any]) -> None:
+        async with agym.make_async(partial(Tally, length=1), 2, **setup) as envs:
             await envs.reset()
             assert (await envs.step([0, 0])).terminated.tolist() == [True, True]
             assert (await envs.step([0, 0])).observations[:, 0].tolist() == [2, 2]
 
-    async def test_the_others(self, place: dict[str, Any]) -> None:
-        async with agym.make_async(Tally, 3, **place) as envs:
+    async def test_the_others(self, setup: dict[str, Any]) -> None:
+        async with agym.make_async(Tally, 3, **setup) as envs:
             await envs.reset(seed=[1, 2, 3], options={"length": 8})
             await envs.step([0, 0, 0])
             await envs.step([0, 0], env_ids=[0, 2])
@@ -70,9 +70,9 @@ class TestEveryMethod:
             with pytest.raises(agym.UsageError, match="set_attr"):
                 envs.set_attr("gravity", [1, 2])
 
-    async def test_copies_and_views(self, place: dict[str, Any]) -> None:
+    async def test_copies_and_views(self, setup: dict[str, Any]) -> None:
         for copy in (True, False):
-            async with agym.make_async(partial(Tally, length=99), 2, copy=copy, **place) as envs:
+            async with agym.make_async(partial(Tally, length=99), 2, copy=copy, **setup) as envs:
                 await envs.reset()
                 batches = [await envs.step([k, k]) for k in range(6)]
                 kept = batches if copy else batches[-2:]
@@ -83,34 +83,34 @@ class TestEveryMethod:
 class TestOpening:
     pytestmark = everywhere
 
-    async def test_by_await_and_by_async_with(self, place: dict[str, Any]) -> None:
-        envs = await agym.make_async(Tally, 2, **place)
+    async def test_by_await_and_by_async_with(self, setup: dict[str, Any]) -> None:
+        envs = await agym.make_async(Tally, 2, **setup)
         await envs.reset()
         await envs.aclose()
-        async with agym.make_async(Tally, 2, **place) as envs:
+        async with agym.make_async(Tally, 2, **setup) as envs:
             await envs.reset()
 
-    async def test_use_before_opening(self, place: dict[str, Any]) -> None:
-        envs = agym.make_async(Tally, 2, **place)
+    async def test_use_before_opening(self, setup: dict[str, Any]) -> None:
+        envs = agym.make_async(Tally, 2, **setup)
         with pytest.raises(agym.ClosedError, match="not open"):
             envs.reset()
         with pytest.raises(agym.ClosedError, match="not open"):
             envs.render()
         await envs.aclose()
 
-    async def test_one_that_is_never_opened(self, place: dict[str, Any]) -> None:
-        agym.make_async(Tally, 2, **place)
+    async def test_one_that_is_never_opened(self, setup: dict[str, Any]) -> None:
+        agym.make_async(Tally, 2, **setup)
 
-    async def test_a_constructor_that_raises(self, place: dict[str, Any]) -> None:
-        envs = agym.make_async([Tally, partial(Raises, "make"), Tally], **place)
+    async def test_a_constructor_that_raises(self, setup: dict[str, Any]) -> None:
+        envs = agym.make_async([Tally, partial(Raises, "make"), Tally], **setup)
         with pytest.raises(agym.EnvError, match="environment 1") as caught:
             await envs
         assert (caught.value.env_id, caught.value.operation) == (1, "make")
         with pytest.raises(agym.ClosedError):
             envs.reset()
 
-    async def test_closing_twice_and_use_after(self, place: dict[str, Any]) -> None:
-        envs = await agym.make_async(Tally, 2, **place)
+    async def test_closing_twice_and_use_after(self, setup: dict[str, Any]) -> None:
+        envs = await agym.make_async(Tally, 2, **setup)
         await envs.aclose()
         await envs.aclose()
         for use in (
@@ -251,7 +251,7 @@ async def test_the_loop_turns_while_a_step_is_awaited(gates: Gates) -> None:
 
 
 @everywhere
-async def test_the_loop_turns_though_results_are_always_there(place: dict[str, Any]) -> None:
+async def test_the_loop_turns_though_results_are_always_there(setup: dict[str, Any]) -> None:
     ticks = 0
 
     async def tick() -> None:
@@ -261,7 +261,7 @@ async def test_the_loop_turns_though_results_are_always_there(place: dict[str, A
             await asyncio.sleep(0)
 
     ticking = asyncio.create_task(tick())
-    async with agym.make_async(partial(Tally, length=10**9), 2, **place) as envs:
+    async with agym.make_async(partial(Tally, length=10**9), 2, **setup) as envs:
         await envs.reset()
         before = ticks
         for _ in range(1_000_000):
@@ -313,9 +313,9 @@ async def test_an_error_of_one_environment_arrives_at_the_await() -> None:
 
 
 @everywhere
-def test_opened_in_one_loop_and_used_in_the_next(place: dict[str, Any]) -> None:
+def test_opened_in_one_loop_and_used_in_the_next(setup: dict[str, Any]) -> None:
     async def opened() -> agym.AsyncEnvs:
-        envs = await agym.make_async(Tally, 3, **place)
+        envs = await agym.make_async(Tally, 3, **setup)
         await envs.reset()
         return envs
 

@@ -278,8 +278,8 @@ def test_floats_are_not_rounded_on_a_loop() -> None:
         async def close(self) -> None:  # type: ignore[override]
             pass
 
-    for place in ({"backend": "asyncio"}, BACKENDS["process"]):
-        with agym.make(partial(Loops, BOX), 3, **place) as envs:
+    for setup in ({"backend": "asyncio"}, BACKENDS["process"]):
+        with agym.make(partial(Loops, BOX), 3, **setup) as envs:
             envs.reset()
             envs.step(THIRDS)
             assert envs.get_attr("heard") == [[described(row)] for row in THIRDS]
@@ -288,8 +288,8 @@ def test_floats_are_not_rounded_on_a_loop() -> None:
 def test_what_was_sent_stays_the_environments() -> None:
     """The caller may write into its array again, whatever an environment keeps."""
     actions = THIRDS.copy()
-    for place in BACKENDS.values():
-        with agym.make(Keeps, 3, **place) as envs:
+    for setup in BACKENDS.values():
+        with agym.make(Keeps, 3, **setup) as envs:
             envs.reset()
             envs.step(actions)
             actions[...] = 0

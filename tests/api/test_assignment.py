@@ -11,13 +11,13 @@ import pytest
 from gymnasium.wrappers import TimeLimit
 
 import agym
-from tests.support.drivers import FORKED, Place, everywhere, played
+from tests.support.drivers import FORKED, Setup, everywhere, played
 from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.plain_envs import Tally
 
 SERIAL = {"backend": "serial"}
 each_kind = pytest.mark.parametrize(
-    "place", [SERIAL, {**FORKED, "workers": 2}], ids=["serial", "process"]
+    "setup", [SERIAL, {**FORKED, "workers": 2}], ids=["serial", "process"]
 )
 
 
@@ -53,8 +53,8 @@ def wrapped(length: int = 9) -> gymnasium.Env[Any, Any]:
 
 
 @everywhere
-def test_it_reaches_every_environment(place: Place) -> None:
-    with agym.make(place.of(3, length=99), **place.options) as envs:
+def test_it_reaches_every_environment(setup: Setup) -> None:
+    with agym.make(setup.of(3, length=99), **setup.options) as envs:
         envs.gravity = 1.6
         assert envs.get_attr("gravity") == envs.gravity == [1.6] * 3
         assert envs.call("add", 1) == [2.6] * 3
@@ -70,8 +70,8 @@ def test_it_reaches_every_environment(place: Place) -> None:
 
 
 @each_kind
-def test_through_wrappers(place: dict[str, Any]) -> None:
-    with agym.make(wrapped, 2, **place) as envs:
+def test_through_wrappers(setup: dict[str, Any]) -> None:
+    with agym.make(wrapped, 2, **setup) as envs:
         envs.length = 5
         assert envs.unwrapped.length == [5, 5]
         envs.set_attr("_max_episode_steps", 3)
@@ -80,8 +80,8 @@ def test_through_wrappers(place: dict[str, Any]) -> None:
 
 
 @everywhere
-def test_groups_and_handles(place: Place) -> None:
-    with agym.make(place.of(4), **place.options) as envs:
+def test_groups_and_handles(setup: Setup) -> None:
+    with agym.make(setup.of(4), **setup.options) as envs:
         one, other = envs.split(2)
         one.gravity = 1
         other.unwrapped.gravity = [2, 3]
@@ -93,8 +93,8 @@ def test_groups_and_handles(place: Place) -> None:
 
 
 @everywhere
-def test_a_typo_is_not_swallowed(place: Place) -> None:
-    with agym.make(place.of(2), **place.options) as envs:
+def test_a_typo_is_not_swallowed(setup: Setup) -> None:
+    with agym.make(setup.of(2), **setup.options) as envs:
         for assign in (
             partial(setattr, envs, "gravty"),
             partial(setattr, envs.unwrapped, "gravty"),
@@ -124,8 +124,8 @@ def test_own_attributes_stay_own() -> None:
 
 
 @each_kind
-def test_which_refused_and_why(place: dict[str, Any]) -> None:
-    with agym.make([Strict, partial(Strict, True), Strict], **place) as envs:
+def test_which_refused_and_why(setup: dict[str, Any]) -> None:
+    with agym.make([Strict, partial(Strict, True), Strict], **setup) as envs:
         with pytest.raises(AttributeError, match=r"environments 0, 2 .*'extra'.*in the others"):
             envs.extra = 5
         assert envs[1].extra == 5
@@ -170,8 +170,8 @@ def test_a_batched_program() -> None:
 
 
 @everywhere
-async def test_an_assignment_cannot_be_awaited(place: Place) -> None:
-    async with agym.make_async(place.of(2), **place.options) as envs:
+async def test_an_assignment_cannot_be_awaited(setup: Setup) -> None:
+    async with agym.make_async(setup.of(2), **setup.options) as envs:
         with pytest.raises(AttributeError, match=r"`await envs.set_attr\('gravity', value\)`"):
             envs.gravity = 1.6
         with pytest.raises(AttributeError, match=r"`await env.set_attr\('gravity', value\)`"):
@@ -203,9 +203,9 @@ async def test_before_they_are_open() -> None:
 
 
 @each_kind
-def test_vector(place: dict[str, Any]) -> None:
+def test_vector(setup: dict[str, Any]) -> None:
     makers: list[Callable[[], Any]] = [wrapped] * 3
-    envs = agym.AgymVectorEnv(makers, **place)
+    envs = agym.AgymVectorEnv(makers, **setup)
     try:
         envs.gravity = 1.6
         assert envs.get_attr("gravity") == (1.6,) * 3
@@ -244,9 +244,9 @@ class Counting(agym.AgymVectorEnv):
 
 @each_kind
 def test_a_subclass_of_the_vector_environment_has_attributes_of_its_own(
-    place: dict[str, Any],
+    setup: dict[str, Any],
 ) -> None:
-    with_attributes = Counting([wrapped] * 2, **place)
+    with_attributes = Counting([wrapped] * 2, **setup)
     try:
         before = with_attributes.get_attr("gravity")
         with_attributes.reset(seed=0)
@@ -259,9 +259,9 @@ def test_a_subclass_of_the_vector_environment_has_attributes_of_its_own(
 
 
 @each_kind
-def test_sb3_sets_attributes_as_it_does(place: dict[str, Any]) -> None:
+def test_sb3_sets_attributes_as_it_does(setup: dict[str, Any]) -> None:
     pytest.importorskip("stable_baselines3", reason="the extra `sb3`")
-    envs = agym.sb3.AgymVecEnv([Strict] * 2, **place)
+    envs = agym.sb3.AgymVecEnv([Strict] * 2, **setup)
     try:
         envs.set_attr("gravity", 1.6)
         assert envs.get_attr("gravity") == [1.6] * 2
@@ -279,10 +279,10 @@ def test_coroutine_environments_without_wrappers() -> None:
         assert envs.call("add", 0) == [3, 4]
 
 
-@pytest.mark.parametrize("face", ["sync", "async"])
-def test_capsules_still_tell_what_was_set(face: str, tmp_path: Any) -> None:
+@pytest.mark.parametrize("api", ["sync", "async"])
+def test_capsules_still_tell_what_was_set(api: str, tmp_path: Any) -> None:
     policy = agym.FaultPolicy(capsule_dir=tmp_path)
-    with played(face, [Strict] * 2, **FORKED, on_fault=policy) as envs:
+    with played(api, [Strict] * 2, **FORKED, on_fault=policy) as envs:
         envs.reset(seed=0)
         with pytest.raises(agym.EnvError) as caught:
             envs.set_attr("mass", [1.0, -2.0])

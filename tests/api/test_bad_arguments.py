@@ -13,7 +13,7 @@ from gymnasium import spaces
 import agym
 from agym.backends import Asyncio, Process
 from tests.support.backends import FORK
-from tests.support.drivers import FACES, PLACES, opened
+from tests.support.drivers import APIS, SETUPS, opened
 from tests.support.envs.plain_envs import Echo, Nested, Tally
 
 PROCESS = {"backend": FORK, "workers": 2}
@@ -132,9 +132,9 @@ def test_bad_environments(case: str, make: Callable[..., Any]) -> None:
     assert named in str(caught.value)
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_numpy_integers_are_integers(place: dict[str, Any]) -> None:
-    with agym.make(tally, np.int64(2), **place) as envs:  # type: ignore[arg-type]
+@pytest.mark.parametrize("setup", SETUPS)
+def test_numpy_integers_are_integers(setup: dict[str, Any]) -> None:
+    with agym.make(tally, np.int64(2), **setup) as envs:  # type: ignore[arg-type]
         assert len(envs) == 2
 
 
@@ -228,9 +228,9 @@ BAD_ACTIONS = [
 
 
 @pytest.mark.parametrize(("space", "actions", "message"), BAD_ACTIONS)
-@pytest.mark.parametrize("face", FACES)
-def test_bad_actions(space: spaces.Space[Any], actions: Any, message: str, face: str) -> None:
-    with opened(face, partial(Echo, spaces.Discrete(2), [0], space), 3) as envs:
+@pytest.mark.parametrize("api", APIS)
+def test_bad_actions(space: spaces.Space[Any], actions: Any, message: str, api: str) -> None:
+    with opened(api, partial(Echo, spaces.Discrete(2), [0], space), 3) as envs:
         envs.reset()
         with pytest.raises(agym.UsageError, match=message):
             envs.step(actions)
@@ -252,13 +252,13 @@ def test_bad_actions_for_workers(kind: str) -> None:
         envs.step(envs.action_space.sample())
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_an_action_that_cannot_be_sent(place: dict[str, Any]) -> None:
+@pytest.mark.parametrize("setup", SETUPS)
+def test_an_action_that_cannot_be_sent(setup: dict[str, Any]) -> None:
     """Where it must be pickled, that fails before anybody steps."""
     space = spaces.Tuple((spaces.Discrete(3), spaces.Sequence(spaces.Discrete(3))))
-    with agym.make(partial(Echo, spaces.Discrete(2), [0], space), 3, **place) as envs:
+    with agym.make(partial(Echo, spaces.Discrete(2), [0], space), 3, **setup) as envs:
         envs.reset()
-        if place["backend"] == FORK:
+        if setup["backend"] == FORK:
             with pytest.raises(Exception, match="pickle"):
                 envs.step([(1, (1,)), (1, (1,)), (1, (x for x in "not to be pickled"))])
             assert envs.what_was_received() == [[], [], []]
@@ -270,10 +270,10 @@ def test_an_action_that_cannot_be_sent(place: dict[str, Any]) -> None:
 # ---------------------------------------------------------------- order of calls, ids, seeds
 
 
-@pytest.mark.parametrize("face", FACES)
-@pytest.mark.parametrize("place", PLACES)
-def test_step_before_reset(place: dict[str, Any], face: str) -> None:
-    with opened(face, Tally, 3, **place) as envs:
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("setup", SETUPS)
+def test_step_before_reset(setup: dict[str, Any], api: str) -> None:
+    with opened(api, Tally, 3, **setup) as envs:
         with pytest.raises(agym.ResetNeededError, match=r"environment 0 .*reset"):
             envs.step([0, 0, 0])
         envs.reset(env_ids=[0, 2])
@@ -314,11 +314,11 @@ BAD_RESETS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("case", BAD_RESETS)
-def test_bad_resets(case: str, face: str) -> None:
+def test_bad_resets(case: str, api: str) -> None:
     arguments, named = BAD_RESETS[case]
-    with opened(face, Tally, 3) as envs:
+    with opened(api, Tally, 3) as envs:
         envs.reset()
         with pytest.raises(agym.UsageError, match=named):
             envs.reset(**arguments)

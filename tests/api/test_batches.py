@@ -10,16 +10,16 @@ import pytest
 from gymnasium import spaces
 
 import agym
-from tests.support.drivers import PLACES
+from tests.support.drivers import SETUPS
 from tests.support.envs.plain_envs import ContainsItself, Echo, ReusesBuffer
 
-pytestmark = pytest.mark.parametrize("place", PLACES)
+pytestmark = pytest.mark.parametrize("setup", SETUPS)
 
 
 @pytest.mark.parametrize("output", ["list", "array"])
-def test_batches_are_the_callers_for_ever(place: dict[str, Any], output: Any) -> None:
+def test_batches_are_the_callers_for_ever(setup: dict[str, Any], output: Any) -> None:
     actions = np.zeros((3, 2), np.float32)
-    with agym.make(partial(ReusesBuffer, 99), 3, output=output, **place) as envs:
+    with agym.make(partial(ReusesBuffer, 99), 3, output=output, **setup) as envs:
         batches = [envs.reset(), *(envs.step(actions) for _ in range(6))]
         envs.reset(env_ids=[1])
         envs[0].step(actions[0])
@@ -32,9 +32,9 @@ def test_batches_are_the_callers_for_ever(place: dict[str, Any], output: Any) ->
 
 
 @pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
-def test_infos_are_the_callers_for_ever(place: dict[str, Any], mode: Any) -> None:
+def test_infos_are_the_callers_for_ever(setup: dict[str, Any], mode: Any) -> None:
     actions = np.zeros((2, 2), np.float32)
-    with agym.make(partial(ReusesBuffer, 3, informs=True), 2, autoreset=mode, **place) as envs:
+    with agym.make(partial(ReusesBuffer, 3, informs=True), 2, autoreset=mode, **setup) as envs:
         _, infos = envs.reset()
         rounds = [infos, *(envs.step(actions).infos for _ in range(4))]
     wanted = {"next_step": [0, 1, 2, 3, 0], "same_step": [0, 1, 2, 0, 1], "disabled": [0, 1, 2, 3]}
@@ -46,8 +46,8 @@ def test_infos_are_the_callers_for_ever(place: dict[str, Any], mode: Any) -> Non
         assert [info["final_info"]["plain"].tolist() for info in rounds[3]] == [[3] * 4] * 2
 
 
-def test_an_info_may_contain_itself(place: dict[str, Any]) -> None:
-    with agym.make(ContainsItself, 2, **place) as envs:
+def test_an_info_may_contain_itself(setup: dict[str, Any]) -> None:
+    with agym.make(ContainsItself, 2, **setup) as envs:
         _, infos = envs.reset()
     for info in infos:
         inner = info["itself"][0]
@@ -55,18 +55,18 @@ def test_an_info_may_contain_itself(place: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("output", ["list", "array"])
-def test_batches_can_be_written_to(place: dict[str, Any], output: Any) -> None:
-    with agym.make(partial(ReusesBuffer, 99), 2, output=output, **place) as envs:
+def test_batches_can_be_written_to(setup: dict[str, Any], output: Any) -> None:
+    with agym.make(partial(ReusesBuffer, 99), 2, output=output, **setup) as envs:
         first = envs.reset()
         first.observations[0][:] = 77
         second = envs.step(np.zeros((2, 2), np.float32))
         assert np.array(second.observations).tolist() == [[1] * 4] * 2
 
 
-def test_views_stay_valid_until_the_next_but_one_batch(place: dict[str, Any]) -> None:
+def test_views_stay_valid_until_the_next_but_one_batch(setup: dict[str, Any]) -> None:
     actions = np.zeros((3, 2), np.float32)
     env = partial(ReusesBuffer, 99)
-    with agym.make(env, 3, output="array", copy=False, **place) as envs:
+    with agym.make(env, 3, output="array", copy=False, **setup) as envs:
         previous = envs.reset()
         for k in range(1, 8):
             current = envs.step(actions)
@@ -76,10 +76,10 @@ def test_views_stay_valid_until_the_next_but_one_batch(place: dict[str, Any]) ->
             previous = current
 
 
-def test_what_is_about_some_environments_is_no_full_batch(place: dict[str, Any]) -> None:
+def test_what_is_about_some_environments_is_no_full_batch(setup: dict[str, Any]) -> None:
     actions = np.zeros((3, 2), np.float32)
     env = partial(ReusesBuffer, 99)
-    with agym.make(env, 3, output="array", copy=False, **place) as envs:
+    with agym.make(env, 3, output="array", copy=False, **setup) as envs:
         envs.reset()
         previous = envs.step(actions)
         current = envs.step(actions)
@@ -89,10 +89,10 @@ def test_what_is_about_some_environments_is_no_full_batch(place: dict[str, Any])
         assert current.observations.tolist() == [[2] * 4] * 3
 
 
-def test_actions_are_the_environments_for_ever(place: dict[str, Any]) -> None:
+def test_actions_are_the_environments_for_ever(setup: dict[str, Any]) -> None:
     space = spaces.Box(-1, 1, (2,), np.float32)
     env = partial(Echo, spaces.Discrete(2), [0], space)
-    with agym.make(env, 2, **place) as envs:
+    with agym.make(env, 2, **setup) as envs:
         envs.reset()
         actions = np.zeros((2, 2), np.float32)
         for k in range(4):

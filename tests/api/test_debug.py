@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import agym
-from tests.support.drivers import FACES, PLACES, opened
+from tests.support.drivers import APIS, SETUPS, opened
 from tests.support.envs.plain_envs import Nested, Tally
 from tests.support.equality import same
 from tests.support.insides import engine_of
@@ -17,10 +17,10 @@ from tests.support.insides import engine_of
 VIEWS: dict[str, Any] = {"autoreset": "next_step", "output": "array", "copy": False}
 
 
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("face", FACES)
-def test_expired_views_are_poisoned(place: dict[str, Any], face: str) -> None:
-    with agym.debug(), opened(face, Tally, 3, **VIEWS, **place) as envs:
+@pytest.mark.parametrize("setup", SETUPS)
+@pytest.mark.parametrize("api", APIS)
+def test_expired_views_are_poisoned(setup: dict[str, Any], api: str) -> None:
+    with agym.debug(), opened(api, Tally, 3, **VIEWS, **setup) as envs:
         first = envs.reset(seed=0)
         second = envs.step([1, 1, 1])
         kept = second.observations.copy()
@@ -45,9 +45,9 @@ def is_poisoned(array: Any) -> bool:
     )
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_what_was_received_expires_when_its_environment_goes_on(place: dict[str, Any]) -> None:
-    with agym.debug(), agym.make(Tally, 3, **VIEWS, **place) as envs:
+@pytest.mark.parametrize("setup", SETUPS)
+def test_what_was_received_expires_when_its_environment_goes_on(setup: dict[str, Any]) -> None:
+    with agym.debug(), agym.make(Tally, 3, **VIEWS, **setup) as envs:
         envs.reset(seed=0)
         envs.send([1, 2, 3])
         batch = envs.recv(min_envs=3)
@@ -60,13 +60,13 @@ def test_what_was_received_expires_when_its_environment_goes_on(place: dict[str,
         envs.recv(min_envs=1)
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("setup", SETUPS)
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
-def test_results_are_the_same(place: dict[str, Any], mode: Any) -> None:
+def test_results_are_the_same(setup: dict[str, Any], mode: Any) -> None:
     options = {**VIEWS, "autoreset": mode}
 
     def play() -> list[Any]:
-        with agym.make(partial(Tally), 3, **options, **place) as envs:
+        with agym.make(partial(Tally), 3, **options, **setup) as envs:
             batches = [envs.reset(seed=0)]
             told = [batches[0].observations.copy()]
             told += ([part.copy() for part in envs.step([k % 3] * 3)[:4]] for k in range(8))
@@ -79,9 +79,9 @@ def test_results_are_the_same(place: dict[str, Any], mode: Any) -> None:
             assert same(play(), plain)
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_steps_into_arrays_of_the_callers_count(place: dict[str, Any]) -> None:
-    with agym.debug(), agym.make(Tally, 3, **VIEWS, **place) as envs:
+@pytest.mark.parametrize("setup", SETUPS)
+def test_steps_into_arrays_of_the_callers_count(setup: dict[str, Any]) -> None:
+    with agym.debug(), agym.make(Tally, 3, **VIEWS, **setup) as envs:
         first = envs.reset(seed=0)
         for _ in range(2):
             envs.step([1, 1, 1], out=np.zeros_like(first.observations))

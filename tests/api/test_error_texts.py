@@ -23,13 +23,13 @@ from tests.support.envs.coroutine_envs import Parrot
 from tests.support.envs.faulty_envs import ManyArguments
 from tests.support.envs.plain_envs import Echo, Tally
 
-PLACES: dict[str, dict[str, Any]] = {
+SETUPS: dict[str, dict[str, Any]] = {
     "serial": {"backend": "serial"},
     "thread": {"backend": "thread", "workers": 2},
     "process": {"backend": FORK, "workers": 2},
 }
-everywhere = pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
-PROCESS = PLACES["process"]
+everywhere = pytest.mark.parametrize("setup", SETUPS.values(), ids=SETUPS)
+PROCESS = SETUPS["process"]
 
 # ---------------------------------------------------------------- observations
 
@@ -78,11 +78,11 @@ MISFITS: dict[str, tuple[spaces.Space[Any], Any, str]] = {
 
 @everywhere
 @pytest.mark.parametrize("case", MISFITS)
-def test_observations_that_do_not_fit(case: str, place: dict[str, Any]) -> None:
+def test_observations_that_do_not_fit(case: str, setup: dict[str, Any]) -> None:
     space, wrong, words = MISFITS[case]
     right = space.sample()
     factories = [partial(Echo, space, [right]), partial(Echo, space, [right, wrong])]
-    with agym.make(factories, **place) as envs:
+    with agym.make(factories, **setup) as envs:
         envs.reset()
         with pytest.raises(agym.EnvError, match=f"environment 1 raised in step: .*{words}") as got:
             envs.step([0, 0])
@@ -90,7 +90,7 @@ def test_observations_that_do_not_fit(case: str, place: dict[str, Any]) -> None:
         assert isinstance(got.value.exception, ValueError)
         envs.reset()
     with (
-        agym.make(partial(Echo, space, [wrong]), 2, **place) as envs,
+        agym.make(partial(Echo, space, [wrong]), 2, **setup) as envs,
         pytest.raises(agym.EnvError, match=f"environment 1 raised in reset: .*{words}"),
     ):
         envs.reset(env_ids=[1])
@@ -152,9 +152,9 @@ def test_infos_that_cannot_be_sent(factory: Callable[[], Any]) -> None:
                 give()
 
 
-@pytest.mark.parametrize("place", [PLACES["serial"], PLACES["thread"]], ids=["serial", "thread"])
-def test_infos_that_need_not_be_sent(place: dict[str, Any]) -> None:
-    with agym.make([Tally, HoldsLock], **place) as envs:
+@pytest.mark.parametrize("setup", [SETUPS["serial"], SETUPS["thread"]], ids=["serial", "thread"])
+def test_infos_that_need_not_be_sent(setup: dict[str, Any]) -> None:
+    with agym.make([Tally, HoldsLock], **setup) as envs:
         envs.reset()
         assert envs.step([0, 1]).infos[1]["inner"]["things"][1] is envs[1].call("give")
 
@@ -281,8 +281,8 @@ def test_with_for_async_with() -> None:
 
 
 @everywhere
-async def test_async_with_for_with(place: dict[str, Any]) -> None:
-    with agym.make(Tally, 2, **place) as made:
+async def test_async_with_for_with(setup: dict[str, Any]) -> None:
+    with agym.make(Tally, 2, **setup) as made:
         envs: Any = made
         words = r"Envs.*agym\.make_async"
         with pytest.raises(agym.UsageTypeError, match=f"{words}|`with`"):
@@ -321,11 +321,11 @@ async def test_rollouts_of_what_cannot_be_awaited() -> None:
 
 
 @everywhere
-def test_under_trio(place: dict[str, Any]) -> None:
+def test_under_trio(setup: dict[str, Any]) -> None:
     trio = pytest.importorskip("trio", reason="no extra: somebody else's event loop")
 
     async def main() -> None:
-        async with agym.make_async(Tally, 2, **place) as envs:
+        async with agym.make_async(Tally, 2, **setup) as envs:
             await envs.reset()
 
     with pytest.raises(agym.UsageError, match=r"asyncio.*trio.*agym\.run"):
@@ -383,10 +383,10 @@ def via_pickle(value: Any) -> None:
 @everywhere
 @pytest.mark.parametrize("duplicate", [via_pickle, copy.copy, copy.deepcopy])
 def test_environments_are_not_copied(
-    duplicate: Callable[[Any], Any], place: dict[str, Any]
+    duplicate: Callable[[Any], Any], setup: dict[str, Any]
 ) -> None:
     words = "cannot be pickled or copied.*agym.make"
-    with agym.make(Tally, 2, **place) as envs:
+    with agym.make(Tally, 2, **setup) as envs:
         for some in (envs, envs.split(2)[1]):
             with pytest.raises(agym.UsageTypeError, match=f"Envs {words}"):
                 duplicate(some)
@@ -397,8 +397,8 @@ def test_environments_are_not_copied(
             agym.make([partial(HoldsLock, envs)], backend=FORK)
         envs.reset()
     with pytest.raises(agym.UsageTypeError, match=f"AsyncEnvs {words}"):
-        duplicate(agym.make_async(Tally, 2, **place))
-    vector = agym.make_vec(Tally, 2, **place)
+        duplicate(agym.make_async(Tally, 2, **setup))
+    vector = agym.make_vec(Tally, 2, **setup)
     try:
         if duplicate is not copy.copy:
             with pytest.raises(agym.UsageTypeError, match=words):

@@ -20,7 +20,7 @@ from tests.support.envs.plain_envs import Tally
 from tests.support.scripts import run
 
 PROCESS = {"backend": FORK, "workers": 2}
-PLACES = [
+SETUPS = [
     pytest.param({"backend": "serial"}, id="serial"),
     pytest.param({"backend": "thread", "workers": 2}, id="thread"),
     pytest.param(PROCESS, id="process"),
@@ -47,9 +47,9 @@ def is_whole(error: BaseException, ids: tuple[int, ...]) -> None:
     assert all(str(each) in shown for each in error.exceptions)
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_they_are_an_env_error(place: dict[str, Any]) -> None:
-    with agym.make(partial(Raises, "step"), 4, **place) as envs:
+@pytest.mark.parametrize("setup", SETUPS)
+def test_they_are_an_env_error(setup: dict[str, Any]) -> None:
+    with agym.make(partial(Raises, "step"), 4, **setup) as envs:
         envs.reset(seed=5)
         with pytest.raises(agym.EnvError, match="boom") as caught:
             envs.step([9, 0, 9, 9])
@@ -59,10 +59,10 @@ def test_they_are_an_env_error(place: dict[str, Any]) -> None:
         envs.step([0, 0, 0, 0])
 
 
-@pytest.mark.parametrize("place", [*PLACES, pytest.param({"backend": "asyncio"}, id="asyncio")])
-async def test_they_are_an_env_error_in_async_code(place: dict[str, Any]) -> None:
-    env = AsyncRaises if place["backend"] == "asyncio" else partial(Raises, "step")
-    async with agym.make_async(env, 3, **place) as envs:
+@pytest.mark.parametrize("setup", [*SETUPS, pytest.param({"backend": "asyncio"}, id="asyncio")])
+async def test_they_are_an_env_error_in_async_code(setup: dict[str, Any]) -> None:
+    env = AsyncRaises if setup["backend"] == "asyncio" else partial(Raises, "step")
+    async with agym.make_async(env, 3, **setup) as envs:
         await envs.reset()
         try:
             await envs.step([9, 0, 9])
@@ -91,10 +91,10 @@ class AsyncRaises:
 
 
 @pytest.mark.filterwarnings("ignore:.*ERROR")  # Gymnasium's own words about each
-@pytest.mark.parametrize("place", PLACES)
-def test_gymnasium_has_what_the_last_environment_raised(place: dict[str, Any]) -> None:
+@pytest.mark.parametrize("setup", SETUPS)
+def test_gymnasium_has_what_the_last_environment_raised(setup: dict[str, Any]) -> None:
     factories = [partial(Raises, "step", kind) for kind in ("plain", "eof", "stop-iteration")]
-    envs = agym.AgymVectorEnv(factories, **place)
+    envs = agym.AgymVectorEnv(factories, **setup)
     try:
         assert envs.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
         envs.reset()
@@ -107,10 +107,10 @@ def test_gymnasium_has_what_the_last_environment_raised(place: dict[str, Any]) -
         envs.close()
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_stable_baselines3_has_an_env_error(place: dict[str, Any]) -> None:
+@pytest.mark.parametrize("setup", SETUPS)
+def test_stable_baselines3_has_an_env_error(setup: dict[str, Any]) -> None:
     pytest.importorskip("stable_baselines3", reason="the extra `sb3`")
-    envs = agym.sb3.AgymVecEnv([partial(Raises, "step")] * 3, **place)
+    envs = agym.sb3.AgymVecEnv([partial(Raises, "step")] * 3, **setup)
     try:
         envs.reset()
         with pytest.raises(agym.EnvError) as caught:
@@ -237,13 +237,13 @@ def test_given_up_at_once() -> None:
         assert [fault.env_id for fault in caught.value.faults] == [0, 2]
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_closing_and_calls(place: dict[str, Any]) -> None:
-    envs = agym.make(partial(Raises, "close"), 2, **place)
+@pytest.mark.parametrize("setup", SETUPS)
+def test_closing_and_calls(setup: dict[str, Any]) -> None:
+    envs = agym.make(partial(Raises, "close"), 2, **setup)
     with pytest.raises(agym.EnvError, match="close") as caught:
         envs.close()
     assert caught.value.env_ids == (0, 1)
-    with agym.make(Tally, 2, **place) as envs:
+    with agym.make(Tally, 2, **setup) as envs:
         with pytest.raises(agym.EnvError) as called:
             envs.add("text")
         assert (called.value.operation, called.value.env_ids) == ("call", (0, 1))

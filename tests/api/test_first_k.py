@@ -13,9 +13,9 @@ import agym
 from tests.support.drivers import (
     FORKED,
     SERIAL,
-    Place,
+    Setup,
     apart,
-    each_face,
+    each_api,
     each_mode,
     everywhere,
     gated,
@@ -34,9 +34,9 @@ from tests.support.patience import patience
 
 
 @everywhere
-@each_face
-def test_all_that_was_sent_is_received_once(face: str, place: Place) -> None:
-    with played(face, place.of(5, length=99), **place.options) as envs:
+@each_api
+def test_all_that_was_sent_is_received_once(api: str, setup: Setup) -> None:
+    with played(api, setup.of(5, length=99), **setup.options) as envs:
         envs.reset()
         for k in range(1, 20):
             envs.send([(k + i) % 10 for i in range(5)])
@@ -55,8 +55,8 @@ def test_all_that_was_sent_is_received_once(face: str, place: Place) -> None:
 
 
 @everywhere
-def test_lists(place: Place) -> None:
-    with played("sync", place.of(3), **place.options, output="list") as envs:
+def test_lists(setup: Setup) -> None:
+    with played("sync", setup.of(3), **setup.options, output="list") as envs:
         envs.reset()
         envs.send([5, 6, 7])
         batch = envs.recv(min_envs=3)
@@ -70,10 +70,10 @@ def test_lists(place: Place) -> None:
 
 
 @everywhere
-@each_face
-def test_the_ids_of_a_batch_are_ids_for_the_next_send(face: str, place: Place) -> None:
+@each_api
+def test_the_ids_of_a_batch_are_ids_for_the_next_send(api: str, setup: Setup) -> None:
     """Also where they do not ascend; actions are in their order."""
-    with played(face, place.of(4, length=99), **place.options) as envs:
+    with played(api, setup.of(4, length=99), **setup.options) as envs:
         envs.reset()
         for ids in ([3, 1], [2, 0]):
             envs.send(ids, ids)
@@ -86,9 +86,9 @@ def test_the_ids_of_a_batch_are_ids_for_the_next_send(face: str, place: Place) -
 
 
 @apart
-@each_face
-def test_batches_do_not_wait_for_the_slowest(face: str, place: Place, gates: Gates) -> None:
-    with gated(face, place, gates) as envs:
+@each_api
+def test_batches_do_not_wait_for_the_slowest(api: str, setup: Setup, gates: Gates) -> None:
+    with gated(api, setup, gates) as envs:
         envs.send([4, 1, 5])
         assert sorted(rows(envs.recv(min_envs=2))) == [[0, 1, 4], [2, 1, 5]]
         envs.send([6, 7], [0, 2])
@@ -98,10 +98,10 @@ def test_batches_do_not_wait_for_the_slowest(face: str, place: Place, gates: Gat
 
 
 @apart
-@each_face
-def test_the_oldest_first(face: str, place: Place, gates: Gates) -> None:
+@each_api
+def test_the_oldest_first(api: str, setup: Setup, gates: Gates) -> None:
     """Where the caller has looked in between; and never more than were asked for."""
-    with gated(face, place, gates) as envs:
+    with gated(api, setup, gates) as envs:
         envs.send([1, 1, 1])
         for i in (2, 0, 1):
             envs.let(gates.paths[i])
@@ -111,10 +111,10 @@ def test_the_oldest_first(face: str, place: Place, gates: Gates) -> None:
 
 
 @apart
-@each_face
-def test_nobody_starves(face: str, place: Place) -> None:
+@each_api
+def test_nobody_starves(api: str, setup: Setup) -> None:
     """Those that are received are sent again at once, one by one, and all get their turns."""
-    with played(face, place.of(4, length=10**6), **place.options) as envs:
+    with played(api, setup.of(4, length=10**6), **setup.options) as envs:
         envs.reset()
         envs.send([0] * 4)
         taken = [0] * 4
@@ -127,9 +127,9 @@ def test_nobody_starves(face: str, place: Place) -> None:
 
 
 @everywhere
-@each_face
-def test_ready_ends_with_the_last(face: str, place: Place) -> None:
-    with played(face, place.of(5), **place.options) as envs:
+@each_api
+def test_ready_ends_with_the_last(api: str, setup: Setup) -> None:
+    with played(api, setup.of(5), **setup.options) as envs:
         envs.reset()
         assert list(envs.ready()) == []
         envs.send([0] * 5)
@@ -153,15 +153,15 @@ async def test_ready_goes_on_with_what_is_sent_meanwhile() -> None:
 
 
 @everywhere
-@each_face
+@each_api
 @each_mode
-def test_the_three_modes(face: str, place: Place, mode: str) -> None:
+def test_the_three_modes(api: str, setup: Setup, mode: str) -> None:
     """Sent steps give what plain steps give: rows, infos, final observations."""
     lengths = [1, 2, 3, 5]
-    factories = [place.of(1, length=k)[0] for k in lengths]
+    factories = [setup.of(1, length=k)[0] for k in lengths]
     options = {"autoreset": mode}
     with (
-        played(face, factories, **place.options, **options) as envs,
+        played(api, factories, **setup.options, **options) as envs,
         agym.make([partial(Tally, k) for k in lengths], output="array", **options) as oracle,
     ):
         envs.reset(seed=3)
@@ -181,10 +181,10 @@ def test_the_three_modes(face: str, place: Place, mode: str) -> None:
 
 
 @everywhere
-def test_copies_and_views(place: Place) -> None:
+def test_copies_and_views(setup: Setup) -> None:
     """A copy is for ever; a whole range is a view where views were asked for."""
     for copy in (True, False):
-        with played("sync", place.of(4, length=99), **place.options, copy=copy) as envs:
+        with played("sync", setup.of(4, length=99), **setup.options, copy=copy) as envs:
             envs.reset()
             whole = []
             for k in range(3):
@@ -202,7 +202,7 @@ def test_copies_and_views(place: Place) -> None:
                 assert all((observations[:, 2] == k).all() for k, observations in whole)
             elif len(whole) > 1:
                 assert np.shares_memory(whole[0][1], whole[-1][1])
-            if place is SERIAL:
+            if setup is SERIAL:
                 assert len(whole) == 3
 
 
@@ -232,9 +232,9 @@ def test_the_oldest_first_in_one_worker(gates: Gates) -> None:
 
 
 @apart
-@each_face
-def test_an_empty_batch_when_time_is_up(face: str, place: Place, gates: Gates) -> None:
-    with gated(face, place, gates) as envs:
+@each_api
+def test_an_empty_batch_when_time_is_up(api: str, setup: Setup, gates: Gates) -> None:
+    with gated(api, setup, gates) as envs:
         envs.send([1, 1, 1])
         for timeout in (0, 0.01):
             batch = envs.recv(timeout=timeout)
@@ -250,10 +250,10 @@ def test_an_empty_batch_when_time_is_up(face: str, place: Place, gates: Gates) -
 
 
 @pytest.mark.parametrize("options", [{"backend": "asyncio"}, FORKED], ids=["asyncio", "process"])
-@each_face
-def test_an_empty_batch_of_objects(face: str, options: dict[str, Any], gates: Gates) -> None:
+@each_api
+def test_an_empty_batch_of_objects(api: str, options: dict[str, Any], gates: Gates) -> None:
     factories = [partial(Pausing, path) for path in gates.paths[:1]]
-    with played(face, factories, **options) as envs:
+    with played(api, factories, **options) as envs:
         envs.reset()
         envs.send(["wait"])
         batch = envs.recv(timeout=0)
@@ -278,9 +278,9 @@ class Pausing(Parrot):
 
 
 @everywhere
-@each_face
-def test_misuse(face: str, place: Place) -> None:
-    with played(face, place.of(3), **place.options) as envs:
+@each_api
+def test_misuse(api: str, setup: Setup) -> None:
+    with played(api, setup.of(3), **setup.options) as envs:
         with pytest.raises(agym.ResetNeededError):
             envs.send([0, 0, 0])
         envs.reset()
@@ -302,11 +302,11 @@ def test_misuse(face: str, place: Place) -> None:
 
 
 @apart
-@each_face
+@each_api
 def test_a_plain_step_while_one_that_was_sent_is_under_way(
-    face: str, place: Place, gates: Gates
+    api: str, setup: Setup, gates: Gates
 ) -> None:
-    with gated(face, place, gates) as envs:
+    with gated(api, setup, gates) as envs:
         envs.send([1], [1])
         with pytest.raises(agym.BusyError, match="environment 1"):
             envs.step([2, 2, 2])
@@ -322,12 +322,12 @@ def test_a_plain_step_while_one_that_was_sent_is_under_way(
 
 
 @everywhere
-@each_face
-def test_use_after_close(face: str, place: Place) -> None:
-    with played(face, place.of(2), **place.options) as envs:
+@each_api
+def test_use_after_close(api: str, setup: Setup) -> None:
+    with played(api, setup.of(2), **setup.options) as envs:
         envs.reset()
         envs.send([0, 0])
-        envs.envs.close() if face == "sync" else envs.aclose()
+        envs.envs.close() if api == "sync" else envs.aclose()
         with pytest.raises(agym.ClosedError):
             envs.recv()
         with pytest.raises(agym.ClosedError):

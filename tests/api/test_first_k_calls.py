@@ -16,7 +16,7 @@ import agym
 from agym.backends.thread import ThreadBackend
 from tests.support.drivers import (
     FORKED,
-    Place,
+    Setup,
     apart,
     everywhere,
     rows,
@@ -140,9 +140,9 @@ async def test_cancelling_recv_at_any_point_loses_nothing(held: bool) -> None:
 
 
 @apart
-async def test_cancelling_recv_loses_nothing_anywhere(place: Place, gates: Gates) -> None:
+async def test_cancelling_recv_loses_nothing_anywhere(setup: Setup, gates: Gates) -> None:
     async with agym.make_async(
-        [partial(place.gated, path) for path in gates.paths], autoreset="disabled", **place.options
+        [partial(setup.gated, path) for path in gates.paths], autoreset="disabled", **setup.options
     ) as envs:
         await envs.reset()
         for turns in range(8):
@@ -296,9 +296,9 @@ async def test_what_cannot_be_sent_from_behind_a_reset_spoils_nothing_else() -> 
 
 
 @everywhere
-def test_forgotten_runners_end(place: Place) -> None:
+def test_forgotten_runners_end(setup: Setup) -> None:
     """Also with results that were sent for and never received."""
-    envs = agym.make(place.of(2), **place.options)
+    envs = agym.make(setup.of(2), **setup.options)
     envs.reset()
     envs.send([0, 0])
     threads = [thread for thread in threading.enumerate() if thread.name.startswith("agym-")]

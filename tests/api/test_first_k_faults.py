@@ -15,9 +15,9 @@ import pytest
 import agym
 from tests.support.drivers import (
     FORKED,
-    Place,
+    Setup,
     apart,
-    each_face,
+    each_api,
     everywhere,
     gated,
     played,
@@ -36,10 +36,10 @@ from tests.support.patience import deadline
 
 
 @everywhere
-@each_face
-def test_an_environment_that_raises(face: str, place: Place) -> None:
-    factories = [partial(place.raises, "step")] * 4
-    with played(face, factories, **place.options) as envs:
+@each_api
+def test_an_environment_that_raises(api: str, setup: Setup) -> None:
+    factories = [partial(setup.raises, "step")] * 4
+    with played(api, factories, **setup.options) as envs:
         envs.reset()
         envs.send([5, 9, 6, 7])
         errors, got = [], []
@@ -63,11 +63,11 @@ def test_an_environment_that_raises(face: str, place: Place) -> None:
 
 
 @everywhere
-@each_face
-def test_several_that_raise(face: str, place: Place) -> None:
+@each_api
+def test_several_that_raise(api: str, setup: Setup) -> None:
     """Each of them is told, by itself or in a group, and none is received as if it had not."""
-    factories = [partial(place.raises, "step")] * 5
-    with played(face, factories, **place.options) as envs:
+    factories = [partial(setup.raises, "step")] * 5
+    with played(api, factories, **setup.options) as envs:
         envs.reset()
         envs.send([9, 5, 9, 6, 9])
         named: list[int] = []
@@ -120,9 +120,9 @@ def test_nothing_of_a_failed_step_shows_up_later(coroutines: bool) -> None:
         assert info["final_info"] == {}
 
 
-@each_face
-def test_a_worker_that_dies(face: str) -> None:
-    with played(face, [partial(Exits, 3)] * 4, **FORKED, workers=2) as envs:
+@each_api
+def test_a_worker_that_dies(api: str) -> None:
+    with played(api, [partial(Exits, 3)] * 4, **FORKED, workers=2) as envs:
         envs.reset()
         envs.send([9, 5, 6, 7])
         told: list[tuple[int, ...]] = []
@@ -184,12 +184,12 @@ def test_a_worker_that_dies_while_a_step_is_under_way_too(gates: Gates) -> None:
 
 @pytest.mark.once
 @apart
-@each_face
-def test_a_missed_deadline(face: str, place: Place, gates: Gates) -> None:
-    with gated(face, place, gates, timeout=deadline(0.4)) as envs:
+@each_api
+def test_a_missed_deadline(api: str, setup: Setup, gates: Gates) -> None:
+    with gated(api, setup, gates, timeout=deadline(0.4)) as envs:
         envs.send([4, 1, 5])
         assert sorted(rows(envs.recv(min_envs=2))) == [[0, 1, 4], [2, 1, 5]]
-        thread = place.backend == "thread"
+        thread = setup.backend == "thread"
         warned = pytest.warns(RuntimeWarning, match="left behind") if thread else nullcontext()
         with warned, pytest.raises(agym.StepTimeout, match="environments 1;") as caught:
             envs.recv()

@@ -1,4 +1,4 @@
-"""Groups: parts of the environments with the whole face each, over the same workers."""
+"""Groups: parts of the environments with the whole API each, over the same workers."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from tests.support.equality import same
 from tests.support.patience import patience
 
 FORKED = {"backend": FORK, "workers": 2}
-PLACES = [
+SETUPS = [
     pytest.param(Tally, {"backend": "serial"}, id="serial"),
     pytest.param(Tally, {"backend": "thread"}, id="thread"),
     pytest.param(Tally, FORKED, id="process"),
     pytest.param(partial(AsyncTally, Tally), {"backend": "asyncio"}, id="asyncio"),
     pytest.param(partial(AsyncTally, Tally), FORKED, id="process-coroutines"),
 ]
-everywhere = pytest.mark.parametrize(("tally", "place"), PLACES)
+everywhere = pytest.mark.parametrize(("tally", "setup"), SETUPS)
 
 
 @everywhere
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
-def test_every_environment_is_in_one_group(tally: Any, place: dict[str, Any], count: int) -> None:
-    with agym.make(tally, 7, **place) as envs:
+def test_every_environment_is_in_one_group(tally: Any, setup: dict[str, Any], count: int) -> None:
+    with agym.make(tally, 7, **setup) as envs:
         groups = envs.split(count)
         assert len(groups) == count
         assert all(len(group) == group.num_envs >= 1 for group in groups)
@@ -55,8 +55,8 @@ def test_wrong_numbers_of_groups(count: Any) -> None:
 
 
 @everywhere
-def test_each_has_the_whole_face(tally: Any, place: dict[str, Any]) -> None:
-    with agym.make(partial(tally, length=99), 5, **place, output="array") as envs:
+def test_each_has_the_whole_api(tally: Any, setup: dict[str, Any]) -> None:
+    with agym.make(partial(tally, length=99), 5, **setup, output="array") as envs:
         a, b = envs.split(2)
         ids = a.env_ids
         n = len(a)
@@ -93,21 +93,21 @@ def test_each_has_the_whole_face(tally: Any, place: dict[str, Any]) -> None:
 def test_a_mask_and_seeds_are_for_the_group() -> None:
     """As for the whole, seeds are one for each of all, also where a mask leaves some out."""
     with agym.make(Tally, 4) as envs:
-        for face in (envs, envs.split(1)[0], envs.split(2)[1]):
-            n = len(face)
+        for api in (envs, envs.split(1)[0], envs.split(2)[1]):
+            n = len(api)
             mask = np.arange(n) == n - 1
-            infos = face.reset(seed=[*range(n)], options={"reset_mask": mask}).infos
+            infos = api.reset(seed=[*range(n)], options={"reset_mask": mask}).infos
             assert [info.get("seed") for info in infos] == [*[None] * (n - 1), n - 1]
 
 
 @everywhere
 @pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
-def test_a_whole_in_groups_is_the_whole(tally: Any, place: dict[str, Any], mode: str) -> None:
+def test_a_whole_in_groups_is_the_whole(tally: Any, setup: dict[str, Any], mode: str) -> None:
     if tally is Tally:
         env: Any = partial(RandomEnv, spaces.Box(-9, 9, (2, 3)), spaces.Discrete(4))
     else:
         env = tally
-    options: dict[str, Any] = {**place, "autoreset": mode, "output": "array"}
+    options: dict[str, Any] = {**setup, "autoreset": mode, "output": "array"}
     with agym.make(env, 5, **options) as whole, agym.make(env, 5, **options) as other:
         groups = other.split(2)
 
@@ -148,15 +148,15 @@ async def test_one_group_steps_while_another_waits() -> None:
 
 
 @everywhere
-async def test_closing_one_closes_all(tally: Any, place: dict[str, Any]) -> None:
-    envs = await agym.make_async(tally, 4, **place)
+async def test_closing_one_closes_all(tally: Any, setup: dict[str, Any]) -> None:
+    envs = await agym.make_async(tally, 4, **setup)
     a, b = envs.split(2)
     await envs.reset()
     await a.aclose()
-    for face in (a, b, envs):
+    for api in (a, b, envs):
         with pytest.raises(agym.ClosedError):
-            face.step([0] * len(face))
-        await face.aclose()
+            api.step([0] * len(api))
+        await api.aclose()
 
 
 def test_closing_the_whole_ends_what_a_group_started() -> None:

@@ -15,19 +15,19 @@ from tests.support.envs.faulty_envs import Raises
 from tests.support.envs.plain_envs import Tally
 
 FORKED = {"backend": FORK, "workers": 2}
-PLACES = [
+SETUPS = [
     pytest.param(Tally, Raises, {"backend": "serial"}, id="serial"),
     pytest.param(Tally, Raises, {"backend": "thread"}, id="thread"),
     pytest.param(Tally, Raises, FORKED, id="process"),
     pytest.param(partial(AsyncTally, Tally), AsyncRaises, {"backend": "asyncio"}, id="asyncio"),
     pytest.param(partial(AsyncTally, Tally), AsyncRaises, FORKED, id="process-coroutines"),
 ]
-everywhere = pytest.mark.parametrize(("tally", "raises", "place"), PLACES)
+everywhere = pytest.mark.parametrize(("tally", "raises", "setup"), SETUPS)
 
 
 @everywhere
-async def test_every_method(tally: Any, raises: Any, place: dict[str, Any]) -> None:
-    async with agym.make_async(tally, 3, **place, autoreset="disabled") as envs:
+async def test_every_method(tally: Any, raises: Any, setup: dict[str, Any]) -> None:
+    async with agym.make_async(tally, 3, **setup, autoreset="disabled") as envs:
         env = envs[1]
         assert (len([*envs]), envs[-1].index, env.index) == (3, 2, 1)
         assert env.action_space == envs.single_action_space
@@ -52,7 +52,7 @@ async def test_every_method(tally: Any, raises: Any, place: dict[str, Any]) -> N
 
 
 @everywhere
-async def test_a_task_for_each(tally: Any, raises: Any, place: dict[str, Any]) -> None:
+async def test_a_task_for_each(tally: Any, raises: Any, setup: dict[str, Any]) -> None:
     lengths = [3, 5, 2, 7]
     factories = [partial(tally, length=length) for length in lengths]
     played = {}
@@ -67,7 +67,7 @@ async def test_a_task_for_each(tally: Any, raises: Any, place: dict[str, Any]) -
             over = terminated or truncated
         played[env.index] = seen
 
-    async with agym.make_async(factories, **place, autoreset="disabled") as envs:
+    async with agym.make_async(factories, **setup, autoreset="disabled") as envs:
         async with asyncio.TaskGroup() as group:
             for env in envs:
                 group.create_task(play(env))
@@ -77,9 +77,9 @@ async def test_a_task_for_each(tally: Any, raises: Any, place: dict[str, Any]) -
 
 @everywhere
 async def test_single_calls_and_batches_keep_the_order(
-    tally: Any, raises: Any, place: dict[str, Any]
+    tally: Any, raises: Any, setup: dict[str, Any]
 ) -> None:
-    async with agym.make_async(partial(tally, length=99), 3, **place, autoreset="disabled") as envs:
+    async with agym.make_async(partial(tally, length=99), 3, **setup, autoreset="disabled") as envs:
         await envs.reset()
         pending: list[Any] = [
             envs[1].step(3),
@@ -117,8 +117,8 @@ async def test_a_single_step_and_a_batch_exclude_each_other() -> None:
 
 
 @everywhere
-async def test_closing_one(tally: Any, raises: Any, place: dict[str, Any]) -> None:
-    async with agym.make_async(tally, 3, **place, autoreset="disabled") as envs:
+async def test_closing_one(tally: Any, raises: Any, setup: dict[str, Any]) -> None:
+    async with agym.make_async(tally, 3, **setup, autoreset="disabled") as envs:
         await envs.reset()
         step = envs.step([1, 2, 3])
         closing = envs[1].close()
@@ -144,10 +144,10 @@ async def test_closing_one(tally: Any, raises: Any, place: dict[str, Any]) -> No
 
 
 @everywhere
-async def test_closing_one_that_raises(tally: Any, raises: Any, place: dict[str, Any]) -> None:
+async def test_closing_one_that_raises(tally: Any, raises: Any, setup: dict[str, Any]) -> None:
     """It is told once, as what the caller asked for, and not again by closing the others."""
     factories = [tally, partial(raises, "close"), tally]
-    async with agym.make_async(factories, **place) as envs:
+    async with agym.make_async(factories, **setup) as envs:
         with pytest.raises(agym.EnvError, match="environment 1") as caught:
             await envs[1].close()
         assert (caught.value.env_id, caught.value.operation) == (1, "close")

@@ -15,20 +15,20 @@ from gymnasium.utils.env_checker import check_env
 
 import agym
 from tests.support.backends import name_of
-from tests.support.drivers import FORKED, Place, each_face, everywhere, played
+from tests.support.drivers import FORKED, Setup, each_api, everywhere, played
 from tests.support.envs.plain_envs import Nested, Tally
 from tests.support.equality import same
 
 SERIAL: dict[str, Any] = {"backend": "serial"}
 PROCESS: dict[str, Any] = {**FORKED, "workers": 2}
-each_kind = pytest.mark.parametrize("place", [SERIAL, PROCESS], ids=["serial", "process"])
+each_kind = pytest.mark.parametrize("setup", [SERIAL, PROCESS], ids=["serial", "process"])
 
 # ---------------------------------------------------------------- handles
 
 
 @each_kind
-def test_a_handle_is_a_gymnasium_environment(place: dict[str, Any]) -> None:
-    with agym.make("CartPole-v1", 3, render_mode="rgb_array", **place) as envs:  # draws nothing
+def test_a_handle_is_a_gymnasium_environment(setup: dict[str, Any]) -> None:
+    with agym.make("CartPole-v1", 3, render_mode="rgb_array", **setup) as envs:  # draws nothing
         env = envs[1]
         assert isinstance(env, gymnasium.Env)
         assert isinstance(env.unwrapped, gymnasium.Env)
@@ -55,12 +55,12 @@ def test_a_handle_is_a_gymnasium_environment(place: dict[str, Any]) -> None:
 
 
 @each_kind
-def test_handles_of_environments_that_differ(place: dict[str, Any]) -> None:
+def test_handles_of_environments_that_differ(setup: dict[str, Any]) -> None:
     made = [("CartPole-v1", None), ("CartPole-v1", "rgb_array"), ("CartPole-v0", "rgb_array")] * 2
     factories = [partial(gymnasium.make, env_id, render_mode=mode) for env_id, mode in made]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of CartPole-v0
-        envs = agym.make(factories, **place)
+        envs = agym.make(factories, **setup)
     with envs:
         assert [(env.spec and env.spec.id, env.render_mode) for env in envs] == made
         of_groups = [env for group in envs.split(2) for env in group]
@@ -77,8 +77,8 @@ def test_handles_of_the_same_are_equal() -> None:
 
 
 @everywhere
-def test_attributes_and_methods_of_one(place: Place) -> None:
-    with agym.make(place.of(2, length=4), **place.options) as envs:
+def test_attributes_and_methods_of_one(setup: Setup) -> None:
+    with agym.make(setup.of(2, length=4), **setup.options) as envs:
         env = envs[1]
         assert (env.gravity, env.length, env.unwrapped.gravity) == (9.8, 4, 9.8)
         assert (env.add(1), env.unwrapped.add(1, b=2)) == (10.8, 12.8)
@@ -92,8 +92,8 @@ def test_attributes_and_methods_of_one(place: Place) -> None:
 
 
 @everywhere
-def test_a_block_closes_one_alone(place: Place) -> None:
-    with agym.make(place.of(3), **place.options) as envs:
+def test_a_block_closes_one_alone(setup: Setup) -> None:
+    with agym.make(setup.of(3), **setup.options) as envs:
         envs.reset()
         with envs[1] as env:
             env.step(0)
@@ -111,8 +111,8 @@ def test_a_block_closes_one_alone(place: Place) -> None:
 
 
 @everywhere
-async def test_an_async_handle(place: Place) -> None:
-    async with agym.make_async(place.of(3, length=99), **place.options) as envs:
+async def test_an_async_handle(setup: Setup) -> None:
+    async with agym.make_async(setup.of(3, length=99), **setup.options) as envs:
         await envs.reset()
         async with envs[1] as env:
             assert (env.spec, env.render_mode) == (None, "ansi")
@@ -180,10 +180,10 @@ WRAPPERS: dict[str, Any] = {
 @each_kind
 @pytest.mark.parametrize("name", WRAPPERS)
 def test_wrappers_give_what_they_give_around_the_environment(
-    name: str, place: dict[str, Any]
+    name: str, setup: dict[str, Any]
 ) -> None:
     wrap = WRAPPERS[name]
-    with agym.make("CartPole-v1", 3, **place) as envs:
+    with agym.make("CartPole-v1", 3, **setup) as envs:
         ours, theirs = wrap(envs[1]), wrap(gymnasium.make("CartPole-v1"))
         assert ours.observation_space == theirs.observation_space
         assert same(_play(ours), _play(theirs))
@@ -199,8 +199,8 @@ def test_wrappers_give_what_they_give_around_the_environment(
 
 
 @each_kind
-def test_wrappers_around_nested_spaces(place: dict[str, Any]) -> None:
-    with agym.make(Nested, 2, **place) as envs:
+def test_wrappers_around_nested_spaces(setup: dict[str, Any]) -> None:
+    with agym.make(Nested, 2, **setup) as envs:
         ours, theirs = (wrappers.FlattenObservation(env) for env in (envs[0], Nested()))
         assert same(_play(ours), _play(theirs))
         ours, theirs = (
@@ -211,11 +211,11 @@ def test_wrappers_around_nested_spaces(place: dict[str, Any]) -> None:
 
 @pytest.mark.full
 @each_kind
-def test_record_video_around_one(place: dict[str, Any], tmp_path: Path) -> None:
+def test_record_video_around_one(setup: dict[str, Any], tmp_path: Path) -> None:
     pytest.importorskip("pygame", reason="the extra `render`")
     pytest.importorskip("moviepy", reason="RecordVideo needs moviepy")
     pytest.importorskip("tqdm").tqdm.monitor_interval = 0  # no thread that watches progress bars
-    with agym.make("CartPole-v1", 2, render_mode="rgb_array", **place) as envs:
+    with agym.make("CartPole-v1", 2, render_mode="rgb_array", **setup) as envs:
         folder = tmp_path / "videos"
         env = wrappers.RecordVideo(envs[1], str(folder), disable_logger=True)
         _play(env)
@@ -224,9 +224,9 @@ def test_record_video_around_one(place: dict[str, Any], tmp_path: Path) -> None:
 
 
 @each_kind
-def test_render_collection_around_one(place: dict[str, Any]) -> None:
+def test_render_collection_around_one(setup: dict[str, Any]) -> None:
     pytest.importorskip("pygame", reason="the extra `render`")
-    with agym.make("CartPole-v1", 2, render_mode="rgb_array", **place) as envs:
+    with agym.make("CartPole-v1", 2, render_mode="rgb_array", **setup) as envs:
         env = wrappers.RenderCollection(envs[1])
         env.reset(seed=0)
         env.step(0)
@@ -235,9 +235,9 @@ def test_render_collection_around_one(place: dict[str, Any]) -> None:
 
 
 @each_kind
-def test_gymnasium_checks_one(place: dict[str, Any]) -> None:
+def test_gymnasium_checks_one(setup: dict[str, Any]) -> None:
     """And finds no more than it finds in the environment itself."""
-    with agym.make("CartPole-v1", 2, **place) as envs:
+    with agym.make("CartPole-v1", 2, **setup) as envs:
         bare = gymnasium.make("CartPole-v1").unwrapped
         found = []
         for env in (envs[1].unwrapped, bare):
@@ -252,22 +252,22 @@ def test_gymnasium_checks_one(place: dict[str, Any]) -> None:
 
 
 @everywhere
-@each_face
-def test_closed_backend_workers_and_repr(face: str, place: Place) -> None:
-    with played(face, place.of(4), **place.options) as envs:
+@each_api
+def test_closed_backend_workers_and_repr(api: str, setup: Setup) -> None:
+    with played(api, setup.of(4), **setup.options) as envs:
         envs.reset()
         workers = {"serial": 1, "asyncio": 1, "thread": 4}
-        count = workers.get(place.name, place.options.get("workers"))
-        face_itself = envs.envs
-        assert (face_itself.closed, face_itself.workers) == (False, count)
-        assert face_itself.backend == place.backend
-        assert "closed" not in repr(face_itself)
+        count = workers.get(setup.name, setup.options.get("workers"))
+        api_itself = envs.envs
+        assert (api_itself.closed, api_itself.workers) == (False, count)
+        assert api_itself.backend == setup.backend
+        assert "closed" not in repr(api_itself)
         assert len(envs.stats().workers) == count
-        (group, _) = face_itself.split(2)
-        envs.envs.close() if face == "sync" else envs.aclose()
-        for one in (face_itself, group):
+        (group, _) = api_itself.split(2)
+        envs.envs.close() if api == "sync" else envs.aclose()
+        for one in (api_itself, group):
             assert (one.closed, one.workers) == (True, count)
-            assert one.backend == place.backend
+            assert one.backend == setup.backend
             assert repr(one).endswith(f"backend={one.backend!r}, closed)")
 
 
@@ -289,37 +289,37 @@ def test_auto_tells_what_it_took() -> None:
 
 
 @each_kind
-def test_vector(place: dict[str, Any]) -> None:
-    envs = agym.make_vec("CartPole-v1", 4, **place)
-    assert (envs.closed, envs.backend) == (False, name_of(place))
-    assert envs.workers == place.get("workers", 1)
+def test_vector(setup: dict[str, Any]) -> None:
+    envs = agym.make_vec("CartPole-v1", 4, **setup)
+    assert (envs.closed, envs.backend) == (False, name_of(setup))
+    assert envs.workers == setup.get("workers", 1)
     assert repr(envs) == "AgymVectorEnv(CartPole-v1, num_envs=4)"
     envs.close()
-    assert (envs.closed, envs.backend) == (True, name_of(place))
+    assert (envs.closed, envs.backend) == (True, name_of(setup))
     assert repr(envs) == "AgymVectorEnv(CartPole-v1, num_envs=4, closed)"
 
 
 @each_kind
-def test_sb3(place: dict[str, Any]) -> None:
+def test_sb3(setup: dict[str, Any]) -> None:
     pytest.importorskip("stable_baselines3", reason="the extra `sb3`")
-    envs = agym.sb3.make_vec_env("CartPole-v1", 4, **place)
-    assert (envs.closed, envs.backend) == (False, name_of(place))
-    assert envs.workers == place.get("workers", 1)
-    assert repr(envs) == f"AgymVecEnv(CartPole-v1, num_envs=4, backend={name_of(place)!r})"
+    envs = agym.sb3.make_vec_env("CartPole-v1", 4, **setup)
+    assert (envs.closed, envs.backend) == (False, name_of(setup))
+    assert envs.workers == setup.get("workers", 1)
+    assert repr(envs) == f"AgymVecEnv(CartPole-v1, num_envs=4, backend={name_of(setup)!r})"
     envs.close()
     assert envs.closed
     assert repr(envs).endswith(", closed)")
 
 
 @everywhere
-@each_face
-def test_stats_after_close_are_the_last(face: str, place: Place) -> None:
-    with played(face, place.of(3, length=99), **place.options) as envs:
+@each_api
+def test_stats_after_close_are_the_last(api: str, setup: Setup) -> None:
+    with played(api, setup.of(3, length=99), **setup.options) as envs:
         envs.reset()
         for _ in range(5):
             envs.step([0] * 3)
         before = envs.stats()
-        envs.envs.close() if face == "sync" else envs.aclose()
+        envs.envs.close() if api == "sync" else envs.aclose()
         after = envs.stats()
         assert [env.steps for env in after.envs] == [env.steps for env in before.envs] == [5] * 3
         assert after.seconds >= before.seconds
@@ -337,7 +337,7 @@ def test_stats_after_the_block() -> None:
 
 
 @each_kind
-def test_names_of_ours_beside_those_of_the_environments(place: dict[str, Any]) -> None:
+def test_names_of_ours_beside_those_of_the_environments(setup: dict[str, Any]) -> None:
     """An environment that has such names itself is asked by get_attr."""
 
     class Busy(Tally):
@@ -346,8 +346,8 @@ def test_names_of_ours_beside_those_of_the_environments(place: dict[str, Any]) -
             self.backend, self.workers, self.closed = "its own", 99, "never"
             self.observation_space = spaces.Box(-1, 1000, (3,), np.float64)
 
-    with agym.make(Busy, 2, **place) as envs:
-        assert (envs.backend, envs.closed) == (name_of(place), False)
+    with agym.make(Busy, 2, **setup) as envs:
+        assert (envs.backend, envs.closed) == (name_of(setup), False)
         assert envs.get_attr("backend") == ["its own"] * 2
         assert envs[0].get_attr("closed") == "never"
 

@@ -13,14 +13,14 @@ from gymnasium.wrappers import RecordEpisodeStatistics
 
 import agym
 from tests.support.backends import with_own
-from tests.support.drivers import APART, FORKED, SERIAL, Place, each_face, each_mode, opened
+from tests.support.drivers import APART, FORKED, SERIAL, Setup, each_api, each_mode, opened
 from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.faulty_envs import Exits, Raises
 from tests.support.envs.plain_envs import Tally
 from tests.support.envs.scripted_envs import Info, Telling, messages
 from tests.support.equality import same
 
-places = pytest.mark.parametrize("place", [SERIAL, *APART], ids=lambda place: place.name)
+setups = pytest.mark.parametrize("setup", [SERIAL, *APART], ids=lambda setup: setup.name)
 MODES = {
     "next_step": AutoresetMode.NEXT_STEP,
     "same_step": AutoresetMode.SAME_STEP,
@@ -32,8 +32,8 @@ KINDS: dict[str, Any] = {
 STEPS = 40
 
 # A worker that environments share; and a seed of Rewarding with a long episode.
-WORKER = Place("process", False, {**FORKED, "workers": 1})
-LOOP = Place("process-coroutines", True, {**FORKED, "workers": 1})
+WORKER = Setup("process", False, {**FORKED, "workers": 1})
+LOOP = Setup("process-coroutines", True, {**FORKED, "workers": 1})
 LONG = 9
 
 
@@ -58,8 +58,8 @@ class Rewarding(Tally):
         return np.array([0, self.now, action], np.float64)  # another one may take its place
 
 
-def of(place: Place, make: Any) -> Any:
-    return make if place.tally is not AsyncTally else partial(AsyncTally, make)
+def of(setup: Setup, make: Any) -> Any:
+    return make if setup.tally is not AsyncTally else partial(AsyncTally, make)
 
 
 def timeless(info: Info) -> Info:
@@ -98,12 +98,12 @@ def wrapped(mode: str, seed: int, kind: str) -> list[Info]:
     return [timeless(info) for info in infos]
 
 
-@places
+@setups
 @each_mode
 @pytest.mark.parametrize("kind", KINDS)
-def test_statistics_are_gymnasiums(place: Place, mode: str, kind: str) -> None:
-    factories = [of(place, partial(Rewarding, kind))] * 3
-    with agym.make(factories, autoreset=mode, episode_stats=True, **place.options) as envs:
+def test_statistics_are_gymnasiums(setup: Setup, mode: str, kind: str) -> None:
+    factories = [of(setup, partial(Rewarding, kind))] * 3
+    with agym.make(factories, autoreset=mode, episode_stats=True, **setup.options) as envs:
         rows = [envs.reset(seed=5)[1]]
         rows += [envs.step([1, 1, 1])[4] for _ in range(STEPS)]
     for i in range(3):
@@ -113,7 +113,7 @@ def test_statistics_are_gymnasiums(place: Place, mode: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
-def test_the_gymnasium_face_tells_them_as_gymnasiums_own(mode: str) -> None:
+def test_the_gymnasium_api_tells_them_as_gymnasiums_own(mode: str) -> None:
     ours = agym.make_vec(Rewarding, 3, backend="serial", autoreset=mode, episode_stats=True)
     theirs = SyncVectorEnv(
         [lambda: RecordEpisodeStatistics(Rewarding())] * 3, autoreset_mode=MODES[mode]
@@ -132,10 +132,10 @@ def test_the_gymnasium_face_tells_them_as_gymnasiums_own(mode: str) -> None:
     theirs.close()
 
 
-@places
-def test_steps_of_some_and_steps_that_were_sent_count(place: Place) -> None:
-    factories = [of(place, partial(Tally, length=4))] * 3
-    options = {"output": "array", "infos": "episode", **place.options}
+@setups
+def test_steps_of_some_and_steps_that_were_sent_count(setup: Setup) -> None:
+    factories = [of(setup, partial(Tally, length=4))] * 3
+    options = {"output": "array", "infos": "episode", **setup.options}
     with agym.make(factories, **options) as envs:
         envs.reset(seed=0)
         envs.step([0, 0, 0])
@@ -154,12 +154,12 @@ def test_steps_of_some_and_steps_that_were_sent_count(place: Place) -> None:
         assert infos[0]["episode"]["r"] == sum(2 + k / 16 for k in range(1, 5))
 
 
-@places
+@setups
 @each_mode
-def test_only_episodes(place: Place, mode: str) -> None:
+def test_only_episodes(setup: Setup, mode: str) -> None:
     script: list[Info] = [{"x": 1}, {"x": 1}, {"x": 2, "name": "not a number"}]
-    factories = [of(place, partial(Telling, script, 2))] * 2
-    with agym.make(factories, autoreset=mode, infos="episode", **place.options) as envs:
+    factories = [of(setup, partial(Telling, script, 2))] * 2
+    with agym.make(factories, autoreset=mode, infos="episode", **setup.options) as envs:
         assert envs.reset(seed=0)[1] == [{}, {}]
         for _ in range(3):
             assert envs.step([0, 0])[4] == [{}, {}]
@@ -175,12 +175,12 @@ def test_only_episodes(place: Place, mode: str) -> None:
                 assert envs.reset()[1] == [{}, {}]
 
 
-@places
+@setups
 @each_mode
-def test_no_infos(place: Place, mode: str) -> None:
+def test_no_infos(setup: Setup, mode: str) -> None:
     script: list[Info] = [{"name": "text", "episode": {"r": 1}}]
-    factories = [of(place, partial(Telling, script, 2))] * 2
-    options = {**place.options, "on_fault": "restart"}
+    factories = [of(setup, partial(Telling, script, 2))] * 2
+    options = {**setup.options, "on_fault": "restart"}
     with agym.make(factories, autoreset=mode, infos="none", **options) as envs:
         assert envs.reset(seed=0)[1] == [{}, {}]
         with messages(envs) as seen:
@@ -197,21 +197,21 @@ def test_no_infos(place: Place, mode: str) -> None:
         assert infos[1].keys() <= {"final_obs", "final_info"}
 
 
-@places
-def test_what_an_environment_tells_by_itself_stays(place: Place) -> None:
+@setups
+def test_what_an_environment_tells_by_itself_stays(setup: Setup) -> None:
     script: list[Info] = [{"episode": {"r": -1.0, "mine": True}}]
     for option in ({"infos": "episode"}, {"episode_stats": True}):
-        factories = [of(place, partial(Telling, script, 1))]
-        with agym.make(factories, **place.options, **option) as envs:
+        factories = [of(setup, partial(Telling, script, 1))]
+        with agym.make(factories, **setup.options, **option) as envs:
             envs.reset(seed=0)
             assert envs.step([0])[4] == script
 
 
-@places
+@setups
 @each_mode
-def test_an_episode_that_was_cut_off_has_no_statistics(place: Place, mode: str) -> None:
-    make = of(place, partial(Raises, "step", length=3))
-    options: dict[str, Any] = {**place.options, "infos": "episode", "on_fault": "restart"}
+def test_an_episode_that_was_cut_off_has_no_statistics(setup: Setup, mode: str) -> None:
+    make = of(setup, partial(Raises, "step", length=3))
+    options: dict[str, Any] = {**setup.options, "infos": "episode", "on_fault": "restart"}
     with agym.make([make] * 2, autoreset=mode, **options) as envs:
         envs.reset(seed=0)
         envs.step([0, 0])
@@ -229,10 +229,10 @@ def test_an_episode_that_was_cut_off_has_no_statistics(place: Place, mode: str) 
         assert lengths == [3]
 
 
-@pytest.mark.parametrize("place", [WORKER, LOOP], ids=lambda place: place.name)
-def test_an_episode_that_was_replayed_has_the_statistics_of_the_whole(place: Place) -> None:
-    makes = [of(place, Rewarding), of(place, partial(Exits, 3))]
-    options: dict[str, Any] = {"infos": "episode", "on_fault": "replay", **place.options}
+@pytest.mark.parametrize("setup", [WORKER, LOOP], ids=lambda setup: setup.name)
+def test_an_episode_that_was_replayed_has_the_statistics_of_the_whole(setup: Setup) -> None:
+    makes = [of(setup, Rewarding), of(setup, partial(Exits, 3))]
+    options: dict[str, Any] = {"infos": "episode", "on_fault": "replay", **setup.options}
     with agym.make(makes, **options) as envs:
         envs.reset(seed=[LONG, LONG])
         total, length, over = 0.0, 0, False
@@ -275,9 +275,9 @@ def test_statistics_and_infos_stay_as_they_are_when_workers_are_recycled(mode: s
     assert sum(end is not None for row in ends for end in row) > 100
 
 
-@each_face
-def test_both_faces_take_the_options(face: str) -> None:
-    with opened(face, partial(Tally, length=2), 2, infos="episode", backend="serial") as envs:
+@each_api
+def test_both_apis_take_the_options(api: str) -> None:
+    with opened(api, partial(Tally, length=2), 2, infos="episode", backend="serial") as envs:
         assert envs.reset(seed=0)[1] == [{}, {}]
         assert envs.step([0, 0])[4] == [{}, {}]
         assert [info["episode"]["l"] for info in envs.step([0, 0])[4]] == [2, 2]

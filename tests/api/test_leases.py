@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import agym
 from tests.support.backends import FORK, SERIAL_OR_FORK
 from tests.support.core_selection import examples
-from tests.support.drivers import FACES, FORKED, Place, everywhere, opened
+from tests.support.drivers import APIS, FORKED, Setup, everywhere, opened
 from tests.support.insides import backend_of, engine_of
 
 IMAGE, FLOATS = (96, 80, 3), (9000,)
@@ -68,8 +68,8 @@ class AsyncLarge:
     def close(self) -> None: ...
 
 
-def env_of(place: Place) -> Any:
-    return AsyncLarge if place.tally.__name__ == "AsyncTally" else Large
+def env_of(setup: Setup) -> Any:
+    return AsyncLarge if setup.tally.__name__ == "AsyncTally" else Large
 
 
 # What somebody may keep of a batch: something over its memory.
@@ -98,23 +98,23 @@ def all_are(kept: Any, count: int) -> bool:
         st.tuples(st.sampled_from(sorted(KEEPS)), st.integers(0, 12)), min_size=5, max_size=25
     )
 )
-def test_nothing_that_is_held_changes(place: Place, mode: Any, plan: list[tuple[str, int]]) -> None:
-    hold(place, mode, [(KEEPS[name], steps) for name, steps in plan])
+def test_nothing_that_is_held_changes(setup: Setup, mode: Any, plan: list[tuple[str, int]]) -> None:
+    hold(setup, mode, [(KEEPS[name], steps) for name, steps in plan])
 
 
 @everywhere
-def test_no_tensor_that_is_held_changes(place: Place) -> None:
+def test_no_tensor_that_is_held_changes(setup: Setup) -> None:
     torch = pytest.importorskip("torch", reason="the extra `torch`")
 
     def tensor(observations: Any) -> Any:
         return torch.from_numpy(observations["deep"][0])[1:].view(-1)
 
-    hold(place, "next_step", [(tensor, steps) for steps in (0, 3, 1, 9, 2, 0, 5, 1, 1, 4, 0, 0)])
+    hold(setup, "next_step", [(tensor, steps) for steps in (0, 3, 1, 9, 2, 0, 5, 1, 1, 4, 0, 0)])
 
 
-def hold(place: Place, mode: Any, plan: list[tuple[Keep, int]]) -> None:
+def hold(setup: Setup, mode: Any, plan: list[tuple[Keep, int]]) -> None:
     """Keep something of each batch for some steps, and see that it stays as it was."""
-    with opened("sync", env_of(place), 4, **place.options, autoreset=mode, output="array") as envs:
+    with opened("sync", env_of(setup), 4, **setup.options, autoreset=mode, output="array") as envs:
         held: list[tuple[int, int, Any]] = []
         observations = envs.reset(seed=1).observations
         for now, (keep, steps) in enumerate(plan):
@@ -132,12 +132,12 @@ def memory(batch: Any) -> int:
 
 
 @pytest.mark.parametrize("backend", ["thread", *SERIAL_OR_FORK])
-@pytest.mark.parametrize("face", FACES)
-def test_a_loop_copies_nothing(backend: Any, face: str) -> None:
+@pytest.mark.parametrize("api", APIS)
+def test_a_loop_copies_nothing(backend: Any, api: str) -> None:
     """Batches are in memory that hosts write into; it is used again when nobody has it any more."""
     options = {"backend": backend, "autoreset": "next_step", "output": "array"}
-    with opened(face, partial(Large, 99), 4, **options) as envs:
-        inner = envs.envs if face == "async" else envs
+    with opened(api, partial(Large, 99), 4, **options) as envs:
+        inner = envs.envs if api == "async" else envs
         planes = engine_of(inner).table.planes.values()
         blocks = [block for plane in planes for block in plane.observations]
         written = {block.__array_interface__["data"][0] for block in blocks}
@@ -186,9 +186,9 @@ def test_holding_still_does_not_depend_on_what_the_caller_did() -> None:
 
 
 @everywhere
-def test_a_batch_outlives_its_environments(place: Place) -> None:
+def test_a_batch_outlives_its_environments(setup: Setup) -> None:
     with opened(
-        "sync", env_of(place), 4, **place.options, autoreset="next_step", output="array"
+        "sync", env_of(setup), 4, **setup.options, autoreset="next_step", output="array"
     ) as envs:
         envs.reset()
         batches = [envs.step([0] * 4).observations for _ in range(6)]

@@ -16,7 +16,7 @@ from tests.support.envs.plain_envs import Tally
 from tests.support.envs.vector_envs import Tally as VectorTally
 
 PROCESS = {"backend": FORK, "workers": 2}
-PLACES = [
+SETUPS = [
     pytest.param({"backend": "serial"}, id="serial"),
     pytest.param({"backend": "thread", "workers": 2}, id="thread"),
     pytest.param(PROCESS, id="process"),
@@ -54,10 +54,10 @@ def is_fine(envs: Any, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("on_fault", ["raise", "restart"])
-@pytest.mark.parametrize("place", PLACES)
-def test_probing(place: dict[str, Any], on_fault: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("setup", SETUPS)
+def test_probing(setup: dict[str, Any], on_fault: str, tmp_path: Path) -> None:
     policy = agym.FaultPolicy(on_fault, capsule_dir=tmp_path)
-    with agym.make(CartPole, 2, on_fault=policy, **place) as envs:
+    with agym.make(CartPole, 2, on_fault=policy, **setup) as envs:
         probe(envs)
         envs.reset()
         probe(envs)
@@ -65,10 +65,10 @@ def test_probing(place: dict[str, Any], on_fault: str, tmp_path: Path) -> None:
         is_fine(envs, tmp_path)
 
 
-@pytest.mark.parametrize("place", [{"backend": "asyncio"}, PROCESS], ids=["asyncio", "process"])
-async def test_coroutines(place: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize("setup", [{"backend": "asyncio"}, PROCESS], ids=["asyncio", "process"])
+async def test_coroutines(setup: dict[str, Any], tmp_path: Path) -> None:
     policy = agym.FaultPolicy(capsule_dir=tmp_path)
-    async with agym.make_async(AsyncTally, 2, on_fault=policy, **place) as envs:
+    async with agym.make_async(AsyncTally, 2, on_fault=policy, **setup) as envs:
         await envs.reset()
         for name in ("nothing", "unwrapped.nothing"):
             with pytest.raises(agym.EnvError, match=r"AttributeError: .*nothing"):
@@ -88,10 +88,10 @@ def test_programs(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*ERROR")  # Gymnasium's own words
-@pytest.mark.parametrize("place", PLACES)
-def test_gymnasium(place: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize("setup", SETUPS)
+def test_gymnasium(setup: dict[str, Any], tmp_path: Path) -> None:
     policy = agym.FaultPolicy(capsule_dir=tmp_path)
-    envs = agym.AgymVectorEnv([CartPole] * 2, on_fault=policy, **place)
+    envs = agym.AgymVectorEnv([CartPole] * 2, on_fault=policy, **setup)
     try:
         envs.reset()
         for ask in (envs.get_attr, envs.call):
@@ -103,11 +103,11 @@ def test_gymnasium(place: dict[str, Any], tmp_path: Path) -> None:
         envs.close()
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_stable_baselines3(place: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize("setup", SETUPS)
+def test_stable_baselines3(setup: dict[str, Any], tmp_path: Path) -> None:
     pytest.importorskip("stable_baselines3", reason="the extra `sb3`")
     policy = agym.FaultPolicy(capsule_dir=tmp_path)
-    envs = agym.sb3.AgymVecEnv([CartPole] * 2, on_fault=policy, **place)
+    envs = agym.sb3.AgymVecEnv([CartPole] * 2, on_fault=policy, **setup)
     try:
         envs.reset()
         assert not envs.has_attr("nothing")
@@ -119,10 +119,10 @@ def test_stable_baselines3(place: dict[str, Any], tmp_path: Path) -> None:
         envs.close()
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_a_method_that_wants_an_attribute_is_a_fault(place: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize("setup", SETUPS)
+def test_a_method_that_wants_an_attribute_is_a_fault(setup: dict[str, Any], tmp_path: Path) -> None:
     policy = agym.FaultPolicy(capsule_dir=tmp_path)
-    with agym.make(Poorly, 2, on_fault=policy, **place) as envs:
+    with agym.make(Poorly, 2, on_fault=policy, **setup) as envs:
         envs.reset()
         with pytest.raises(agym.EnvError, match=r"own doing.*agym replay"):
             envs.call("method")

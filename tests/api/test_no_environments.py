@@ -12,14 +12,14 @@ from gymnasium import spaces
 
 import agym
 from agym.envs.probes import RandomEnv
-from tests.support.drivers import FORKED, Place, each_face, everywhere, played
+from tests.support.drivers import FORKED, Setup, each_api, everywhere, played
 from tests.support.envs.plain_envs import Nested, Tally
 
 
 @everywhere
-@each_face
-def test_nothing_is_done(face: str, place: Place) -> None:
-    with played(face, place.of(3, length=99), **place.options) as envs:
+@each_api
+def test_nothing_is_done(api: str, setup: Setup) -> None:
+    with played(api, setup.of(3, length=99), **setup.options) as envs:
         first = envs.reset(seed=5, options={"length": 50})
         for ids in ([], (), np.array([], np.int64), range(0)):
             again = envs.reset(seed=7, options={"length": 1}, env_ids=ids)
@@ -36,16 +36,16 @@ def test_nothing_is_done(face: str, place: Place) -> None:
 
 
 @everywhere
-def test_the_latest_observations_also_behind_steps_of_some(place: Place) -> None:
-    with played("sync", place.of(3, length=99), **place.options) as envs:
+def test_the_latest_observations_also_behind_steps_of_some(setup: Setup) -> None:
+    with played("sync", setup.of(3, length=99), **setup.options) as envs:
         envs.reset()
         envs.step([4, 5], env_ids=[0, 2])
         assert envs.reset(env_ids=[]).observations[:, 1].tolist() == [1, 0, 1]
 
 
-@each_face
-def test_native(face: str) -> None:
-    with played(face, "CartPole-v1", 4, backend="native", workers=2) as envs:
+@each_api
+def test_native(api: str) -> None:
+    with played(api, "CartPole-v1", 4, backend="native", workers=2) as envs:
         first = envs.reset(seed=0).observations
         assert (envs.reset(env_ids=[]).observations == first).all()
         assert envs.step([], env_ids=[]).observations.shape == (0, 4)
@@ -103,11 +103,11 @@ def test_groups_and_out() -> None:
         assert group.step([], env_ids=[], out=none).observations is none
 
 
-@each_face
-def test_closed(face: str) -> None:
-    with played(face, Tally, 2) as envs:
+@each_api
+def test_closed(api: str) -> None:
+    with played(api, Tally, 2) as envs:
         envs.reset()
-        envs.envs.close() if face == "sync" else envs.aclose()
+        envs.envs.close() if api == "sync" else envs.aclose()
         uses: list[Any] = [envs.reset, envs.render, envs.restart]
         for use in uses:
             with pytest.raises(agym.ClosedError):

@@ -1,4 +1,4 @@
-"""The sync face in a notebook, where an event loop is running already."""
+"""The sync API in a notebook, where an event loop is running already."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ json.dump(outputs, sys.stdout)
 
 
 @pytest.mark.full
-def test_sync_and_async_faces_in_a_real_notebook(tmp_path: Path) -> None:
+def test_sync_and_async_apis_in_a_real_notebook(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", EXECUTE],
         input=json.dumps(CELLS),

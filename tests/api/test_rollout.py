@@ -14,7 +14,7 @@ from gymnasium import spaces
 import agym
 from agym.envs.probes import RandomEnv
 from agym.testing import assert_same
-from tests.support.drivers import PLACES
+from tests.support.drivers import SETUPS
 from tests.support.envs.plain_envs import Tally
 
 
@@ -52,12 +52,12 @@ def by_hand(mode: Any, steps: int) -> dict[str, Any]:
         return {**{name: np.stack(rows) for name, rows in columns.items()}, "last": observations}
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("setup", SETUPS)
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
 @pytest.mark.parametrize("groups", [1, 2, 5])
-async def test_equals_a_plain_loop(place: dict[str, Any], mode: Any, groups: int) -> None:
+async def test_equals_a_plain_loop(setup: dict[str, Any], mode: Any, groups: int) -> None:
     wanted = by_hand(mode, 120)
-    async with agym.make_async("CartPole-v1", 5, autoreset=mode, **place) as envs:
+    async with agym.make_async("CartPole-v1", 5, autoreset=mode, **setup) as envs:
         halves = await first(2, envs, lean, 60, groups=groups, seed=3)
     for name in ("observations", "actions", "rewards"):
         ours = np.concatenate([getattr(rollout, name) for rollout in halves])

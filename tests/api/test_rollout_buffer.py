@@ -14,7 +14,7 @@ from gymnasium import spaces
 import agym
 from tests.api.test_leases import Large, all_are, env_of
 from tests.support.backends import FORK, SERIAL_OR_FORK
-from tests.support.drivers import FACES, Place, everywhere, opened
+from tests.support.drivers import APIS, Setup, everywhere, opened
 from tests.support.envs.plain_envs import Echo, Tally
 from tests.support.equality import same
 from tests.support.insides import engine_of
@@ -23,14 +23,14 @@ OPTIONS: dict[str, Any] = {"autoreset": "next_step", "output": "array"}
 
 
 @everywhere
-@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
-def test_a_buffer_takes_what_would_have_come(place: Place, face: str, mode: Any) -> None:
-    options = {**OPTIONS, **place.options, "autoreset": mode}
-    with opened(face, partial(env_of(place), 3), 4, **options) as plain:
+def test_a_buffer_takes_what_would_have_come(setup: Setup, api: str, mode: Any) -> None:
+    options = {**OPTIONS, **setup.options, "autoreset": mode}
+    with opened(api, partial(env_of(setup), 3), 4, **options) as plain:
         wanted = [plain.reset(seed=0), *(plain.step([k] * 4) for k in (0, 1, 2, 3, 4))]
-    with opened(face, partial(env_of(place), 3), 4, **options) as envs:
-        inner = envs.envs if face == "async" else envs
+    with opened(api, partial(env_of(setup), 3), 4, **options) as envs:
+        inner = envs.envs if api == "async" else envs
         buffer = inner.rollout_buffer(6)
         for _ in range(2):  # and again
             begun = envs.reset(seed=0, out=buffer[0])
@@ -54,8 +54,8 @@ def test_a_buffer_takes_what_would_have_come(place: Place, face: str, mode: Any)
 
 
 @everywhere
-def test_hosts_write_into_a_buffer(place: Place) -> None:
-    with opened("sync", env_of(place), 4, **{**OPTIONS, **place.options}) as envs:
+def test_hosts_write_into_a_buffer(setup: Setup) -> None:
+    with opened("sync", env_of(setup), 4, **{**OPTIONS, **setup.options}) as envs:
         buffer = envs.rollout_buffer(3)
         envs.reset(out=buffer[0])
         pending = envs._begin(engine_of(envs).step, [0] * 4, None, buffer[2])
@@ -66,8 +66,8 @@ def test_hosts_write_into_a_buffer(place: Place) -> None:
 
 
 @everywhere
-def test_what_the_caller_writes_into_a_buffer_is_overwritten(place: Place) -> None:
-    with opened("sync", env_of(place), 4, **{**OPTIONS, **place.options}) as envs:
+def test_what_the_caller_writes_into_a_buffer_is_overwritten(setup: Setup) -> None:
+    with opened("sync", env_of(setup), 4, **{**OPTIONS, **setup.options}) as envs:
         buffer = envs.rollout_buffer(1)
         envs.reset()
         for count in (1, 2, 3):
@@ -97,9 +97,9 @@ def test_a_buffer_that_is_gone_is_given_back(backend: Any) -> None:
 
 
 @pytest.mark.parametrize("backend", SERIAL_OR_FORK)
-@pytest.mark.parametrize("face", FACES)
-def test_own_arrays_get_the_observations(backend: Any, face: str) -> None:
-    with opened(face, Tally, 3, backend=backend, **OPTIONS) as envs:
+@pytest.mark.parametrize("api", APIS)
+def test_own_arrays_get_the_observations(backend: Any, api: str) -> None:
+    with opened(api, Tally, 3, backend=backend, **OPTIONS) as envs:
         storage = np.zeros((4, 3, *envs.single_observation_space.shape), np.float64)
         begun = envs.reset(out=storage[0])
         assert begun.observations.base is storage
@@ -110,7 +110,7 @@ def test_own_arrays_get_the_observations(backend: Any, face: str) -> None:
         some = np.zeros_like(storage[0, :2])
         envs.step([1, 1], env_ids=[0, 2], out=some)
         assert some.any()
-    with opened(face, Tally, 3, backend=backend, **OPTIONS) as envs:
+    with opened(api, Tally, 3, backend=backend, **OPTIONS) as envs:
         wanted = [envs.reset(), *(envs.step([1, 2, 3]) for _ in range(3))]
         for t, want in enumerate(wanted):
             assert (storage[t] == want.observations).all()

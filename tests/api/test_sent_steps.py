@@ -13,16 +13,16 @@ import pytest
 
 import agym
 from tests.support.backends import SERIAL_OR_FORK
-from tests.support.drivers import Place, each_face, everywhere, played
+from tests.support.drivers import Setup, each_api, everywhere, played
 
 NATIVE = {"backend": "native"}
 
 
 @everywhere
-@each_face
+@each_api
 @pytest.mark.parametrize("ended", [False, True], ids=["at-once", "ended"])
-def test_no_other_step_before_it_is_received(face: str, place: Place, ended: bool) -> None:
-    with played(face, place.of(3, length=99), **place.options) as envs:
+def test_no_other_step_before_it_is_received(api: str, setup: Setup, ended: bool) -> None:
+    with played(api, setup.of(3, length=99), **setup.options) as envs:
         envs.reset()
         envs.send([1, 2], [0, 2])
         if ended:
@@ -51,9 +51,9 @@ def test_no_other_step_before_it_is_received(face: str, place: Place, ended: boo
         assert envs.step([5, 5, 5]).observations[:, 1].tolist() == [1, 1, 2]
 
 
-@each_face
-def test_native(face: str) -> None:
-    with played(face, "CartPole-v1", 4, **NATIVE, workers=2) as envs:
+@each_api
+def test_native(api: str) -> None:
+    with played(api, "CartPole-v1", 4, **NATIVE, workers=2) as envs:
         envs.reset(seed=0)
         for ended in (False, True):
             envs.send([1] * 4)
@@ -71,11 +71,11 @@ def test_native(face: str) -> None:
 
 
 @everywhere
-@each_face
-def test_one_that_failed_is_busy_until_its_error_is_received(face: str, place: Place) -> None:
+@each_api
+def test_one_that_failed_is_busy_until_its_error_is_received(api: str, setup: Setup) -> None:
     """Then it wants a reset, as after any step that failed."""
-    factories = [place.of(1, length=99)[0], partial(place.raises, "step")]
-    with played(face, factories, **place.options) as envs:
+    factories = [setup.of(1, length=99)[0], partial(setup.raises, "step")]
+    with played(api, factories, **setup.options) as envs:
         envs.reset()
         envs.send([9], [1])
         envs.render([0])
@@ -93,8 +93,8 @@ def test_one_that_failed_is_busy_until_its_error_is_received(face: str, place: P
 
 
 @everywhere
-def test_groups_exclude_their_own_steps_alone(place: Place) -> None:
-    with played("sync", place.of(4, length=99), **place.options) as envs:
+def test_groups_exclude_their_own_steps_alone(setup: Setup) -> None:
+    with played("sync", setup.of(4, length=99), **setup.options) as envs:
         envs.reset()
         one, other = envs.split(2)
         one.send([1, 1])

@@ -1,4 +1,4 @@
-"""The sync face, agymc's: batches of lists, attributes of all environments, single handles."""
+"""The sync API, agymc's: batches of lists, attributes of all environments, single handles."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
 import agym
-from tests.support.drivers import PLACES
+from tests.support.drivers import SETUPS
 from tests.support.envs.plain_envs import Counted, Nested, Tally
 from tests.support.equality import same, same_values
 from tests.support.patience import patience
 
-pytestmark = pytest.mark.parametrize("place", PLACES)
+pytestmark = pytest.mark.parametrize("setup", SETUPS)
 
 
-def test_lists_by_default(place: dict[str, Any]) -> None:
-    with agym.make("CartPole-v1", 3, **place) as envs:
+def test_lists_by_default(setup: dict[str, Any]) -> None:
+    with agym.make("CartPole-v1", 3, **setup) as envs:
         observations, infos = envs.reset(seed=0)
         assert isinstance(observations, list)
         assert isinstance(infos, list)
@@ -43,8 +43,8 @@ def test_lists_by_default(place: dict[str, Any]) -> None:
         assert len({id(info) for info in infos}) == 3
 
 
-def test_arrays_by_option(place: dict[str, Any]) -> None:
-    with agym.make("CartPole-v1", 3, output="array", **place) as envs:
+def test_arrays_by_option(setup: dict[str, Any]) -> None:
+    with agym.make("CartPole-v1", 3, output="array", **setup) as envs:
         reset = envs.reset(seed=0)
         assert reset.observations.shape == (3, 4)
         assert reset.observations.dtype == np.float32
@@ -58,8 +58,8 @@ def test_arrays_by_option(place: dict[str, Any]) -> None:
         assert result.infos == [{}] * 3
 
 
-def test_results_have_names(place: dict[str, Any]) -> None:
-    with agym.make(Tally, 2, **place) as envs:
+def test_results_have_names(setup: dict[str, Any]) -> None:
+    with agym.make(Tally, 2, **setup) as envs:
         assert envs.reset()._fields == ("observations", "infos")
         assert envs.step([0, 0])._fields == (
             "observations",
@@ -70,10 +70,10 @@ def test_results_have_names(place: dict[str, Any]) -> None:
         )
 
 
-def test_both_outputs_hold_the_same(place: dict[str, Any]) -> None:
+def test_both_outputs_hold_the_same(setup: dict[str, Any]) -> None:
     with (
-        agym.make(Nested, 3, output="list", **place) as lists,
-        agym.make(Nested, 3, output="array", **place) as arrays,
+        agym.make(Nested, 3, output="list", **setup) as lists,
+        agym.make(Nested, 3, output="array", **setup) as arrays,
     ):
         a, b = lists.reset(seed=2), arrays.reset(seed=2)
         for _ in range(5):
@@ -87,9 +87,9 @@ def test_both_outputs_hold_the_same(place: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("output", ["list", "array"])
-def test_spaces(place: dict[str, Any], output: Any) -> None:
+def test_spaces(setup: dict[str, Any], output: Any) -> None:
     env = gymnasium.make("Pendulum-v1")
-    with agym.make("Pendulum-v1", 3, output=output, **place) as envs:
+    with agym.make("Pendulum-v1", 3, output=output, **setup) as envs:
         assert envs.single_action_space == env.action_space
         assert envs.single_observation_space == env.observation_space
         if output == "array":
@@ -104,9 +104,9 @@ def test_spaces(place: dict[str, Any], output: Any) -> None:
 
 @pytest.mark.parametrize("output", ["list", "array"])
 def test_a_seeded_action_space_repeats_and_differs_between_environments(
-    place: dict[str, Any], output: Any
+    setup: dict[str, Any], output: Any
 ) -> None:
-    with agym.make("Pendulum-v1", 3, output=output, **place) as envs:
+    with agym.make("Pendulum-v1", 3, output=output, **setup) as envs:
         envs.action_space.seed(5)
         first = [np.array(envs.action_space.sample()) for _ in range(4)]
         envs.action_space.seed(5)
@@ -114,8 +114,8 @@ def test_a_seeded_action_space_repeats_and_differs_between_environments(
         assert len({float(x) for batch in first for x in batch[:, 0]}) == 12
 
 
-def test_what_the_environments_are_like(place: dict[str, Any]) -> None:
-    with agym.make("CartPole-v1", 2, render_mode="rgb_array", **place) as envs:
+def test_what_the_environments_are_like(setup: dict[str, Any]) -> None:
+    with agym.make("CartPole-v1", 2, render_mode="rgb_array", **setup) as envs:
         assert envs.spec.id == "CartPole-v1"
         assert envs.render_mode == "rgb_array"
         assert envs.metadata["render_fps"] == 50
@@ -125,46 +125,46 @@ def test_what_the_environments_are_like(place: dict[str, Any]) -> None:
         assert "num_envs=2" in repr(envs)
 
 
-def test_one_environment_by_default(place: dict[str, Any]) -> None:
-    with agym.make(Tally, **place) as envs:
+def test_one_environment_by_default(setup: dict[str, Any]) -> None:
+    with agym.make(Tally, **setup) as envs:
         assert len(envs) == 1
 
 
-def test_a_list_of_factories(place: dict[str, Any]) -> None:
+def test_a_list_of_factories(setup: dict[str, Any]) -> None:
     factories = [partial(Tally, length=k) for k in (1, 2, 3)]
-    with agym.make(factories, **place) as envs:
+    with agym.make(factories, **setup) as envs:
         assert envs.length == [1, 2, 3]
-    with agym.make(factories, 3, gravity=1.5, **place) as envs:
+    with agym.make(factories, 3, gravity=1.5, **setup) as envs:
         assert envs.gravity == [1.5] * 3
         assert envs.length == [1, 2, 3]
 
 
-def test_a_spec(place: dict[str, Any]) -> None:
-    with agym.make(gymnasium.spec("CartPole-v1"), 2, max_episode_steps=7, **place) as envs:
+def test_a_spec(setup: dict[str, Any]) -> None:
+    with agym.make(gymnasium.spec("CartPole-v1"), 2, max_episode_steps=7, **setup) as envs:
         envs.reset(seed=0)
         for _ in range(7):
             result = envs.step([0, 1])
         assert result.terminated[0] != result.truncated[0]
 
 
-def test_keywords_go_to_the_environment(place: dict[str, Any]) -> None:
-    with agym.make(Tally, 2, gravity=3.0, length=8, **place) as envs:
+def test_keywords_go_to_the_environment(setup: dict[str, Any]) -> None:
+    with agym.make(Tally, 2, gravity=3.0, length=8, **setup) as envs:
         assert envs.gravity == [3.0, 3.0]
         assert envs.length == [8, 8]
 
 
-def test_factories_may_be_closures(place: dict[str, Any]) -> None:
+def test_factories_may_be_closures(setup: dict[str, Any]) -> None:
     class Local(Tally):
         def secret(self) -> str:
             return f"{word} {self.gravity}"
 
     word = "told"
-    with agym.make([lambda g=g: Local(gravity=g) for g in (1, 2, 3)], **place) as envs:
+    with agym.make([lambda g=g: Local(gravity=g) for g in (1, 2, 3)], **setup) as envs:
         assert envs.secret() == ["told 1", "told 2", "told 3"]
 
 
-def test_seeds_are_dealt_as_in_gymnasium(place: dict[str, Any]) -> None:
-    with agym.make(Tally, 4, **place) as envs:
+def test_seeds_are_dealt_as_in_gymnasium(setup: dict[str, Any]) -> None:
+    with agym.make(Tally, 4, **setup) as envs:
         assert [info["seed"] for info in envs.reset(seed=10).infos] == [10, 11, 12, 13]
         assert [info["seed"] for info in envs.reset(seed=[4, None, 2, 1]).infos] == [4, None, 2, 1]
         assert [info["seed"] for info in envs.reset(seed=np.int64(3)).infos] == [3, 4, 5, 6]
@@ -172,15 +172,15 @@ def test_seeds_are_dealt_as_in_gymnasium(place: dict[str, Any]) -> None:
         assert [info["seed"] for info in envs.reset().infos] == [None] * 4
 
 
-def test_render(place: dict[str, Any]) -> None:
-    with agym.make("CartPole-v1", 3, render_mode="rgb_array", **place) as envs:
+def test_render(setup: dict[str, Any]) -> None:
+    with agym.make("CartPole-v1", 3, render_mode="rgb_array", **setup) as envs:
         envs.reset(seed=0)
         frames = envs.render()
         assert len(frames) == 3
         assert {frame.shape for frame in frames} == {(400, 600, 3)}
         assert {frame.dtype for frame in frames} == {np.dtype(np.uint8)}
         assert all(frame.min() < frame.max() for frame in frames)
-    with agym.make(Tally, 4, **place) as envs:
+    with agym.make(Tally, 4, **setup) as envs:
         envs.reset()
         envs.step([0] * 4)
         envs.reset(env_ids=[3])
@@ -188,8 +188,8 @@ def test_render(place: dict[str, Any]) -> None:
         assert envs.render(env_ids=[3, 0]) == ["1:1", "2:0"]
 
 
-def test_attributes_come_as_lists(place: dict[str, Any]) -> None:
-    with agym.make("CartPole-v1", 3, **place) as envs:
+def test_attributes_come_as_lists(setup: dict[str, Any]) -> None:
+    with agym.make("CartPole-v1", 3, **setup) as envs:
         assert envs.unwrapped.gravity == [9.8] * 3
         assert envs.get_attr("gravity") == [9.8] * 3
         assert envs.get_attr("unwrapped.masscart") == [1.0] * 3
@@ -197,15 +197,15 @@ def test_attributes_come_as_lists(place: dict[str, Any]) -> None:
         assert len(envs.np_random_seed) == 3
 
 
-def test_array_attributes_come_as_lists(place: dict[str, Any]) -> None:
-    with agym.make(Tally, 3, **place) as envs:
+def test_array_attributes_come_as_lists(setup: dict[str, Any]) -> None:
+    with agym.make(Tally, 3, **setup) as envs:
         assert [state.tolist() for state in envs.get_attr("state")] == [[0, 1, 2]] * 3
         assert [state.tolist() for state in envs.state] == [[0, 1, 2]] * 3
         assert [state.tolist() for state in envs.unwrapped.state] == [[0, 1, 2]] * 3
 
 
-def test_methods_are_called_on_all(place: dict[str, Any]) -> None:
-    with agym.make(Tally, 3, **place) as envs:
+def test_methods_are_called_on_all(setup: dict[str, Any]) -> None:
+    with agym.make(Tally, 3, **setup) as envs:
         assert envs.add(1) == [10.8] * 3
         assert envs.add(1, b=2) == [12.8] * 3
         assert envs.unwrapped.add(b=1, a=0) == [10.8] * 3
@@ -215,8 +215,8 @@ def test_methods_are_called_on_all(place: dict[str, Any]) -> None:
         assert envs.remember("y") == ["x"] * 3
 
 
-def test_set_attr(place: dict[str, Any]) -> None:
-    with agym.make("CartPole-v1", 3, **place) as envs:
+def test_set_attr(setup: dict[str, Any]) -> None:
+    with agym.make("CartPole-v1", 3, **setup) as envs:
         envs.set_attr("gravity", [1.0, 2.0, 3.0])
         assert envs.unwrapped.gravity == [1.0, 2.0, 3.0]
         envs.set_attr("gravity", 5.0)
@@ -229,15 +229,15 @@ def test_set_attr(place: dict[str, Any]) -> None:
         assert envs.unwrapped.brand_new == ["a", "b", "c"]
 
 
-def test_set_attr_changes_what_the_environment_does(place: dict[str, Any]) -> None:
-    with agym.make(Tally, 2, **place) as envs:
+def test_set_attr_changes_what_the_environment_does(setup: dict[str, Any]) -> None:
+    with agym.make(Tally, 2, **setup) as envs:
         envs.reset()
         envs.set_attr("length", [1, 5])
         assert envs.step([0, 0]).terminated == [True, False]
 
 
-def test_a_missing_attribute(place: dict[str, Any]) -> None:
-    with agym.make(Tally, 3, **place) as envs:
+def test_a_missing_attribute(setup: dict[str, Any]) -> None:
+    with agym.make(Tally, 3, **setup) as envs:
         with pytest.raises(AttributeError, match="no_such_thing"):
             _ = envs.no_such_thing
         with pytest.raises(AttributeError, match="no_such_thing"):
@@ -251,8 +251,8 @@ def test_a_missing_attribute(place: dict[str, Any]) -> None:
         assert envs.gravity == [9.8] * 3
 
 
-def test_parallel(place: dict[str, Any]) -> None:
-    with agym.make(Tally, 3, **place) as envs:
+def test_parallel(setup: dict[str, Any]) -> None:
+    with agym.make(Tally, 3, **setup) as envs:
         barrier = threading.Barrier(3)
 
         def predict(observation: int, scale: int) -> int:
@@ -267,8 +267,8 @@ def test_parallel(place: dict[str, Any]) -> None:
             envs.parallel(lambda x: 1 / x, [1, 0, 1])
 
 
-def test_iteration_and_handles(place: dict[str, Any]) -> None:
-    with agym.make(Tally, 3, **place) as envs:
+def test_iteration_and_handles(setup: dict[str, Any]) -> None:
+    with agym.make(Tally, 3, **setup) as envs:
         envs.reset()
         assert [env.index for env in envs] == [0, 1, 2]
         assert envs[-1].index == 2
@@ -290,9 +290,9 @@ def test_iteration_and_handles(place: dict[str, Any]) -> None:
         assert envs.now == [0, 1, 0]
 
 
-def test_handles_of_nested_spaces(place: dict[str, Any]) -> None:
+def test_handles_of_nested_spaces(setup: dict[str, Any]) -> None:
     bare = Nested()
-    with agym.make(Nested, 3, **place) as envs:
+    with agym.make(Nested, 3, **setup) as envs:
         ours, theirs = envs[2].reset(seed=9), bare.reset(seed=9)
         assert same_values(ours[0], theirs[0])
         action = {"force": np.ones(3, np.float32), "gear": 2}
@@ -302,8 +302,8 @@ def test_handles_of_nested_spaces(place: dict[str, Any]) -> None:
             assert same(list(ours[1:4]), list(theirs[1:4]))
 
 
-def test_all_and_single_steps_mix(place: dict[str, Any]) -> None:
-    with agym.make(partial(Tally, length=9), 3, **place) as envs:
+def test_all_and_single_steps_mix(setup: dict[str, Any]) -> None:
+    with agym.make(partial(Tally, length=9), 3, **setup) as envs:
         envs.reset()
         envs[1].step(0)
         envs[1].step(0)
@@ -314,8 +314,8 @@ def test_all_and_single_steps_mix(place: dict[str, Any]) -> None:
         assert envs.now == [2, 3, 0]
 
 
-def test_steps_of_some(place: dict[str, Any]) -> None:
-    with agym.make(partial(Tally, length=9), 5, **place) as envs:
+def test_steps_of_some(setup: dict[str, Any]) -> None:
+    with agym.make(partial(Tally, length=9), 5, **setup) as envs:
         envs.reset()
         result = envs.step([7, 8], env_ids=[1, 4])
         assert [list(o) for o in result.observations] == [[1, 1, 7], [1, 1, 8]]
@@ -324,18 +324,18 @@ def test_steps_of_some(place: dict[str, Any]) -> None:
         assert envs.now == [0, 1, 0, 0, 1]
 
 
-def test_close(place: dict[str, Any], tmp_path: Any) -> None:
+def test_close(setup: dict[str, Any], tmp_path: Any) -> None:
     log = tmp_path / "log"
-    envs = agym.make(partial(Counted, str(log)), 3, **place)
+    envs = agym.make(partial(Counted, str(log)), 3, **setup)
     envs.close()
     assert [line.split()[0] for line in log.read_text().splitlines()].count("closed") == 3
     envs.close()
     assert len(log.read_text().splitlines()) == 6
 
 
-def test_the_block_closes_also_after_an_error(place: dict[str, Any], tmp_path: Any) -> None:
+def test_the_block_closes_also_after_an_error(setup: dict[str, Any], tmp_path: Any) -> None:
     log = tmp_path / "log"
-    with pytest.raises(KeyError), agym.make(partial(Counted, str(log)), 2, **place):
+    with pytest.raises(KeyError), agym.make(partial(Counted, str(log)), 2, **setup):
         raise KeyError
     assert len(log.read_text().splitlines()) == 4
 
@@ -357,17 +357,17 @@ def test_the_block_closes_also_after_an_error(place: dict[str, Any], tmp_path: A
     ids=["reset", "step", "render", "call", "get_attr", "set_attr", "attribute", "handle-reset",
          "handle-step", "parallel"],
 )  # fmt: skip
-def test_use_after_close(place: dict[str, Any], use: Any) -> None:
-    with agym.make(Tally, 2, **place) as envs:
+def test_use_after_close(setup: dict[str, Any], use: Any) -> None:
+    with agym.make(Tally, 2, **setup) as envs:
         envs.reset()
     with pytest.raises(agym.ClosedError, match="closed"):
         use(envs)
     assert "num_envs=2" in repr(envs)
 
 
-async def test_it_works_inside_a_running_loop(place: dict[str, Any]) -> None:
+async def test_it_works_inside_a_running_loop(setup: dict[str, Any]) -> None:
     loop = asyncio.get_running_loop()
-    with agym.make(Tally, 3, **place) as envs:
+    with agym.make(Tally, 3, **setup) as envs:
         envs.reset(seed=0)
         result = envs.step([1, 2, 3])
         assert [info["action"] for info in result.infos] == [1, 2, 3]
@@ -376,10 +376,10 @@ async def test_it_works_inside_a_running_loop(place: dict[str, Any]) -> None:
     await asyncio.sleep(0)
 
 
-def test_close_gives_descriptors_back_though_the_object_stays(place: dict[str, Any]) -> None:
+def test_close_gives_descriptors_back_though_the_object_stays(setup: dict[str, Any]) -> None:
     gc.collect()
     before = len(list(Path("/proc/self/fd").iterdir()))
-    envs = agym.make(Tally, 3, **place)
+    envs = agym.make(Tally, 3, **setup)
     envs.reset()
     envs.close()
     gc.collect()

@@ -26,7 +26,7 @@ from tests.support.scripts import run
 
 NUM_ENVS, STEPS = 6, 40
 
-PLACES: dict[str, dict[str, Any]] = {
+SETUPS: dict[str, dict[str, Any]] = {
     "auto": {"env": Tally},
     "serial": {"env": Tally, "backend": "serial"},
     "thread": {"env": Tally, "backend": "thread"},
@@ -41,13 +41,13 @@ PLACES: dict[str, dict[str, Any]] = {
 # In the core those whose results come in different ways.
 CORE = ("serial", "thread", "fork")
 each_place = pytest.mark.parametrize(
-    "place",
-    [pytest.param(place, marks=() if place in CORE else pytest.mark.full) for place in PLACES],
+    "setup",
+    [pytest.param(setup, marks=() if setup in CORE else pytest.mark.full) for setup in SETUPS],
 )
 
 
-def make(place: str, **options: Any) -> agym.Envs:
-    return agym.make(num_envs=NUM_ENVS, **{"autoreset": "next_step", **PLACES[place], **options})
+def make(setup: str, **options: Any) -> agym.Envs:
+    return agym.make(num_envs=NUM_ENVS, **{"autoreset": "next_step", **SETUPS[setup], **options})
 
 
 def play(env: agym.EnvHandle[Any, int], steps: int = STEPS) -> list[Any]:
@@ -67,14 +67,14 @@ def expected() -> list[Any]:
 
 
 @each_place
-def test_handles_in_parallel(place: str) -> None:
-    with make(place) as envs:
+def test_handles_in_parallel(setup: str) -> None:
+    with make(setup) as envs:
         assert envs.parallel(play, envs) == expected()
         assert len(envs.step([0] * NUM_ENVS).rewards) == NUM_ENVS
 
 
 @each_place
-def test_groups_in_parallel(place: str) -> None:
+def test_groups_in_parallel(setup: str) -> None:
     def play_group(group: agym.Envs) -> list[list[float]]:
         group.reset(seed=0)
         seen = []
@@ -83,21 +83,21 @@ def test_groups_in_parallel(place: str) -> None:
             seen.append([row[2] for row in result.observations])
         return seen
 
-    env = partial(type_of(place), length=1000)
-    with make(place, autoreset="disabled", env=env) as envs, ThreadPoolExecutor(2) as pool:
+    env = partial(type_of(setup), length=1000)
+    with make(setup, autoreset="disabled", env=env) as envs, ThreadPoolExecutor(2) as pool:
         for seen in pool.map(play_group, envs.split(2)):
             assert seen == [[k % 10] * 3 for k in range(STEPS)]
 
 
-def type_of(place: str) -> Callable[..., Any]:
-    env: Callable[..., Any] = PLACES[place]["env"]
+def type_of(setup: str) -> Callable[..., Any]:
+    env: Callable[..., Any] = SETUPS[setup]["env"]
     return env if env is Tally else partial(AsyncTally, Tally)
 
 
 @each_place
-def test_send_and_recv_in_threads(place: str) -> None:
+def test_send_and_recv_in_threads(setup: str) -> None:
     """What is received in one thread may have been sent in another, and nothing is lost."""
-    with make(place) as envs:
+    with make(setup) as envs:
         envs.reset(seed=0)
         received: list[int] = []
         lock = threading.Lock()
@@ -117,9 +117,9 @@ def test_send_and_recv_in_threads(place: str) -> None:
 
 
 @each_place
-def test_everything_at_once(place: str) -> None:
+def test_everything_at_once(setup: str) -> None:
     """Threads that step, render, ask and read statistics; each gets its own answers."""
-    with make(place) as envs:
+    with make(setup) as envs:
         envs.reset(seed=0)
 
         def step(index: int) -> None:
@@ -206,8 +206,8 @@ def test_close_while_another_thread_waits(backend: str, gates: Gates) -> None:
 
 
 @each_place
-def test_closed_in_two_threads(place: str) -> None:
-    envs = make(place)
+def test_closed_in_two_threads(setup: str) -> None:
+    envs = make(setup)
     envs.reset()
     with ThreadPoolExecutor(4) as pool:
         for call in [pool.submit(envs.close) for _ in range(4)]:
@@ -295,7 +295,7 @@ def test_forked_while_another_thread_waits(tmp_path: Path) -> None:
 
 # ------------------------------------------------------------------ event loops
 
-ASYNC_PLACES = {
+ASYNC_SETUPS = {
     "serial": {"env": Tally, "backend": "serial"},
     "thread": {"env": Tally, "backend": "thread"},
     "process": {"env": Tally, "backend": FORK, "workers": 2},
@@ -322,14 +322,14 @@ USES: dict[str, Callable[[agym.AsyncEnvs], Any]] = {
 
 
 @pytest.mark.parametrize("use", USES)
-@pytest.mark.parametrize("place", ASYNC_PLACES)
-async def test_a_second_event_loop(place: str, use: str) -> None:
+@pytest.mark.parametrize("setup", ASYNC_SETUPS)
+async def test_a_second_event_loop(setup: str, use: str) -> None:
     async def second(envs: agym.AsyncEnvs) -> None:
         pending = USES[use](envs)
         if pending is not None:
             await pending
 
-    async with agym.make_async(num_envs=2, **ASYNC_PLACES[place]) as envs:  # type: ignore[arg-type]
+    async with agym.make_async(num_envs=2, **ASYNC_SETUPS[setup]) as envs:  # type: ignore[arg-type]
         await envs.reset()
         with pytest.raises(agym.UsageError, match="another event loop: make"):
             await asyncio.to_thread(asyncio.run, second(envs))
@@ -338,10 +338,10 @@ async def test_a_second_event_loop(place: str, use: str) -> None:
         await envs.step([0, 0])
 
 
-@pytest.mark.parametrize("place", ASYNC_PLACES)
-def test_one_event_loop_after_the_other(place: str) -> None:
+@pytest.mark.parametrize("setup", ASYNC_SETUPS)
+def test_one_event_loop_after_the_other(setup: str) -> None:
     """What was opened on a loop that is closed may be used on the next."""
-    envs = agym.make_async(num_envs=2, **ASYNC_PLACES[place])  # type: ignore[arg-type]
+    envs = agym.make_async(num_envs=2, **ASYNC_SETUPS[setup])  # type: ignore[arg-type]
 
     async def begin() -> None:
         await envs

@@ -35,11 +35,11 @@ from tests.support.equality import same
 from tests.support.patience import deadline, patience
 
 FORKED = {"backend": FORK}
-PLACES = [
+SETUPS = [
     pytest.param({"backend": "asyncio"}, id="asyncio"),
     pytest.param({**FORKED, "workers": 2}, id="process"),
 ]
-everywhere = pytest.mark.parametrize("place", PLACES)
+everywhere = pytest.mark.parametrize("setup", SETUPS)
 each_mode = pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
 
 OBJECTS: list[Any] = [
@@ -62,8 +62,8 @@ OBJECTS: list[Any] = [
 
 @everywhere
 @pytest.mark.parametrize("thing", OBJECTS, ids=[type(thing).__name__ for thing in OBJECTS])
-def test_objects_travel_unharmed(place: dict[str, Any], thing: Any) -> None:
-    with agym.make(partial(Parrot, thing), 3, **place) as envs:
+def test_objects_travel_unharmed(setup: dict[str, Any], thing: Any) -> None:
+    with agym.make(partial(Parrot, thing), 3, **setup) as envs:
         observations, _ = envs.reset()
         result = envs.step([thing, "other", thing])
         envs.send([thing, "third"], [2, 0])
@@ -79,9 +79,9 @@ def test_objects_travel_unharmed(place: dict[str, Any], thing: Any) -> None:
 
 
 @everywhere
-def test_text_and_nested_spaces(place: dict[str, Any]) -> None:
+def test_text_and_nested_spaces(setup: dict[str, Any]) -> None:
     space = spaces.Dict({"say": spaces.Text(99), "mood": spaces.Box(0, 1, (2,))})
-    with agym.make(partial(Spoken, space), 2, **place, output="array") as envs:
+    with agym.make(partial(Spoken, space), 2, **setup, output="array") as envs:
         envs.reset()
         result = envs.step([{"say": word, "mood": np.ones(2)} for word in ("hi", "ho")])
         assert result.observations["say"] == ("hi", "ho")
@@ -104,9 +104,9 @@ async def test_observations_that_cannot_be_copied() -> None:
 
 
 @everywhere
-async def test_little_is_needed(place: dict[str, Any]) -> None:
+async def test_little_is_needed(setup: dict[str, Any]) -> None:
     """No spaces, no render, no close; methods of both kinds can be called."""
-    async with agym.make_async(Parrot, 2, **place) as envs:
+    async with agym.make_async(Parrot, 2, **setup) as envs:
         await envs.reset()
         await envs.step(["a", "b"])
         assert await envs.call("recall") == [["a"], ["b"]]
@@ -145,27 +145,27 @@ def test_a_class_of_them_finds_its_backend() -> None:
 
 
 async def test_on_the_callers_loop() -> None:
-    places: list[tuple[str, int, int]] = []
-    async with agym.make_async(partial(Where, places), 2, backend="asyncio") as envs:
+    setups: list[tuple[str, int, int]] = []
+    async with agym.make_async(partial(Where, setups), 2, backend="asyncio") as envs:
         await envs.reset()
         await envs.step([0, 0])
         await envs.render()
-    assert [what for what, *_ in places] == [
+    assert [what for what, *_ in setups] == [
         what for what in ("made", "reset", "step", "render", "close") for _ in range(2)
     ]
     here = id(asyncio.get_running_loop()), threading.get_ident()
-    assert {tuple(place) for _, *place in places} == {here}
+    assert {tuple(setup) for _, *setup in setups} == {here}
 
 
 async def test_on_a_private_loop() -> None:
-    """Under the sync face, also inside a running loop."""
-    places: list[tuple[str, int, int]] = []
-    with agym.make(partial(Where, places), 2, backend="asyncio") as envs:
+    """Under the sync API, also inside a running loop."""
+    setups: list[tuple[str, int, int]] = []
+    with agym.make(partial(Where, setups), 2, backend="asyncio") as envs:
         envs.reset()
         envs.step([0, 0])
         envs.render()
-    assert len(places) == 10
-    ((loop, thread),) = {tuple(place) for _, *place in places}
+    assert len(setups) == 10
+    ((loop, thread),) = {tuple(setup) for _, *setup in setups}
     assert loop != id(asyncio.get_running_loop())
     assert thread != threading.get_ident()
 
@@ -195,13 +195,13 @@ def test_opened_in_one_loop_and_used_in_the_next(limit: int | None) -> None:
 
 @everywhere
 @each_mode
-def test_equal_to_serial(place: dict[str, Any], mode: str) -> None:
+def test_equal_to_serial(setup: dict[str, Any], mode: str) -> None:
     lengths = [1, 2, 3]
     ours_made = [partial(AsyncTally, Tally, k, truncates=k == 2) for k in lengths]
     theirs_made = [partial(Tally, k, truncates=k == 2) for k in lengths]
     options: dict[str, Any] = {"autoreset": mode, "output": "array"}
     with (
-        agym.make(ours_made, **place, **options) as ours,
+        agym.make(ours_made, **setup, **options) as ours,
         agym.make(theirs_made, **options) as theirs,
     ):
         first = [e.reset(seed=5, options={"note": 1}) for e in (ours, theirs)]
@@ -217,10 +217,10 @@ def test_equal_to_serial(place: dict[str, Any], mode: str) -> None:
 @everywhere
 @each_mode
 @pytest.mark.parametrize("where", ["reset", "step"])
-def test_errors_equal_those_of_serial(place: dict[str, Any], mode: str, where: str) -> None:
+def test_errors_equal_those_of_serial(setup: dict[str, Any], mode: str, where: str) -> None:
     """In every operation, and in the reset that follows an episode by itself."""
     told = []
-    for env, at in ((AsyncRaises, place), (Raises, {"backend": "serial"})):
+    for env, at in ((AsyncRaises, setup), (Raises, {"backend": "serial"})):
         errors: list[Any] = []
         with agym.make(partial(env, where, "plain", 1), 2, **at, autoreset=mode) as envs:
             envs.reset(seed=3, options={"well": True}) if where == "step" else None
@@ -240,11 +240,11 @@ def test_errors_equal_those_of_serial(place: dict[str, Any], mode: str, where: s
 
 @everywhere
 @pytest.mark.parametrize("where", ["make", "reset", "step", "render", "close"])
-def test_exceptions(place: dict[str, Any], where: str) -> None:
+def test_exceptions(setup: dict[str, Any], where: str) -> None:
     factories = [AsyncTally, partial(AsyncRaises, where), AsyncTally]
 
     def go() -> None:
-        with agym.make(factories, **place) as envs:
+        with agym.make(factories, **setup) as envs:
             envs.reset()
             envs.step([0, 9, 0])
             envs.render()
@@ -256,29 +256,29 @@ def test_exceptions(place: dict[str, Any], where: str) -> None:
 
 
 @everywhere
-@pytest.mark.parametrize("face", ["sync", "async"])
-def test_one_that_is_no_exception(place: dict[str, Any], face: str) -> None:
+@pytest.mark.parametrize("api", ["sync", "async"])
+def test_one_that_is_no_exception(setup: dict[str, Any], api: str) -> None:
     """A BaseException is the environment's failure too, and nobody waits for ever."""
     factories = [AsyncTally, partial(AsyncRaises, "step", "abrupt"), AsyncTally]
     assert "abrupt" in ABRUPT
 
     async def main() -> None:
-        async with agym.make_async(factories, **place, timeout=patience()) as envs:
+        async with agym.make_async(factories, **setup, timeout=patience()) as envs:
             await envs.reset()
             await envs.step([0, 9, 0])
 
     def go() -> None:
-        with agym.make(factories, **place, timeout=patience()) as envs:
+        with agym.make(factories, **setup, timeout=patience()) as envs:
             envs.reset()
             envs.step([0, 9, 0])
 
     with pytest.raises(agym.EnvError, match="environment 1 raised in step: Abrupt"):
-        go() if face == "sync" else asyncio.run(main())
+        go() if api == "sync" else asyncio.run(main())
 
 
 @everywhere
-async def test_one_that_cancels_itself(place: dict[str, Any]) -> None:
-    async with agym.make_async(Gives, 3, **place) as envs:
+async def test_one_that_cancels_itself(setup: dict[str, Any]) -> None:
+    async with agym.make_async(Gives, 3, **setup) as envs:
         await envs.reset()
         with pytest.raises(agym.EnvError, match="environment 1 raised in step: CancelledError"):
             await envs.step([4, 9, 4])
@@ -291,8 +291,8 @@ async def test_one_that_cancels_itself(place: dict[str, Any]) -> None:
 
 @everywhere
 @pytest.mark.parametrize("limit", [None, 1, 3])
-def test_how_many_are_busy(place: dict[str, Any], limit: int | None) -> None:
-    options = {**with_own(place, max_concurrency=limit), "workers": 1}
+def test_how_many_are_busy(setup: dict[str, Any], limit: int | None) -> None:
+    options = {**with_own(setup, max_concurrency=limit), "workers": 1}
     crowd = Crowd()
     factories = [partial(Busy, crowd) for _ in range(6)]  # packed together, they share it there too
     with agym.make(factories, **options) as envs:
@@ -316,9 +316,9 @@ async def test_those_of_a_worker_do_not_wait_for_each_other() -> None:
 
 
 @everywhere
-async def test_closing_while_steps_wait(place: dict[str, Any], gates: Gates) -> None:
+async def test_closing_while_steps_wait(setup: dict[str, Any], gates: Gates) -> None:
     """They are cancelled: nobody has to let them go."""
-    envs = await agym.make_async([partial(AsyncGated, path) for path in gates.paths], **place)
+    envs = await agym.make_async([partial(AsyncGated, path) for path in gates.paths], **setup)
     await envs.reset()
     step = envs.step([1, 0, 1])
     behind = envs.reset()
@@ -343,7 +343,7 @@ async def test_what_is_closed_is_cancelled_first() -> None:
 
 
 def test_one_that_will_not_be_cancelled_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Closing ends all the same, under the face that cannot leave it on the caller's loop."""
+    """Closing ends all the same, under the API that cannot leave it on the caller's loop."""
     monkeypatch.setattr(engine, "GRACE_SECONDS", (deadline(0.2),) * 3)
     let_go = threading.Event()
     closed = threading.Event()
@@ -367,8 +367,8 @@ def test_one_that_will_not_be_cancelled_is_given_up(monkeypatch: pytest.MonkeyPa
     assert ended
 
 
-@pytest.mark.parametrize("place", [{"backend": "thread"}, {**FORKED, "workers": 3}])
-async def test_the_loop_turns_beside_a_step(place: dict[str, Any], gates: Gates) -> None:
+@pytest.mark.parametrize("setup", [{"backend": "thread"}, {**FORKED, "workers": 3}])
+async def test_the_loop_turns_beside_a_step(setup: dict[str, Any], gates: Gates) -> None:
     ticks = 0
 
     async def tick() -> None:
@@ -380,7 +380,7 @@ async def test_the_loop_turns_beside_a_step(place: dict[str, Any], gates: Gates)
             while not try_gate(path):  # noqa: ASYNC110
                 await asyncio.sleep(0)
 
-    async with agym.make_async(gates.factories, **place) as envs:
+    async with agym.make_async(gates.factories, **setup) as envs:
         await envs.reset()
         ticking = asyncio.create_task(tick())
         await envs.step([1, 1, 1])  # nobody opens the gates but the ticks

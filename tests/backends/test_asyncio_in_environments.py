@@ -26,7 +26,7 @@ from tests.support.envs.plain_envs import Tally
 from tests.support.patience import patience
 from tests.support.scripts import run
 
-PLACES: dict[str, dict[str, Any]] = {
+SETUPS: dict[str, dict[str, Any]] = {
     "auto": {},
     "serial": {"backend": "serial"},
     "thread": {"backend": "thread", "workers": 2},
@@ -34,7 +34,7 @@ PLACES: dict[str, dict[str, Any]] = {
     "forkserver": {"backend": Process(start_method="forkserver"), "workers": 2},
     "fork": {"backend": FORK, "workers": 2},
 }
-each_place = pytest.mark.parametrize("place", PLACES)
+each_place = pytest.mark.parametrize("setup", SETUPS)
 each_way = pytest.mark.parametrize("way", WAYS)
 
 # Steps of a Tally of length 3 in three environments, through the end of an episode.
@@ -60,8 +60,8 @@ async def play_async(envs: agym.AsyncEnvs) -> list[Any]:
 @pytest.mark.once
 @each_way
 @each_place
-def test_a_script(place: str, way: str, fork_server: None) -> None:
-    with agym.make(partial(Looping, way), 3, autoreset="next_step", **PLACES[place]) as envs:
+def test_a_script(setup: str, way: str, fork_server: None) -> None:
+    with agym.make(partial(Looping, way), 3, autoreset="next_step", **SETUPS[setup]) as envs:
         assert play(envs) == expected()
         assert envs.call("ask", 5) == [5, 5, 5]
         assert len(envs.render()) == 3
@@ -73,8 +73,8 @@ def test_a_script(place: str, way: str, fork_server: None) -> None:
 @pytest.mark.once
 @each_place
 @pytest.mark.parametrize("way", ["run", "own"])
-async def test_a_coroutine(place: str, way: str, fork_server: None) -> None:
-    async with agym.make_async(partial(Looping, way), 3, output="list", **PLACES[place]) as envs:
+async def test_a_coroutine(setup: str, way: str, fork_server: None) -> None:
+    async with agym.make_async(partial(Looping, way), 3, output="list", **SETUPS[setup]) as envs:
         assert await play_async(envs) == expected()
         assert await envs.call("ask", 5) == [5, 5, 5]
         assert len(await envs.render()) == 3
@@ -88,24 +88,24 @@ async def test_a_coroutine(place: str, way: str, fork_server: None) -> None:
 
 @pytest.mark.once
 @each_place
-async def test_the_sync_api_inside_a_running_loop(place: str, fork_server: None) -> None:
-    with agym.make(Looping, 3, autoreset="next_step", **PLACES[place]) as envs:
+async def test_the_sync_api_inside_a_running_loop(setup: str, fork_server: None) -> None:
+    with agym.make(Looping, 3, autoreset="next_step", **SETUPS[setup]) as envs:
         assert play(envs) == expected()
     assert asyncio.get_running_loop().is_running()
 
 
 @pytest.mark.parametrize("mode", ["same_step", "disabled"])
-@pytest.mark.parametrize("place", ["serial", "spawn"])
-async def test_autoreset(place: str, mode: str) -> None:
-    async with agym.make_async(Looping, 3, output="list", autoreset=mode, **PLACES[place]) as envs:
+@pytest.mark.parametrize("setup", ["serial", "spawn"])
+async def test_autoreset(setup: str, mode: str) -> None:
+    async with agym.make_async(Looping, 3, output="list", autoreset=mode, **SETUPS[setup]) as envs:
         assert await play_async(envs) == expected(mode)
 
 
 @pytest.mark.once
 @each_place
 @pytest.mark.parametrize("env", [KeepsLoop, Spawning])
-def test_other_ways(place: str, env: type[Tally], fork_server: None) -> None:
-    with agym.make(env, 3, autoreset="next_step", **PLACES[place]) as envs:
+def test_other_ways(setup: str, env: type[Tally], fork_server: None) -> None:
+    with agym.make(env, 3, autoreset="next_step", **SETUPS[setup]) as envs:
         assert play(envs) == expected()
 
 
@@ -122,9 +122,9 @@ def test_the_current_loop_of_a_worker(method: str, fork_server: None) -> None:
         assert play(envs) == expected()
 
 
-@pytest.mark.parametrize("place", ["serial", "thread", "spawn"])
-def test_gymnasiums_api(place: str) -> None:
-    envs = agym.make_vec(Looping, 3, **PLACES[place])
+@pytest.mark.parametrize("setup", ["serial", "thread", "spawn"])
+def test_gymnasiums_api(setup: str) -> None:
+    envs = agym.make_vec(Looping, 3, **SETUPS[setup])
     try:
         observations, _ = envs.reset(seed=7)
         seen: list[Any] = [observations.tolist()]
@@ -135,9 +135,9 @@ def test_gymnasiums_api(place: str) -> None:
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("place", ["thread", "spawn", "forkserver", "fork"])
-def test_what_is_made_again(place: str, fork_server: None) -> None:
-    with agym.make(Looping, 3, on_fault="restart", **PLACES[place]) as envs:
+@pytest.mark.parametrize("setup", ["thread", "spawn", "forkserver", "fork"])
+def test_what_is_made_again(setup: str, fork_server: None) -> None:
+    with agym.make(Looping, 3, on_fault="restart", **SETUPS[setup]) as envs:
         envs.reset(seed=0)
         envs.restart([0, 1, 2])
         envs.reset(seed=1)
@@ -146,12 +146,12 @@ def test_what_is_made_again(place: str, fork_server: None) -> None:
 
 @pytest.mark.once
 @pytest.mark.parametrize("where", ["make", "reset", "step"])
-@pytest.mark.parametrize("place", ["serial", "spawn"])
-async def test_what_is_raised_inside(place: str, where: str) -> None:
+@pytest.mark.parametrize("setup", ["serial", "spawn"])
+async def test_what_is_raised_inside(setup: str, where: str) -> None:
     """The caller's loop is there again, whatever an environment raised."""
 
     async def play() -> None:
-        async with agym.make_async(partial(Breaks, where), 2, **PLACES[place]) as envs:
+        async with agym.make_async(partial(Breaks, where), 2, **SETUPS[setup]) as envs:
             await envs.reset()
             await envs.step([0, 0])
 

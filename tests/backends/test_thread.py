@@ -82,8 +82,8 @@ class Hangs(Tally):
         self.closed.append(self.number)
 
 
-@pytest.mark.parametrize("face", ["sync", "async"])
-def test_a_thread_that_hangs_is_given_up(face: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("api", ["sync", "async"])
+def test_a_thread_that_hangs_is_given_up(api: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "GRACE_SECONDS", (deadline(0.2),) * 3)
     let_go = threading.Event()
     closed: list[int] = []
@@ -99,7 +99,7 @@ def test_a_thread_that_hangs_is_given_up(face: str, monkeypatch: pytest.MonkeyPa
             envs.reset()
             envs.send([0, 1, 0])
 
-    go() if face == "sync" else asyncio.run(main())
+    go() if api == "sync" else asyncio.run(main())
     assert sorted(closed) == [0, 2]
     let_go.set()
     for thread in [t for t in threading.enumerate() if t.name == "agym-1"]:

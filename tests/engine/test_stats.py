@@ -45,9 +45,9 @@ class Lame(Tally):
         return super().step(action)
 
 
-@pytest.mark.parametrize(("place", "env"), EVERYWHERE)
-def test_steps_and_episodes_are_counted(place: dict[str, Any], env: Any) -> None:
-    with agym.make(partial(env, length=5), 4, autoreset="next_step", **place) as envs:
+@pytest.mark.parametrize(("setup", "env"), EVERYWHERE)
+def test_steps_and_episodes_are_counted(setup: dict[str, Any], env: Any) -> None:
+    with agym.make(partial(env, length=5), 4, autoreset="next_step", **setup) as envs:
         envs.reset()
         for _ in range(12):  # with two resets
             envs.step([0] * 4)
@@ -67,7 +67,7 @@ def test_steps_and_episodes_are_counted(place: dict[str, Any], env: Any) -> None
         for worker in stats.workers:
             assert worker.pid is not None
             assert psutil.pid_exists(worker.pid)
-            assert (worker.pid == os.getpid()) is (place["backend"] != FORK)
+            assert (worker.pid == os.getpid()) is (setup["backend"] != FORK)
             assert worker.rss is not None
             assert worker.rss > 1e6
             assert worker.restarts == 0
@@ -83,11 +83,11 @@ def test_the_record_is_frozen() -> None:
             stats.limit = "you"  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("place", [{"backend": "serial"}, PROCESS], ids=["serial", "process"])
-def test_a_straggler_is_named_within_a_hundred_steps(place: dict[str, Any]) -> None:
+@pytest.mark.parametrize("setup", [{"backend": "serial"}, PROCESS], ids=["serial", "process"])
+def test_a_straggler_is_named_within_a_hundred_steps(setup: dict[str, Any]) -> None:
     factories = [partial(Lame, 0.00003)] * 15
     factories.insert(6, partial(Lame, 0.0003))
-    with agym.make(factories, **place) as envs:
+    with agym.make(factories, **setup) as envs:
         envs.reset()
         for _ in range(100):
             envs.step([0] * 16)
@@ -193,12 +193,12 @@ async def test_they_ask_nobody(gates: Gates) -> None:
 
 @pytest.mark.parametrize("on_fault", ["restart", "replay"])
 @pytest.mark.parametrize(
-    "place",
+    "setup",
     [{"backend": "serial"}, {"backend": "thread"}, PROCESS],
     ids=["serial", "thread", "process"],
 )
-def test_mended_faults_are_printed(place: dict[str, Any], on_fault: str) -> None:
-    options = {"on_fault": on_fault, "autoreset": "next_step", **place}
+def test_mended_faults_are_printed(setup: dict[str, Any], on_fault: str) -> None:
+    options = {"on_fault": on_fault, "autoreset": "next_step", **setup}
     with agym.make(partial(Raises, "step"), 4, **options) as envs:
         envs.reset()
         assert "faults" not in str(envs.stats())

@@ -17,7 +17,7 @@ from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.plain_envs import Tally
 
 PROCESS = {"backend": FORK, "workers": 2}
-PLACES = [
+SETUPS = [
     pytest.param({"backend": "serial"}, id="serial"),
     pytest.param({"backend": "thread", "workers": 2}, id="thread"),
     pytest.param(PROCESS, id="process"),
@@ -49,9 +49,9 @@ def work(envs: Any, steps: int = 300) -> agym.Stats:
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("place", PLACES)
-def test_nobody_is_slow_because_it_was_woken(place: dict[str, Any]) -> None:
-    with agym.make(CartPole, 16, autoreset="next_step", **place) as envs:
+@pytest.mark.parametrize("setup", SETUPS)
+def test_nobody_is_slow_because_it_was_woken(setup: dict[str, Any]) -> None:
+    with agym.make(CartPole, 16, autoreset="next_step", **setup) as envs:
         stats = work(envs)
     assert stats.stragglers == ()
     assert "stragglers" not in str(stats)
@@ -60,9 +60,9 @@ def test_nobody_is_slow_because_it_was_woken(place: dict[str, Any]) -> None:
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("place", [{"backend": "asyncio"}, PROCESS], ids=["asyncio", "process"])
-def test_coroutines_are_not_either(place: dict[str, Any]) -> None:
-    with agym.make(partial(AsyncTally, length=10**6), 16, **place) as envs:
+@pytest.mark.parametrize("setup", [{"backend": "asyncio"}, PROCESS], ids=["asyncio", "process"])
+def test_coroutines_are_not_either(setup: dict[str, Any]) -> None:
+    with agym.make(partial(AsyncTally, length=10**6), 16, **setup) as envs:
         assert work(envs).stragglers == ()
 
 
@@ -72,12 +72,12 @@ def test_an_environment_alone_in_its_worker_is_not_either() -> None:
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("setup", SETUPS)
 @pytest.mark.parametrize("slow", [0, 3])
-def test_one_that_is_slow_is_found_wherever_it_is(place: dict[str, Any], slow: int) -> None:
+def test_one_that_is_slow_is_found_wherever_it_is(setup: dict[str, Any], slow: int) -> None:
     factories: list[Any] = [Tally] * 4
     factories[slow] = Slow
-    with agym.make(factories, **place) as envs:
+    with agym.make(factories, **setup) as envs:
         assert work(envs, 100).stragglers == (slow,)
 
 

@@ -10,11 +10,11 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 import agym
-from tests.support.drivers import FACES, PLACES, opened
+from tests.support.drivers import APIS, SETUPS, opened
 from tests.support.envs.plain_envs import ReusesBuffer, Tally
 from tests.support.equality import same
 
-pytestmark = pytest.mark.parametrize("place", PLACES)
+pytestmark = pytest.mark.parametrize("setup", SETUPS)
 
 
 def tallies(*lengths: int, truncates: bool = False) -> list[Any]:
@@ -27,9 +27,9 @@ def as_lists(observations: Any) -> list[list[float]]:
 
 
 @pytest.mark.parametrize("truncates", [False, True], ids=["terminated", "truncated"])
-@pytest.mark.parametrize("face", FACES)
-def test_disabled_holds_still(place: dict[str, Any], face: str, truncates: bool) -> None:
-    with opened(face, tallies(1, 3, 2, truncates=truncates), autoreset="disabled", **place) as envs:
+@pytest.mark.parametrize("api", APIS)
+def test_disabled_holds_still(setup: dict[str, Any], api: str, truncates: bool) -> None:
+    with opened(api, tallies(1, 3, 2, truncates=truncates), autoreset="disabled", **setup) as envs:
         envs.reset()
         done = [False] * 3
         rounds: list[Any] = []
@@ -51,17 +51,17 @@ def test_disabled_holds_still(place: dict[str, Any], face: str, truncates: bool)
 
 @pytest.mark.parametrize("output", ["list", "array"])
 def test_a_held_observation_is_the_last_one_though_its_buffer_is_reused(
-    place: dict[str, Any], output: Any
+    setup: dict[str, Any], output: Any
 ) -> None:
-    with agym.make([partial(ReusesBuffer, n) for n in (2, 4)], output=output, **place) as envs:
+    with agym.make([partial(ReusesBuffer, n) for n in (2, 4)], output=output, **setup) as envs:
         envs.reset()
         actions = np.zeros((2, 2), np.float32)
         seen = [envs.step(actions).observations[0][0] for _ in range(5)]
         assert seen == [1, 2, 2, 2, 2]
 
 
-def test_reset_ends_a_hold(place: dict[str, Any]) -> None:
-    with agym.make(tallies(1, 1), **place) as envs:
+def test_reset_ends_a_hold(setup: dict[str, Any]) -> None:
+    with agym.make(tallies(1, 1), **setup) as envs:
         envs.reset()
         envs.step([0, 0])
         envs.step([0, 0])
@@ -71,9 +71,9 @@ def test_reset_ends_a_hold(place: dict[str, Any]) -> None:
         assert result.rewards == [2 + 1 / 16] * 2
 
 
-@pytest.mark.parametrize("face", FACES)
-def test_next_step(place: dict[str, Any], face: str) -> None:
-    with opened(face, tallies(2, 3), autoreset="next_step", **place) as envs:
+@pytest.mark.parametrize("api", APIS)
+def test_next_step(setup: dict[str, Any], api: str) -> None:
+    with opened(api, tallies(2, 3), autoreset="next_step", **setup) as envs:
         envs.reset(seed=7)
         rounds = [envs.step([4, 5]) for _ in range(5)]
         assert [as_lists(r.observations)[0] for r in rounds] == [
@@ -96,9 +96,9 @@ def test_next_step(place: dict[str, Any], face: str) -> None:
         assert rounds[2].infos[1] == {"now": 3, "action": 5}
 
 
-@pytest.mark.parametrize("face", FACES)
-def test_same_step(place: dict[str, Any], face: str) -> None:
-    with opened(face, tallies(2, 3), autoreset="same_step", **place) as envs:
+@pytest.mark.parametrize("api", APIS)
+def test_same_step(setup: dict[str, Any], api: str) -> None:
+    with opened(api, tallies(2, 3), autoreset="same_step", **setup) as envs:
         envs.reset(seed=7)
         rounds = [envs.step([4, 5]) for _ in range(4)]
         assert [as_lists(r.observations)[0] for r in rounds] == [
@@ -118,9 +118,9 @@ def test_same_step(place: dict[str, Any], face: str) -> None:
         assert "final_obs" not in rounds[2].infos[0]
 
 
-def test_a_final_observation_is_not_overwritten(place: dict[str, Any]) -> None:
+def test_a_final_observation_is_not_overwritten(setup: dict[str, Any]) -> None:
     env = partial(ReusesBuffer, 2)
-    with agym.make(env, 2, autoreset="same_step", output="array", **place) as envs:
+    with agym.make(env, 2, autoreset="same_step", output="array", **setup) as envs:
         envs.reset()
         actions = np.zeros((2, 2), np.float32)
         ends = [r for r in (envs.step(actions) for _ in range(6)) if r.terminated.any()]
@@ -131,9 +131,9 @@ def test_a_final_observation_is_not_overwritten(place: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
-def test_options_are_given_again_at_automatic_resets(place: dict[str, Any], mode: Any) -> None:
+def test_options_are_given_again_at_automatic_resets(setup: dict[str, Any], mode: Any) -> None:
     options = {"length": 1, "nested": {"a": [1]}}
-    with agym.make(Tally, 2, autoreset=mode, **place) as envs:
+    with agym.make(Tally, 2, autoreset=mode, **setup) as envs:
         _, infos = envs.reset(options=options)
         assert [info["options"] for info in infos] == [options] * 2
         for _ in range(3):
@@ -148,11 +148,11 @@ def test_options_are_given_again_at_automatic_resets(place: dict[str, Any], mode
 
 
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
-def test_seeds_are_not_given_again(place: dict[str, Any], mode: Any) -> None:
+def test_seeds_are_not_given_again(setup: dict[str, Any], mode: Any) -> None:
     bare = Tally()
     draws = [bare.reset(seed=11)[1]["draw"], *(bare.reset()[1]["draw"] for _ in range(3))]
     assert len(set(draws)) == 4
-    with agym.make(tallies(1), autoreset=mode, **place) as envs:
+    with agym.make(tallies(1), autoreset=mode, **setup) as envs:
         infos = [*envs.reset(seed=11).infos]
         while len(infos) < 4:
             infos += [info for info in envs.step([0]).infos if "draw" in info]
@@ -161,8 +161,8 @@ def test_seeds_are_not_given_again(place: dict[str, Any], mode: Any) -> None:
 
 
 @pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
-def test_an_explicit_reset_after_the_end_is_the_only_one(place: dict[str, Any], mode: Any) -> None:
-    with agym.make(tallies(1, 5), autoreset=mode, **place) as envs:
+def test_an_explicit_reset_after_the_end_is_the_only_one(setup: dict[str, Any], mode: Any) -> None:
+    with agym.make(tallies(1, 5), autoreset=mode, **setup) as envs:
         envs.reset()
         envs.step([0, 0])
         begun = 3 if mode == "same_step" else 2
@@ -174,9 +174,9 @@ def test_an_explicit_reset_after_the_end_is_the_only_one(place: dict[str, Any], 
 
 @pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
 @pytest.mark.parametrize("by", ["env_ids", "mask"])
-@pytest.mark.parametrize("face", FACES)
-def test_reset_of_some(place: dict[str, Any], face: str, by: str, mode: Any) -> None:
-    with opened(face, tallies(9, 9, 9, 9, 9), autoreset=mode, **place) as envs:
+@pytest.mark.parametrize("api", APIS)
+def test_reset_of_some(setup: dict[str, Any], api: str, by: str, mode: Any) -> None:
+    with opened(api, tallies(9, 9, 9, 9, 9), autoreset=mode, **setup) as envs:
         envs.reset(seed=0)
         before = envs.step([1, 2, 3, 4, 5])
         mask = np.array([False, True, False, False, True])
@@ -207,8 +207,8 @@ def test_reset_of_some(place: dict[str, Any], face: str, by: str, mode: Any) -> 
 
 
 @pytest.mark.parametrize("by", ["env_ids", "mask"])
-def test_seeds_of_some(place: dict[str, Any], by: str) -> None:
-    with agym.make(Tally, 4, **place) as envs:
+def test_seeds_of_some(setup: dict[str, Any], by: str) -> None:
+    with agym.make(Tally, 4, **setup) as envs:
         envs.reset()
         if by == "env_ids":
             infos = envs.reset(seed=[30, None, 10], env_ids=[3, 2, 1]).infos
@@ -221,8 +221,8 @@ def test_seeds_of_some(place: dict[str, Any], by: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["next_step", "disabled"])
-def test_a_finished_environment_may_be_reset_alone(place: dict[str, Any], mode: Any) -> None:
-    with agym.make(tallies(1, 1, 4), autoreset=mode, **place) as envs:
+def test_a_finished_environment_may_be_reset_alone(setup: dict[str, Any], mode: Any) -> None:
+    with agym.make(tallies(1, 1, 4), autoreset=mode, **setup) as envs:
         envs.reset()
         envs.step([0, 0, 0])
         envs.reset(env_ids=[1])
@@ -234,16 +234,16 @@ def test_a_finished_environment_may_be_reset_alone(place: dict[str, Any], mode: 
 
 
 @pytest.mark.parametrize("mode", AutoresetMode)
-def test_gymnasiums_enumeration_is_understood(place: dict[str, Any], mode: AutoresetMode) -> None:
-    with agym.make(Tally, 2, autoreset=mode, **place) as envs:
+def test_gymnasiums_enumeration_is_understood(setup: dict[str, Any], mode: AutoresetMode) -> None:
+    with agym.make(Tally, 2, autoreset=mode, **setup) as envs:
         assert envs.metadata["autoreset_mode"] is mode
     named = mode.name.lower()
-    with agym.make(Tally, 2, autoreset=named, **place) as envs:
+    with agym.make(Tally, 2, autoreset=named, **setup) as envs:
         assert envs.metadata["autoreset_mode"] is mode
 
 
-def test_a_seeded_reset_repeats_everything(place: dict[str, Any]) -> None:
-    with agym.make("CartPole-v1", 3, autoreset="next_step", output="array", **place) as envs:
+def test_a_seeded_reset_repeats_everything(setup: dict[str, Any]) -> None:
+    with agym.make("CartPole-v1", 3, autoreset="next_step", output="array", **setup) as envs:
 
         def play() -> list[Any]:
             envs.action_space.seed(3)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import agym
 from agym.protocol.infos.schema import Schema, signature_of
 from tests.support.backends import FORK
-from tests.support.drivers import APART, SERIAL, Place, each_mode
+from tests.support.drivers import APART, SERIAL, Setup, each_mode
 from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.scripted_envs import (
     Info,
@@ -41,12 +41,12 @@ NUMBERS: Info = {
 # Another schema, as that of an episode's end.
 ENDED: Info = {**NUMBERS, "episode": {"r": 1.5, "l": 4, "t": 0.25}}
 
-places = pytest.mark.parametrize("place", [SERIAL, *APART], ids=lambda place: place.name)
+setups = pytest.mark.parametrize("setup", [SERIAL, *APART], ids=lambda setup: setup.name)
 
 
-def telling(place: Place, script: list[Info], length: int = LENGTH) -> Any:
+def telling(setup: Setup, script: list[Info], length: int = LENGTH) -> Any:
     make = partial(Telling, script, length)
-    return make if place.tally is not AsyncTally else partial(AsyncTally, make)
+    return make if setup.tally is not AsyncTally else partial(AsyncTally, make)
 
 
 def play(envs: Any, steps: int) -> list[list[Info]]:
@@ -68,14 +68,14 @@ def play_episode(envs: Any, mode: str, *, first: bool = False) -> list[Info]:
 
 
 @pytest.mark.once
-@places
+@setups
 @each_mode
-def test_infos_are_heard_as_they_were_told(place: Place, mode: str) -> None:
+def test_infos_are_heard_as_they_were_told(setup: Setup, mode: str) -> None:
     @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(st.lists(scripts(), min_size=3, max_size=3))
     def check(parts: list[list[Info]]) -> None:
-        factories = [telling(place, script) for script in parts]
-        with agym.make(factories, autoreset=mode, **place.options) as envs:
+        factories = [telling(setup, script) for script in parts]
+        with agym.make(factories, autoreset=mode, **setup.options) as envs:
             told = play(envs, STEPS)
         for script, infos in zip(parts, told, strict=True):
             expected = heard(script, LENGTH, mode, STEPS)
@@ -84,11 +84,11 @@ def test_infos_are_heard_as_they_were_told(place: Place, mode: str) -> None:
     check()
 
 
-@places
+@setups
 @each_mode
-def test_numbers_take_no_message_once_they_are_known(place: Place, mode: str) -> None:
+def test_numbers_take_no_message_once_they_are_known(setup: Setup, mode: str) -> None:
     script = [NUMBERS, NUMBERS, NUMBERS, NUMBERS, ENDED]  # reset, three steps, the last one
-    with agym.make([telling(place, script)] * 4, autoreset=mode, **place.options) as envs:
+    with agym.make([telling(setup, script)] * 4, autoreset=mode, **setup.options) as envs:
         play_episode(envs, mode, first=True)
         with messages(envs) as seen:
             for _ in range(3):
@@ -97,10 +97,10 @@ def test_numbers_take_no_message_once_they_are_known(place: Place, mode: str) ->
         assert seen == []
 
 
-@places
-def test_what_is_no_number_takes_a_message(place: Place) -> None:
+@setups
+def test_what_is_no_number_takes_a_message(setup: Setup) -> None:
     script: list[Info] = [{"name": "reset", "x": 1}, {"name": "step", "x": 1}]
-    with agym.make([telling(place, script)] * 2, **place.options) as envs:
+    with agym.make([telling(setup, script)] * 2, **setup.options) as envs:
         play(envs, 2)
         with messages(envs) as seen:
             told = play(envs, 2)
@@ -108,11 +108,11 @@ def test_what_is_no_number_takes_a_message(place: Place) -> None:
         assert told[0] == [script[1], script[0], script[1]]
 
 
-@places
-def test_some_environments_and_steps_that_were_sent(place: Place) -> None:
+@setups
+def test_some_environments_and_steps_that_were_sent(setup: Setup) -> None:
     script = [{"now": k, "at": np.full(3, k)} for k in range(50)]
-    factories = [telling(place, script, 100)] * 4
-    with agym.make(factories, output="array", **place.options) as envs:
+    factories = [telling(setup, script, 100)] * 4
+    with agym.make(factories, output="array", **setup.options) as envs:
         envs.reset(seed=0)
         envs.step([0, 0], env_ids=[1, 3])
         infos = envs.step([0, 0, 0], env_ids=[0, 1, 2])[4]
@@ -130,10 +130,10 @@ def test_some_environments_and_steps_that_were_sent(place: Place) -> None:
         assert [info["now"] for info in infos] == [3, 4, 4, 3]
 
 
-@places
-def test_infos_are_the_callers_own(place: Place) -> None:
+@setups
+def test_infos_are_the_callers_own(setup: Setup) -> None:
     script = [{"at": np.zeros(3) + k, "k": {"k": np.array(k)}} for k in range(9)]
-    with agym.make([telling(place, script, 100)] * 2, copy=False, **place.options) as envs:
+    with agym.make([telling(setup, script, 100)] * 2, copy=False, **setup.options) as envs:
         told = play(envs, 8)
         for infos in told:
             for k, info in enumerate(infos):
@@ -144,12 +144,12 @@ def test_infos_are_the_callers_own(place: Place) -> None:
                 assert info["at"].base is None
 
 
-@pytest.mark.parametrize("place", [SERIAL, *APART], ids=lambda place: place.name)
+@pytest.mark.parametrize("setup", [SERIAL, *APART], ids=lambda setup: setup.name)
 @each_mode
-def test_a_fault_is_told_beside_the_infos(place: Place, mode: str) -> None:
+def test_a_fault_is_told_beside_the_infos(setup: Setup, mode: str) -> None:
     script: list[Info] = [{"now": 1.5}]
-    factories = [telling(place, script, 100)] * 3
-    with agym.make(factories, autoreset=mode, on_fault="restart", **place.options) as envs:
+    factories = [telling(setup, script, 100)] * 3
+    with agym.make(factories, autoreset=mode, on_fault="restart", **setup.options) as envs:
         play(envs, 2)
         infos = envs.step([0, 9, 0])[4]
         assert infos[0] == infos[2] == script[0]

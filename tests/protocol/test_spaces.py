@@ -14,7 +14,7 @@ from hypothesis import given
 import agym
 from tests.support.backends import FORK
 from tests.support.core_selection import examples
-from tests.support.drivers import PLACES
+from tests.support.drivers import SETUPS
 from tests.support.envs.plain_envs import Echo
 from tests.support.equality import same_values
 from tests.support.spaces import Space, any_space, samples, seeds
@@ -36,10 +36,10 @@ def rows(space: Space, batch: Any, output: str) -> list[Any]:
     return batch if output == "list" else [row(space, batch, i) for i in range(N)]
 
 
-def check_observations(space: Space, seed: int, output: Any, **place: Any) -> None:
+def check_observations(space: Space, seed: int, output: Any, **setup: Any) -> None:
     values = samples(space, seed, 3 * N)
     factories = [partial(Echo, space, values[i::N]) for i in range(N)]
-    with agym.make(factories, output=output, **place) as envs:
+    with agym.make(factories, output=output, **setup) as envs:
         batches = [envs.reset().observations]
         batches += [envs.step([0] * N).observations for _ in range(2)]
         for step, batch in enumerate(batches):
@@ -49,12 +49,12 @@ def check_observations(space: Space, seed: int, output: Any, **place: Any) -> No
             assert all(map(same_values, got, expected)), (got, expected)
 
 
-def check_actions(space: Space, seed: int, **place: Any) -> None:
+def check_actions(space: Space, seed: int, **setup: Any) -> None:
     actions = samples(space, seed, N)
     batched: Space = batch_space(space, N)
     (batch,) = samples(batched, seed, 1)
     factory = partial(Echo, spaces.Discrete(2), [0], space)
-    with agym.make(factory, N, **place) as envs:
+    with agym.make(factory, N, **setup) as envs:
         envs.reset()
         envs.step(actions)
         envs.step(batch)
@@ -128,12 +128,12 @@ EVERY_KIND = {
 }
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_every_kind_at_once(place: dict[str, Any]) -> None:
+@pytest.mark.parametrize("setup", SETUPS)
+def test_every_kind_at_once(setup: dict[str, Any]) -> None:
     space = spaces.Dict(EVERY_KIND)
-    check_observations(space, 0, "list", **place)
-    check_observations(space, 0, "array", **place)
-    check_actions(space, 0, **place)
+    check_observations(space, 0, "list", **setup)
+    check_observations(space, 0, "array", **setup)
+    check_actions(space, 0, **setup)
 
 
 @pytest.mark.parametrize("kind", EVERY_KIND)
@@ -143,8 +143,8 @@ def test_every_kind_alone(kind: str) -> None:
     check_actions(EVERY_KIND[kind], 0)
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_a_space_that_only_the_caller_knows(place: dict[str, Any]) -> None:
+@pytest.mark.parametrize("setup", SETUPS)
+def test_a_space_that_only_the_caller_knows(setup: dict[str, Any]) -> None:
     class Evens(spaces.Space[Any]):
         def __init__(self) -> None:
             super().__init__(None, None)
@@ -164,8 +164,8 @@ def test_a_space_that_only_the_caller_knows(place: dict[str, Any]) -> None:
 
         __hash__ = None  # type: ignore[assignment]
 
-    check_observations(Evens(), 0, "list", **place)
-    check_actions(Evens(), 0, **place)
+    check_observations(Evens(), 0, "list", **setup)
+    check_actions(Evens(), 0, **setup)
 
 
 EXTREMES = {
@@ -192,10 +192,10 @@ EXTREMES = {
 }
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("setup", SETUPS)
 @pytest.mark.parametrize("case", EXTREMES)
-def test_extreme_values(case: str, place: dict[str, Any]) -> None:
+def test_extreme_values(case: str, setup: dict[str, Any]) -> None:
     space, value = EXTREMES[case]
-    with agym.make(partial(Echo, space, [value]), 3, **place) as envs:
+    with agym.make(partial(Echo, space, [value]), 3, **setup) as envs:
         for observation in envs.reset().observations + envs.step([0] * 3).observations:
             assert same_values(observation, value if np.ndim(value) else np.int64(value))

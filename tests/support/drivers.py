@@ -20,10 +20,10 @@ from tests.support.envs.faulty_envs import Raises
 from tests.support.envs.gated_envs import AsyncGated, Gated, Gates, try_gate
 from tests.support.envs.plain_envs import Tally
 
-FACES = ("sync", "async")
+APIS = ("sync", "async")
 
-# Both places to live, for pytest.mark.parametrize("place", PLACES).
-PLACES = [
+# For pytest.mark.parametrize("setup", SETUPS).
+SETUPS = [
     pytest.param({"backend": "serial"}, id="serial"),
     pytest.param({"backend": FORK, "workers": 2}, id="process"),
 ]
@@ -31,7 +31,7 @@ PLACES = [
 FORKED: dict[str, Any] = {"backend": FORK}
 
 
-class Place:
+class Setup:
     """A backend, and the kind of environments it takes; the second runs each on its own."""
 
     def __init__(self, name: str, coroutines: bool, options: dict[str, Any]) -> None:
@@ -47,27 +47,27 @@ class Place:
         return [partial(self.tally, *inner, **keywords)] * count
 
 
-SERIAL = Place("serial", False, {"backend": "serial"})
+SERIAL = Setup("serial", False, {"backend": "serial"})
 APART = [
-    Place("thread", False, {"backend": "thread"}),
-    Place("process", False, {**FORKED, "workers": 3}),
-    Place("asyncio", True, {"backend": "asyncio"}),
-    Place("process-coroutines", True, {**FORKED, "workers": 2}),
+    Setup("thread", False, {"backend": "thread"}),
+    Setup("process", False, {**FORKED, "workers": 3}),
+    Setup("asyncio", True, {"backend": "asyncio"}),
+    Setup("process-coroutines", True, {**FORKED, "workers": 2}),
 ]
 
 
-def _over(places: list[Place]) -> Any:
-    return pytest.mark.parametrize("place", places, ids=lambda place: place.name)
+def _over(setups: list[Setup]) -> Any:
+    return pytest.mark.parametrize("setup", setups, ids=lambda setup: setup.name)
 
 
 # ``apart``: where environments wait without holding each other up.
 everywhere, apart = _over([SERIAL, *APART]), _over(APART)
-each_face = pytest.mark.parametrize("face", FACES)
+each_api = pytest.mark.parametrize("api", APIS)
 each_mode = pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
 
 
 class Player:
-    """Either face, blocking: what has to be awaited is awaited at once, and inside its loop."""
+    """Either API, blocking: what has to be awaited is awaited at once, and inside its loop."""
 
     def __init__(self, envs: Any, runner: asyncio.Runner | None) -> None:
         self.envs = envs
@@ -110,10 +110,10 @@ class Player:
 
 
 @contextmanager
-def opened(face: str, *args: Any, **options: Any) -> Iterator[Any]:
+def opened(api: str, *args: Any, **options: Any) -> Iterator[Any]:
     """Open environments behind either API, with the sync API's defaults."""
     options = {"output": "list", "autoreset": "disabled", **options}
-    if face == "sync":
+    if api == "sync":
         with agym.make(*args, **options) as envs:
             yield envs
         return
@@ -127,17 +127,17 @@ def opened(face: str, *args: Any, **options: Any) -> Iterator[Any]:
 
 
 @contextmanager
-def played(face: str, *args: Any, **options: Any) -> Iterator[Player]:
+def played(api: str, *args: Any, **options: Any) -> Iterator[Player]:
     """Open environments behind either API, which give arrays and can be let through gates."""
-    with opened(face, *args, **{"output": "array", **options}) as envs:
-        yield Player(envs, None) if face == "sync" else envs
+    with opened(api, *args, **{"output": "array", **options}) as envs:
+        yield Player(envs, None) if api == "sync" else envs
 
 
 @contextmanager
-def gated(face: str, place: Place, gates: Gates, **options: Any) -> Iterator[Player]:
+def gated(api: str, setup: Setup, gates: Gates, **options: Any) -> Iterator[Player]:
     """Three environments, reset, which wait in a step with action 1."""
-    factories = [partial(place.gated, path) for path in gates.paths]
-    with played(face, factories, **place.options, **options) as envs:
+    factories = [partial(setup.gated, path) for path in gates.paths]
+    with played(api, factories, **setup.options, **options) as envs:
         envs.reset()
         yield envs
 

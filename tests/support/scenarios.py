@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.drivers import FORKED, Place, Player, played
+from tests.support.drivers import FORKED, Player, Setup, played
 from tests.support.envs.trapped_envs import Traps
 from tests.support.equality import same
 from tests.support.patience import patience
@@ -22,15 +22,15 @@ STEPS = 14
 COUNT = 4
 
 # Two environments in each worker.
-PROCESS = Place("process", False, {**FORKED, "workers": 2})
-COROUTINES = Place("process-coroutines", True, {**FORKED, "workers": 2})
-THREAD = Place("thread", False, {"backend": "thread", "workers": 2})
-ASYNCIO = Place("asyncio", True, {"backend": "asyncio"})
-SERIAL = Place("serial", False, {"backend": "serial"})
+PROCESS = Setup("process", False, {**FORKED, "workers": 2})
+COROUTINES = Setup("process-coroutines", True, {**FORKED, "workers": 2})
+THREAD = Setup("thread", False, {"backend": "thread", "workers": 2})
+ASYNCIO = Setup("asyncio", True, {"backend": "asyncio"})
+SERIAL = Setup("serial", False, {"backend": "serial"})
 
 
-def over(*places: Place) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("place", places, ids=lambda place: place.name)
+def over(*setups: Setup) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("setup", setups, ids=lambda setup: setup.name)
 
 
 @pytest.fixture
@@ -40,8 +40,8 @@ def traps(tmp_path: Path) -> Iterator[Traps]:
     traps.release()  # also when the test fails
 
 
-def trapped(place: Place, traps: Traps, count: int = COUNT, **keywords: Any) -> list[Any]:
-    coroutines = place in (COROUTINES, ASYNCIO)
+def trapped(setup: Setup, traps: Traps, count: int = COUNT, **keywords: Any) -> list[Any]:
+    coroutines = setup in (COROUTINES, ASYNCIO)
     return traps.factories(count, coroutines=coroutines, **keywords)
 
 

@@ -17,12 +17,12 @@ from tests.support.equality import same_values
 # Imports SB3 for all tests here, which are skipped without it.
 vec_envs = pytest.importorskip("stable_baselines3.common.vec_env", reason="the extra `sb3`")
 
-PLACES: dict[str, dict[str, Any]] = {
+SETUPS: dict[str, dict[str, Any]] = {
     "serial": {"backend": "serial"},
     "thread": {"backend": "thread", "workers": 2},
     "process": {"backend": FORK, "workers": 2},
 }
-each_place = pytest.mark.parametrize("options", PLACES.values(), ids=PLACES)
+each_place = pytest.mark.parametrize("options", SETUPS.values(), ids=SETUPS)
 
 BOX = spaces.Box(-1, 1, (3,), np.float32)
 OBSERVATIONS: dict[str, spaces.Space[Any]] = {

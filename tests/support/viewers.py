@@ -1,4 +1,4 @@
-"""Environments that are stepped in a thread, behind either face, and whoever looks at them."""
+"""Environments that are stepped in a thread, behind either API, and whoever looks at them."""
 
 from __future__ import annotations
 
@@ -21,12 +21,11 @@ from PIL import Image
 from websockets.sync.client import ClientConnection, connect
 
 import agym
-from tests.support.drivers import FACES
 from tests.support.insides import hub_of, is_held
 from tests.support.patience import patience
 
 __all__ = [
-    "FACES", "Look", "Picture", "Stepping", "looking", "once_held", "started", "stepping", "until",
+    "Look", "Picture", "Stepping", "looking", "once_held", "started", "stepping", "until",
 ]  # fmt: skip
 
 
@@ -42,10 +41,8 @@ def until(condition: Callable[[], Any]) -> Any:
 class Stepping:
     """A caller, in a thread: it steps all environments until it is told to end."""
 
-    def __init__(
-        self, face: str, envs: Any, watch: dict[str, Any], options: dict[str, Any]
-    ) -> None:
-        self.face = face
+    def __init__(self, api: str, envs: Any, watch: dict[str, Any], options: dict[str, Any]) -> None:
+        self.api = api
         self.rounds = 0
         self.page: Any = None
         self.envs: Any = None
@@ -54,7 +51,7 @@ class Stepping:
         self._ready = threading.Event()
         self._make = envs, {"autoreset": "next_step", "output": "array", **options}
         self._watch = watch
-        target = self._sync if face == "sync" else self._async
+        target = self._sync if api == "sync" else self._async
         self._thread = threading.Thread(target=target, daemon=True)
 
     def begin(self) -> None:
@@ -127,9 +124,9 @@ class Stepping:
 
 @contextmanager
 def stepping(
-    face: str, envs: Any, watch: dict[str, Any] | None = None, **options: Any
+    api: str, envs: Any, watch: dict[str, Any] | None = None, **options: Any
 ) -> Iterator[Stepping]:
-    run = Stepping(face, envs, {"fps": 30, "share": 1.0, **(watch or {})}, options)
+    run = Stepping(api, envs, {"fps": 30, "share": 1.0, **(watch or {})}, options)
     try:
         run.begin()
         yield run
@@ -179,7 +176,7 @@ class Picture:
         self.pixels = np.asarray(Image.open(BytesIO(data[4 + length :])))
         self.ids = range(*self.header["ids"])
 
-    def place(self, env_id: int) -> np.ndarray[Any, Any]:
+    def setup(self, env_id: int) -> np.ndarray[Any, Any]:
         """One environment's."""
         head, k = self.header, self.ids.index(env_id)
         top = k // head["columns"] * (head["height"] + head["gap"])

@@ -17,14 +17,14 @@ from agym.envs.probes import CounterEnv
 from agym.hosts.fault_injection import ChaosError
 from agym.tools.chaos import Strike
 from tests.support.backends import FORK
-from tests.support.drivers import FACES, opened
+from tests.support.drivers import APIS, opened
 from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.gated_envs import Gated, Gates
 from tests.support.patience import deadline
 
 AsyncCounter = partial(AsyncTally, CounterEnv)
 
-PLACES: dict[str, dict[str, Any]] = {
+SETUPS: dict[str, dict[str, Any]] = {
     "serial": {"env": CounterEnv, "backend": "serial"},
     "thread": {"env": CounterEnv, "backend": "thread", "workers": 2},
     "asyncio": {"env": AsyncCounter, "backend": "asyncio"},
@@ -34,7 +34,7 @@ PLACES: dict[str, dict[str, Any]] = {
 PATIENT = agym.FaultPolicy("restart", max_restarts=10_000)
 RESTART: dict[str, Any] = {"num_envs": 4, "on_fault": PATIENT, "autoreset": "next_step"}
 
-each_face = pytest.mark.parametrize("face", FACES)
+each_api = pytest.mark.parametrize("api", APIS)
 
 
 def told(envs: Any, steps: int) -> Counter[str]:
@@ -50,10 +50,10 @@ def told(envs: Any, steps: int) -> Counter[str]:
     return counts
 
 
-@each_face
-@pytest.mark.parametrize("place", PLACES)
-def test_every_error_really_happens(place: str, face: str) -> None:
-    with opened(face, **PLACES[place], **RESTART) as envs:
+@each_api
+@pytest.mark.parametrize("setup", SETUPS)
+def test_every_error_really_happens(setup: str, api: str) -> None:
+    with opened(api, **SETUPS[setup], **RESTART) as envs:
         envs.reset(seed=0)
         with agym.chaos(getattr(envs, "envs", envs), error=0.1) as chaos:
             counts = told(envs, 50)
@@ -63,20 +63,20 @@ def test_every_error_really_happens(place: str, face: str) -> None:
 
 
 @pytest.mark.full
-@each_face
-@pytest.mark.parametrize("place", ["process", "coroutines"])
-def test_every_kill_really_happens(place: str, face: str) -> None:
-    with opened(face, **PLACES[place], **RESTART) as envs:
+@each_api
+@pytest.mark.parametrize("setup", ["process", "coroutines"])
+def test_every_kill_really_happens(setup: str, api: str) -> None:
+    with opened(api, **SETUPS[setup], **RESTART) as envs:
         envs.reset(seed=0)
         with agym.chaos(getattr(envs, "envs", envs), kill=0.04) as chaos:
             while chaos.injected["kill"] < 3:
                 told(envs, 1)
-        workers = envs.envs.stats().workers if face == "async" else envs.stats().workers
+        workers = envs.envs.stats().workers if api == "async" else envs.stats().workers
         assert sum(worker.restarts for worker in workers) == chaos.injected["kill"]
 
 
 def test_kills_come_in_all_ways_in_turn() -> None:
-    with agym.make(**PLACES["process"], **RESTART) as envs:
+    with agym.make(**SETUPS["process"], **RESTART) as envs:
         envs.reset(seed=0)
         with agym.chaos(envs, kill=0.3) as chaos:
             codes: list[int] = []
@@ -88,12 +88,12 @@ def test_kills_come_in_all_ways_in_turn() -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("place", ["thread", "asyncio", "process", "coroutines"])
-def test_every_hang_really_happens_and_is_ended(place: str) -> None:
+@pytest.mark.parametrize("setup", ["thread", "asyncio", "process", "coroutines"])
+def test_every_hang_really_happens_and_is_ended(setup: str) -> None:
     limit = deadline(0.3)
-    with agym.make(**PLACES[place], **RESTART, timeout=limit) as envs:
+    with agym.make(**SETUPS[setup], **RESTART, timeout=limit) as envs:
         envs.reset(seed=0)
-        threads = place == "thread"
+        threads = setup == "thread"
         with agym.chaos(envs, hang=0.05, hang_seconds=3 * limit if threads else 60.0) as chaos:
             counts: Counter[str] = Counter()
             with pytest.warns(RuntimeWarning) if threads else contextlib.nullcontext():
@@ -105,9 +105,9 @@ def test_every_hang_really_happens_and_is_ended(place: str) -> None:
             thread.join()
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_delays_only_take_time(place: str) -> None:
-    with agym.make(**PLACES[place], **RESTART) as envs:
+@pytest.mark.parametrize("setup", SETUPS)
+def test_delays_only_take_time(setup: str) -> None:
+    with agym.make(**SETUPS[setup], **RESTART) as envs:
         envs.reset(seed=0)
         with agym.chaos(envs, delay=0.2, delay_seconds=0.001) as chaos:
             assert told(envs, 20) == {}
@@ -139,8 +139,8 @@ def test_the_error_is_one_of_its_own() -> None:
         assert isinstance(caught.value.__cause__, ChaosError)
 
 
-def strikes(seed: int | None, place: str = "serial", **rates: float) -> list[Strike]:
-    with agym.make(**PLACES[place], **RESTART) as envs:
+def strikes(seed: int | None, setup: str = "serial", **rates: float) -> list[Strike]:
+    with agym.make(**SETUPS[setup], **RESTART) as envs:
         envs.reset(seed=0)
         with agym.chaos(envs, **rates, seed=seed, delay_seconds=0.0) as chaos:  # type: ignore[arg-type]
             told(envs, 25)
@@ -148,11 +148,11 @@ def strikes(seed: int | None, place: str = "serial", **rates: float) -> list[Str
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("place", PLACES)
-def test_same_seed_same_strikes(place: str) -> None:
-    first = strikes(3, place, error=0.05, delay=0.05)
-    assert first == strikes(3, place, error=0.05, delay=0.05)
-    assert first != strikes(4, place, error=0.05, delay=0.05)
+@pytest.mark.parametrize("setup", SETUPS)
+def test_same_seed_same_strikes(setup: str) -> None:
+    first = strikes(3, setup, error=0.05, delay=0.05)
+    assert first == strikes(3, setup, error=0.05, delay=0.05)
+    assert first != strikes(4, setup, error=0.05, delay=0.05)
     assert {kind for _, kind in first} == {"error", "delay"}
     assert len({env_id for env_id, _ in first}) == 4
 
@@ -178,7 +178,7 @@ def test_rates_are_per_step_of_an_environment() -> None:
 
 @pytest.mark.full
 def test_one_worker_is_struck_once_at_a_time() -> None:
-    with agym.make(**PLACES["process"], **RESTART) as envs:
+    with agym.make(**SETUPS["process"], **RESTART) as envs:
         envs.reset(seed=0)
         with agym.chaos(envs, kill=1.0) as chaos:
             envs.step([0] * 4)
@@ -200,7 +200,7 @@ def test_of_a_group_only_its_environments_are_struck() -> None:
 
 @pytest.mark.full
 async def test_steps_that_are_sent_are_struck_too() -> None:
-    async with agym.make_async(**PLACES["process"], **RESTART) as envs:
+    async with agym.make_async(**SETUPS["process"], **RESTART) as envs:
         await envs.reset(seed=0)
         told: Counter[str] = Counter()
         with agym.chaos(envs, error=0.1, kill=0.02) as chaos:
@@ -254,7 +254,7 @@ def test_stop_is_final_and_makes_room_for_another() -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "options", "names"),
+    ("setup", "options", "names"),
     [
         ("serial", {"kill": 0.1}, "backend='process'"),
         ("thread", {"kill": 0.1}, "kill=0.1"),
@@ -274,8 +274,8 @@ def test_stop_is_final_and_makes_room_for_another() -> None:
         ("serial", {"ways": ("poison",)}, "poison"),
     ],
 )
-def test_refusals(place: str, options: dict[str, Any], names: str) -> None:
-    with agym.make(**PLACES[place], num_envs=2) as envs:
+def test_refusals(setup: str, options: dict[str, Any], names: str) -> None:
+    with agym.make(**SETUPS[setup], num_envs=2) as envs:
         with pytest.raises(agym.UsageError) as caught:
             agym.chaos(envs, **options)
         assert names in str(caught.value)

@@ -21,7 +21,7 @@ from agym.cli.app import app
 from agym.protocol.metrics.spans import LEAST, SpanLog, SpanReader, span_fields
 from agym.tools.trace import timeline
 from agym.tools.trace.report import Span, draw, measure, read_spans
-from tests.support.drivers import FACES, FORKED, Place, each_face, everywhere, opened
+from tests.support.drivers import APIS, FORKED, Setup, each_api, everywhere, opened
 from tests.support.envs.gated_envs import Gates, gated
 from tests.support.envs.plain_envs import Tally
 from tests.support.insides import engine_of
@@ -32,11 +32,11 @@ def kinds(spans: list[Span]) -> Counter[str]:
     return Counter(span.name.split()[0] for span in spans if span.group == "environments")
 
 
-@each_face
+@each_api
 @everywhere
-def test_everything_that_ran_is_there(place: Place, face: str, tmp_path: Path) -> None:
+def test_everything_that_ran_is_there(setup: Setup, api: str, tmp_path: Path) -> None:
     path = tmp_path / "run.json"
-    with opened(face, place.of(3), **place.options) as envs:
+    with opened(api, setup.of(3), **setup.options) as envs:
         envs.reset()  # before it began
         with agym.trace(path) as trace:
             envs.reset()
@@ -47,7 +47,7 @@ def test_everything_that_ran_is_there(place: Place, face: str, tmp_path: Path) -
             envs.render([1])
             envs.call("add", 1)
     spans = read_spans(path)
-    hosts = 1 if place.name == "serial" else 3
+    hosts = 1 if setup.name == "serial" else 3
     assert kinds(spans) == {"reset": hosts, "step": 4 * hosts, "render": 1, "call": hosts}
     assert len({span.lane for span in spans if span.group == "environments"}) == hosts
     assert [span.name for span in spans if span.group == "caller"] == ["thinking"] * 4
@@ -107,10 +107,10 @@ def test_environments_that_are_made_meanwhile_and_blocks_of_threads(tmp_path: Pa
     assert [(s.lane, s.name) for s in spans if s.group == "caller"] == [("another", "elsewhere")]
 
 
-@pytest.mark.parametrize("face", FACES)
-def test_nothing_is_written_unless_somebody_records(face: str, tmp_path: Path) -> None:
-    with opened(face, [Tally] * 2, backend="serial") as envs:
-        arrays = engine_of(envs if face == "sync" else envs.envs).table.gauges.arrays
+@pytest.mark.parametrize("api", APIS)
+def test_nothing_is_written_unless_somebody_records(api: str, tmp_path: Path) -> None:
+    with opened(api, [Tally] * 2, backend="serial") as envs:
+        arrays = engine_of(envs if api == "sync" else envs.envs).table.gauges.arrays
         with agym.mark("nobody looks"):
             envs.reset()
             envs.step([0, 0])

@@ -16,12 +16,12 @@ from agym.api.output import JaxArrays
 from agym.errors import UsageError
 from agym.protocol.memory import Arena
 from agym.protocol.space_layout import Layout
-from tests.support.drivers import FACES, opened
+from tests.support.drivers import APIS, opened
 from tests.support.envs.plain_envs import Echo, Nested, Tally
 from tests.support.equality import same_values
 
 # Workers are spawned: JAX warns of every fork.
-THREE_PLACES = [
+THREE_SETUPS = [
     pytest.param({"backend": "serial"}, id="serial"),
     pytest.param({"backend": "process", "workers": 2}, id="process"),
     pytest.param({"backend": "thread"}, id="thread"),
@@ -33,13 +33,13 @@ def as_jax_has_it(array: Any) -> Any:
     return np.asarray(jnp.asarray(array))
 
 
-@pytest.mark.parametrize("place", THREE_PLACES)
-@pytest.mark.parametrize("face", FACES)
-def test_they_say_what_arrays_say(face: str, place: dict[str, Any]) -> None:
-    options = {"autoreset": "same_step", **place}
+@pytest.mark.parametrize("setup", THREE_SETUPS)
+@pytest.mark.parametrize("api", APIS)
+def test_they_say_what_arrays_say(api: str, setup: dict[str, Any]) -> None:
+    options = {"autoreset": "same_step", **setup}
     with (
-        opened(face, Nested, 3, output="jax", **options) as ours,
-        opened(face, Nested, 3, output="array", **options) as theirs,
+        opened(api, Nested, 3, output="jax", **options) as ours,
+        opened(api, Nested, 3, output="array", **options) as theirs,
     ):
         assert ours.observation_space == theirs.observation_space
         layout = Layout(ours.single_observation_space)
@@ -59,9 +59,9 @@ def test_they_say_what_arrays_say(face: str, place: dict[str, Any]) -> None:
                 assert same_values(np.asarray(ours_), as_jax_has_it(theirs_))
 
 
-@pytest.mark.parametrize("place", THREE_PLACES)
-def test_actions_and_ids(place: dict[str, Any]) -> None:
-    with agym.make(Tally, 4, output="jax", **place) as envs:
+@pytest.mark.parametrize("setup", THREE_SETUPS)
+def test_actions_and_ids(setup: dict[str, Any]) -> None:
+    with agym.make(Tally, 4, output="jax", **setup) as envs:
         envs.reset()
         for actions in (jnp.arange(4), [*jnp.arange(4)]):
             assert envs.step(actions).observations[:, 2].tolist() == [0, 1, 2, 3]

@@ -21,7 +21,7 @@ from agym.errors import MissingExtraError, UsageError
 from agym.protocol.space_layout import Layout
 from agym.protocol.table import SlotTable
 from tests.support.core_selection import examples
-from tests.support.drivers import FACES, PLACES, opened
+from tests.support.drivers import APIS, SETUPS, opened
 from tests.support.envs.plain_envs import Echo, Nested, Tally
 from tests.support.equality import same_values
 from tests.support.insides import engine_of
@@ -30,7 +30,7 @@ from tests.support.spaces import any_space, samples, seeds
 
 torch = pytest.importorskip("torch", reason="the extra `torch`")
 
-THREE_PLACES = [*PLACES, pytest.param({"backend": "thread"}, id="thread")]
+THREE_SETUPS = [*SETUPS, pytest.param({"backend": "thread"}, id="thread")]
 
 
 def as_numpy(value: Any) -> Any:
@@ -50,14 +50,14 @@ def attached(space: spaces.Space[Any]) -> OutputFormat:
     return form
 
 
-@pytest.mark.parametrize("place", THREE_PLACES)
-@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("setup", THREE_SETUPS)
+@pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("copy", [True, False])
-def test_tensors_say_what_arrays_say(face: str, place: dict[str, Any], copy: bool) -> None:
-    options = {"copy": copy, "autoreset": "same_step", **place}
+def test_tensors_say_what_arrays_say(api: str, setup: dict[str, Any], copy: bool) -> None:
+    options = {"copy": copy, "autoreset": "same_step", **setup}
     with (
-        opened(face, Nested, 3, output="torch", **options) as ours,
-        opened(face, Nested, 3, output="array", **options) as theirs,
+        opened(api, Nested, 3, output="torch", **options) as ours,
+        opened(api, Nested, 3, output="array", **options) as theirs,
     ):
         assert ours.observation_space == theirs.observation_space
         observations, infos = ours.reset(seed=7)
@@ -73,10 +73,10 @@ def test_tensors_say_what_arrays_say(face: str, place: dict[str, Any], copy: boo
             assert same_values(infos, expected_infos)
 
 
-@pytest.mark.parametrize("place", THREE_PLACES)
-def test_parts_of_all_environments(place: dict[str, Any]) -> None:
+@pytest.mark.parametrize("setup", THREE_SETUPS)
+def test_parts_of_all_environments(setup: dict[str, Any]) -> None:
     """First-k batches and some ids; ids may be given back as the tensors they came as."""
-    with agym.make(Tally, 4, output="torch", **place) as envs:
+    with agym.make(Tally, 4, output="torch", **setup) as envs:
         envs.reset()
         envs.send(torch.arange(4))
         batch = envs.recv(4)
@@ -137,10 +137,10 @@ def with_numbers(observation: Any) -> Any:
     return {**values, "inner": {**values["inner"], "level": values["inner"]["level"][()]}}
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_a_view_is_a_tensor_over_the_table(place: dict[str, Any]) -> None:
+@pytest.mark.parametrize("setup", SETUPS)
+def test_a_view_is_a_tensor_over_the_table(setup: dict[str, Any]) -> None:
     """With ``copy=False`` nothing is copied between what a worker writes and a tensor."""
-    with agym.make(Nested, 3, output="torch", copy=False, **place) as envs:
+    with agym.make(Nested, 3, output="torch", copy=False, **setup) as envs:
         envs.reset(seed=0)
         result = envs.step(envs.action_space.sample())
         planes = engine_of(envs).table.planes.values()
@@ -211,7 +211,7 @@ def test_any_space(space: Any, seed: int) -> None:
                     assert same_values(tensor.numpy(), array)
 
 
-@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize(
     ("space", "message"),
     [
@@ -223,10 +223,10 @@ def test_any_space(space: Any, seed: int) -> None:
     ],
     ids=["longdouble", "big-endian"],
 )
-def test_a_dtype_that_torch_lacks_is_refused_when_made(face: str, space: Any, message: str) -> None:
+def test_a_dtype_that_torch_lacks_is_refused_when_made(api: str, space: Any, message: str) -> None:
     with (
         pytest.raises(UsageError, match=message),
-        opened(face, partial(Echo, space, [None]), 2, output="torch"),
+        opened(api, partial(Echo, space, [None]), 2, output="torch"),
     ):
         pass
 
@@ -292,7 +292,7 @@ def test_forms_are_those_of_the_type() -> None:
         agym.make(Tally, output="tensor")  # type: ignore[arg-type]
 
 
-def test_gymnasiums_face_gives_arrays() -> None:
+def test_gymnasiums_api_gives_arrays() -> None:
     with pytest.raises(UsageError, match="make_vec gives arrays"):
         agym.make_vec("CartPole-v1", 2, output="torch")
 

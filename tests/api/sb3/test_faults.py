@@ -14,9 +14,9 @@ import agym
 from tests.support.envs.faulty_envs import Exits, Hangs, Raises
 from tests.support.envs.plain_envs import Probe, Tally
 from tests.support.patience import deadline
-from tests.support.training import PLACES, each_place
+from tests.support.training import SETUPS, each_place
 
-FORKED = PLACES["process"]
+FORKED = SETUPS["process"]
 
 
 @each_place

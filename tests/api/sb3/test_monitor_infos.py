@@ -9,7 +9,7 @@ import pytest
 
 import agym
 from tests.support.envs.scripted_envs import Info, messages
-from tests.support.training import PLACES, assert_same, course, each_place, vec_envs
+from tests.support.training import SETUPS, assert_same, course, each_place, vec_envs
 
 env_util = pytest.importorskip("stable_baselines3.common.env_util", reason="the extra `sb3`")
 
@@ -48,7 +48,7 @@ def test_only_episodes_are_the_monitors(options: dict[str, Any]) -> None:
 
 def test_statistics_without_a_monitor() -> None:
     factories = [agym.sb3._maker("CartPole-v1")] * 4
-    vec_env = agym.sb3.AgymVecEnv(factories, infos="episode", **PLACES["process"])
+    vec_env = agym.sb3.AgymVecEnv(factories, infos="episode", **SETUPS["process"])
     vec_env.reset()
     told = play(vec_env, 60)
     assert len(told) > 10

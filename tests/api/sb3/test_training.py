@@ -12,7 +12,7 @@ from gymnasium import spaces
 
 import agym
 from agym.envs import probes
-from tests.support.training import OBSERVATIONS, PLACES, each_place, random_envs, vec_envs
+from tests.support.training import OBSERVATIONS, SETUPS, each_place, random_envs, vec_envs
 
 sb3 = pytest.importorskip("stable_baselines3", reason="the extra `sb3`")
 torch = pytest.importorskip("torch")
@@ -53,7 +53,7 @@ def _dummy(*arguments: Any, **keywords: Any) -> Any:
 
 
 def test_a_model_is_saved_and_goes_on(tmp_path: Path) -> None:
-    vec_env = agym.sb3.make_vec_env("CartPole-v1", 4, seed=3, **PLACES["process"])
+    vec_env = agym.sb3.make_vec_env("CartPole-v1", 4, seed=3, **SETUPS["process"])
     model = sb3.PPO("MlpPolicy", vec_env, n_steps=32, n_epochs=1, **CPU)
     model.learn(128)
     model.save(tmp_path / "model")
@@ -67,7 +67,7 @@ def test_a_model_is_saved_and_goes_on(tmp_path: Path) -> None:
 
 def test_dict_observations_and_an_off_policy_algorithm() -> None:
     functions = [partial(probes.RandomEnv, OBSERVATIONS["dict"], spaces.Box(-1, 1, (2,)))] * 3
-    vec_env = vec_envs.VecMonitor(agym.sb3.AgymVecEnv(functions, **PLACES["process"]))
+    vec_env = vec_envs.VecMonitor(agym.sb3.AgymVecEnv(functions, **SETUPS["process"]))
     model = sb3.SAC("MultiInputPolicy", vec_env, learning_starts=10, buffer_size=500, **CPU)
     model.learn(60)
     buffer = model.replay_buffer
@@ -84,7 +84,7 @@ def test_bits_are_learned() -> None:
 
 def test_time_limits_are_bootstrapped_over_a_fault() -> None:
     """A row that a fault has cut off is one that SB3 knows how to go on from."""
-    vec_env = agym.sb3.AgymVecEnv(random_envs("box", 4), on_fault="restart", **PLACES["process"])
+    vec_env = agym.sb3.AgymVecEnv(random_envs("box", 4), on_fault="restart", **SETUPS["process"])
     with agym.chaos(vec_env.runner, error=0.05, seed=0) as chaos:
         sb3.PPO("MlpPolicy", vec_env, n_steps=32, n_epochs=1, **CPU).learn(256)
     assert chaos.injected["error"] > 0

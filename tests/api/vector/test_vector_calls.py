@@ -1,4 +1,4 @@
-"""The Gymnasium face's calls in two halves: what may follow what, and what comes of a timeout."""
+"""The Gymnasium API's calls in two halves: what may follow what, and what comes of a timeout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults through the Gymnasium face: errors are the environment's own, and the others go on."""
+"""Faults through the Gymnasium API: errors are the environment's own, and the others go on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.backends import FORK, name_of
 from tests.support.envs.faulty_envs import Raises
 from tests.support.envs.plain_envs import Letters, Probe, Tally
 
-PLACES: list[dict[str, Any]] = [
+SETUPS: list[dict[str, Any]] = [
     {"backend": "serial"},
     {"backend": "thread", "workers": 2},
     {"backend": FORK, "workers": 2},
@@ -38,9 +38,9 @@ class RaisesSpecial(Tally):
         return super().step(action)
 
 
-@pytest.mark.parametrize("place", PLACES, ids=name_of)
-def test_the_environments_own_error_is_raised(place: dict[str, Any]) -> None:
-    envs = agym.AgymVectorEnv([RaisesSpecial] * 3, **place)
+@pytest.mark.parametrize("setup", SETUPS, ids=name_of)
+def test_the_environments_own_error_is_raised(setup: dict[str, Any]) -> None:
+    envs = agym.AgymVectorEnv([RaisesSpecial] * 3, **setup)
     try:
         envs.reset(seed=0)
         with warnings.catch_warnings(record=True) as caught:

@@ -1,4 +1,4 @@
-"""The Gymnasium face gives what SyncVectorEnv gives: every array, every info, every mask."""
+"""The Gymnasium API gives what SyncVectorEnv gives: every array, every info, every mask."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from agym.backends import Process
 from agym.backends.process.worker_process import THREAD_VARIABLES, thread_caps
 from agym.errors import UsageError
 from tests.support.backends import FORK
-from tests.support.drivers import FACES, opened
+from tests.support.drivers import APIS, opened
 from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.plain_envs import Probe, Result, Tally
 from tests.support.insides import backend_of
@@ -132,12 +132,12 @@ def one_core() -> Iterator[int]:
 @pytest.mark.once
 @pytest.mark.usefixtures("fork_server")
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("face", FACES)
-def test_each_worker_on_its_core(face: str, method: str) -> None:
+@pytest.mark.parametrize("api", APIS)
+def test_each_worker_on_its_core(api: str, method: str) -> None:
     before = os.sched_getaffinity(0)
     workers = len(before) + 1
     backend = Process(start_method=method, pin=True)
-    with opened(face, Probe, workers, backend=backend, workers=workers) as envs:
+    with opened(api, Probe, workers, backend=backend, workers=workers) as envs:
         assert cores_of(envs) == around(workers)
         envs.reset()
         for _ in range(2):  # a worker that had nothing to do for a while stays where it is
@@ -188,7 +188,7 @@ def test_a_recycled_worker_is_pinned_again() -> None:
         assert cores_of(envs) == around(2)
 
 
-def test_other_faces_pin() -> None:
+def test_other_apis_pin() -> None:
     vector = agym.make_vec(Probe, 2, workers=2, backend=PINNED)
     try:
         assert cores_of(vector) == around(2)

@@ -64,7 +64,7 @@ SCRIPT = """
 SPAWN = "backend='process', workers=2"
 FORK_SERVER = "backend=agym.backends.Process(start_method='forkserver'), workers=2"
 FORK = "backend=agym.backends.Process(start_method='fork'), workers=2"
-PLACES = [
+SETUPS = [
     ("Plain", "backend='serial'"),
     ("Plain", "backend='thread'"),
     ("Plain", SPAWN),
@@ -77,7 +77,7 @@ PLACES = [
 
 
 @pytest.mark.once
-@pytest.mark.parametrize(("env", "options"), PLACES)
+@pytest.mark.parametrize(("env", "options"), SETUPS)
 def test_nothing_is_said(env: str, options: str, tmp_path: Path) -> None:
     script = SCRIPT.format(env=env, options=options)
     if "serial" in options:  # which has no deadline

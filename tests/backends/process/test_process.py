@@ -20,7 +20,7 @@ import agym
 from agym.backends import Process
 from agym.backends.process.worker_process import THREAD_VARIABLES
 from tests.support.backends import FORK
-from tests.support.drivers import FACES, opened
+from tests.support.drivers import APIS, opened
 from tests.support.envs.faulty_envs import Exits
 from tests.support.envs.gated_envs import Gates
 from tests.support.envs.plain_envs import Counted, Probe, Tally
@@ -67,11 +67,11 @@ def test_a_worker_per_core_by_default() -> None:
         assert len(set(envs.pid())) <= len(os.sched_getaffinity(0))
 
 
-@pytest.mark.parametrize("face", FACES)
-def test_each_environment_is_constructed_once_and_never_here(face: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("api", APIS)
+def test_each_environment_is_constructed_once_and_never_here(api: str, tmp_path: Path) -> None:
     log = tmp_path / "log"
     options: dict[str, Any] = {"backend": FORK, "workers": 2}
-    with opened(face, partial(Counted, str(log)), 5, **options) as envs:
+    with opened(api, partial(Counted, str(log)), 5, **options) as envs:
         assert envs.single_observation_space == Tally().observation_space
         envs.reset()
         envs.step(envs.action_space.sample())
@@ -189,10 +189,10 @@ def assert_others_are_usable(envs: Any) -> None:
 @pytest.mark.once
 @pytest.mark.usefixtures("fork_server")
 @each_method
-@pytest.mark.parametrize("face", FACES)
-def test_a_killed_worker(face: str, method: str) -> None:
+@pytest.mark.parametrize("api", APIS)
+def test_a_killed_worker(api: str, method: str) -> None:
     options: dict[str, Any] = {"backend": Process(start_method=method), "workers": 2}
-    with opened(face, partial(Probe, length=99), 4, **options) as envs:
+    with opened(api, partial(Probe, length=99), 4, **options) as envs:
         envs.reset()
         pids = envs.call("pid")
         os.kill(pids[0], signal.SIGKILL)
@@ -207,11 +207,11 @@ def test_a_killed_worker(face: str, method: str) -> None:
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("face", FACES)
-def test_an_environment_that_exits(face: str) -> None:
+@pytest.mark.parametrize("api", APIS)
+def test_an_environment_that_exits(api: str) -> None:
     factories = [Exits] * 4
     with opened(
-        face,
+        api,
         [partial(factory, 3) for factory in factories],
         backend=FORK,
         workers=2,
@@ -280,10 +280,10 @@ def test_a_worker_that_hangs_is_ended_by_close(gates: Gates) -> None:
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("face", FACES)
-def test_a_missed_deadline(face: str, gates: Gates) -> None:
+@pytest.mark.parametrize("api", APIS)
+def test_a_missed_deadline(api: str, gates: Gates) -> None:
     with opened(
-        face,
+        api,
         gates.factories,
         backend=FORK,
         workers=3,

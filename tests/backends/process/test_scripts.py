@@ -107,7 +107,7 @@ INTERRUPTED = """
         os.kill(os.getpid(), signal.{signal})
 
     signal.signal(signal.{signal}, signal.default_int_handler)
-    with agym.make(partial(Tally, length=10**9), 4, {place}) as envs:
+    with agym.make(partial(Tally, length=10**9), 4, {setup}) as envs:
         for _ in range(300):
             envs.reset()
             k = 0
@@ -127,9 +127,9 @@ INTERRUPTED = """
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    "place", ['backend="serial"', 'backend="process", workers=2'], ids=["serial", "process"]
+    "setup", ['backend="serial"', 'backend="process", workers=2'], ids=["serial", "process"]
 )
 @pytest.mark.parametrize("signal", ["SIGINT", "SIGTERM", "SIGALRM"])
-def test_signals_at_any_moment_do_no_harm(place: str, signal: str, tmp_path: Path) -> None:
-    code, out, err = run(tmp_path, INTERRUPTED.format(place=place, signal=signal))
+def test_signals_at_any_moment_do_no_harm(setup: str, signal: str, tmp_path: Path) -> None:
+    code, out, err = run(tmp_path, INTERRUPTED.format(setup=setup, signal=signal))
     assert (code, out, err) == (0, "fine\n", "")

@@ -25,7 +25,7 @@ class Some(BackendConformance):
     examples = 2
 
     test_a_constructor_that_raises: Any = None
-    test_async_face_equals_sync_face: Any = None
+    test_async_api_equals_sync_api: Any = None
     test_attributes_and_methods: Any = None
     test_bad_actions_are_refused_before_anything_is_sent: Any = None
     test_two_steps_in_flight_are_refused: Any = None

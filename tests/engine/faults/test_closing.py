@@ -15,26 +15,26 @@ import pytest
 
 import agym
 from agym.backends import Process
-from tests.support.drivers import FACES, opened
+from tests.support.drivers import APIS, opened
 from tests.support.envs.faulty_envs import Hangs, Raises
 from tests.support.envs.gated_envs import Gates
 from tests.support.envs.plain_envs import Probe, Tally
 from tests.support.patience import patience
 
-PLACES: dict[str, dict[str, Any]] = {
+SETUPS: dict[str, dict[str, Any]] = {
     "serial": {"backend": "serial"},
     "thread": {"backend": "thread"},
     "spawn": {"backend": "process", "workers": 2},
     "forkserver": {"backend": Process(start_method="forkserver"), "workers": 2},
 }
-each_place = pytest.mark.parametrize("place", PLACES)
+each_place = pytest.mark.parametrize("setup", SETUPS)
 pytestmark = pytest.mark.usefixtures("fork_server")
 
 
 @pytest.mark.once
 @each_place
-def test_close_twice(place: str) -> None:
-    envs = agym.make(Tally, 3, **PLACES[place])
+def test_close_twice(setup: str) -> None:
+    envs = agym.make(Tally, 3, **SETUPS[setup])
     envs.reset()
     envs.close()
     envs.close()
@@ -46,8 +46,8 @@ def test_close_twice(place: str) -> None:
 
 @pytest.mark.once
 @each_place
-async def test_aclose_twice_and_at_the_same_time(place: str) -> None:
-    envs = await agym.make_async(Tally, 3, **PLACES[place])
+async def test_aclose_twice_and_at_the_same_time(setup: str) -> None:
+    envs = await agym.make_async(Tally, 3, **SETUPS[setup])
     await envs.reset()
     await asyncio.gather(*(envs.aclose() for _ in range(3)))
     await envs.aclose()
@@ -57,8 +57,8 @@ async def test_aclose_twice_and_at_the_same_time(place: str) -> None:
 
 @pytest.mark.once
 @each_place
-def test_an_error_while_closing_comes_once(place: str) -> None:
-    envs = agym.make(partial(Raises, "close"), 2, **PLACES[place])
+def test_an_error_while_closing_comes_once(setup: str) -> None:
+    envs = agym.make(partial(Raises, "close"), 2, **SETUPS[setup])
     with pytest.raises(ExceptionGroup):
         envs.close()
     envs.close()
@@ -147,17 +147,17 @@ def frozen() -> Iterator[list[int]]:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
-def test_workers_that_do_not_answer(method: str, face: str, frozen: list[int]) -> None:
+def test_workers_that_do_not_answer(method: str, api: str, frozen: list[int]) -> None:
     """One computes for ever, one hangs in C, one is stopped, one is dead, and one is fine."""
     hangs = [Hangs, partial(Hangs, True), Hangs, Hangs, Hangs]
     options: dict[str, Any] = {"backend": Process(start_method=method), "workers": 5}
-    with opened(face, hangs, 5, timeout=None, **options) as envs:
+    with opened(api, hangs, 5, timeout=None, **options) as envs:
         envs.reset()
         pids = envs.call("pid")
-        (envs if face == "sync" else envs.envs).send([9, 9], env_ids=[0, 1])
-        close = envs.close if face == "sync" else envs.aclose
+        (envs if api == "sync" else envs.envs).send([9, 9], env_ids=[0, 1])
+        close = envs.close if api == "sync" else envs.aclose
         frozen.append(pids[2])
         os.kill(pids[2], signal.SIGSTOP)
         os.kill(pids[3], signal.SIGKILL)
@@ -168,9 +168,9 @@ def test_workers_that_do_not_answer(method: str, face: str, frozen: list[int]) -
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("face", FACES)
-def test_workers_that_are_all_dead(face: str) -> None:
-    with opened(face, Probe, 4, backend="process", workers=2) as envs:
+@pytest.mark.parametrize("api", APIS)
+def test_workers_that_are_all_dead(api: str) -> None:
+    with opened(api, Probe, 4, backend="process", workers=2) as envs:
         envs.reset()
         for pid in {*envs.call("pid")}:
             os.kill(pid, signal.SIGKILL)

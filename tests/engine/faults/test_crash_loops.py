@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import agym
-from tests.support.drivers import Place, each_face, played
+from tests.support.drivers import Setup, each_api, played
 from tests.support.envs.trapped_envs import Traps
 from tests.support.patience import deadline
 from tests.support.scenarios import COROUTINES, PROCESS, THREAD, over, trapped, wait_for_threads
@@ -16,16 +16,16 @@ from tests.support.scenarios import COROUTINES, PROCESS, THREAD, over, trapped, 
 each_process = over(PROCESS, COROUTINES)
 
 
-def options(place: Place, limit: int, window: float = 60.0, **more: Any) -> dict[str, Any]:
+def options(setup: Setup, limit: int, window: float = 60.0, **more: Any) -> dict[str, Any]:
     policy = agym.FaultPolicy("restart", max_restarts=limit, restart_window=window)
-    return {**place.options, "on_fault": policy, "autoreset": "next_step", **more}
+    return {**setup.options, "on_fault": policy, "autoreset": "next_step", **more}
 
 
-@each_face
+@each_api
 @each_process
 @pytest.mark.parametrize("limit", [0, 1, 3])
-def test_a_worker_is_given_up(face: str, place: Place, limit: int, traps: Traps) -> None:
-    with played(face, trapped(place, traps), **options(place, limit)) as envs:
+def test_a_worker_is_given_up(api: str, setup: Setup, limit: int, traps: Traps) -> None:
+    with played(api, trapped(setup, traps), **options(setup, limit)) as envs:
         envs.reset(seed=3)
         for _ in range(limit):
             traps.set(1, "step", "exit")
@@ -56,8 +56,8 @@ def _step_on(envs: Any) -> None:
 
 
 @each_process
-def test_old_failures_are_forgotten(place: Place, traps: Traps) -> None:
-    with played("sync", trapped(place, traps), **options(place, 1, window=0.2)) as envs:
+def test_old_failures_are_forgotten(setup: Setup, traps: Traps) -> None:
+    with played("sync", trapped(setup, traps), **options(setup, 1, window=0.2)) as envs:
         envs.reset(seed=3)
         for _ in range(3):
             traps.set(1, "step", "exit")
@@ -68,8 +68,8 @@ def test_old_failures_are_forgotten(place: Place, traps: Traps) -> None:
 
 
 @each_process
-def test_a_reset_that_always_kills(place: Place, traps: Traps) -> None:
-    with played("sync", trapped(place, traps), **options(place, 3)) as envs:
+def test_a_reset_that_always_kills(setup: Setup, traps: Traps) -> None:
+    with played("sync", trapped(setup, traps), **options(setup, 3)) as envs:
         traps.set(1, "reset", "kill", always=True)
         with pytest.raises(agym.CrashLoopError) as caught:
             envs.reset()
@@ -80,11 +80,11 @@ def test_a_reset_that_always_kills(place: Place, traps: Traps) -> None:
 
 @each_process
 @pytest.mark.parametrize("limit", [0, 2])
-def test_a_constructor_that_always_kills(place: Place, limit: int, traps: Traps) -> None:
+def test_a_constructor_that_always_kills(setup: Setup, limit: int, traps: Traps) -> None:
     traps.set(1, "make", "exit", always=True)
     with (
         pytest.raises(agym.CrashLoopError) as caught,
-        played("sync", trapped(place, traps), **options(place, limit)),
+        played("sync", trapped(setup, traps), **options(setup, limit)),
     ):
         pass
     assert len(caught.value.faults) == limit + 1
@@ -92,9 +92,9 @@ def test_a_constructor_that_always_kills(place: Place, limit: int, traps: Traps)
 
 
 @each_process
-def test_first_k_of_a_worker_that_is_given_up(place: Place, traps: Traps) -> None:
+def test_first_k_of_a_worker_that_is_given_up(setup: Setup, traps: Traps) -> None:
     """It is told once; the others' results come."""
-    with played("sync", trapped(place, traps), **options(place, 0)) as envs:
+    with played("sync", trapped(setup, traps), **options(setup, 0)) as envs:
         envs.reset(seed=3)
         traps.set(0, "step", "kill")
         envs.send([5, 6, 7, 8])

@@ -13,7 +13,7 @@ import pytest
 
 import agym
 from agym.backends import Process
-from tests.support.drivers import Place, each_face, played
+from tests.support.drivers import Setup, each_api, played
 from tests.support.envs.trapped_envs import DEATHS, Traps
 from tests.support.patience import patience
 from tests.support.scenarios import COROUTINES, PROCESS, over, rows, trapped
@@ -30,8 +30,8 @@ CALLS: dict[str, Any] = {
 @pytest.mark.parametrize("how", DEATHS)
 @pytest.mark.parametrize("where", CALLS)
 @each_process
-def test_it_dies_while_it_does_something(place: Place, where: str, how: str, traps: Traps) -> None:
-    with played("sync", trapped(place, traps), **place.options) as envs:
+def test_it_dies_while_it_does_something(setup: Setup, where: str, how: str, traps: Traps) -> None:
+    with played("sync", trapped(setup, traps), **setup.options) as envs:
         pids = envs.get_attr("_id"), envs.call("pid")
         envs.reset(seed=3)
         traps.set(1, where, how)
@@ -85,11 +85,11 @@ def test_whichever_way_it_was_started(start_method: str, traps: Traps) -> None:
         _bring_back(envs)
 
 
-@each_face
+@each_api
 @each_process
-def test_it_is_killed_while_it_idles(face: str, place: Place, traps: Traps) -> None:
+def test_it_is_killed_while_it_idles(api: str, setup: Setup, traps: Traps) -> None:
     """By the next call of its environments at the latest, and by a call that waits at once."""
-    with played(face, trapped(place, traps), **place.options) as envs:
+    with played(api, trapped(setup, traps), **setup.options) as envs:
         envs.reset()
         victim = envs.call("pid")[3]
         os.kill(victim, signal.SIGKILL)
@@ -110,9 +110,9 @@ def _step_until_noticed(envs: Any) -> None:
         envs.step([0, 0], env_ids=[2, 3])
 
 
-@each_face
-def test_its_last_operation_is_told_when_it_idled(face: str, traps: Traps) -> None:
-    with played(face, traps.factories(4), **PROCESS.options) as envs:
+@each_api
+def test_its_last_operation_is_told_when_it_idled(api: str, traps: Traps) -> None:
+    with played(api, traps.factories(4), **PROCESS.options) as envs:
         envs.reset()
         pid = envs.call("pid")[0]
         envs.render([1])
@@ -131,8 +131,8 @@ def _wait_for_end(pid: int) -> None:
 
 
 @each_process
-def test_all_workers_die(place: Place, traps: Traps) -> None:
-    with played("sync", trapped(place, traps), **place.options) as envs:
+def test_all_workers_die(setup: Setup, traps: Traps) -> None:
+    with played("sync", trapped(setup, traps), **setup.options) as envs:
         envs.reset()
         for i in (1, 2):
             traps.set(i, "step", "exit")
@@ -145,16 +145,16 @@ def test_all_workers_die(place: Place, traps: Traps) -> None:
         assert [row[0][1] for row in rows(envs.step([0] * 4))] == [1] * 4
 
 
-@each_face
+@each_api
 @each_process
 @pytest.mark.parametrize("how", ["kill", "exit"])
 def test_it_dies_while_the_first_environments_are_made(
-    face: str, place: Place, how: str, traps: Traps
+    api: str, setup: Setup, how: str, traps: Traps
 ) -> None:
     traps.set(2, "make", how)
     with (
         pytest.raises(agym.WorkerDied) as caught,
-        played(face, trapped(place, traps), **place.options),
+        played(api, trapped(setup, traps), **setup.options),
     ):
         pass
     assert caught.value.env_ids == (2, 3)
@@ -164,8 +164,8 @@ def test_it_dies_while_the_first_environments_are_made(
 
 @each_process
 @pytest.mark.parametrize("how", ["kill", "exit", "plain", "system-exit"])
-def test_a_restart_fails_and_the_next_does_not(place: Place, how: str, traps: Traps) -> None:
-    with played("sync", trapped(place, traps), **place.options) as envs:
+def test_a_restart_fails_and_the_next_does_not(setup: Setup, how: str, traps: Traps) -> None:
+    with played("sync", trapped(setup, traps), **setup.options) as envs:
         envs.reset()
         traps.set(1, "step", "exit")
         with pytest.raises(agym.WorkerDied):
@@ -183,10 +183,10 @@ def test_a_restart_fails_and_the_next_does_not(place: Place, how: str, traps: Tr
         assert [row[0][1:] for row in rows(envs.step([5, 6, 7, 8]))][:2] == [[1, 5], [1, 6]]
 
 
-@pytest.mark.parametrize("place", [PROCESS, COROUTINES], ids=["plain", "coroutines"])
-def test_environments_are_restarted_that_live(place: Place, traps: Traps) -> None:
+@pytest.mark.parametrize("setup", [PROCESS, COROUTINES], ids=["plain", "coroutines"])
+def test_environments_are_restarted_that_live(setup: Setup, traps: Traps) -> None:
     """Their worker stays; only they are made anew."""
-    with played("sync", trapped(place, traps), **place.options) as envs:
+    with played("sync", trapped(setup, traps), **setup.options) as envs:
         envs.reset(seed=3)
         pids = envs.call("pid")
         envs.step([0] * 4)

@@ -42,11 +42,11 @@ def test_what_had_terminated_is_reset(parts: bool) -> None:
         assert result.observations[0].tolist() == [2, 0, -1]  # as it would have been
 
 
-@pytest.mark.parametrize("place", ["batch", "parts", "one by one"])
-def test_what_was_cut_off_before_is_reset(place: str) -> None:
+@pytest.mark.parametrize("setup", ["batch", "parts", "one by one"])
+def test_what_was_cut_off_before_is_reset(setup: str) -> None:
     def step(actions: list[int]) -> Any:
-        if place != "one by one":
-            return envs.step(actions, env_ids=[0, 1] if place == "parts" else None)
+        if setup != "one by one":
+            return envs.step(actions, env_ids=[0, 1] if setup == "parts" else None)
         envs.send(actions)
         batch = envs.recv(min_envs=2)
         order = np.argsort(batch.env_ids)

@@ -11,7 +11,7 @@ import pytest
 import agym
 from agym.engine.faults.capsule_file import read_capsule
 from tests.support.capsules import replay_apart
-from tests.support.drivers import Place, each_face, played
+from tests.support.drivers import Setup, each_api, played
 from tests.support.envs.trapped_envs import Traps
 from tests.support.patience import deadline
 from tests.support.scenarios import (
@@ -35,15 +35,15 @@ CASES = [
     (SERIAL, "plain"),
 ]
 each_case = pytest.mark.parametrize(
-    ("place", "what"), CASES, ids=[f"{place.name}-{what}" for place, what in CASES]
+    ("setup", "what"), CASES, ids=[f"{setup.name}-{what}" for setup, what in CASES]
 )
 ERRORS = (agym.EnvError, agym.WorkerDied, agym.StepTimeout)
 
 
-def options(place: Place, what: str, folder: Path, on_fault: str) -> dict[str, Any]:
+def options(setup: Setup, what: str, folder: Path, on_fault: str) -> dict[str, Any]:
     limit = {"timeout": deadline(0.4)} if what in ("hang", "never") else {}
     policy = agym.FaultPolicy(on_fault, capsule_dir=folder)
-    return {**place.options, "on_fault": policy, "autoreset": "next_step", **limit}
+    return {**setup.options, "on_fault": policy, "autoreset": "next_step", **limit}
 
 
 @pytest.mark.once
@@ -52,10 +52,10 @@ def options(place: Place, what: str, folder: Path, on_fault: str) -> dict[str, A
 )
 @each_case
 def test_there_is_one_file(
-    place: Place, what: str, where: str, on_fault: str, traps: Traps, tmp_path: Path
+    setup: Setup, what: str, where: str, on_fault: str, traps: Traps, tmp_path: Path
 ) -> None:
     folder = tmp_path / "new" / "capsules"
-    with played("sync", trapped(place, traps), **options(place, what, folder, on_fault)) as envs:
+    with played("sync", trapped(setup, traps), **options(setup, what, folder, on_fault)) as envs:
         envs.reset(seed=3, options={"some": 1})
         for k in range(7):  # over the end of an episode
             envs.step([k] * 4)
@@ -98,11 +98,11 @@ def test_there_is_one_file(
 
 @pytest.mark.parametrize("where", ["render", "call"])
 @pytest.mark.parametrize(
-    ("place", "what"), [(PROCESS, "exit"), (PROCESS, "plain"), (ASYNCIO, "plain")]
+    ("setup", "what"), [(PROCESS, "exit"), (PROCESS, "plain"), (ASYNCIO, "plain")]
 )
-def test_what_is_no_step(place: Place, what: str, where: str, traps: Traps, tmp_path: Path) -> None:
+def test_what_is_no_step(setup: Setup, what: str, where: str, traps: Traps, tmp_path: Path) -> None:
     folder = tmp_path / "capsules"
-    with played("sync", trapped(place, traps), **options(place, what, folder, "raise")) as envs:
+    with played("sync", trapped(setup, traps), **options(setup, what, folder, "raise")) as envs:
         envs.reset(seed=3)
         envs.step([1] * 4)
         traps.set(1, where, what)
@@ -118,7 +118,7 @@ def test_what_is_no_step(place: Place, what: str, where: str, traps: Traps, tmp_
 
 @pytest.mark.once
 @pytest.mark.parametrize(
-    ("place", "what", "where"),
+    ("setup", "what", "where"),
     [
         (PROCESS, "plain", "step"),
         (PROCESS, "segv", "step"),
@@ -127,9 +127,9 @@ def test_what_is_no_step(place: Place, what: str, where: str, traps: Traps, tmp_
         (SERIAL, "plain", "render"),
     ],
 )
-def test_it_fails_again(place: Place, what: str, where: str, traps: Traps, tmp_path: Path) -> None:
+def test_it_fails_again(setup: Setup, what: str, where: str, traps: Traps, tmp_path: Path) -> None:
     folder = tmp_path / "capsules"
-    with played("sync", trapped(place, traps), **options(place, what, folder, "raise")) as envs:
+    with played("sync", trapped(setup, traps), **options(setup, what, folder, "raise")) as envs:
         envs.reset(seed=3)
         for k in range(3):
             envs.step([k] * 4)
@@ -148,16 +148,16 @@ def test_it_fails_again(place: Place, what: str, where: str, traps: Traps, tmp_p
         assert {"segv": "SIGSEGV", "exit": "exit code 3"}[what] in text or code in (-11, 3), text
 
 
-@each_face
+@each_api
 @pytest.mark.parametrize("on_fault", ["raise", "restart"])
 @pytest.mark.parametrize("what", ["plain", "exit"])
 def test_a_folder_that_cannot_be_written(
-    face: str, on_fault: str, what: str, traps: Traps, tmp_path: Path
+    api: str, on_fault: str, what: str, traps: Traps, tmp_path: Path
 ) -> None:
     """That is a warning, and takes nothing from what is told of the fault itself."""
     folder = tmp_path / "capsules"
     folder.mkdir()
-    with played(face, traps.factories(4), **options(PROCESS, what, folder, on_fault)) as envs:
+    with played(api, traps.factories(4), **options(PROCESS, what, folder, on_fault)) as envs:
         envs.reset(seed=3)
         folder.rmdir()
         folder.write_text("a file")
@@ -174,9 +174,9 @@ def test_a_folder_that_cannot_be_written(
 
 
 @over(PROCESS, ASYNCIO, SERIAL)
-def test_each_of_many(place: Place, traps: Traps, tmp_path: Path) -> None:
+def test_each_of_many(setup: Setup, traps: Traps, tmp_path: Path) -> None:
     folder = tmp_path / "capsules"
-    with played("sync", trapped(place, traps), **options(place, "plain", folder, "raise")) as envs:
+    with played("sync", trapped(setup, traps), **options(setup, "plain", folder, "raise")) as envs:
         envs.reset(seed=3)
         for i in (0, 1, 3):
             traps.set(i, "step", "plain")

@@ -15,13 +15,13 @@ import pytest
 from tests.support.patience import patience
 from tests.support.scripts import end_session, members, run, start
 
-PLACES = {
+SETUPS = {
     "spawn": 'backend=agym.backends.Process(start_method="spawn"), workers=2',
     "forkserver": 'backend=agym.backends.Process(start_method="forkserver"), workers=2',
     "fork": 'backend=agym.backends.Process(start_method="fork"), workers=2',
     "thread": 'backend="thread"',
 }
-each_place = pytest.mark.parametrize("place", PLACES)
+each_place = pytest.mark.parametrize("setup", SETUPS)
 
 SCRIPT = """
     import gc, multiprocessing, os, signal, sys, warnings
@@ -38,7 +38,7 @@ SCRIPT = """
         else:
             raise AssertionError("it was not refused")
 
-    with agym.make(Probe, 4, {place}) as envs:
+    with agym.make(Probe, 4, {setup}) as envs:
         envs.reset()
         for _ in range(2):
             child = os.fork()
@@ -62,35 +62,35 @@ CHILDREN = {
 }
 
 
-def forking(place: str, does: str) -> str:
-    return SCRIPT.format(place=PLACES[place], does=indent(does, " " * 16))
+def forking(setup: str, does: str) -> str:
+    return SCRIPT.format(setup=SETUPS[setup], does=indent(does, " " * 16))
 
 
 @pytest.mark.once
 @each_place
 @pytest.mark.parametrize("child", CHILDREN)
-def test_a_forked_child(child: str, place: str, tmp_path: Path) -> None:
+def test_a_forked_child(child: str, setup: str, tmp_path: Path) -> None:
     does, code = CHILDREN[child]
-    assert run(tmp_path, forking(place, does)) == (0, f"{code}\n{code}\nfine\n", "")
+    assert run(tmp_path, forking(setup, does)) == (0, f"{code}\n{code}\nfine\n", "")
 
 
 @pytest.mark.full
 @each_place
-def test_a_forked_child_that_raises(place: str, tmp_path: Path) -> None:
-    code, out, err = run(tmp_path, forking(place, "raise KeyError('mine')"))
+def test_a_forked_child_that_raises(setup: str, tmp_path: Path) -> None:
+    code, out, err = run(tmp_path, forking(setup, "raise KeyError('mine')"))
     assert (code, out) == (0, "1\n1\nfine\n")
     assert err.count("Traceback") == err.count("KeyError: 'mine'") == 2, err
 
 
 def test_serial_environments_are_the_childs_own(tmp_path: Path) -> None:
     does = "envs.step([0] * 4); envs.close(); sys.exit(3)"
-    script = SCRIPT.format(place='backend="serial"', does=indent(does, " " * 16))
+    script = SCRIPT.format(setup='backend="serial"', does=indent(does, " " * 16))
     assert run(tmp_path, script) == (0, "3\n3\nfine\n", "")
 
 
 @pytest.mark.full
 @each_place
-def test_a_child_of_multiprocessing(place: str, tmp_path: Path) -> None:
+def test_a_child_of_multiprocessing(setup: str, tmp_path: Path) -> None:
     script = f"""
     import multiprocessing, warnings
     import agym
@@ -98,7 +98,7 @@ def test_a_child_of_multiprocessing(place: str, tmp_path: Path) -> None:
 
     warnings.simplefilter("ignore", DeprecationWarning)
 
-    with agym.make(Probe, 4, {PLACES[place]}) as envs:
+    with agym.make(Probe, 4, {SETUPS[setup]}) as envs:
         envs.reset()
         for target in (envs.close, envs.reset):
             child = multiprocessing.get_context("fork").Process(target=target)
@@ -120,7 +120,7 @@ ASYNC = """
     warnings.simplefilter("ignore", DeprecationWarning)
 
     async def main():
-        async with agym.make_async(Probe, 4, {place}) as envs:
+        async with agym.make_async(Probe, 4, {setup}) as envs:
             await envs.reset()
             step = envs.step([0] * 4)
             child = os.fork()
@@ -145,14 +145,14 @@ ASYNC = """
 
 @pytest.mark.full
 @each_place
-def test_the_async_face(place: str, tmp_path: Path) -> None:
-    assert run(tmp_path, ASYNC.format(place=PLACES[place])) == (0, "3\nfine\n", "")
+def test_the_async_api(setup: str, tmp_path: Path) -> None:
+    assert run(tmp_path, ASYNC.format(setup=SETUPS[setup])) == (0, "3\nfine\n", "")
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("place", ["spawn", "forkserver", "fork"])
+@pytest.mark.parametrize("setup", ["spawn", "forkserver", "fork"])
 @pytest.mark.parametrize("action", [0, 9])
-def test_a_child_does_not_keep_the_workers_alive(action: int, place: str, tmp_path: Path) -> None:
+def test_a_child_does_not_keep_the_workers_alive(action: int, setup: str, tmp_path: Path) -> None:
     """The parent is killed, also while an environment hangs in C, and the child lives on."""
     script = f"""
     import os, signal, warnings
@@ -161,7 +161,7 @@ def test_a_child_does_not_keep_the_workers_alive(action: int, place: str, tmp_pa
     from tests.support.envs.faulty_envs import Hangs
 
     warnings.simplefilter("ignore", DeprecationWarning)
-    with agym.make(partial(Hangs, True), 4, {PLACES[place]}) as envs:
+    with agym.make(partial(Hangs, True), 4, {SETUPS[setup]}) as envs:
         envs.reset()
         child = os.fork()
         if not child:

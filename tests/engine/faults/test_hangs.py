@@ -14,7 +14,7 @@ import pytest
 import agym
 from agym.testing import assert_same
 from tests.support.backends import with_own
-from tests.support.drivers import FORKED, Place, each_face, played
+from tests.support.drivers import FORKED, Setup, each_api, played
 from tests.support.envs.plain_envs import Tally
 from tests.support.envs.trapped_envs import Traps
 from tests.support.patience import deadline, patience
@@ -44,7 +44,7 @@ WAYS = [
     (ASYNCIO, "stubborn", {1}),
 ]
 each_way = pytest.mark.parametrize(
-    ("place", "what", "gone"), WAYS, ids=[f"{place.name}-{what}" for place, what, _ in WAYS]
+    ("setup", "what", "gone"), WAYS, ids=[f"{setup.name}-{what}" for setup, what, _ in WAYS]
 )
 CALLS: dict[str, Any] = {
     "reset": lambda envs: envs.reset(),
@@ -54,21 +54,21 @@ CALLS: dict[str, Any] = {
 }
 
 
-def warned(place: Place) -> Any:
-    if place is not THREAD:
+def warned(setup: Setup) -> Any:
+    if setup is not THREAD:
         return nullcontext()
     return pytest.warns(RuntimeWarning, match="worker 0, a thread.*environments 1 and was left")
 
 
 @pytest.mark.parametrize("where", CALLS)
-@pytest.mark.parametrize(("place", "what", "gone"), [WAYS[k] for k in (0, 1, 3, 5, 8)])
+@pytest.mark.parametrize(("setup", "what", "gone"), [WAYS[k] for k in (0, 1, 3, 5, 8)])
 def test_it_is_told_and_replaced(
-    place: Place, what: str, gone: set[int], where: str, traps: Traps
+    setup: Setup, what: str, gone: set[int], where: str, traps: Traps
 ) -> None:
-    with played("sync", trapped(place, traps), **place.options, timeout=deadline(0.4)) as envs:
+    with played("sync", trapped(setup, traps), **setup.options, timeout=deadline(0.4)) as envs:
         envs.reset(seed=3)
         traps.set(1, where, what)
-        with warned(place), pytest.raises(agym.StepTimeout, match=where) as caught:
+        with warned(setup), pytest.raises(agym.StepTimeout, match=where) as caught:
             CALLS[where](envs)
         assert caught.value.operation == where
         assert set(caught.value.env_ids) <= gone
@@ -107,16 +107,16 @@ def test_nothing_is_posted_to_a_worker_that_takes_long_to_die(
 @pytest.mark.once
 @pytest.mark.parametrize("where", ["step", "reset"])
 @each_way
-def test_it_is_mended(place: Place, what: str, gone: set[int], where: str, traps: Traps) -> None:
+def test_it_is_mended(setup: Setup, what: str, gone: set[int], where: str, traps: Traps) -> None:
     """By a replay, which touches nobody else; for a restart see test_restart.py."""
     at = 6 if where == "step" else 9
     options = {
-        **place.options,
+        **setup.options,
         "timeout": deadline(0.4),
         "on_fault": "replay",
         "autoreset": "next_step",
     }
-    with warned(place), played("sync", trapped(place, traps), **options) as envs:
+    with warned(setup), played("sync", trapped(setup, traps), **options) as envs:
         story = play(envs, lambda k: traps.set(1, where, what) if k == at else None)
         traps.release()
     wait_for_threads()
@@ -127,9 +127,9 @@ def test_it_is_mended(place: Place, what: str, gone: set[int], where: str, traps
 
 @pytest.mark.once
 @pytest.mark.parametrize(
-    ("on_fault", "face"), [("raise", "sync"), ("restart", "async"), ("replay", "sync")]
+    ("on_fault", "api"), [("raise", "sync"), ("restart", "async"), ("replay", "sync")]
 )
-def test_a_thread_that_comes_back_changes_nothing(on_fault: str, face: str, traps: Traps) -> None:
+def test_a_thread_that_comes_back_changes_nothing(on_fault: str, api: str, traps: Traps) -> None:
     """It writes no row, ends no operation, and closes its environments."""
     options = {
         **THREAD.options,
@@ -137,7 +137,7 @@ def test_a_thread_that_comes_back_changes_nothing(on_fault: str, face: str, trap
         "on_fault": on_fault,
         "autoreset": "next_step",
     }
-    with played(face, traps.factories(4, length=1000), **options) as envs:
+    with played(api, traps.factories(4, length=1000), **options) as envs:
         envs.reset(seed=3)
         threads = {*threading.enumerate()}
         traps.set(1, "step", "hang")
@@ -168,10 +168,10 @@ def _step_or_miss(envs: Any, on_fault: str) -> None:
 @pytest.mark.once
 @over(PROCESS, COROUTINES, THREAD, ASYNCIO)
 @pytest.mark.filterwarnings("ignore:worker 0, a thread")
-async def test_a_reset_behind_a_step_that_hangs(place: Place, traps: Traps) -> None:
+async def test_a_reset_behind_a_step_that_hangs(setup: Setup, traps: Traps) -> None:
     """It is done on the environment that comes instead; nobody else is ended for it."""
     async with agym.make_async(
-        trapped(place, traps), **place.options, timeout=deadline(0.4)
+        trapped(setup, traps), **setup.options, timeout=deadline(0.4)
     ) as envs:
         await envs.reset(seed=3)
         pids = await envs.call("pid")
@@ -193,11 +193,11 @@ async def test_a_reset_behind_a_step_that_hangs(place: Place, traps: Traps) -> N
 @over(PROCESS, COROUTINES, THREAD, ASYNCIO)
 @pytest.mark.parametrize("on_fault", ["restart", "replay"])
 @pytest.mark.filterwarnings("ignore:worker 0, a thread")
-async def test_a_step_behind_a_reset_that_hangs(place: Place, on_fault: str, traps: Traps) -> None:
+async def test_a_step_behind_a_reset_that_hangs(setup: Setup, on_fault: str, traps: Traps) -> None:
     """Environments whose step has to wait for that are not late."""
     # Longer than a loaded machine takes for the steps that are in time.
-    options = {**place.options, "timeout": deadline(1.2), "on_fault": on_fault}
-    async with agym.make_async(trapped(place, traps), **options) as envs:
+    options = {**setup.options, "timeout": deadline(1.2), "on_fault": on_fault}
+    async with agym.make_async(trapped(setup, traps), **options) as envs:
         await envs.reset(seed=3)
         traps.set(1, "reset", "hang")
         reset, step = envs.reset(seed=7), envs.step([5, 6, 7, 8])
@@ -246,14 +246,14 @@ class LateOnce(Tally):
 
 
 @pytest.mark.once
-@each_face
+@each_api
 @over(COROUTINES, ASYNCIO)
 def test_one_that_will_not_be_cancelled_holds_no_place(
-    face: str, place: Place, traps: Traps
+    api: str, setup: Setup, traps: Traps
 ) -> None:
     options = {"timeout": deadline(0.4), "on_fault": "restart"}
-    options |= with_own(place.options, max_concurrency=1)
-    with played(face, trapped(place, traps), **options) as envs:
+    options |= with_own(setup.options, max_concurrency=1)
+    with played(api, trapped(setup, traps), **options) as envs:
         envs.reset(seed=3)
         traps.set(1, "step", "stubborn")
         result = envs.step([1, 2, 3, 4])
@@ -267,10 +267,10 @@ def test_one_that_will_not_be_cancelled_holds_no_place(
 @over(PROCESS, COROUTINES, THREAD)
 @pytest.mark.filterwarnings("ignore:worker 0, a thread")
 def test_one_that_hangs_when_it_is_made_again(
-    place: Place, on_fault: str, traps: Traps, monkeypatch: Any
+    setup: Setup, on_fault: str, traps: Traps, monkeypatch: Any
 ) -> None:
     """Not over asyncio, where it holds up the very loop that would have to notice."""
-    replace_what_hangs(place, "make", on_fault, traps, monkeypatch)
+    replace_what_hangs(setup, "make", on_fault, traps, monkeypatch)
 
 
 @pytest.mark.once
@@ -278,23 +278,23 @@ def test_one_that_hangs_when_it_is_made_again(
 @over(PROCESS, COROUTINES, THREAD, ASYNCIO)
 @pytest.mark.filterwarnings("ignore:worker 0, a thread")
 def test_one_that_hangs_when_the_old_one_is_closed(
-    place: Place, on_fault: str, traps: Traps, monkeypatch: Any
+    setup: Setup, on_fault: str, traps: Traps, monkeypatch: Any
 ) -> None:
-    replace_what_hangs(place, "close", on_fault, traps, monkeypatch)
+    replace_what_hangs(setup, "close", on_fault, traps, monkeypatch)
 
 
 def replace_what_hangs(
-    place: Place, where: str, on_fault: str, traps: Traps, monkeypatch: Any
+    setup: Setup, where: str, on_fault: str, traps: Traps, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr("agym.engine.deadlines.REMAKE_SECONDS", 0.3)
     monkeypatch.setattr("agym.engine.deadlines.REMAKE_DEADLINES", 1)
     options = {
-        **place.options,
+        **setup.options,
         "timeout": deadline(0.4),
         "on_fault": on_fault,
         "autoreset": "next_step",
     }
-    with played("sync", trapped(place, traps), **options) as envs:
+    with played("sync", trapped(setup, traps), **options) as envs:
         envs.reset(seed=3)
         traps.set(1, where, "hang")
         if on_fault == "raise":
@@ -316,10 +316,10 @@ def replace_what_hangs(
 
 @pytest.mark.once
 @pytest.mark.filterwarnings("ignore:worker .*left behind")
-@pytest.mark.parametrize("place", [{"backend": "thread"}, FORKED], ids=["thread", "process"])
-def test_two_that_are_late_at_once_spoil_no_third(place: dict[str, Any], traps: Traps) -> None:
+@pytest.mark.parametrize("setup", [{"backend": "thread"}, FORKED], ids=["thread", "process"])
+def test_two_that_are_late_at_once_spoil_no_third(setup: dict[str, Any], traps: Traps) -> None:
     options = {"autoreset": "next_step", "output": "array"}
-    restarts = {"workers": 4, "timeout": deadline(0.3), "on_fault": "restart", **place, **options}
+    restarts = {"workers": 4, "timeout": deadline(0.3), "on_fault": "restart", **setup, **options}
     with (
         agym.make(traps.factories(4, length=3), **restarts) as envs,
         agym.make(traps.factories(4, length=3), backend="serial", **options) as same,

@@ -24,7 +24,7 @@ from agym.backends.process.mailbox import UP, Mailbox, mailbox_fields
 from agym.backends.process.serialization import pack, pack_by_value
 from agym.protocol.memory import Arena, anonymous_file
 from agym.protocol.messages import OPEN, Operation
-from tests.support.drivers import FACES, opened
+from tests.support.drivers import APIS, opened
 from tests.support.envs.faulty_envs import Babbles
 from tests.support.envs.plain_envs import Tally
 
@@ -224,14 +224,14 @@ GARBAGE = {
 
 @pytest.mark.once
 @pytest.mark.parametrize("name", GARBAGE)
-@pytest.mark.parametrize("face", FACES)
-def test_a_worker_that_babbles_is_dead_and_the_others_are_not(face: str, name: str) -> None:
+@pytest.mark.parametrize("api", APIS)
+def test_a_worker_that_babbles_is_dead_and_the_others_are_not(api: str, name: str) -> None:
     def babble() -> None:
         envs.step([9, 0, 0, 0])  # comes back through shared memory, maybe before a look elsewhere
         envs.render()
 
     babbles = partial(Babbles, GARBAGE[name])
-    with opened(face, [babbles, Tally, Tally, Tally], backend="process", workers=2) as envs:
+    with opened(api, [babbles, Tally, Tally, Tally], backend="process", workers=2) as envs:
         envs.reset()
         with pytest.raises(agym.WorkerDied, match=UNREADABLE) as caught:
             babble()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import agym
-from tests.support.drivers import Place, each_mode, everywhere, played
+from tests.support.drivers import Setup, each_mode, everywhere, played
 from tests.support.envs.faulty_envs import ABRUPT, EXCEPTIONS
 from tests.support.envs.trapped_envs import Traps
 from tests.support.scenarios import (
@@ -28,17 +28,17 @@ all_places = over(PROCESS, COROUTINES, THREAD, ASYNCIO, SERIAL)
 
 @pytest.mark.parametrize("where", ["step", "reset"])
 @pytest.mark.parametrize(
-    ("place", "what"),
+    ("setup", "what"),
     [
-        *((place, what) for place in (PROCESS, ASYNCIO) for what in [*EXCEPTIONS, *ABRUPT]),
-        *((place, "system-exit") for place in (COROUTINES, THREAD)),
+        *((setup, what) for setup in (PROCESS, ASYNCIO) for what in [*EXCEPTIONS, *ABRUPT]),
+        *((setup, "system-exit") for setup in (COROUTINES, THREAD)),
         (SERIAL, "stop-iteration"),
     ],
 )
-def test_whatever_it_raises(place: Place, what: str, where: str, traps: Traps) -> None:
-    options = {**place.options, "on_fault": "restart", "autoreset": "next_step"}
+def test_whatever_it_raises(setup: Setup, what: str, where: str, traps: Traps) -> None:
+    options = {**setup.options, "on_fault": "restart", "autoreset": "next_step"}
     at = 5 if where == "reset" else 6
-    with played("sync", trapped(place, traps), **options) as envs:
+    with played("sync", trapped(setup, traps), **options) as envs:
         pids = envs.call("pid")
         told = play(envs, lambda k: traps.set(1, where, what) if k == at else None)
         assert envs.call("pid") == pids
@@ -54,11 +54,11 @@ def test_whatever_it_raises(place: Place, what: str, where: str, traps: Traps) -
 
 @everywhere
 @each_mode
-def test_all_of_them_at_once(place: Place, mode: str, traps: Traps) -> None:
-    factories = trapped(place, traps)
-    if place.name in ("asyncio", "process-coroutines"):
+def test_all_of_them_at_once(setup: Setup, mode: str, traps: Traps) -> None:
+    factories = trapped(setup, traps)
+    if setup.name in ("asyncio", "process-coroutines"):
         factories = traps.factories(4, coroutines=True)
-    options = {**place.options, "on_fault": "replay", "autoreset": mode}
+    options = {**setup.options, "on_fault": "replay", "autoreset": mode}
     with played("sync", factories, **options) as envs:
         envs.reset(seed=1)
         for i in range(4):
@@ -74,12 +74,12 @@ def test_all_of_them_at_once(place: Place, mode: str, traps: Traps) -> None:
 @each_mode
 @all_places
 def test_the_next_one_cannot_be_made_at_first(
-    place: Place, mode: str, times: int, traps: Traps
+    setup: Setup, mode: str, times: int, traps: Traps
 ) -> None:
     """It is tried again; the step is not done by the old one."""
     what = "plain"
-    options = {**place.options, "on_fault": "restart", "autoreset": mode}
-    with played("sync", trapped(place, traps), **options) as envs:
+    options = {**setup.options, "on_fault": "restart", "autoreset": mode}
+    with played("sync", trapped(setup, traps), **options) as envs:
         envs.reset(seed=3)
         envs.step([1] * 4)
         for k in range(times):
@@ -97,11 +97,11 @@ def test_the_next_one_cannot_be_made_at_first(
 
 @pytest.mark.parametrize("on_fault", ["restart", "replay"])
 @all_places
-def test_it_can_never_be_made_again(place: Place, on_fault: str, traps: Traps) -> None:
+def test_it_can_never_be_made_again(setup: Setup, on_fault: str, traps: Traps) -> None:
     """It is given up, and the others go on; restart() brings it back when it can be made."""
     policy = agym.FaultPolicy(on_fault, max_restarts=4)
-    options = {**place.options, "on_fault": policy, "autoreset": "next_step"}
-    with played("sync", trapped(place, traps), **options) as envs:
+    options = {**setup.options, "on_fault": policy, "autoreset": "next_step"}
+    with played("sync", trapped(setup, traps), **options) as envs:
         envs.reset(seed=3)
         traps.set(1, "make", "plain", always=True)
         traps.set(1, "step", "plain")
@@ -123,19 +123,19 @@ def test_it_can_never_be_made_again(place: Place, on_fault: str, traps: Traps) -
 
 @pytest.mark.parametrize("what", ["plain", "unpicklable"])
 @all_places
-def test_the_old_one_cannot_be_closed(place: Place, what: str, traps: Traps) -> None:
-    replace_one_whose_close_raises(place, what, traps)
+def test_the_old_one_cannot_be_closed(setup: Setup, what: str, traps: Traps) -> None:
+    replace_one_whose_close_raises(setup, what, traps)
 
 
 @over(PROCESS, COROUTINES, THREAD, ASYNCIO)
-def test_the_old_one_exits_when_it_is_closed(place: Place, traps: Traps) -> None:
+def test_the_old_one_exits_when_it_is_closed(setup: Setup, traps: Traps) -> None:
     """In the caller's own thread that is the program's end."""
-    replace_one_whose_close_raises(place, "system-exit", traps)
+    replace_one_whose_close_raises(setup, "system-exit", traps)
 
 
-def replace_one_whose_close_raises(place: Place, what: str, traps: Traps) -> None:
-    options = {**place.options, "on_fault": "restart", "autoreset": "next_step"}
-    with played("sync", trapped(place, traps), **options) as envs:
+def replace_one_whose_close_raises(setup: Setup, what: str, traps: Traps) -> None:
+    options = {**setup.options, "on_fault": "restart", "autoreset": "next_step"}
+    with played("sync", trapped(setup, traps), **options) as envs:
         envs.reset(seed=3)
         traps.set(1, "step", "plain")
         traps.set(1, "close", what)
@@ -146,10 +146,10 @@ def replace_one_whose_close_raises(place: Place, what: str, traps: Traps) -> Non
 
 
 @all_places
-def test_a_crash_loop_of_one_environment(place: Place, traps: Traps) -> None:
+def test_a_crash_loop_of_one_environment(setup: Setup, traps: Traps) -> None:
     policy = agym.FaultPolicy("restart", max_restarts=2)
-    options = {**place.options, "on_fault": policy, "autoreset": "same_step"}
-    with played("sync", trapped(place, traps), **options) as envs:
+    options = {**setup.options, "on_fault": policy, "autoreset": "same_step"}
+    with played("sync", trapped(setup, traps), **options) as envs:
         envs.reset(seed=3)
         traps.set(1, "step", "plain", always=True)
         told: list[Any] = [envs.step([1] * 4).infos[1]["fault"] for _ in range(2)]

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import agym
-from tests.support.drivers import Place
+from tests.support.drivers import Setup
 from tests.support.envs.trapped_envs import Traps
 from tests.support.patience import deadline
 from tests.support.scenarios import (
@@ -109,14 +109,14 @@ class Watcher:
 )
 @pytest.mark.parametrize("seed", range(int(os.environ.get("AGYM_FAULT_SEEDS", "1"))))
 async def test_whole_batches_and_parts(
-    place: Place, mode: str, on_fault: str, seed: int, traps: Traps
+    setup: Setup, mode: str, on_fault: str, seed: int, traps: Traps
 ) -> None:
-    chance = random.Random(f"{place.name} {mode} {on_fault} {seed}")
+    chance = random.Random(f"{setup.name} {mode} {on_fault} {seed}")
     watcher = Watcher(mode)
-    async with _opened(place, traps, on_fault, autoreset=mode) as envs:
+    async with _opened(setup, traps, on_fault, autoreset=mode) as envs:
         await _reset(envs, watcher, [*range(COUNT)], chance)
         for _ in range(28):
-            await _meddle(envs, place, traps, chance)
+            await _meddle(envs, setup, traps, chance)
             ids = [*range(COUNT)]
             if chance.random() < 0.5:
                 ids = sorted(chance.sample(ids, chance.randint(1, COUNT)))
@@ -131,20 +131,20 @@ async def test_whole_batches_and_parts(
     wait_for_threads()
 
 
-def _opened(place: Place, traps: Traps, on_fault: Any, **options: Any) -> agym.AsyncEnvs:
+def _opened(setup: Setup, traps: Traps, on_fault: Any, **options: Any) -> agym.AsyncEnvs:
     policy = agym.FaultPolicy(on_fault, max_restarts=1000)
     options = {"timeout": deadline(0.4), "on_fault": policy, **options}
-    return agym.make_async(trapped(place, traps, COUNT), **{**place.options, **options})
+    return agym.make_async(trapped(setup, traps, COUNT), **{**setup.options, **options})
 
 
-async def _meddle(envs: Any, place: Place, traps: Traps, chance: random.Random) -> None:
+async def _meddle(envs: Any, setup: Setup, traps: Traps, chance: random.Random) -> None:
     """Lay a trap, or kill a worker."""
     kind = chance.random()
-    what = chance.choice(MISHAPS[place.name])
+    what = chance.choice(MISHAPS[setup.name])
     if kind < 0.15 and not (what in ("hang", "never") and chance.random() < 0.6):
         where = chance.choice(["step", "step", "step", "reset"])
         traps.set(chance.randrange(COUNT), where, what)
-    elif kind < 0.18 and place in (PROCESS, COROUTINES):
+    elif kind < 0.18 and setup in (PROCESS, COROUTINES):
         pid = chance.choice([worker.pid for worker in envs.stats().workers])
         if pid is not None:
             os.kill(pid, signal.SIGKILL)

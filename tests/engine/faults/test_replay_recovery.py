@@ -14,7 +14,7 @@ from gymnasium import spaces
 
 import agym
 from agym.envs.probes import RandomEnv
-from tests.support.drivers import FORKED, Place, each_face, each_mode, played
+from tests.support.drivers import FORKED, Setup, each_api, each_mode, played
 from tests.support.envs.plain_envs import Tally
 from tests.support.envs.trapped_envs import Traps
 from tests.support.equality import same
@@ -101,11 +101,11 @@ def test_the_others_go_on_as_if_nothing_had_been(
         assert mode == "disabled", "it held still all the time"
 
 
-@each_face
+@each_api
 @over(PROCESS, COROUTINES)
-def test_nobody_is_cut_off_when_the_worker_idled(face: str, place: Place, traps: Traps) -> None:
-    options = {**place.options, "on_fault": "replay", "autoreset": "next_step"}
-    with played(face, trapped(place, traps), **options) as envs:
+def test_nobody_is_cut_off_when_the_worker_idled(api: str, setup: Setup, traps: Traps) -> None:
+    options = {**setup.options, "on_fault": "replay", "autoreset": "next_step"}
+    with played(api, trapped(setup, traps), **options) as envs:
         pid = envs.call("pid")[0]
         told = play(envs, lambda k: os.kill(pid, signal.SIGKILL) if k == 7 else None)
         assert envs.call("pid")[0] != pid
@@ -114,10 +114,10 @@ def test_nobody_is_cut_off_when_the_worker_idled(face: str, place: Place, traps:
 
 @over(PROCESS, COROUTINES)
 @pytest.mark.parametrize("ids", [[0, 2], [1, 3], [0, 1, 3]])
-def test_environments_that_are_no_neighbours(place: Place, ids: list[int], traps: Traps) -> None:
+def test_environments_that_are_no_neighbours(setup: Setup, ids: list[int], traps: Traps) -> None:
     """Their resets and steps are logged as all others."""
-    options = {**place.options, "workers": 1, "on_fault": "replay", "autoreset": "next_step"}
-    with played("sync", trapped(place, traps), **options) as envs:
+    options = {**setup.options, "workers": 1, "on_fault": "replay", "autoreset": "next_step"}
+    with played("sync", trapped(setup, traps), **options) as envs:
         envs.reset(seed=3)
         first = envs.reset(seed=[50 + i for i in ids], env_ids=ids)
         for k in range(8):  # over the end of an episode
@@ -178,9 +178,9 @@ def test_more_actions_than_are_kept(limit: int, traps: Traps) -> None:
 
 @pytest.mark.parametrize("how", ["exit", "plain"])
 @over(PROCESS, COROUTINES)
-def test_a_replay_that_goes_wrong_itself(place: Place, how: str, traps: Traps) -> None:
-    options = {**place.options, "on_fault": "replay", "autoreset": "next_step"}
-    with played("sync", trapped(place, traps, length=1000), **options) as envs:
+def test_a_replay_that_goes_wrong_itself(setup: Setup, how: str, traps: Traps) -> None:
+    options = {**setup.options, "on_fault": "replay", "autoreset": "next_step"}
+    with played("sync", trapped(setup, traps, length=1000), **options) as envs:
         envs.reset(seed=1)
         envs.step([1] * 4)
         traps.set(0, "reset", how)  # that is when it is brought back

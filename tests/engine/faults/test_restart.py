@@ -10,7 +10,7 @@ import pytest
 
 import agym
 from agym.backends import Process
-from tests.support.drivers import Place, each_mode, played
+from tests.support.drivers import Setup, each_mode, played
 from tests.support.envs.trapped_envs import Traps
 from tests.support.patience import deadline
 from tests.support.scenarios import (
@@ -34,24 +34,24 @@ CASES = [
     *((PROCESS, what, {0, 1}) for what in ("kill", "exit", "hang")),
     *((COROUTINES, what, {0, 1}) for what in ("kill", "exit")),
     (THREAD, "hang", {0, 1}),
-    *((place, "hang", {1}) for place in (COROUTINES, ASYNCIO)),
-    *((place, "plain", {1}) for place in (PROCESS, COROUTINES, THREAD, ASYNCIO, SERIAL)),
+    *((setup, "hang", {1}) for setup in (COROUTINES, ASYNCIO)),
+    *((setup, "plain", {1}) for setup in (PROCESS, COROUTINES, THREAD, ASYNCIO, SERIAL)),
 ]
 each_case = pytest.mark.parametrize(
-    ("place", "what", "cut"), CASES, ids=[f"{place.name}-{what}" for place, what, _ in CASES]
+    ("setup", "what", "cut"), CASES, ids=[f"{setup.name}-{what}" for setup, what, _ in CASES]
 )
 KINDS = {"hang": "timeout", "plain": "raised"}
 
 
-def told(place: Place, what: str, traps: Traps, where: str, at: int, **options: Any) -> Any:
+def told(setup: Setup, what: str, traps: Traps, where: str, at: int, **options: Any) -> Any:
     """The story with a trap for environment 1 in one of its steps."""
     if what == "hang":
         options["timeout"] = deadline(0.4)
-    warned = what == "hang" and place is THREAD
+    warned = what == "hang" and setup is THREAD
     expected = pytest.warns(RuntimeWarning, match="left behind") if warned else nullcontext()
-    factories = trapped(place, traps)
-    face = options.pop("face", "sync")
-    with expected, played(face, factories, **{**place.options, **options}) as envs:
+    factories = trapped(setup, traps)
+    api = options.pop("api", "sync")
+    with expected, played(api, factories, **{**setup.options, **options}) as envs:
         result = play(envs, lambda k: traps.set(1, where, what) if k == at else None)
         traps.release()
     assert not traps.is_set(1, where)
@@ -67,16 +67,16 @@ def fault_of(row: Row) -> agym.Fault:
 
 @each_mode
 @each_case
-def test_a_step(place: Place, what: str, cut: set[int], mode: str, traps: Traps) -> None:
+def test_a_step(setup: Setup, what: str, cut: set[int], mode: str, traps: Traps) -> None:
     at = 2
-    story = told(place, what, traps, "step", at, on_fault="restart", autoreset=mode)
+    story = told(setup, what, traps, "step", at, on_fault="restart", autoreset=mode)
     expected = undisturbed(mode)
     assert disturbed(story, expected) == dict.fromkeys(cut, at + 1)
     for i in cut:
         last = expected[i][at][0]
         observation, reward, terminated, truncated, info = story[i][at + 1]
         assert (reward, terminated, truncated) == (0.0, False, True)
-        _check_fault(info["fault"], i, what, "step", place)
+        _check_fault(info["fault"], i, what, "step", setup)
         after = story[i][at + 2]
         if mode == "same_step":
             assert info["final_obs"].tolist() == last
@@ -97,11 +97,11 @@ def test_a_step(place: Place, what: str, cut: set[int], mode: str, traps: Traps)
         assert story[i][RESET_AT + 3][0][:2] == [story[i][RESET_AT + 1][0][0], 2]
 
 
-def _check_fault(fault: agym.Fault, i: int, what: str, operation: str, place: Place) -> None:
+def _check_fault(fault: agym.Fault, i: int, what: str, operation: str, setup: Setup) -> None:
     assert (fault.env_id, fault.kind) == (i, KINDS.get(what, "died"))
     assert fault.operation == operation
     assert fault.seed == 3 + i
-    alone = place in (ASYNCIO, COROUTINES, SERIAL)
+    alone = setup in (ASYNCIO, COROUTINES, SERIAL)
     if what == "plain":
         assert "boom" in fault.error
         assert "_look" in fault.traceback
@@ -116,9 +116,9 @@ def _check_fault(fault: agym.Fault, i: int, what: str, operation: str, place: Pl
 @pytest.mark.once
 @pytest.mark.parametrize("mode", ["same_step"])
 @each_case
-def test_an_explicit_reset(place: Place, what: str, cut: set[int], mode: str, traps: Traps) -> None:
+def test_an_explicit_reset(setup: Setup, what: str, cut: set[int], mode: str, traps: Traps) -> None:
     """It is done again on the new one, and its info tells; then all is as after any reset."""
-    story = told(place, what, traps, "reset", RESET_AT, on_fault="restart", autoreset=mode)
+    story = told(setup, what, traps, "reset", RESET_AT, on_fault="restart", autoreset=mode)
     expected = undisturbed(mode)
     at = RESET_AT + 1
     assert disturbed(story, expected) == dict.fromkeys(cut, at)
@@ -141,11 +141,11 @@ def _check_reset_fault(fault: agym.Fault, i: int, what: str) -> None:
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
 @each_case
 def test_an_automatic_reset(
-    place: Place, what: str, cut: set[int], mode: str, traps: Traps
+    setup: Setup, what: str, cut: set[int], mode: str, traps: Traps
 ) -> None:
     """Of the episode that ended within the same step nothing is known: it is cut off before."""
     at = 4 if mode == "same_step" else 5
-    story = told(place, what, traps, "reset", at, on_fault="restart", autoreset=mode)
+    story = told(setup, what, traps, "reset", at, on_fault="restart", autoreset=mode)
     expected = undisturbed(mode)
     assert disturbed(story, expected) == dict.fromkeys(cut, at + 1)
     for i in cut:
@@ -158,9 +158,9 @@ def test_an_automatic_reset(
 
 @pytest.mark.once
 @each_case
-def test_the_async_face(place: Place, what: str, cut: set[int], traps: Traps) -> None:
-    options = {"on_fault": "restart", "autoreset": "next_step", "face": "async"}
-    story = told(place, what, traps, "step", 6, **options)
+def test_the_async_api(setup: Setup, what: str, cut: set[int], traps: Traps) -> None:
+    options = {"on_fault": "restart", "autoreset": "next_step", "api": "async"}
+    story = told(setup, what, traps, "step", 6, **options)
     assert disturbed(story, undisturbed("next_step")) == dict.fromkeys(cut, 7)
 
 
@@ -197,11 +197,11 @@ def _plain(row: Row) -> dict[str, Any]:
 @over(PROCESS, COROUTINES)
 @pytest.mark.parametrize("on_fault", ["restart", "replay"])
 @pytest.mark.parametrize("how", ["kill", "exit"])
-def test_a_first_construction(place: Place, how: str, on_fault: str, traps: Traps) -> None:
+def test_a_first_construction(setup: Setup, how: str, on_fault: str, traps: Traps) -> None:
     """It is tried again."""
     traps.set(2, "make", how)
-    options = {**place.options, "on_fault": on_fault, "autoreset": "next_step"}
-    with played("sync", trapped(place, traps), **options) as envs:
+    options = {**setup.options, "on_fault": on_fault, "autoreset": "next_step"}
+    with played("sync", trapped(setup, traps), **options) as envs:
         story = play(envs)
         assert [worker.restarts for worker in envs.stats().workers] == [0, 1]
     assert {i: k for i, k in disturbed(story, undisturbed("next_step")).items() if i < 2} == {}

@@ -14,7 +14,7 @@ from gymnasium import spaces
 
 import agym
 from agym.envs.probes import RandomEnv
-from tests.support.drivers import FORKED, Place, each_face, each_mode, played
+from tests.support.drivers import FORKED, Setup, each_api, each_mode, played
 from tests.support.envs.trapped_envs import Traps
 from tests.support.equality import same
 from tests.support.patience import deadline
@@ -31,20 +31,20 @@ from tests.support.scenarios import (
 
 # Where it happens and what; whose rows are cut off by it.
 each_case = pytest.mark.parametrize(
-    ("place", "what", "cut"),
+    ("setup", "what", "cut"),
     [
         (PROCESS, "exit", {0, 1}),
         (COROUTINES, "kill", {0, 1}),
         (THREAD, "hang", {0, 1}),
-        *((place, "plain", {1}) for place in (PROCESS, COROUTINES, THREAD, ASYNCIO, SERIAL)),
+        *((setup, "plain", {1}) for setup in (PROCESS, COROUTINES, THREAD, ASYNCIO, SERIAL)),
     ],
-    ids=lambda value: value.name if isinstance(value, Place) else str(value),
+    ids=lambda value: value.name if isinstance(value, Setup) else str(value),
 )
 
 
-def options(place: Place, what: str, **more: Any) -> dict[str, Any]:
+def options(setup: Setup, what: str, **more: Any) -> dict[str, Any]:
     limit = {"timeout": deadline(0.4)} if what == "hang" else {}
-    return {**place.options, "on_fault": "restart", "autoreset": "next_step", **limit, **more}
+    return {**setup.options, "on_fault": "restart", "autoreset": "next_step", **limit, **more}
 
 
 def step_and_action(observation: Any) -> list[int]:
@@ -53,10 +53,10 @@ def step_and_action(observation: Any) -> list[int]:
 
 
 @pytest.mark.filterwarnings("ignore:worker 0, a thread")
-@each_face
+@each_api
 @each_case
-def test_what_was_sent(place: Place, what: str, cut: set[int], face: str, traps: Traps) -> None:
-    with played(face, trapped(place, traps), **options(place, what)) as envs:
+def test_what_was_sent(setup: Setup, what: str, cut: set[int], api: str, traps: Traps) -> None:
+    with played(api, trapped(setup, traps), **options(setup, what)) as envs:
         envs.reset(seed=3)
         traps.set(1, "step", what)
         envs.send([5, 6, 7, 8])
@@ -103,9 +103,9 @@ def _receive_all(envs: Any) -> dict[int, tuple[Any, float, bool, dict[str, Any]]
 
 @pytest.mark.filterwarnings("ignore:worker 0, a thread")
 @each_case
-def test_groups(place: Place, what: str, cut: set[int], traps: Traps) -> None:
+def test_groups(setup: Setup, what: str, cut: set[int], traps: Traps) -> None:
     """Each group is told of its own environments alone."""
-    with played("sync", trapped(place, traps), **options(place, what)) as player:
+    with played("sync", trapped(setup, traps), **options(setup, what)) as player:
         player.reset(seed=3)
         groups = player.split(2)
         traps.set(1, "step", what)
@@ -128,9 +128,9 @@ def test_groups(place: Place, what: str, cut: set[int], traps: Traps) -> None:
 
 @pytest.mark.filterwarnings("ignore:worker 0, a thread")
 @each_case
-def test_some_and_single_ones(place: Place, what: str, cut: set[int], traps: Traps) -> None:
+def test_some_and_single_ones(setup: Setup, what: str, cut: set[int], traps: Traps) -> None:
     """The row of one that is not in the step is cut off in its next."""
-    with played("sync", trapped(place, traps), **options(place, what)) as envs:
+    with played("sync", trapped(setup, traps), **options(setup, what)) as envs:
         envs.reset(seed=3)
         traps.set(1, "step", what)
         result = envs.step([5, 6], env_ids=[1, 3])
@@ -156,9 +156,9 @@ def test_some_and_single_ones(place: Place, what: str, cut: set[int], traps: Tra
 @pytest.mark.parametrize("where", ["reset", "step"])
 @each_case
 async def test_a_step_right_behind_a_reset(
-    place: Place, what: str, cut: set[int], where: str, traps: Traps
+    setup: Setup, what: str, cut: set[int], where: str, traps: Traps
 ) -> None:
-    async with agym.make_async(trapped(place, traps), **options(place, what)) as envs:
+    async with agym.make_async(trapped(setup, traps), **options(setup, what)) as envs:
         await envs.reset(seed=3)
         traps.set(1, where, what)
         resetting = envs.reset(seed=7)
@@ -251,9 +251,9 @@ def test_observations_that_are_no_arrays(kind: str, how: str, mode: str, tmp_pat
 
 
 @over(PROCESS, COROUTINES)
-async def test_an_await_that_was_cancelled_before(place: Place, traps: Traps) -> None:
+async def test_an_await_that_was_cancelled_before(setup: Setup, traps: Traps) -> None:
     """Its step is dropped, and with it the row that tells; nothing later is off by one."""
-    async with agym.make_async(trapped(place, traps), **options(place, "kill")) as envs:
+    async with agym.make_async(trapped(setup, traps), **options(setup, "kill")) as envs:
         await envs.reset(seed=3)
         traps.set(1, "step", "kill")
         task = asyncio.ensure_future(envs.step([1, 2, 3, 4]))
@@ -267,11 +267,11 @@ async def test_an_await_that_was_cancelled_before(place: Place, traps: Traps) ->
         assert now == [[1, 5], [1, 6], [2, 7], [2, 8]]
 
 
-@each_face
+@each_api
 @each_mode
-def test_two_workers_at_once(face: str, mode: str, traps: Traps) -> None:
+def test_two_workers_at_once(api: str, mode: str, traps: Traps) -> None:
     with played(
-        face, traps.factories(6), **options(PROCESS, "exit", workers=3, autoreset=mode)
+        api, traps.factories(6), **options(PROCESS, "exit", workers=3, autoreset=mode)
     ) as envs:
         envs.reset(seed=3)
         traps.set(0, "step", "exit")
@@ -283,10 +283,10 @@ def test_two_workers_at_once(face: str, mode: str, traps: Traps) -> None:
         assert envs.step([0] * 6) is not None
 
 
-@each_face
+@each_api
 @over(PROCESS, COROUTINES)
-def test_it_dies_between_two_steps(face: str, place: Place, traps: Traps) -> None:
-    with played(face, trapped(place, traps), **options(place, "kill")) as envs:
+def test_it_dies_between_two_steps(api: str, setup: Setup, traps: Traps) -> None:
+    with played(api, trapped(setup, traps), **options(setup, "kill")) as envs:
         envs.reset(seed=3)
         pid = envs.call("pid")[0]
         envs.step([1, 2, 3, 4])

@@ -44,8 +44,8 @@ SYNC = """
     from tests.support.envs.faulty_envs import Hangs
 
     {before}
-    places = {{"backend": agym.backends.Process(start_method="{method}"), "workers": 2}}
-    with agym.make(partial(Hangs, in_c={in_c}), 4, **places) as envs:
+    setup = {{"backend": agym.backends.Process(start_method="{method}"), "workers": 2}}
+    with agym.make(partial(Hangs, in_c={in_c}), 4, **setup) as envs:
         envs.reset()
 {does}
 """
@@ -61,8 +61,8 @@ ASYNC = """
             await envs.step([0] * 4)
 
     async def main():
-        places = {{"backend": agym.backends.Process(start_method="{method}"), "workers": 2}}
-        async with agym.make_async(Tally, 4, autoreset="next_step", **places) as envs:
+        setup = {{"backend": agym.backends.Process(start_method="{method}"), "workers": 2}}
+        async with agym.make_async(Tally, 4, autoreset="next_step", **setup) as envs:
             await envs.reset()
             print("ready", flush=True)
             {does}

@@ -15,14 +15,14 @@ from agym.backends import Process
 from tests.support.backends import FORK
 from tests.support.envs.plain_envs import Probe
 
-PLACES: dict[str, dict[str, Any]] = {
+SETUPS: dict[str, dict[str, Any]] = {
     "serial": {"backend": "serial"},
     "thread": {"backend": "thread"},
     "spawn": {"backend": Process(start_method="spawn"), "workers": 2},
     "forkserver": {"backend": Process(start_method="forkserver"), "workers": 2},
     "fork": {"backend": FORK, "workers": 2},
 }
-each_place = pytest.mark.parametrize("place", PLACES)
+each_place = pytest.mark.parametrize("setup", SETUPS)
 pytestmark = pytest.mark.usefixtures("fork_server")
 
 # In /proc/net/unix: the flag of a socket that listens.
@@ -48,22 +48,22 @@ def listening(pids: set[int]) -> Iterator[str]:
 
 @pytest.mark.once
 @each_place
-def test_nobody_listens(place: str) -> None:
+def test_nobody_listens(setup: str) -> None:
     before = {*listening({os.getpid()})}
-    with agym.make(Probe, 4, **PLACES[place]) as envs:
+    with agym.make(Probe, 4, **SETUPS[setup]) as envs:
         envs.reset()
         assert {*listening({os.getpid(), *envs.pid()})} == before
         # The workers are all there is: no manager process.
         helpers = {process.pid for process in psutil.Process().children()}
-        if place in ("spawn", "fork"):
+        if setup in ("spawn", "fork"):
             assert {*envs.pid()} <= helpers
 
 
 @pytest.mark.once
 @each_place
-def test_the_environment_is_not_changed(place: str) -> None:
+def test_the_environment_is_not_changed(setup: str) -> None:
     before = dict(os.environ)
-    with agym.make(Probe, 4, **PLACES[place]) as envs:
+    with agym.make(Probe, 4, **SETUPS[setup]) as envs:
         assert dict(os.environ) == before
         envs.reset()
         envs.step([0] * 4)
@@ -72,9 +72,9 @@ def test_the_environment_is_not_changed(place: str) -> None:
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("place", ["spawn", "forkserver", "fork"])
-def test_shared_memory_has_no_name_that_others_could_open(place: str) -> None:
-    with agym.make(Probe, 4, **PLACES[place]) as envs:
+@pytest.mark.parametrize("setup", ["spawn", "forkserver", "fork"])
+def test_shared_memory_has_no_name_that_others_could_open(setup: str) -> None:
+    with agym.make(Probe, 4, **SETUPS[setup]) as envs:
         envs.reset()
         for pid in {os.getpid(), *envs.pid()}:
             maps = Path(f"/proc/{pid}/maps").read_text().splitlines()

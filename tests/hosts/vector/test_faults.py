@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 import agym
-from tests.support.drivers import FACES, played
+from tests.support.drivers import APIS, played
 from tests.support.envs.vector_envs import MODES, Tally, Trap
 from tests.support.patience import deadline
 
-each_face = pytest.mark.parametrize("face", FACES)
+each_api = pytest.mark.parametrize("api", APIS)
 
 NATIVE: dict[str, Any] = {"backend": "native", "autoreset": "next_step", "workers": 2}
 
@@ -43,10 +43,10 @@ def options(**more: Any) -> dict[str, Any]:
     return {**NATIVE, "seed": 0, **more}
 
 
-@each_face
+@each_api
 @pytest.mark.parametrize("where", ["step", "reset"])
-def test_all_environments_of_a_program_fail_at_once(face: str, where: str, traps: Traps) -> None:
-    with played(face, traps.make, 8, **options()) as envs:
+def test_all_environments_of_a_program_fail_at_once(api: str, where: str, traps: Traps) -> None:
+    with played(api, traps.make, 8, **options()) as envs:
         envs.reset()
         traps.by_first[4].where = where
         with pytest.raises(agym.EnvError, match="environments 4 to 7 raised in") as caught:
@@ -71,21 +71,21 @@ def test_whatever_it_raises(error: BaseException, traps: Traps) -> None:
             envs.step([0, 0])
 
 
-@each_face
-def test_a_constructor_that_raises(face: str) -> None:
+@each_api
+def test_a_constructor_that_raises(api: str) -> None:
     trap = Trap("make")
-    place = played(face, partial(Tally, trap=trap), 4, **{**NATIVE, "workers": 1})
+    setup = played(api, partial(Tally, trap=trap), 4, **{**NATIVE, "workers": 1})
     told = "environments 0 to 3 raised in make: ValueError: boom"
-    with pytest.raises(agym.EnvError, match=told), place:
+    with pytest.raises(agym.EnvError, match=told), setup:
         raise AssertionError
 
 
-@each_face
+@each_api
 @pytest.mark.parametrize("where", ["render", "close"])
-def test_elsewhere(face: str, where: str, traps: Traps) -> None:
+def test_elsewhere(api: str, where: str, traps: Traps) -> None:
 
     def play() -> None:
-        with played(face, traps.make, 4, **options(workers=1)) as envs:
+        with played(api, traps.make, 4, **options(workers=1)) as envs:
             envs.reset()
             traps.by_first[0].where = where
             envs.render() if where == "render" else envs.step([0] * 4)
@@ -95,10 +95,10 @@ def test_elsewhere(face: str, where: str, traps: Traps) -> None:
     assert traps.by_first[0].closed == 1
 
 
-@each_face
+@each_api
 @pytest.mark.parametrize("mode", ["next_step", "disabled"])
-def test_restart_makes_the_whole_program_anew(face: str, mode: str, traps: Traps) -> None:
-    with played(face, traps.make, 8, **options(on_fault="restart", autoreset=mode)) as envs:
+def test_restart_makes_the_whole_program_anew(api: str, mode: str, traps: Traps) -> None:
+    with played(api, traps.make, 8, **options(on_fault="restart", autoreset=mode)) as envs:
         envs.reset(seed=5)
         first = envs.step([1] * 8)
         traps.by_first[4].where = "step"
@@ -209,13 +209,13 @@ def test_it_cannot_be_made_again_at_first(traps: Traps) -> None:
         assert [info["fault"].operation for info in result.infos[2:]] == ["step", "step"]
 
 
-@each_face
+@each_api
 @pytest.mark.parametrize("on_fault", ["raise", "restart"])
-def test_a_step_that_hangs_is_left_behind(face: str, on_fault: str, traps: Traps) -> None:
+def test_a_step_that_hangs_is_left_behind(api: str, on_fault: str, traps: Traps) -> None:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "worker 1, a thread", RuntimeWarning)
         with played(
-            face, traps.make, 4, **options(timeout=deadline(0.3), on_fault=on_fault)
+            api, traps.make, 4, **options(timeout=deadline(0.3), on_fault=on_fault)
         ) as envs:
             envs.reset(seed=0)
             gate = traps.by_first[2].gate = threading.Event()

@@ -1,4 +1,4 @@
-"""A vector environment through agym's Gymnasium face is the vector environment again."""
+"""A vector environment through agym's Gymnasium API is the vector environment again."""
 
 from __future__ import annotations
 

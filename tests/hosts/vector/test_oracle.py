@@ -21,10 +21,10 @@ from agym._system.extras import installed
 from agym.envs.probes import RandomEnv
 from agym.testing import any_spaces, assert_same
 from tests.support.core_selection import examples
-from tests.support.drivers import FACES, played
+from tests.support.drivers import APIS, played
 from tests.support.envs.vector_envs import MODES, Tally, infos_of
 
-each_face = pytest.mark.parametrize("face", FACES)
+each_api = pytest.mark.parametrize("api", APIS)
 each_workers = pytest.mark.parametrize("workers", [1, 2])
 
 
@@ -64,13 +64,13 @@ class Plain:
             env.close()
 
 
-def compare(face: str, env: Any, make: Any, steps: int, **options: Any) -> int:
+def compare(api: str, env: Any, make: Any, steps: int, **options: Any) -> int:
     """Play both; gives how many episodes ended."""
     ended = 0
     workers = options.get("workers", 1)
     num_envs = 5
     plain = Plain(make, num_envs, workers)
-    with played(face, env, num_envs, backend="native", **options) as envs:
+    with played(api, env, num_envs, backend="native", **options) as envs:
         rng = np.random.default_rng(3)
         (observations,), infos = plain.reset(seed=11)
         ours = envs.reset(seed=11)
@@ -93,52 +93,52 @@ def compare(face: str, env: Any, make: Any, steps: int, **options: Any) -> int:
     return ended
 
 
-@each_face
+@each_api
 @each_workers
-def test_a_registered_vector_entry_point(face: str, workers: int) -> None:
+def test_a_registered_vector_entry_point(api: str, workers: int) -> None:
     env = partial(CartPoleVectorEnv, max_episode_steps=500)
     options = {"workers": workers, "autoreset": "next_step"}
-    assert compare(face, "CartPole-v1", env, 300, **options) > 20
+    assert compare(api, "CartPole-v1", env, 300, **options) > 20
 
 
-@each_face
+@each_api
 @each_workers
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
-def test_its_own_mode(face: str, workers: int, mode: str) -> None:
+def test_its_own_mode(api: str, workers: int, mode: str) -> None:
     make = partial(cartpoles, autoreset_mode=MODES[mode])
-    assert compare(face, cartpoles, make, 300, workers=workers, autoreset=mode) > 20
+    assert compare(api, cartpoles, make, 300, workers=workers, autoreset=mode) > 20
 
 
-@each_face
+@each_api
 @each_workers
-def test_infos_with_masks(face: str, workers: int) -> None:
-    assert compare(face, Tally, Tally, 40, workers=workers, autoreset="next_step") > 20
+def test_infos_with_masks(api: str, workers: int) -> None:
+    assert compare(api, Tally, Tally, 40, workers=workers, autoreset="next_step") > 20
 
 
 @pytest.mark.full
-@each_face
-def test_atari(face: str) -> None:
+@each_api
+def test_atari(api: str) -> None:
     ale_py = pytest.importorskip("ale_py")
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
     vector = pytest.importorskip("ale_py.vector_env").AtariVectorEnv
     keywords = {"game": "pong", "max_num_frames_per_episode": 120, "noop_max": 30}
     for mode in ("next_step", "same_step"):
         make = partial(vector, autoreset_mode=MODES[mode], **keywords)
-        ended = compare(face, vector, lambda n, make=make: make(num_envs=n), 100,
+        ended = compare(api, vector, lambda n, make=make: make(num_envs=n), 100,
                         autoreset=mode, **keywords)  # fmt: skip
         assert ended >= 15
 
 
-@each_face
+@each_api
 @pytest.mark.filterwarnings("ignore:.*Box (low|high)'s precision")
-def check_envpool(face: str) -> None:
+def check_envpool(api: str) -> None:
     envpool = importlib.import_module("envpool")
 
     def make(num_envs: int, seed: int = 4, **keywords: Any) -> Any:
         return envpool.make_gymnasium("CartPole-v1", num_envs=num_envs, seed=seed, **keywords)
 
     plain = make(5)
-    with played(face, make, 5, backend="native", workers=2, autoreset="next_step", seed=4) as envs:
+    with played(api, make, 5, backend="native", workers=2, autoreset="next_step", seed=4) as envs:
         observations, info = plain.reset()
         ours = envs.reset()
         np.testing.assert_array_equal(ours.observations, observations)
@@ -194,14 +194,14 @@ def test_any_spaces(
             assert ours.render() == theirs.render()
 
 
-@each_face
+@each_api
 @each_workers
 @pytest.mark.parametrize("own", MODES)
-def test_finished_environments_hold_still(face: str, workers: int, own: str) -> None:
+def test_finished_environments_hold_still(api: str, workers: int, own: str) -> None:
     """The same from every mode of the program: what serial gives."""
     make = partial(cartpoles, autoreset_mode=MODES[own])
-    native = played(face, make, 5, backend="native", workers=workers)
-    with played(face, "CartPole-v1", 5, backend="serial") as theirs, native as ours:
+    native = played(api, make, 5, backend="native", workers=workers)
+    with played(api, "CartPole-v1", 5, backend="serial") as theirs, native as ours:
         assert_same(ours.reset(seed=3), theirs.reset(seed=3))
         rng = np.random.default_rng(1)
         ended = np.zeros(5, bool)
@@ -219,12 +219,12 @@ def test_finished_environments_hold_still(face: str, workers: int, own: str) -> 
         assert_same(ours.reset(seed=4), theirs.reset(seed=4))
 
 
-@each_face
+@each_api
 @pytest.mark.parametrize("own", ["next_step", "disabled"])
-def test_same_step_where_the_program_resets_some(face: str, own: str) -> None:
+def test_same_step_where_the_program_resets_some(api: str, own: str) -> None:
     make = partial(cartpoles, autoreset_mode=MODES[own])
-    native = played(face, make, 5, backend="native", autoreset="same_step")
-    serial = played(face, "CartPole-v1", 5, backend="serial", autoreset="same_step")
+    native = played(api, make, 5, backend="native", autoreset="same_step")
+    serial = played(api, "CartPole-v1", 5, backend="serial", autoreset="same_step")
     with serial as theirs, native as ours:
         assert_same(ours.reset(seed=3), theirs.reset(seed=3))
         rng = np.random.default_rng(1)

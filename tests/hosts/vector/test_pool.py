@@ -17,13 +17,13 @@ from gymnasium.vector import AutoresetMode
 
 import agym
 from agym._system.extras import installed
-from tests.support.drivers import FACES, played
+from tests.support.drivers import APIS, played
 from tests.support.envs.pool_envs import Hand, Pairs, Pool
 from tests.support.insides import backend_of
 from tests.support.patience import deadline
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*Box (low|high)'s precision")
-each_face = pytest.mark.parametrize("face", FACES)
+each_api = pytest.mark.parametrize("api", APIS)
 each_workers = pytest.mark.parametrize("workers", [1, 2])
 each_policy = pytest.mark.parametrize("on_fault", ["raise", "restart"])
 
@@ -84,19 +84,19 @@ def by_hand(make: Any, num_envs: int, batch_size: int, first: int, batches: int)
     return diary
 
 
-@each_face
+@each_api
 @each_workers
 @pytest.mark.parametrize("batch_size", [1, 2, 4])
 @each_pool
 def test_each_environment_plays_its_own_game(
-    make: Any, batch_size: int, workers: int, face: str
+    make: Any, batch_size: int, workers: int, api: str
 ) -> None:
     """Sent and received in any order, in whole steps and in some: what it gives by hand."""
     num_envs = 8
     options = {**NATIVE, "workers": workers, "batch_size": batch_size, "seed": 5}
     diary = Diary(num_envs)
     # By hand an action is chosen by the number of its row, so ours are too.
-    with played(face, make, num_envs, **options) as envs:
+    with played(api, make, num_envs, **options) as envs:
         observations, infos = envs.reset()
         zeros = np.zeros((3, num_envs))
         diary.add(range(num_envs), [observations, *zeros[:1], *zeros[1:].astype(bool)], infos)
@@ -178,9 +178,9 @@ def test_what_cannot_be_made(env: Any, options: dict[str, Any], message: str) ->
         agym.make(env, **{"num_envs": 6, **NATIVE, **options})
 
 
-@each_face
-def test_numbers_that_would_never_come(face: str) -> None:
-    with played(face, pool, 8, **NATIVE, workers=2) as envs:
+@each_api
+def test_numbers_that_would_never_come(api: str) -> None:
+    with played(api, pool, 8, **NATIVE, workers=2) as envs:
         envs.reset()
         refused: list[Callable[[], Any]] = [
             lambda: envs.send([0], [1]),
@@ -219,11 +219,11 @@ def test_what_a_reset_cannot_tell_the_program() -> None:
 # ---------------------------------------------------------------- order
 
 
-@each_face
-def test_the_slow_hold_nobody_up(face: str) -> None:
+@each_api
+def test_the_slow_hold_nobody_up(api: str) -> None:
     """Also what is sent while the program is waited for."""
     hand = Hand()
-    with played(face, pool, 4, **NATIVE, hand=hand) as envs:
+    with played(api, pool, 4, **NATIVE, hand=hand) as envs:
         envs.reset()
         hand.slow = {0, 3}
         envs.send([1, 2, 3, 4])
@@ -287,11 +287,11 @@ def test_all_at_a_time_are_stepped_together() -> None:
 # ---------------------------------------------------------------- closing
 
 
-@each_face
+@each_api
 @pytest.mark.parametrize("received", [0, 1])
 @each_pool
-def test_closing_with_things_under_way(make: Any, received: int, face: str) -> None:
-    with played(face, make, 8, **NATIVE, batch_size=2, workers=2, seed=0) as envs:
+def test_closing_with_things_under_way(make: Any, received: int, api: str) -> None:
+    with played(api, make, 8, **NATIVE, batch_size=2, workers=2, seed=0) as envs:
         envs.reset()
         envs.send([1] * 8)
         for _ in range(received):
@@ -314,13 +314,13 @@ def test_closing_waits_for_those_that_are_about_to_end() -> None:
 # ---------------------------------------------------------------- faults
 
 
-@each_face
+@each_api
 @pytest.mark.parametrize("where", ["send", "recv", "nonsense"])
-def test_a_program_that_raises(face: str, where: str) -> None:
+def test_a_program_that_raises(api: str, where: str) -> None:
     """All that is under way has failed, which is told once; a reset begins with another."""
     hand = Hand(where=where)
     hand.where = ""
-    with played(face, pool, 4, **NATIVE, hand=hand) as envs:
+    with played(api, pool, 4, **NATIVE, hand=hand) as envs:
         envs.reset()
         hand.slow = {0, 1}
         envs.send([1, 1], [0, 1])
@@ -356,11 +356,11 @@ def test_a_whole_step_fails_once() -> None:
         assert envs.step([1] * 6).rewards.tolist() == [1] * 6
 
 
-@each_face
+@each_api
 @pytest.mark.parametrize("where", ["send", "recv"])
-def test_restart(face: str, where: str) -> None:
+def test_restart(api: str, where: str) -> None:
     hand = Hand()
-    with played(face, pool, 4, **NATIVE, hand=hand, on_fault="restart") as envs:
+    with played(api, pool, 4, **NATIVE, hand=hand, on_fault="restart") as envs:
         envs.reset()
         envs.step([1] * 4)
         hand.where = where
@@ -386,14 +386,14 @@ def test_restart(face: str, where: str) -> None:
         assert [env.faults for env in envs.stats().envs] == [1] * 4
 
 
-@each_face
+@each_api
 @each_policy
-def test_one_that_hangs_is_left_behind(face: str, on_fault: str) -> None:
+def test_one_that_hangs_is_left_behind(api: str, on_fault: str) -> None:
     hand = Hand()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "worker 0, a thread", RuntimeWarning)
         options = {**NATIVE, "timeout": deadline(0.3), "on_fault": on_fault}
-        with played(face, pool, 4, **options, hand=hand) as envs:
+        with played(api, pool, 4, **options, hand=hand) as envs:
             envs.reset()
             hand.slow = {0, 3}
             envs.send([1] * 4)
@@ -422,15 +422,15 @@ def test_one_that_hangs_is_left_behind(face: str, on_fault: str) -> None:
     assert hand.closed == 2
 
 
-@each_face
+@each_api
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("faulty", [False, True])
-def test_random_play(face: str, seed: int, faulty: bool) -> None:
+def test_random_play(api: str, seed: int, faulty: bool) -> None:
     """Whatever is sent is received, also while programs break; nothing hangs."""
     rng, hand = random.Random(seed), Hand()
     policy = agym.FaultPolicy("restart", max_restarts=999)
     options = {**NATIVE, "workers": 2, "on_fault": policy}
-    with played(face, pool, 8, **options, hand=hand) as envs:
+    with played(api, pool, 8, **options, hand=hand) as envs:
         envs.reset()
         idle, sent = set(range(8)), 0
         last = np.zeros(8, int)

@@ -14,11 +14,11 @@ from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 import agym
-from tests.support.drivers import FACES, played
+from tests.support.drivers import APIS, played
 from tests.support.envs.plain_envs import Tally as SingleTally
 from tests.support.envs.vector_envs import Tally, Trap
 
-each_face = pytest.mark.parametrize("face", FACES)
+each_api = pytest.mark.parametrize("api", APIS)
 
 
 def sync(num_envs: int, **keywords: Any) -> Any:
@@ -111,11 +111,11 @@ def test_one_that_was_made_already_cannot_be_made_again() -> None:
             envs.restart([0, 1, 2])
 
 
-@each_face
-def test_parts_of_a_program(face: str) -> None:
+@each_api
+def test_parts_of_a_program(api: str) -> None:
     trap = Trap()
     native: dict[str, Any] = {"backend": "native", "workers": 2, "autoreset": "next_step"}
-    with played(face, partial(Tally, trap=trap), 8, **native) as envs:
+    with played(api, partial(Tally, trap=trap), 8, **native) as envs:
         envs.reset(seed=0)
         refused: list[Callable[[], Any]] = [
             lambda: envs.step([0, 0], env_ids=[0, 1]),
@@ -127,7 +127,7 @@ def test_parts_of_a_program(face: str) -> None:
             lambda: envs.envs[1].reset(),
             lambda: envs.envs[1].close(),
         ]
-        if face == "async":
+        if api == "async":
             refused.pop()  # it is a coroutine, which refuses when it runs
         for call in refused:
             with pytest.raises(agym.UsageError, match=r"environments . to . are one program"):
@@ -137,7 +137,7 @@ def test_parts_of_a_program(face: str) -> None:
         result = envs.step([1] * 4, env_ids=[4, 5, 6, 7])
         assert result.observations[:, 1].tolist() == [1] * 4
         assert envs.step([1] * 8).observations[:, 1].tolist() == [1] * 4 + [2] * 4
-        assert envs.envs[5].render() == "frame 1" if face == "sync" else True
+        assert envs.envs[5].render() == "frame 1" if api == "sync" else True
         with pytest.raises(agym.UsageError, match="but got 7"):
             envs.step([0] * 7)
 
@@ -173,11 +173,11 @@ def test_attributes_and_methods() -> None:
         assert envs.call("get_wrapper_attr", "length") == [0.5] * 4
 
 
-@each_face
-def test_send_and_recv(face: str) -> None:
+@each_api
+def test_send_and_recv(api: str) -> None:
     native: dict[str, Any] = {"backend": "native", "workers": 2, "autoreset": "next_step"}
     plain = CartPoleVectorEnv(3), CartPoleVectorEnv(3)
-    with played(face, "CartPole-v1", 6, **native) as envs:
+    with played(api, "CartPole-v1", 6, **native) as envs:
         observations, _ = envs.reset(seed=5)
         rows = np.concatenate([plain[0].reset(seed=5)[0], plain[1].reset(seed=8)[0]])
         np.testing.assert_array_equal(observations, rows)

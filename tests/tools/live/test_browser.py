@@ -19,7 +19,7 @@ from tests.support.backends import FORK
 from tests.support.envs.painting_envs import Painter
 from tests.support.insides import hub_of, painted
 from tests.support.patience import patience
-from tests.support.viewers import FACES, Stepping, started, stepping, until
+from tests.support.viewers import APIS, Stepping, started, stepping, until
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(
@@ -100,9 +100,9 @@ def browser(tmp_path: Path) -> Iterator[Browser]:
         driver.quit()
 
 
-def watched(face: str, count: int = 4) -> Any:
+def watched(api: str, count: int = 4) -> Any:
     envs = [partial(Blinker, i, shape=(60, 90, 3)) for i in range(count)]
-    return stepping(face, envs, backend=FORK, workers=2)
+    return stepping(api, envs, backend=FORK, workers=2)
 
 
 def move(browser: Browser) -> None:
@@ -112,9 +112,9 @@ def move(browser: Browser) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("face", FACES)
-def test_watching(face: str, browser: Browser) -> None:
-    with watched(face) as run:
+@pytest.mark.parametrize("api", APIS)
+def test_watching(api: str, browser: Browser) -> None:
+    with watched(api) as run:
         browser.open(run.page.url)
         until(lambda: browser.seen[1:] == (0, 4))
         assert browser.driver.title == "environments × 4"
@@ -195,16 +195,16 @@ def test_what_is_clicked_stays_where_it_is(browser: Browser) -> None:
         buttons = [browser[name] for name in ("#pause", "#step", "#speed", "#fps", "#back", "#on")]
         browser["#pause"].click()
         until(lambda: browser["#pause"].text == "Resume")
-        places = [button.rect for button in buttons]
+        setups = [button.rect for button in buttons]
         for text in ("–", "1,234,567"):
-            for name in ("rate", "mean", "ended", "place"):
+            for name in ("rate", "mean", "ended", "setup"):
                 browser.driver.execute_script(
                     f"document.getElementById('{name}').textContent = '{text}'"
                 )
-            assert [button.rect for button in buttons] == places
+            assert [button.rect for button in buttons] == setups
         browser["#pause"].click()
         until(lambda: browser["#pause"].text == "Pause")
-        assert [button.rect for button in buttons] == places
+        assert [button.rect for button in buttons] == setups
 
 
 @pytest.mark.full

@@ -19,7 +19,7 @@ pytest.importorskip("starlette", reason="the extra `watch`")
 
 Endless = partial(Tally, length=10**6)
 PROCESS = {"backend": FORK, "workers": 2}
-PLACES = [pytest.param({"backend": "serial"}, id="serial"), pytest.param(PROCESS, id="process")]
+SETUPS = [pytest.param({"backend": "serial"}, id="serial"), pytest.param(PROCESS, id="process")]
 
 
 def stepped_until(envs: agym.Envs, *, limited: bool) -> Any:
@@ -41,9 +41,9 @@ def measured(stats: agym.Stats) -> tuple[float, ...]:
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("place", PLACES)
-def test_slowed_down(place: dict[str, Any]) -> None:
-    with agym.make(Endless, 4, **place) as envs:
+@pytest.mark.parametrize("setup", SETUPS)
+def test_slowed_down(setup: dict[str, Any]) -> None:
+    with agym.make(Endless, 4, **setup) as envs:
         envs.reset()
         for _ in range(40):
             envs.step([0] * 4)
@@ -82,10 +82,10 @@ async def test_paused() -> None:
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("place", PLACES)
-def test_from_the_first_step_on(place: dict[str, Any]) -> None:
+@pytest.mark.parametrize("setup", SETUPS)
+def test_from_the_first_step_on(setup: dict[str, Any]) -> None:
     """As ``agym watch`` does."""
-    with agym.make(Endless, 4, **place) as envs, agym.watch(envs) as page:
+    with agym.make(Endless, 4, **setup) as envs, agym.watch(envs) as page:
         page.limit_speed(20)
         envs.reset()
         stepped_until(envs, limited=True)

@@ -25,11 +25,11 @@ from tests.support.envs.painting_envs import AsyncPainter, Painter
 from tests.support.envs.plain_envs import Tally
 from tests.support.insides import backend_of, engine_of, painted
 from tests.support.patience import patience
-from tests.support.viewers import FACES, looking, once_held, stepping, until
+from tests.support.viewers import APIS, looking, once_held, stepping, until
 
-each_face = pytest.mark.parametrize("face", FACES)
+each_api = pytest.mark.parametrize("api", APIS)
 TWO: dict[str, Any] = {**FORKED, "workers": 2}
-PLACES = {
+SETUPS = {
     "serial": {"backend": "serial"},
     "thread": {"backend": "thread"},
     "process": TWO,
@@ -84,11 +84,11 @@ def listening(url: str) -> list[int]:
     return found
 
 
-@each_face
-@pytest.mark.parametrize("place", PLACES)
-def test_it_shows_what_environments_render(place: str, face: str) -> None:
-    kind = AsyncPainter if place in ("asyncio", "coroutines") else Painter
-    with stepping(face, painters(3, kind), **PLACES[place]) as run, looking(run.page.url) as look:
+@each_api
+@pytest.mark.parametrize("setup", SETUPS)
+def test_it_shows_what_environments_render(setup: str, api: str) -> None:
+    kind = AsyncPainter if setup in ("asyncio", "coroutines") else Painter
+    with stepping(api, painters(3, kind), **SETUPS[setup]) as run, looking(run.page.url) as look:
         about = look.next("about")
         assert (about["num_envs"], about["pictures"]) == (3, True)
         first = look.next("picture")
@@ -105,10 +105,10 @@ def test_it_shows_what_environments_render(place: str, face: str) -> None:
 
 
 @pytest.mark.once
-@each_face
-def test_only_what_is_looked_at_is_rendered(face: str) -> None:
+@each_api
+def test_only_what_is_looked_at_is_rendered(api: str) -> None:
     envs = painters(70, Counted)
-    with stepping(face, envs, backend="serial") as run:
+    with stepping(api, envs, backend="serial") as run:
         run.goes_on()
         assert not engine_of(run.envs).hooks
         with looking(run.page.url) as look:
@@ -140,10 +140,10 @@ def renders_of(run: Any) -> list[int]:
     return [env.unwrapped.renders for env in backend_of(run.envs)._host._envs]
 
 
-@each_face
-def test_who_shows_nothing_gets_nothing_more_and_holds_nobody_up(face: str) -> None:
+@each_api
+def test_who_shows_nothing_gets_nothing_more_and_holds_nobody_up(api: str) -> None:
     with (
-        stepping(face, painters(1, Counted), backend="serial") as run,
+        stepping(api, painters(1, Counted), backend="serial") as run,
         looking(run.page.url) as look,
     ):
         until(lambda: renders_of(run) == [1])
@@ -154,10 +154,10 @@ def test_who_shows_nothing_gets_nothing_more_and_holds_nobody_up(face: str) -> N
         until(lambda: renders_of(run) >= [2])
 
 
-@each_face
-@pytest.mark.parametrize("place", [{"backend": "serial"}, TWO], ids=["serial", "process"])
-def test_pause_step_and_speed(place: dict[str, Any], face: str) -> None:
-    with stepping(face, painters(), **place) as run, looking(run.page.url) as look:
+@each_api
+@pytest.mark.parametrize("setup", [{"backend": "serial"}, TWO], ids=["serial", "process"])
+def test_pause_step_and_speed(setup: dict[str, Any], api: str) -> None:
+    with stepping(api, painters(), **setup) as run, looking(run.page.url) as look:
         look.say("pause")
         look.next("controls", lambda controls: controls["paused"])
         before, pictures = run.stands(), painted(run.page)
@@ -183,9 +183,9 @@ def test_pause_step_and_speed(place: dict[str, Any], face: str) -> None:
         run.goes_on()
 
 
-@each_face
-def test_what_is_paused_goes_on_when_the_last_viewer_leaves(face: str) -> None:
-    with stepping(face, painters(), backend="serial") as run:
+@each_api
+def test_what_is_paused_goes_on_when_the_last_viewer_leaves(api: str) -> None:
+    with stepping(api, painters(), backend="serial") as run:
         with looking(run.page.url) as one:
             with looking(run.page.url) as other:
                 other.say("pause")
@@ -196,9 +196,9 @@ def test_what_is_paused_goes_on_when_the_last_viewer_leaves(face: str) -> None:
         run.goes_on()
 
 
-@each_face
-def test_a_paused_page_shows_one_environment_of_those_it_knows(face: str) -> None:
-    with stepping(face, painters(4), backend="serial") as run, looking(run.page.url) as look:
+@each_api
+def test_a_paused_page_shows_one_environment_of_those_it_knows(api: str) -> None:
+    with stepping(api, painters(4), backend="serial") as run, looking(run.page.url) as look:
         look.next("picture")
         look.say("pause")
         run.stands()
@@ -206,9 +206,9 @@ def test_a_paused_page_shows_one_environment_of_those_it_knows(face: str) -> Non
         assert look.next("picture", lambda picture: len(picture.ids) == 1).ids == range(3, 4)
 
 
-@each_face
-def test_the_token_is_needed(face: str) -> None:
-    with stepping(face, painters(), backend="serial") as run:
+@each_api
+def test_the_token_is_needed(api: str) -> None:
+    with stepping(api, painters(), backend="serial") as run:
         url = run.page.url
         bare = url.partition("?")[0]
         assert get(url)[0] == 200
@@ -245,33 +245,33 @@ def test_nonsense_is_hung_up_on(nonsense: str) -> None:
             look.next("picture")
 
 
-@each_face
-def test_faults_and_restarts_are_told(face: str) -> None:
+@each_api
+def test_faults_and_restarts_are_told(api: str) -> None:
     options = {"on_fault": agym.FaultPolicy("restart", max_restarts=10**9), **TWO}
     with (
-        stepping(face, [Tally, Stumbles], **options) as run,
+        stepping(api, [Tally, Stumbles], **options) as run,
         looking(run.page.url) as look,
     ):
         numbers = look.next("numbers", lambda numbers: numbers["envs"][1][-1] > 1)
         assert numbers["envs"][0][-1] == 0
 
 
-@each_face
-def test_who_cannot_be_rendered_leaves_the_others_seen(face: str) -> None:
+@each_api
+def test_who_cannot_be_rendered_leaves_the_others_seen(api: str) -> None:
     envs = [*painters(2), partial(Blind, 2)]
-    with stepping(face, envs, backend="serial") as run, looking(run.page.url) as look:
+    with stepping(api, envs, backend="serial") as run, looking(run.page.url) as look:
         look.next("numbers", lambda numbers: "no light" in (numbers["trouble"] or ""))
         picture = look.next("picture")
         assert picture.place(1).std() > 10 > picture.place(2).std()
         run.goes_on()
 
 
-@each_face
-def test_it_draws_no_random_numbers_and_takes_no_signals(face: str) -> None:
+@each_api
+def test_it_draws_no_random_numbers_and_takes_no_signals(api: str) -> None:
     handler = signal.getsignal(signal.SIGINT)
     random.seed(1)
     state = random.getstate()
-    with stepping(face, painters(), backend="serial") as run:
+    with stepping(api, painters(), backend="serial") as run:
         with looking(run.page.url) as look:
             for _ in range(5):
                 look.next("picture")
@@ -279,9 +279,9 @@ def test_it_draws_no_random_numbers_and_takes_no_signals(face: str) -> None:
     assert random.getstate() == state
 
 
-@each_face
-def test_it_ends_with_the_environments(face: str) -> None:
-    with stepping(face, painters(), backend="serial") as run:
+@each_api
+def test_it_ends_with_the_environments(api: str) -> None:
+    with stepping(api, painters(), backend="serial") as run:
         url = run.page.url
         look = looking(url)
         seen = look.__enter__()
@@ -328,7 +328,7 @@ def test_bad_arguments() -> None:
         agym.watch(envs)
 
 
-async def test_bad_uses_of_the_async_face() -> None:
+async def test_bad_uses_of_the_async_api() -> None:
     envs = agym.make_async(painters(), backend="serial")
     with pytest.raises(agym.ClosedError, match="not open"):
         agym.watch(envs)
@@ -388,7 +388,7 @@ def test_whoever_forks_does_not_keep_the_port() -> None:
             assert not listening(page.url)
 
 
-def test_the_other_faces_have_it_too() -> None:
+def test_the_other_apis_have_it_too() -> None:
     envs = agym.make_vec("CartPole-v1", 2, backend="serial", render_mode="rgb_array")
     with agym.watch(envs) as page:
         assert page.viewers == 0

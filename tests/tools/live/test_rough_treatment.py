@@ -22,9 +22,9 @@ from tests.support.envs.painting_envs import Painter
 from tests.support.envs.plain_envs import Tally
 from tests.support.insides import backend_of, engine_of, hub_of
 from tests.support.patience import deadline
-from tests.support.viewers import FACES, Look, Stepping, looking, once_held, stepping, until
+from tests.support.viewers import APIS, Look, Stepping, looking, once_held, stepping, until
 
-each_face = pytest.mark.parametrize("face", FACES)
+each_api = pytest.mark.parametrize("api", APIS)
 TWO: dict[str, Any] = {**FORKED, "workers": 2}
 
 
@@ -50,7 +50,7 @@ class Blind(Painter):
 
 def on_its_loop(run: Stepping, function: Callable[[], None]) -> None:
     """Call what is the caller's to call, where the caller is at its steps."""
-    hub_of(run.page)._loop.call_soon_threadsafe(function) if run.face == "async" else function()
+    hub_of(run.page)._loop.call_soon_threadsafe(function) if run.api == "async" else function()
 
 
 def deaf(url: str) -> socket.socket:
@@ -68,10 +68,10 @@ def deaf(url: str) -> socket.socket:
     return client
 
 
-@each_face
-def test_a_viewer_that_reads_nothing_does_not_keep_a_page_open(face: str) -> None:
+@each_api
+def test_a_viewer_that_reads_nothing_does_not_keep_a_page_open(api: str) -> None:
     envs = [partial(Painter, i, shape=(400, 600, 3)) for i in range(4)]
-    with stepping(face, envs, backend="serial") as run, deaf(run.page.url):
+    with stepping(api, envs, backend="serial") as run, deaf(run.page.url):
         until(lambda: run.page.viewers == 1)
         on_its_loop(run, run.page.pause)
         run.end()
@@ -118,20 +118,20 @@ def test_a_slow_environment_keeps_only_itself_out_of_the_picture(tmp_path: Path)
 
 
 @pytest.mark.full
-@each_face
-def test_looking_costs_nobody_a_deadline(face: str) -> None:
+@each_api
+def test_looking_costs_nobody_a_deadline(api: str) -> None:
     limit = deadline(0.4)
     envs = [partial(Painter, i, seconds=1.5 * limit) for i in range(2)]
     options = {**TWO, "timeout": limit}
-    with stepping(face, envs, **options) as run, looking(run.page.url) as look:
+    with stepping(api, envs, **options) as run, looking(run.page.url) as look:
         for _ in range(2):
             look.next("picture")
         assert run.error is None
 
 
-@each_face
-def test_a_render_that_raises_is_not_asked_for_again_and_again(face: str) -> None:
-    with stepping(face, [Painter, Blind], backend="serial") as run:
+@each_api
+def test_a_render_that_raises_is_not_asked_for_again_and_again(api: str) -> None:
+    with stepping(api, [Painter, Blind], backend="serial") as run:
         with looking(run.page.url) as look:
             look.next("numbers", lambda numbers: "no light" in (numbers["trouble"] or ""))
             for _ in range(5):
@@ -184,9 +184,9 @@ def test_errors_are_not_held_back() -> None:
                 envs.step([0, 0])
 
 
-@each_face
-def test_a_pause_in_code_stays_when_a_viewer_leaves(face: str) -> None:
-    with stepping(face, [Painter] * 2, backend="serial") as run:
+@each_api
+def test_a_pause_in_code_stays_when_a_viewer_leaves(api: str) -> None:
+    with stepping(api, [Painter] * 2, backend="serial") as run:
         on_its_loop(run, run.page.pause)
         with looking(run.page.url) as look:
             look.next("numbers", lambda numbers: numbers["paused"])
@@ -205,11 +205,11 @@ def test_numbers_of_other_kinds(number: Any) -> None:
         assert look.next("numbers")["fps"] == 10
 
 
-@each_face
-def test_nothing_gets_into_the_callers_log(face: str, caplog: pytest.LogCaptureFixture) -> None:
+@each_api
+def test_nothing_gets_into_the_callers_log(api: str, caplog: pytest.LogCaptureFixture) -> None:
     with (
         caplog.at_level(logging.DEBUG),
-        stepping(face, [Painter] * 2, backend="serial") as run,
+        stepping(api, [Painter] * 2, backend="serial") as run,
         looking(run.page.url) as look,
     ):
         look.next("picture")

@@ -13,7 +13,7 @@ import pytest
 import agym
 from agym.tools.live.metrics import Metrics
 from tests.support.backends import FORK
-from tests.support.drivers import FACES, PLACES, opened
+from tests.support.drivers import APIS, SETUPS, opened
 from tests.support.envs.plain_envs import Tally
 from tests.support.insides import engine_of
 
@@ -22,14 +22,14 @@ def recorded(length: int) -> Any:
     return gymnasium.wrappers.RecordEpisodeStatistics(Tally(length=length))
 
 
-@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
-@pytest.mark.parametrize("place", PLACES)
-def test_returns_are_those_of_the_episodes(place: dict[str, Any], mode: str, face: str) -> None:
+@pytest.mark.parametrize("setup", SETUPS)
+def test_returns_are_those_of_the_episodes(setup: dict[str, Any], mode: str, api: str) -> None:
     lengths = [1, 2, 3, 5]
     factories = [partial(recorded, length) for length in lengths]
     told: list[float] = []
-    with opened(face, factories, autoreset=mode, **place) as envs:
+    with opened(api, factories, autoreset=mode, **setup) as envs:
         score = Metrics(engine_of(envs))
         engine_of(envs).hooks.add(score)
         envs.reset(seed=0)
@@ -66,8 +66,8 @@ def test_what_json_cannot_hold_is_left_out() -> None:
 
 
 def test_a_worker_that_hangs_is_seen(tmp_path: Any) -> None:
-    place = {"backend": FORK, "workers": 2}
-    with agym.make([Tally] * 2, **place) as envs:
+    setup = {"backend": FORK, "workers": 2}
+    with agym.make([Tally] * 2, **setup) as envs:
         envs.reset()
         envs.step([0, 0])
         score = Metrics(engine_of(envs))

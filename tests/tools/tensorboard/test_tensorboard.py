@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import agym
-from tests.support.drivers import FACES, FORKED, PLACES, SERIAL, Place, everywhere, opened
+from tests.support.drivers import APIS, FORKED, SERIAL, SETUPS, Setup, everywhere, opened
 from tests.support.insides import engine_of
 from tests.support.patience import patience
 from tests.tools.video.test_recording import SHAPE, counters
@@ -90,15 +90,15 @@ class Alone:
 
 @pytest.mark.parametrize("stats", [False, True], ids=["counted", "told"])
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("setup", SETUPS)
 def test_points_are_those_of_gymnasiums_statistics(
-    place: dict[str, Any], mode: str, stats: bool, tmp_path: Path
+    setup: dict[str, Any], mode: str, stats: bool, tmp_path: Path
 ) -> None:
     alone = Alone(mode, step=5)
     random = np.random.default_rng(0)
     writer = boards.SummaryWriter(str(tmp_path))
     with (
-        agym.make(SWINGS, autoreset=mode, episode_stats=stats, **place) as envs,
+        agym.make(SWINGS, autoreset=mode, episode_stats=stats, **setup) as envs,
         agym.log.TensorBoard(writer, envs, every=1, step=5, prefix="run/") as log,
     ):
         envs.reset(seed=3)
@@ -148,14 +148,14 @@ def test_whatever_call_steps_them(how: str, tmp_path: Path) -> None:
     assert all(8 <= value <= 9 for _, value in scalars(tmp_path, "episodes/length"))
 
 
-@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("api", APIS)
 @everywhere
-def test_clips_show_their_steps(place: Place, face: str, tmp_path: Path) -> None:
+def test_clips_show_their_steps(setup: Setup, api: str, tmp_path: Path) -> None:
     """Two rounds of every five, decoded again."""
-    with opened(face, counters(place), **place.options) as envs:
+    with opened(api, counters(setup), **setup.options) as envs:
         envs.reset()
         options: dict[str, Any] = {"video_every": 10, "video_length": 2, "fps": 10, "scale": 1}
-        if face == "sync":
+        if api == "sync":
             with agym.log.TensorBoard(tmp_path, envs, **options):
                 for _ in range(6):
                     envs.step([0, 0])
@@ -258,12 +258,12 @@ def test_an_episode_that_a_fault_cut_off_is_no_episode(tmp_path: Path) -> None:
     assert min(lengths) >= 8
 
 
-@pytest.mark.parametrize("face", FACES)
-def test_what_was_there_is_written_when_the_block_raises(face: str, tmp_path: Path) -> None:
-    with opened(face, [short] * 2, backend="serial", autoreset="same_step") as envs:
+@pytest.mark.parametrize("api", APIS)
+def test_what_was_there_is_written_when_the_block_raises(api: str, tmp_path: Path) -> None:
+    with opened(api, [short] * 2, backend="serial", autoreset="same_step") as envs:
         envs.reset(seed=0)
         with pytest.raises(ZeroDivisionError):  # noqa: PT012
-            if face == "sync":
+            if api == "sync":
                 with agym.log.TensorBoard(tmp_path, envs):
                     for _ in range(10):
                         envs.step([0, 0])
@@ -271,8 +271,8 @@ def test_what_was_there_is_written_when_the_block_raises(face: str, tmp_path: Pa
             else:
                 envs.runner.run(fail(envs.envs, tmp_path))
         envs.step([0, 0])
-        face_of = envs if face == "sync" else envs.envs
-        assert not engine_of(face_of).hooks
+        api_of = envs if api == "sync" else envs.envs
+        assert not engine_of(api_of).hooks
     assert [count for _, count in scalars(tmp_path, "episodes/ended")] == [2.0]
 
 
@@ -319,7 +319,7 @@ def test_what_cannot_be_is_refused(options: dict[str, Any], words: str, tmp_path
     assert not [*tmp_path.iterdir()]
 
 
-async def test_each_face_has_its_own_kind_of_block(tmp_path: Path) -> None:
+async def test_each_api_has_its_own_kind_of_block(tmp_path: Path) -> None:
     blocks: Callable[[Any], Any] = partial(agym.log.TensorBoard, Sink())
     async with agym.make_async([short] * 2, backend="serial") as envs:
         with pytest.raises(agym.UsageError, match="async with"), blocks(envs):

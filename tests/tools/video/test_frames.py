@@ -21,13 +21,13 @@ from hypothesis import strategies as st
 import agym
 from agym.protocol.frames import SPARE, FrameLeases, FrameShelf, ShelvedFrame
 from tests.support.drivers import (
-    FACES,
+    APIS,
     FORKED,
-    PLACES,
     SERIAL,
-    Place,
+    SETUPS,
+    Setup,
     apart,
-    each_face,
+    each_api,
     everywhere,
     opened,
 )
@@ -42,18 +42,18 @@ MODES = [
 ]  # fmt: skip
 
 
-def painters(place: Place, mode: str, **keywords: Any) -> list[Callable[[], Any]]:
-    made = AsyncPainter if place.tally is not SERIAL.tally else Painter
+def painters(setup: Setup, mode: str, **keywords: Any) -> list[Callable[[], Any]]:
+    made = AsyncPainter if setup.tally is not SERIAL.tally else Painter
     return [partial(made, i, mode, SHAPES[i % 3], **keywords) for i in range(4)]
 
 
 @pytest.mark.parametrize("mode", MODES)
-@each_face
+@each_api
 @everywhere
-def test_frames_are_those_of_a_plain_environment(place: Place, face: str, mode: str) -> None:
+def test_frames_are_those_of_a_plain_environment(setup: Setup, api: str, mode: str) -> None:
     """Different sizes, sizes that change, and environments that paint into the same array."""
     plain = [Painter(i, mode, SHAPES[i % 3]) for i in range(4)]
-    with opened(face, painters(place, mode), **place.options) as envs:
+    with opened(api, painters(setup, mode), **setup.options) as envs:
         envs.reset(seed=0)
         held, expected = [], []
         for round_ in range(5):
@@ -76,12 +76,12 @@ def copied(frame: Any) -> Any:
     return {k: copied(v) for k, v in frame.items()} if isinstance(frame, dict) else frame
 
 
-@pytest.mark.parametrize("face", FACES)
-@pytest.mark.parametrize("place", [*PLACES, pytest.param({"backend": "thread"}, id="thread")])
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("setup", [*SETUPS, pytest.param({"backend": "thread"}, id="thread")])
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "ALE/Pong-v5"])
-def test_pixels_of_real_environments(place: dict[str, Any], face: str, env_id: str) -> None:
+def test_pixels_of_real_environments(setup: dict[str, Any], api: str, env_id: str) -> None:
     ours: list[Any] = []
-    with opened(face, env_id, 3, render_mode="rgb_array", **place) as envs:
+    with opened(api, env_id, 3, render_mode="rgb_array", **setup) as envs:
         envs.reset(seed=3)
         envs.step([1, 0, 1])
         ours = envs.render()
@@ -136,16 +136,16 @@ def test_polygons_of_several_threads_do_not_mix() -> None:
 
 
 @pytest.mark.parametrize("mode", ["rgb_array", "rgb_array_list"])
-@pytest.mark.parametrize("place", PLACES)
-def test_a_program_of_many_environments_renders_each(place: dict[str, Any], mode: str) -> None:
-    """A VectorEnv's frames, and those of Gymnasium's own face."""
+@pytest.mark.parametrize("setup", SETUPS)
+def test_a_program_of_many_environments_renders_each(setup: dict[str, Any], mode: str) -> None:
+    """A VectorEnv's frames, and those of Gymnasium's own API."""
     make = partial(gym.vector.SyncVectorEnv, [partial(Painter, i, mode) for i in range(3)])
     with agym.make(lambda num_envs: make(), 3, backend="native") as native:
         native.reset()
         native.step([0] * 3)
         frames = native.render()
         native.step([0] * 3)
-    envs = agym.make_vec([partial(Painter, i, mode) for i in range(3)], **place)
+    envs = agym.make_vec([partial(Painter, i, mode) for i in range(3)], **setup)
     envs.reset()
     envs.step(np.zeros(3, np.int64))
     assert same(list(envs.render()), frames)
@@ -153,8 +153,8 @@ def test_a_program_of_many_environments_renders_each(place: dict[str, Any], mode
 
 
 @everywhere
-def test_what_is_written_into_a_frame_is_nobody_elses(place: Place) -> None:
-    with agym.make(painters(place, "transposed"), **place.options) as envs:
+def test_what_is_written_into_a_frame_is_nobody_elses(setup: Setup) -> None:
+    with agym.make(painters(setup, "transposed"), **setup.options) as envs:
         envs.reset()
         first = envs.render()
         first[1][:] = 7
@@ -245,12 +245,12 @@ class AsyncSlow(AsyncGated):
 
 
 @apart
-async def test_a_slow_renderer_holds_up_nobody_else(place: Place, gates: Gates) -> None:
+async def test_a_slow_renderer_holds_up_nobody_else(setup: Setup, gates: Gates) -> None:
     """The others step and render; what it is to do itself comes behind its picture."""
-    slow = Slow if place.gated is Gated else AsyncSlow
-    kinds = [place.gated, slow, place.gated]
+    slow = Slow if setup.gated is Gated else AsyncSlow
+    kinds = [setup.gated, slow, setup.gated]
     factories = [partial(kind, path) for kind, path in zip(kinds, gates.paths, strict=True)]
-    options = {**place.options, "workers": 3} if place.name != "asyncio" else place.options
+    options = {**setup.options, "workers": 3} if setup.name != "asyncio" else setup.options
     async with agym.make_async(factories, **options) as envs:
         await envs.reset()
         picture = envs.render([1])
@@ -266,18 +266,18 @@ async def test_a_slow_renderer_holds_up_nobody_else(place: Place, gates: Gates) 
         assert (await behind).observations.tolist() == [[1, 1, 0]]
 
 
-@pytest.mark.parametrize("face", FACES)
-def test_windows_are_refused_for_several(face: str) -> None:
+@pytest.mark.parametrize("api", APIS)
+def test_windows_are_refused_for_several(api: str) -> None:
     for env, options in (
         ("CartPole-v1", {"render_mode": "human"}),
         ([partial(Painter, mode="human")] * 2, {}),
     ):
         with (
             pytest.raises(agym.UsageError, match=r"agym\.watch\(envs\)"),
-            opened(face, env, 2, backend="serial", **options),
+            opened(api, env, 2, backend="serial", **options),
         ):
             pass
-    with opened(face, partial(Painter, mode="human"), 1, backend="serial") as envs:
+    with opened(api, partial(Painter, mode="human"), 1, backend="serial") as envs:
         assert envs.render_mode == "human"
 
 
@@ -368,14 +368,14 @@ def test_memory_that_is_not_needed_again_is_given_up() -> None:
 def test_a_worker_that_says_nonsense_of_its_shelf_is_not_believed(damage: str) -> None:
     leases, shelf = make_shelf()
     shelved = shelf.keep(np.zeros((100, 100), np.uint8))
-    region, (place,), _ = shelved
+    region, (setup,), _ = shelved
     wrong = {
         "start": shelved._replace(region=region._replace(start=1 << 40)),
         "unknown": shelved._replace(region=region.start),
         "size": shelved._replace(region=region._replace(size=1 << 40)),
         "chunk": shelved._replace(region=region._replace(chunk=4096)),
-        "offset": shelved._replace(arrays=[place._replace(offset=1 << 20)]),
-        "shape": shelved._replace(arrays=[place._replace(shape=(1000, 100))]),
+        "offset": shelved._replace(arrays=[setup._replace(offset=1 << 20)]),
+        "shape": shelved._replace(arrays=[setup._replace(shape=(1000, 100))]),
         "twice": shelved,
     }[damage]
     kept = leases.open(shelved) if damage == "twice" else None

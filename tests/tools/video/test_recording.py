@@ -19,7 +19,7 @@ import agym
 from agym.cli.app import app
 from agym.tools.video.movie import Movie
 from agym.tools.video.writer import MOST_WAITING, Writer
-from tests.support.drivers import FACES, FORKED, PLACES, SERIAL, Place, everywhere, opened
+from tests.support.drivers import APIS, FORKED, SERIAL, SETUPS, Setup, everywhere, opened
 from tests.support.envs.faulty_envs import Raises
 from tests.support.envs.painting_envs import AsyncPainter, Painter
 from tests.support.insides import engine_of
@@ -42,8 +42,8 @@ class AsyncCounter(AsyncPainter):
         return Counter.render(self.inner)
 
 
-def counters(place: Place = SERIAL, count: int = 2) -> list[Any]:
-    kind = Counter if place.tally is SERIAL.tally else AsyncCounter
+def counters(setup: Setup = SERIAL, count: int = 2) -> list[Any]:
+    kind = Counter if setup.tally is SERIAL.tally else AsyncCounter
     return [partial(kind, i, shape=SHAPE) for i in range(count)]
 
 
@@ -70,21 +70,21 @@ def steps_in(pictures: list[tuple[float, Picture]], tolerance: int = 6) -> list[
 
 
 @pytest.mark.parametrize("form", ["mp4", "gif"])
-@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("api", APIS)
 @everywhere
-def test_each_step_is_a_picture(place: Place, face: str, form: str, tmp_path: Path) -> None:
+def test_each_step_is_a_picture(setup: Setup, api: str, form: str, tmp_path: Path) -> None:
     path = tmp_path / f"run.{form}"
-    with opened(face, counters(place), **place.options) as envs:
-        record(face, envs, path, 5, fps=10)
+    with opened(api, counters(setup), **setup.options) as envs:
+        record(api, envs, path, 5, fps=10)
         envs.reset()
     pictures = decoded(path)
     assert steps_in(pictures) == [[n, n] for n in range(6)]
     np.testing.assert_allclose([seconds for seconds, _ in pictures], np.arange(6) / 10, atol=0.01)
 
 
-def record(face: str, envs: Any, path: Path, steps: int, **options: Any) -> Any:
+def record(api: str, envs: Any, path: Path, steps: int, **options: Any) -> Any:
     """Reset, and record some steps; gives the recording."""
-    if face == "sync":
+    if api == "sync":
         envs.reset()
         with agym.record(envs, path, **options) as recording:
             for _ in range(steps):
@@ -178,13 +178,13 @@ def test_rewards_and_observations_are_those_without_a_recording(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("form", ["mp4", "gif"])
-@pytest.mark.parametrize("face", FACES)
-def test_the_file_is_whole_when_the_block_raises(face: str, form: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("api", APIS)
+def test_the_file_is_whole_when_the_block_raises(api: str, form: str, tmp_path: Path) -> None:
     path = tmp_path / f"run.{form}"
     options: dict[str, Any] = {**FORKED, "workers": 1}
-    with opened(face, counters(), **options) as envs:
+    with opened(api, counters(), **options) as envs:
         with pytest.raises(ZeroDivisionError):  # noqa: PT012
-            if face == "sync":
+            if api == "sync":
                 envs.reset()
                 with agym.record(envs, path):
                     envs.step([0, 0])
@@ -247,14 +247,14 @@ async def test_it_stands_for_async_environments(tmp_path: Path) -> None:
     assert len(decoded(tmp_path / "run.gif")) == 2
 
 
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("face", ["gymnasium", "stable_baselines3"])
-def test_faces_of_others_are_recorded(face: str, place: dict[str, Any], tmp_path: Path) -> None:
-    if face == "gymnasium":
-        envs: Any = agym.make_vec(counters(), **place)
+@pytest.mark.parametrize("setup", SETUPS)
+@pytest.mark.parametrize("api", ["gymnasium", "stable_baselines3"])
+def test_apis_of_others_are_recorded(api: str, setup: dict[str, Any], tmp_path: Path) -> None:
+    if api == "gymnasium":
+        envs: Any = agym.make_vec(counters(), **setup)
     else:
         pytest.importorskip("stable_baselines3", reason="the extra sb3 brings it")
-        envs = agym.sb3.AgymVecEnv(counters(), **place)
+        envs = agym.sb3.AgymVecEnv(counters(), **setup)
     with agym.record(envs, tmp_path / "run.gif"):
         envs.reset()
         for _ in range(2):
@@ -409,7 +409,7 @@ def test_what_cannot_be_is_refused(options: dict[str, Any], words: str, tmp_path
     assert not [*tmp_path.iterdir()]
 
 
-async def test_each_face_has_its_own_kind_of_block(tmp_path: Path) -> None:
+async def test_each_api_has_its_own_kind_of_block(tmp_path: Path) -> None:
     envs = agym.make_async(counters(), backend="serial")
     with pytest.raises(agym.ClosedError, match="not open"):
         agym.record(envs, tmp_path / "run.gif")

@@ -1,4 +1,4 @@
-"""The async face: every call gives a ``Pending`` of what the sync face gives."""
+"""The async API: every call gives a ``Pending`` of what the sync API gives."""
 
 from __future__ import annotations
 

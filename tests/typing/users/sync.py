@@ -1,4 +1,4 @@
-"""The sync face: ``Envs`` with and without the types of a batch."""
+"""The sync API: ``Envs`` with and without the types of a batch."""
 
 from __future__ import annotations
 
