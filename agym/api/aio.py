@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator, Sequence
 from operator import itemgetter
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar
 
 from gymnasium import Space
@@ -181,12 +180,7 @@ class AsyncEnvs(BaseEnvs[Observations, Actions]):
         def __exit__(self, *_: object) -> None:
             """Exist, since ``with`` looks it up before it calls ``__enter__``."""
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        where: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, where: object) -> None:
         """Close; an error of the block takes precedence over errors of closing."""
         # After Ctrl-C, SystemExit or a cancelled task, the program is about to end.
         self._engine.fast_close = error is not None and not isinstance(error, Exception)

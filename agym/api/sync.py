@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import gymnasium
@@ -386,12 +385,7 @@ class Envs(BaseEnvs[Observations, Actions]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        where: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, where: object) -> None:
         """Close; an error of the block takes precedence over errors of closing."""
         # After Ctrl-C, SystemExit or a cancelled task, the program is about to end.
         self._engine.fast_close = error is not None and not isinstance(error, Exception)

@@ -16,7 +16,6 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from itertools import cycle
-from types import TracebackType
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -202,12 +201,7 @@ class Chaos(Hook):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        where: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def before_step(self, ids: Ids) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from contextvars import ContextVar
-from types import TracebackType
 
 import numpy as np
 
@@ -49,12 +48,7 @@ class debug:  # noqa: N801 (it is called, or used as a context manager)
     def __enter__(self) -> None:
         """Do nothing: debug mode is on already."""
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        where: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Restore the previous mode."""
         _on.reset(self._token)
 

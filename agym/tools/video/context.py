@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from types import TracebackType
 from typing import Any, Self
 
 from agym.api.aio import AsyncEnvs
@@ -34,12 +33,7 @@ class EitherContext(ABC):
             raise UsageError("these environments are for async code: use `async with`")
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        where: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, where: object) -> None:
         """Finish; if the block raised, with what there is so far."""
         if error is None:
             self._finish()
@@ -52,12 +46,7 @@ class EitherContext(ABC):
             raise UsageError("these environments are for code without asyncio: use `with`")
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        where: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, where: object) -> None:
         """Finish; if the block raised or was cancelled, with what there is so far."""
         if error is None:
             await self._afinish()
