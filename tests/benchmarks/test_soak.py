@@ -165,11 +165,11 @@ def test_survived_is_who_steps_on() -> None:
     account = Accountant(2)
     account.strike([0, 0])
     audit(rows[:0], on=account)
-    assert (account.owed, account.survived) == (2, 0)
+    assert (account.unresolved, account.survived) == (2, 0)
     audit(rows[5:6], on=account)  # no step
-    assert (account.owed, account.survived) == (2, 0) if rows[5].truncated else (0, 2)
+    assert (account.unresolved, account.survived) == (2, 0) if rows[5].truncated else (0, 2)
     audit(play(0, 1), on=account)
-    assert (account.owed, account.survived) == (0, 2)
+    assert (account.unresolved, account.survived) == (0, 2)
 
 
 FINE = SoakResult(

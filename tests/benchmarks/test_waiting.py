@@ -108,7 +108,7 @@ def test_overlap(tmp_path: Path) -> None:
 def test_overlap_without_a_package_is_a_note(
     module: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    for where in ("overlap", "workloads"):
+    for where in ("waiting.overlap", "measuring.workloads"):
         monkeypatch.setattr(f"benchmarks.{where}.installed", lambda name: name != module)
     path = tmp_path / "result.json"
     result = CliRunner().invoke(app, ["overlap", "--json", str(path)])

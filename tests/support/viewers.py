@@ -176,7 +176,7 @@ class Picture:
         self.pixels = np.asarray(Image.open(BytesIO(data[4 + length :])))
         self.ids = range(*self.header["ids"])
 
-    def setup(self, env_id: int) -> np.ndarray[Any, Any]:
+    def place(self, env_id: int) -> np.ndarray[Any, Any]:
         """One environment's."""
         head, k = self.header, self.ids.index(env_id)
         top = k // head["columns"] * (head["height"] + head["gap"])

@@ -16,10 +16,11 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select
 
 from tests.support.backends import FORK
+from tests.support.drivers import APIS
 from tests.support.envs.painting_envs import Painter
 from tests.support.insides import hub_of, painted
 from tests.support.patience import patience
-from tests.support.viewers import APIS, Stepping, started, stepping, until
+from tests.support.viewers import Stepping, started, stepping, until
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(

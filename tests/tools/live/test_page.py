@@ -19,13 +19,13 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 import agym
-from tests.support.drivers import FORKED
+from tests.support.drivers import APIS, FORKED
 from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.painting_envs import AsyncPainter, Painter
 from tests.support.envs.plain_envs import Tally
 from tests.support.insides import backend_of, engine_of, painted
 from tests.support.patience import patience
-from tests.support.viewers import APIS, looking, once_held, stepping, until
+from tests.support.viewers import looking, once_held, stepping, until
 
 each_api = pytest.mark.parametrize("api", APIS)
 TWO: dict[str, Any] = {**FORKED, "workers": 2}

@@ -17,12 +17,12 @@ import numpy as np
 import pytest
 
 import agym
-from tests.support.drivers import FORKED
+from tests.support.drivers import APIS, FORKED
 from tests.support.envs.painting_envs import Painter
 from tests.support.envs.plain_envs import Tally
 from tests.support.insides import backend_of, engine_of, hub_of
 from tests.support.patience import deadline
-from tests.support.viewers import APIS, Look, Stepping, looking, once_held, stepping, until
+from tests.support.viewers import Look, Stepping, looking, once_held, stepping, until
 
 each_api = pytest.mark.parametrize("api", APIS)
 TWO: dict[str, Any] = {**FORKED, "workers": 2}
