@@ -115,7 +115,7 @@ __all__ = [
     "watch",
 ]
 
-# What is imported when it is used: where each name is found.
+# The modules of names that are imported on first use.
 _LATER = {
     "Chaos": "agym.tools.chaos",
     "Overlap": "agym.tools.trace.report",

@@ -82,7 +82,7 @@ class BaseEnvs(Generic[Observations, Actions]):
     metadata: dict[str, Any]
     spec: EnvSpec | None
     render_mode: str | None
-    _waiter: Any  # one of ``waiting.py``
+    _waiter: Any  # ``SyncWaiter`` or ``AsyncWaiter``
 
     def __init__(self, engine: Engine, backend: Backend, output: Output) -> None:
         """Join engine and backend; :func:`agym.make` does this."""

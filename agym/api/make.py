@@ -130,7 +130,8 @@ def make_async(
 
     The arguments are those of :func:`make`; the defaults are arrays and Gymnasium's next-step
     autoreset. ``backend="auto"`` chooses in this call, before the environments are opened. It
-    chooses ``"serial"``, which blocks the event loop, only for batches of less than a millisecond.
+    chooses ``"serial"``, which blocks the event loop, only for batches of less than a millisecond,
+    or for a factory that returns the same environment each time.
 
     Returns:
         The environments, to be opened by ``async with`` or ``await``.
@@ -176,7 +177,7 @@ def make_vec(
 
     Raises:
         UsageError: An argument is invalid.
-        Exception: A constructor raised it.
+        Exception: The constructor's own exception.
     """
     if "output" in env_kwargs:
         raise UsageError("make_vec gives arrays, as Gymnasium does: leave output= out")

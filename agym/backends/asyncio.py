@@ -93,7 +93,7 @@ class AsyncioBackend(OutboxBackend[Completion]):
 
     def release(self) -> None:
         """Stop the private loop, and close the outbox."""
-        if self.forgotten:
+        if self.finalized:
             return
         self._end()
         if self._loop_thread is not None:

@@ -8,7 +8,7 @@ returns their completions. It guarantees that:
 - each operation gets one completion, or several that cover its range, whatever happens;
 - one thread constructs, uses and closes an environment.
 
-Sent steps arrive sooner if their completions are small: split them by ``Operation.split``.
+Complete sent steps in small parts (``Operation.split``), so that ``recv`` can return each early.
 
 Test a subclass with ``agym.testing.BackendConformance``.
 """
@@ -25,7 +25,7 @@ from typing import Any, Protocol, TypeVar
 from gymnasium.vector import AutoresetMode
 
 from agym.backends.options import BackendSpec, Recycle
-from agym.hosts.base import TELL_ALL, Factory, Host
+from agym.hosts.base import ALL_INFOS, Factory, Host
 from agym.hosts.gym import EnvHost
 from agym.protocol.arguments import Ids
 from agym.protocol.infos.policy import InfoPolicy
@@ -69,7 +69,7 @@ class BackendOptions:
     blocking: bool = True
     track_running: bool = False
     record_actions: bool = False
-    infos: InfoPolicy = TELL_ALL
+    infos: InfoPolicy = ALL_INFOS
     first: int = 0
 
     def spec_as(self, kind: type[Spec]) -> Spec:
@@ -172,8 +172,8 @@ class Backend(ABC):
         """Whether every host has ended."""
 
     @property
-    def forgotten(self) -> bool:
-        """Whether the finalizer has run; in a cycle, before the ``__del__`` that would close it."""
+    def finalized(self) -> bool:
+        """Whether the finalizer has run, perhaps before the owner's ``__del__``."""
         return False
 
     @property

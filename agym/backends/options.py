@@ -89,6 +89,10 @@ class Serial(BackendSpec):
 
     name = "serial"
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_no_workers(self)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Thread(BackendSpec):
@@ -128,6 +132,10 @@ class Asyncio(LoopSpec):
 
     name = "asyncio"
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_no_workers(self)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Process(LoopSpec):
@@ -137,7 +145,7 @@ class Process(LoopSpec):
     similar variables say.
 
     Attributes:
-        start_method: How worker processes start.
+        start_method: How worker processes start: ``"spawn"``, ``"forkserver"`` or ``"fork"``.
         pin: Keep each worker, and its replacements, on one core (Linux).
         recycle: When to replace a worker by a fresh one; ``None`` for never.
         max_concurrency: How many coroutine environments of one worker may be busy at the same time.
@@ -212,7 +220,7 @@ class Ray(LoopSpec):
                 number = isinstance(amount, int | float) and not isinstance(amount, bool)
                 if not isinstance(name, str) or not number or not 0 <= amount < math.inf:
                     raise UsageError(
-                        f"resources={{{name!r}: {amount!r}}} must be a positive number"
+                        f"resources={{{name!r}: {amount!r}}} must be a number that is not negative"
                     )
             _set(self, resources=dict(self.resources))
         if self.placement not in ("spread", "pack"):
@@ -247,6 +255,14 @@ class Custom(BackendSpec):
 SPECS: dict[str, type[BackendSpec]] = {
     spec.name: spec for spec in (Auto, Serial, Thread, Asyncio, Process, Native, Ray)
 }
+
+
+def _check_no_workers(spec: BackendSpec) -> None:
+    if spec.workers not in (None, 1):
+        raise UsageError(
+            f"workers={spec.workers}, but backend={spec.name!r} runs all environments in one thread:"
+            " leave workers= out, or take backend='process'"
+        )
 
 
 def _set(record: Any, **values: Any) -> None:

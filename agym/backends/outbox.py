@@ -101,7 +101,7 @@ class OutboxBackend(Backend, Generic[Item]):
         self._outbox: Outbox[Item] = Outbox()
 
     @property
-    def forgotten(self) -> bool:
+    def finalized(self) -> bool:
         return not self._end.alive
 
     def abandon(self) -> bool:

@@ -225,7 +225,7 @@ class ThreadBackend(OutboxBackend[WorkerReply]):
 
     def release(self) -> None:
         """Wait for the threads that are about to end, and close the outbox."""
-        if self.forgotten:
+        if self.finalized:
             return
         self._end()
         self._table = None

@@ -3,7 +3,7 @@
 Errors that agym raises on purpose are printed as one sentence, without a traceback::
 
     exit code 0     done
-              1     an environment, a worker or an extra failed, or a soak missed a target
+              1     an environment or a worker failed, or an extra is missing
               2     invalid usage
               3     agym replay: not reproduced
               130   Ctrl-C

@@ -61,7 +61,8 @@ def plan_command(
         try:
             found = plan(
                 env, num_envs, blocking=not loop, workers=workers, verify=verify,
-                cluster=Ray(address=address) if cluster or address else False, tell=announce,
+                cluster=Ray(address=address) if cluster or address else False,
+                on_candidate=announce,
             )  # fmt: skip
         except (UsageError, MissingExtraError):
             raise

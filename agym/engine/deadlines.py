@@ -22,7 +22,7 @@ from agym.protocol.messages import ROW_KINDS, Operation
 from agym.protocol.value_copies import copy_value
 
 # A replacement may take this many deadlines, and at least this many seconds, to be made.
-REMAKE_DEADLINES, REMAKE_SECONDS = 10, 10.0
+RECREATE_DEADLINES, RECREATE_SECONDS = 10, 10.0
 
 # The operations with that much time, because they make or close an environment.
 SLOW_KINDS = frozenset({"recreate", "restart", "export", "import_env"})
@@ -127,7 +127,7 @@ class RunnerWithDeadlines(Runner):
     def factories(self) -> Sequence[Factory]:
         return self._backend.factories
 
-    def order(self, kind: str, ids: Ids, each: list[Any] | None = None) -> int:
+    def dispatch_internal(self, kind: str, ids: Ids, each: list[Any] | None = None) -> int:
         """Begin an internal operation on neighbours, ahead of all queued ones."""
         ticket = Ticket(next(self._numbers), kind, ids)
         self._tickets[ticket.number] = ticket
@@ -149,7 +149,7 @@ class RunnerWithDeadlines(Runner):
 
     @property
     def _replacement_seconds(self) -> float:
-        return max(REMAKE_SECONDS, REMAKE_DEADLINES * (self._timeout or 0.0))
+        return max(RECREATE_SECONDS, RECREATE_DEADLINES * (self._timeout or 0.0))
 
     def resend(self, ticket: Ticket, start: int, stop: int) -> None:
         """Send a part of a ticket's operation again."""
@@ -194,7 +194,7 @@ class RunnerWithDeadlines(Runner):
         """Begin to move an environment and hold back its operations; ``None`` if it is busy."""
         if not self._scheduler.is_free(slot):
             return None
-        number = self.order("export", (slot,))
+        number = self.dispatch_internal("export", (slot,))
         self._scheduler.seize(slot, self._tickets[number])
         return number
 

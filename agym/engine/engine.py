@@ -40,7 +40,7 @@ STEPPING = (
 
 # Seconds for workers to close, to terminate and to be killed; then the same for ``fast_close``.
 GRACE_SECONDS = (5.0, 1.0, 1.0)
-HURRIED_SECONDS = (1.0, 0.3, 0.3)
+FAST_CLOSE_SECONDS = (1.0, 0.3, 0.3)
 
 
 class Engine(RunnerWithDeadlines):
@@ -78,7 +78,7 @@ class Engine(RunnerWithDeadlines):
         """
         if self._closing is not None:
             return
-        if self._backend.forgotten:
+        if self._backend.finalized:
             self.discard()
             return
         if self.opened:
@@ -88,7 +88,7 @@ class Engine(RunnerWithDeadlines):
             ticket.finish(error=ClosedError("the environments were closed meanwhile"))
         self._closing = self._tickets[CLOSE] = Ticket(CLOSE, "close", self._all)
         resorts = (self._backend.close, self._backend.terminate, self._backend.kill)
-        seconds = HURRIED_SECONDS if self.fast_close else GRACE_SECONDS
+        seconds = FAST_CLOSE_SECONDS if self.fast_close else GRACE_SECONDS
         for resort, grace in zip(resorts, seconds, strict=True):
             resort()
             self.poll()
@@ -133,7 +133,7 @@ class Engine(RunnerWithDeadlines):
 
     def is_closed(self, env_id: int) -> bool:
         """Whether an environment is closed, alone or with all others."""
-        return self.closed or env_id in self._status.retired
+        return self.closed or env_id in self._status.closed_envs
 
     # ---------------------------------------------------------------- calls
 
@@ -357,7 +357,7 @@ class Engine(RunnerWithDeadlines):
 
     def close_env(self, env_id: int) -> Ticket:
         """Close one environment after the operations it has queued. Idempotent."""
-        if env_id in self._status.retired:
+        if env_id in self._status.closed_envs:
             self._check(())
             return self._complete_empty("close_env")
         self._check((env_id,))

@@ -139,12 +139,12 @@ class Runner:
                 if self._asides:
                     ticket.suspend()
         if ready is not None:
-            ticket.plane, ticket.ready = self._batches.place_sent(ids), ready
+            ticket.plane, ticket.ready = self._batches.choose_sent_plane(ids), ready
         elif kind in ROW_KINDS:
             if out is not None:
                 ticket.out = out
             if len(ids) == self.num_envs:
-                ticket.plane = self._batches.place(out)
+                ticket.plane = self._batches.choose_plane(out)
             else:
                 ticket.plane = SIDE_PLANE
         if self.hooks and kind == "reset":
@@ -175,7 +175,7 @@ class Runner:
         """Step all environments synchronously; their actions are in the table or in ``each``."""
         ticket = Ticket(next(self._numbers), "step", self._all)
         try:
-            ticket.plane = plane = self._batches.place(None)
+            ticket.plane = plane = self._batches.choose_plane(None)
             self._traffic.dispatch(ticket)
             self.in_place = self._all
             over = self._backend.step(ticket.number, plane, each)

@@ -21,7 +21,7 @@ class EnvStatus:
     def __init__(self, num_envs: int) -> None:
         self.all_ready = False
         self.lost: dict[int, EnvLoss] = {}
-        self.retired: set[int] = set()
+        self.closed_envs: set[int] = set()
         self._unready = dict.fromkeys(range(num_envs), "has not been reset yet")
 
     def check(self, ids: Iterable[int]) -> None:
@@ -32,9 +32,9 @@ class EnvStatus:
             WorkerDied: The worker of one died.
             CrashLoopError: One was given up.
         """
-        if self.retired or self.lost:
+        if self.closed_envs or self.lost:
             for i in ids:
-                if i in self.retired:
+                if i in self.closed_envs:
                     raise ClosedError(f"environment {i} is closed: leave it out of env_ids")
                 if i in self.lost:
                     raise self.lost[i].to_exception()
@@ -60,7 +60,7 @@ class EnvStatus:
         """Return those that are alive, open and reset."""
         if self.all_ready:
             return ids
-        gone = self._unready.keys() | self.lost.keys() | self.retired
+        gone = self._unready.keys() | self.lost.keys() | self.closed_envs
         return tuple(i for i in ids if i not in gone)
 
     def mark_ready(self, ids: Ids) -> None:
@@ -84,10 +84,10 @@ class EnvStatus:
         self._update_all_ready()
 
     def _update_all_ready(self) -> None:
-        self.all_ready = not (self._unready or self.lost or self.retired)
+        self.all_ready = not (self._unready or self.lost or self.closed_envs)
 
     def close_env(self, env_id: int) -> None:
-        self.retired.add(env_id)
+        self.closed_envs.add(env_id)
         self.all_ready = False
 
     def blame(self, kind: str, payload: Payload) -> BaseException | None:

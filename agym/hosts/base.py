@@ -27,7 +27,7 @@ from agym.protocol.table import SlotTable
 # Makes a ``gymnasium.Env`` or an ``agym.AsyncEnv``.
 Factory = Callable[[], Any]
 
-TELL_ALL = InfoPolicy()
+ALL_INFOS = InfoPolicy()
 
 # Messages of asyncio, sniffio and anyio for a missing event loop.
 NO_LOOP = (
@@ -57,7 +57,7 @@ class Host:
         catch: type[BaseException] = Exception,
         *,
         log: bool = False,
-        infos: InfoPolicy = TELL_ALL,
+        infos: InfoPolicy = ALL_INFOS,
     ) -> None:
         """Store the arguments; :meth:`make` makes the environments.
 
@@ -73,7 +73,7 @@ class Host:
         self.first = first
         self.stop = first + len(factories)
         self._factories = factories
-        self._exact = not getattr(factories[0], "differing", False)
+        self._exact = not getattr(factories[0], "loose_spaces", False)
         self._at_end = at_end(autoreset)
         self._catch = catch
         self._log = log
@@ -118,7 +118,7 @@ class Host:
             raise UsageError(_wrong_kind(env))
         return replace(_describe(env), exact=self._exact)
 
-    def _make_anew(self, i: int) -> Any:
+    def _make_again(self, i: int) -> Any:
         """Make a replacement for an environment."""
         env = self._factories[i]()
         check_made(env)
@@ -227,7 +227,7 @@ def _make_on_loop(factory: Factory, error: BaseException) -> Any:
 class LooseSpaceFactory:
     """A factory whose environments may differ in the bounds of their observations."""
 
-    differing = True
+    loose_spaces = True
 
     def __init__(self, factory: Factory) -> None:
         self._factory = factory
@@ -243,7 +243,7 @@ class OneShotFactory:
         """Call ``first`` once, whether it returns or raises, then ``factory``."""
         self._first = [first]
         self._factory = factory
-        self.differing = getattr(factory, "differing", False)
+        self.loose_spaces = getattr(factory, "loose_spaces", False)
 
     def __call__(self) -> Any:
         return self._first.pop()() if self._first else self._factory()

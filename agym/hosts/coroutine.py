@@ -4,7 +4,7 @@ All environments of its range run concurrently, on the event loop that calls it.
 and one task until it is closed (cancel scopes and sessions need that). An environment runs its
 operations in order, and completes each by itself::
 
-    begin(operation) --> queue of env i --> task of env i --> tell(operation, slot, extras)
+    begin(operation) --> queue of env i --> task of env i --> report(operation, slot, payload)
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 from gymnasium.vector import AutoresetMode
 
-from agym.hosts.base import TELL_ALL, Factory, Host
+from agym.hosts.base import ALL_INFOS, Factory, Host
 from agym.hosts.episode import AtEnd
 from agym.hosts.fault_injection import InjectedFault
 from agym.hosts.running_env import RunningSlot, track_running
@@ -52,23 +52,22 @@ class CoroutineHost(Host):
         factories: Sequence[Factory],
         first: int,
         autoreset: AutoresetMode,
-        tell: Report,
+        report: Report,
         max_concurrency: int | None = None,
         fatal: tuple[type[BaseException], ...] = (),
         *,
         log: bool = False,
         marker: RunningSlot | None = None,
-        infos: InfoPolicy = TELL_ALL,
+        infos: InfoPolicy = ALL_INFOS,
     ) -> None:
         """Store the arguments; :class:`~agym.hosts.base.Host` describes most of them.
 
-        An environment reports a completed operation by ``tell``. At most ``max_concurrency`` run at
-        once. ``fatal`` exceptions end the loop; all others are failures of the environment.
+        An environment calls ``report`` on completion. At most ``max_concurrency`` run at once. ``fatal`` exceptions end the loop; all others are failures of the environment.
         ``marker[0]`` is the id of the running environment plus one, else 0.
         """
         self._marker = marker
         super().__init__(factories, first, autoreset, catch=BaseException, log=log, infos=infos)
-        self._tell = tell
+        self._report = report
         self._concurrency = max_concurrency
         self._limit: asyncio.Semaphore | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -105,7 +104,7 @@ class CoroutineHost(Host):
             arguments = each or [None] * (stop - start)
         for slot, argument in zip(range(start, stop), arguments, strict=True):
             i = slot - self.first
-            if operation.kind == "recreate" and argument.anew:
+            if operation.kind == "recreate" and argument.used:
                 # Still queued behind the concurrency limit: not at fault, so reuse it.
                 queued = i in self._turns and self._turns[i].waiting
                 self._give_up(i)
@@ -164,7 +163,7 @@ class CoroutineHost(Host):
                     if self._writer.new:
                         payload = payload or Payload()
                         payload.schemas = self._writer.take_new()
-                    self._tell(operation, self.first + i, payload)
+                    self._report(operation, self.first + i, payload)
                 else:
                     self._idle[i] = idle = task.get_loop().create_future()
                     await idle
@@ -316,6 +315,8 @@ class CoroutineHost(Host):
             return None
         if kind == "recreate":
             return "" if argument is None else await self._recreate(i, argument)
+        if kind not in ("render", "call"):
+            raise ValueError(f"unknown operation {kind!r}")
         name, arguments, keywords = ("render", (), {}) if kind == "render" else shared
         value = look_up(env, name)
         if callable(value):
@@ -327,10 +328,10 @@ class CoroutineHost(Host):
 
     async def _recreate(self, i: int, restore: RestoreSpec) -> str | None:
         """Replace an environment; see :meth:`EnvHost._recreate`."""
-        if restore.anew:
+        if restore.used:
             closing = self._running_loop().create_task(self._close_quietly(self._envs[i]))
             self._track_leftover(closing)
-            self._envs[i] = self._make_anew(i)
+            self._envs[i] = self._make_again(i)
         self._import_env(i, restore)
         self._held[i], self._over[i], self._resetting[i] = None, False, False
         self._steps[i] = 0

@@ -44,7 +44,7 @@ class InjectedFault:
         elif self.kind == "exit":
             os._exit(1)
         else:
-            raise ChaosError("agym.chaos struck")
+            raise ChaosError("agym.chaos injected an error")
 
     async def trigger_later(self) -> None:
         """Trigger the fault in a coroutine environment, without blocking the event loop."""

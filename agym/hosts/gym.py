@@ -1,4 +1,4 @@
-"""EnvHost: runs Gymnasium environments; no other code calls those that are in use.
+"""EnvHost: runs Gymnasium environments, and is the only code that calls them.
 
 A host makes, steps, resets, renders and closes the environments of one contiguous range, all from
 the thread that calls it. The serial backend calls it directly; a worker runs it behind a mailbox.
@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from agym.hosts.base import TELL_ALL, Factory, Host
+from agym.hosts.base import ALL_INFOS, Factory, Host
 from agym.hosts.episode import AtEnd
 from agym.hosts.fault_injection import InjectedFault
 from agym.hosts.running_env import RunningSlot
@@ -64,7 +64,7 @@ class EnvHost(Host):
         log: bool = False,
         marker: RunningSlot | None = None,
         guard: AbstractContextManager[None] | None = None,
-        infos: InfoPolicy = TELL_ALL,
+        infos: InfoPolicy = ALL_INFOS,
     ) -> None:
         """Store the arguments; :class:`~agym.hosts.base.Host` describes most of them.
 
@@ -417,8 +417,10 @@ class EnvHost(Host):
             value = self._pack(i)
         elif kind == "unpack":
             self._unpack(i, argument)
-        else:
+        elif kind in ("recreate", "import_env"):
             value = self._recreate(i, argument)
+        else:
+            raise ValueError(f"unknown operation {kind!r}")
         self._extra.values[slot] = value
 
     # ---------------------------------------------------------------- after a fault
@@ -438,10 +440,10 @@ class EnvHost(Host):
             ``""`` if the state of the old one was restored, the reason if that failed, ``None`` if
             it was not tried.
         """
-        if restore.anew:
+        if restore.used:
             with suppress(self._catch):
                 self._envs[i].close()
-            self._envs[i] = self._make_anew(i)
+            self._envs[i] = self._make_again(i)
         self._import_env(i, restore)
         self._steps[i] = self._envs[i].step
         reason = None

@@ -103,7 +103,7 @@ class Requirements:
         num_envs: Number of environments.
         workers: Number of workers; ``None`` to choose it.
         blocking: The caller's thread runs no event loop while it waits.
-        endable: Environments that hang or crash must be ended and replaced automatically.
+        fault_tolerant: Environments that hang or crash must be ended and replaced automatically.
         max_concurrency: How many coroutine environments of a loop may be busy at once.
         obstacle: Why no worker processes can run them; empty if they can.
     """
@@ -111,7 +111,7 @@ class Requirements:
     num_envs: int
     workers: int | None = None
     blocking: bool = True
-    endable: bool = False
+    fault_tolerant: bool = False
     max_concurrency: int | None = None
     obstacle: str = ""
 
@@ -237,7 +237,7 @@ def _workers(
 
 def _reason_unsupported(backend: str, seconds: float, profile: Profile, needs: Requirements) -> str:
     """Return why a backend cannot be chosen; empty if it can."""
-    if needs.endable and backend == "serial":
+    if needs.fault_tolerant and backend == "serial":
         return "cannot end what hangs"
     if backend == "process" and needs.obstacle:
         return needs.obstacle

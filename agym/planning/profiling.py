@@ -73,7 +73,7 @@ def _measure(sample: Sample, factory: Factory) -> Profile:
     if layout.objects:
         info_bytes += _pickled(observation)
     parallel = False
-    cheap = not sample.given and sample.construction <= CHEAP_SECONDS
+    cheap = not sample.existing and sample.construction <= CHEAP_SECONDS
     if waiting == 0.0 and seconds >= LONG_STEP_SECONDS and cheap:
         parallel = in_parallel(factory, space, seconds)
     return Profile(
@@ -118,7 +118,7 @@ def _measure_on_loop(factory: Factory) -> Profile:
     with asyncio.Runner(loop_factory=own_loop) as runner, undisturbed():
         begun = time.perf_counter()
         env = OnLoop(factory, runner)
-        sample = Sample(env, time.perf_counter() - begun, given=True)  # closed here
+        sample = Sample(env, time.perf_counter() - begun, existing=True)  # closed here
         try:
             return replace(_measure(sample, factory), coroutine=True)
         finally:

@@ -53,7 +53,7 @@ class Sample:
 
     env: Any
     construction: float
-    given: bool = False
+    existing: bool = False
 
     @property
     def coroutine(self) -> bool:
@@ -67,7 +67,7 @@ class Sample:
     def close(self) -> None:
         """Close the environment; errors are ignored."""
         env, self.env = self.env, None
-        if env is not None and not self.given and not is_coroutine_env(env):
+        if env is not None and not self.existing and not is_coroutine_env(env):
             with undisturbed(), contextlib.suppress(Exception):
                 env.close()
 
@@ -120,15 +120,15 @@ def _make_sample(factory: Factory) -> Sample:
         # rest. A constructor that waits, as for a simulator, computes little, but is not fast.
         if waited == waits >= 0:
             seconds = (nanoseconds - computed) / 1e9
-        given = False
+        existing = False
         known = spec is not None or isinstance(innermost(factory), type) or is_coroutine_env(env)
         if seconds < AT_ONCE_SECONDS and not known:
             with contextlib.suppress(Exception):  # it may refuse to make another
                 another = factory()
-                given = code_of(another) is code_of(env)
-                if not given:
+                existing = code_of(another) is code_of(env)
+                if not existing:
                     another.close()
-    return Sample(env, seconds, given)
+    return Sample(env, seconds, existing)
 
 
 def code_of(env: Any) -> Any:

@@ -139,7 +139,9 @@ def check_batch_size(least: Any, most: Any, timeout: Any) -> None:
     if most is not None and most < least:
         raise UsageError(f"max_envs={most} is less than min_envs={least}")
     if timeout is not None and not (isinstance(timeout, int | float) and timeout >= 0):
-        raise UsageError(f"timeout={timeout!r} must be a number of seconds, or None")
+        raise UsageError(
+            f"timeout={timeout!r} must be a number of seconds that is not negative, or None"
+        )
 
 
 def check_seconds(name: str, value: Any) -> None:

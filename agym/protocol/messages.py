@@ -78,7 +78,8 @@ class Operation(NamedTuple):
             ``"close_env"``, which closes an environment permanently; ``"recreate"``, which replaces
             it by a new one; ``"export"`` and ``"import_env"``, which transfer its state to a
             replacement; ``"inject_fault"``, which makes its next step fail; ``"pack"`` and
-            ``"unpack"``, which move it to another host (``hosts/snapshot.py``).
+            ``"unpack"``, which move it to another host (``hosts/snapshot.py``). Workers begin
+            ``"make"``, ``"restart"`` and ``"spare"`` by themselves when they start.
         start: First environment.
         stop: One past the last environment.
         plane: The plane of the slot table to write (steps and resets).
@@ -346,7 +347,7 @@ class RestoreSpec:
         over: Flags with which the episode ended. ``start`` then only restores random numbers.
     """
 
-    anew: bool = True
+    used: bool = True
     seed: int | None = None
     reseed: int | None = None
     options: dict[str, Any] | None = None

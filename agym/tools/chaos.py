@@ -1,11 +1,11 @@
 """Chaos: make environments crash, hang, raise and stall at random, to test fault handling.
 
-Faults are drawn before a step is sent. The hosts of the struck environments then inject them, so
+Faults are drawn before a step is sent. The hosts of the chosen environments then inject them, so
 that a fault really happens where the environment runs::
 
     step(ids) --> draw a number per env --> "inject_fault" to env i --> the step itself
 
-A strike that ends a worker is never drawn while another strike is in flight in the same worker,
+A fault that ends a worker is never drawn while another fault is in flight in the same worker,
 so that every injected fault also happens.
 """
 
@@ -32,7 +32,7 @@ KINDS = ("kill", "hang", "error", "delay")
 WAYS = ("kill", "segfault", "exit")
 
 
-class Strike(NamedTuple):
+class Injection(NamedTuple):
     """One step that was made to fail.
 
     Attributes:
@@ -69,13 +69,14 @@ def chaos(
         True
 
     Each of the four rates is a probability per step of one environment. The same seed and the
-    same steps strike the same environments. While a kill or a hang is in flight in a worker, no
-    other environment of that worker is struck. An environment that is being replaced is not struck.
+    same steps give the same faults. While a kill or a hang is in flight in a worker, no
+    other environment of that worker gets one. Nor does an environment that is being replaced.
 
     Args:
         envs: Environments made by :func:`agym.make`, or opened ones of :func:`agym.make_async`;
-            for a group of ``split`` only that group is struck.
-        kill: The worker process is killed. Only with ``backend="process"``.
+            for a group of ``split`` only that group gets faults.
+        kill: The worker process is killed. Needs workers in processes of their
+            own: ``backend="process"`` or ``"ray"``.
         hang: The step does not return. Needs ``timeout=`` and a backend that can end the step.
         error: The step raises.
         delay: The step takes ``delay_seconds`` longer.
@@ -86,7 +87,7 @@ def chaos(
         ways: How workers are killed, in turn: ``"kill"`` (SIGKILL), ``"segfault"``, ``"exit"``.
 
     Returns:
-        A handle that counts the strikes and can stop them. It is active at once.
+        A handle that counts the injected faults and can stop them. It is active at once.
 
     Raises:
         UsageError: An argument cannot work.
@@ -156,7 +157,7 @@ class Chaos(Hook):
     As a context manager it stops at the end of the block.
 
     Attributes:
-        strikes: All strikes so far, in order.
+        injections: All injected faults so far, in order.
     """
 
     def __init__(
@@ -167,7 +168,7 @@ class Chaos(Hook):
         ways: Sequence[str],
         seed: int | None,
     ) -> None:
-        self.strikes: list[Strike] = []
+        self.injections: list[Injection] = []
         self._engine = envs._engine
         self._members = None if envs._ids is None else frozenset(envs._ids)
         self._rng = np.random.default_rng(seed)
@@ -177,25 +178,25 @@ class Chaos(Hook):
         self._ways = cycle(ways)
         ranges = envs._backend.ranges
         self._worker_of = {i: worker for worker, ids in enumerate(ranges) for i in ids}
-        # Kinds that stop all environments of a worker; one must be over before the next strike.
+        # Kinds that stop all environments of a worker; one must be over before the next fault.
         self._worker_wide = {"kill"}
         if not self._engine.coroutines and self._engine._timeout is not None:
             self._worker_wide |= {"hang", "delay"}
         # Strikes per worker that may still be in flight, and the environments among them whose
         # step is about to be sent.
-        self._struck: dict[int, list[Strike]] = {}
+        self._in_flight: dict[int, list[Injection]] = {}
         self._unsent: set[int] = set()
         # First, before a recording sends a render: environments with work in flight are spared.
         self._engine.hooks.add(self, first=True)
 
     @property
     def injected(self) -> dict[str, int]:
-        """Number of struck steps so far, by kind."""
-        counts = Counter(strike.kind for strike in self.strikes)
+        """Number of injected faults so far, by kind."""
+        counts = Counter(injection.kind for injection in self.injections)
         return {kind: counts[kind] for kind in KINDS}
 
     def stop(self) -> None:
-        """Stop striking. Idempotent."""
+        """Stop injecting. Idempotent."""
         self._engine.hooks.remove(self)
 
     def __enter__(self) -> Self:
@@ -209,35 +210,35 @@ class Chaos(Hook):
         if self._members is not None:
             ids = tuple(i for i in ids if i in self._members)
         draws = self._rng.random(len(ids))
-        struck = np.flatnonzero(draws < self._bounds[-1])
-        if not len(struck):
+        chosen = np.flatnonzero(draws < self._bounds[-1])
+        if not len(chosen):
             return
         self._unsent.clear()
-        for k in struck:
+        for k in chosen:
             kind = KINDS[int(np.searchsorted(self._bounds, draws[k], side="right"))]
-            self._strike(Strike(ids[k], kind))
+            self._inject(Injection(ids[k], kind))
 
-    def _strike(self, strike: Strike) -> None:
-        """Strike an environment, unless this strike or another one might get lost."""
-        slot, kind = strike
+    def _inject(self, injection: Injection) -> None:
+        """Inject a fault, unless this one or another might get lost."""
+        slot, kind = injection
         # With work in flight, such as a reset, the fault might hit that instead of the step.
         if slot in self._engine._recovery.recovering or self._engine.in_flight(slot) is not None:
             return
         worker = self._worker_of[slot]
-        others = [other for other in self._struck.get(worker, ()) if self._is_under_way(other)]
+        others = [other for other in self._in_flight.get(worker, ()) if self._is_under_way(other)]
         if others and (
             kind in self._worker_wide or any(other.kind in self._worker_wide for other in others)
         ):
             return
-        self._struck[worker] = [*others, strike]
+        self._in_flight[worker] = [*others, injection]
         self._unsent.add(slot)
         name = next(self._ways) if kind == "kill" else kind
         fault = InjectedFault(name, self._seconds.get(kind, 0.0))
-        self._engine.order("inject_fault", (slot,), [fault])
-        self.strikes.append(strike)
+        self._engine.dispatch_internal("inject_fault", (slot,), [fault])
+        self.injections.append(injection)
 
-    def _is_under_way(self, strike: Strike) -> bool:
-        slot = strike.env_id
+    def _is_under_way(self, injection: Injection) -> bool:
+        slot = injection.env_id
         return (
             slot in self._unsent
             or slot in self._engine._recovery.recovering

@@ -56,7 +56,7 @@ class Accountant:
         """Number of steps that were sent and have not arrived."""
         return len(self._sent)
 
-    def strike(self, env_ids: Iterable[int]) -> None:
+    def inject(self, env_ids: Iterable[int]) -> None:
         """Record that faults were injected into environments."""
         self._pending.update(env_ids)
 

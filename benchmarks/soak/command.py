@@ -67,7 +67,7 @@ def soak(
     on_fault: Annotated[OnFault, typer.Option(help="What agym does on faults.")] = OnFault.restart,
     chance: Annotated[
         float | None,
-        typer.Option(min=0.0, max=1.0, help="Strikes per step.", show_default="enough for many"),
+        typer.Option(min=0.0, max=1.0, help="Injections per step.", show_default="enough for many"),
     ] = None,
     json: JsonFile = None,
 ) -> None:
@@ -149,7 +149,7 @@ def _rows(result: SoakResult) -> Iterator[tuple[str, str]]:
     yield "steps", f"{result.steps:,}"
     yield "steps per second", f"{result.steps / result.seconds:,.0f}"
     yield "faults injected", f"{result.injected:,}"
-    yield "  by chaos, delays included", _counts(result.strikes)
+    yield "  by chaos, delays included", _counts(result.injections)
     yield "  by the environments themselves, leaks included", _counts(result.deeds)
     yield "faults survived", f"{result.survived:,}"
     yield "faults reported, one per environment concerned", _counts(result.faults)
@@ -162,7 +162,7 @@ def _rows(result: SoakResult) -> Iterator[tuple[str, str]]:
         (f"{_slope(result.worker_memory)} MB/min"),
     )
     yield "descriptors before, opened, at the end, closed", ", ".join(map(str, result.descriptors))
-    yield "chance of a strike per step", f"{result.chance:.3g}"
+    yield "chance of a injection per step", f"{result.chance:.3g}"
 
 
 def _slope(bytes_per_second: float) -> str:

@@ -9,7 +9,7 @@ from agym.engine.faults.policy import FaultMode
 
 @dataclass(frozen=True)
 class Plan:
-    """What to run; without a ``chance`` of a strike per step, one is measured."""
+    """What to run; without a ``chance`` of a injection per step, one is measured."""
 
     seconds: float = 120.0
     num_envs: int = 64
@@ -26,11 +26,11 @@ class SoakResult:
     Attributes:
         steps: Number of checked rows.
         seconds: Duration.
-        chance: Probability of a strike per step.
-        strikes: Strikes of chaos, by kind.
+        chance: Probability of a injection per step.
+        injections: Injections of chaos, by kind.
         deeds: The probes' own faults and leaks, by kind.
         faults: Faults that agym reported, by kind.
-        injected: Number of strikes and deeds that are faults.
+        injected: Number of injections and deeds that are faults.
         survived: Number of these after which the environment has stepped again.
         lost: Transitions that never arrived.
         duplicated: Transitions that arrived twice.
@@ -48,7 +48,7 @@ class SoakResult:
     steps: int = 0
     seconds: float = 0.0
     chance: float = 0.0
-    strikes: dict[str, int] = field(default_factory=dict)
+    injections: dict[str, int] = field(default_factory=dict)
     deeds: dict[str, int] = field(default_factory=dict)
     faults: dict[str, int] = field(default_factory=dict)
     injected: int = 0

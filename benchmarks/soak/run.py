@@ -1,9 +1,9 @@
 """Soak: steps environments while faults are injected, and checks every row.
 
-There are two independent sources of faults: ``agym.chaos`` strikes from outside, and ``ChaoticEnv``
+There are two independent sources of faults: ``agym.chaos`` injects from outside, and ``ChaoticEnv``
 probes crash, hang and raise by themselves and write that to a file first::
 
-    chaos.strikes ----.                      .--> faults after which an environment stepped again
+    chaos.injections ----.                      .--> faults after which an environment stepped again
     diary of probes --+--> injected          |
     envs.step, send --+--> rows --> accountant --> lost, duplicated
 """
@@ -41,10 +41,10 @@ TIMEOUT = 1.0
 # How much longer a delayed step takes.
 DELAY = 0.1
 
-# Mix of chaos's strikes; a kill costs a worker's start, a hang the deadline as well.
+# Mix of chaos's injections; a kill costs a worker's start, a hang the deadline as well.
 MIX = {"error": 0.7, "kill": 0.15, "hang": 0.05, "delay": 0.1}
 
-# Strikes per second of undisturbed steps, unless the user sets a chance.
+# Injections per second of undisturbed steps, unless the user sets a chance.
 STRIKES_PER_SECOND = 6.0
 
 # Probabilities of the probes' own faults, per step of each.
@@ -189,7 +189,7 @@ class Soak:
         actions = self._actions(len(self._all))
         self._accountant.send(self._all, actions)
         pending = self._envs.step(actions)
-        self._note_strikes()
+        self._note_injections()
         frame = self._envs.render([int(self._rng.choice(self._all))]) if render else None
         self._account(self._all, *await self._within(pending))
         if frame is not None:
@@ -214,7 +214,7 @@ class Soak:
         actions = self._actions(len(env_ids))
         self._accountant.send(env_ids, actions)
         self._envs.send(actions, env_ids)
-        self._note_strikes()
+        self._note_injections()
 
     async def _receive(self, count: int) -> Any:
         batch = await self._within(self._envs.recv(count))
@@ -255,12 +255,14 @@ class Soak:
         if not self._samples or self._elapsed - self._samples[-1][0] >= 1.0:
             self._sample()
 
-    def _note_strikes(self) -> None:
-        """Record new strikes of chaos."""
-        if self._chaos is not None and len(self._chaos.strikes) > self._noted:
-            new = self._chaos.strikes[self._noted :]
+    def _note_injections(self) -> None:
+        """Record new injections of chaos."""
+        if self._chaos is not None and len(self._chaos.injections) > self._noted:
+            new = self._chaos.injections[self._noted :]
             self._noted += len(new)
-            self._accountant.strike(strike.env_id for strike in new if strike.kind in FATAL)
+            self._accountant.inject(
+                injection.env_id for injection in new if injection.kind in FATAL
+            )
 
     def _read_diary(self) -> None:
         """Record new faults of the probes."""
@@ -274,11 +276,11 @@ class Soak:
             name, deed = line.split()
             self._deeds[deed] += 1
             if deed in FATAL:
-                self._accountant.strike([int(name)])
+                self._accountant.inject([int(name)])
 
     def _injected(self) -> int:
-        strikes: Mapping[str, int] = {} if self._chaos is None else self._chaos.injected
-        counts = [*strikes.items(), *self._deeds.items()]
+        injections: Mapping[str, int] = {} if self._chaos is None else self._chaos.injected
+        counts = [*injections.items(), *self._deeds.items()]
         return sum(count for kind, count in counts if kind in FATAL)
 
     def _sample(self) -> None:
@@ -292,7 +294,7 @@ class Soak:
         )
 
     async def _let_survive(self) -> None:
-        """Step without chaos until every struck environment has stepped again."""
+        """Step without chaos until every environment with a fault has stepped again."""
         for _ in range(LAST_ROUNDS):
             await self._step_once()
             self._read_diary()
@@ -303,7 +305,7 @@ class Soak:
         account = self._accountant
         result.seconds = self._elapsed
         result.steps = account.steps
-        result.strikes = {} if self._chaos is None else self._chaos.injected
+        result.injections = {} if self._chaos is None else self._chaos.injected
         result.deeds = dict(sorted(self._deeds.items()))
         result.faults = dict(sorted(account.faults.items()))
         result.injected = self._injected()

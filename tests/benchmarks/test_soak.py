@@ -163,7 +163,7 @@ def test_bystanders_are_told_from_culprits() -> None:
 def test_survived_is_who_steps_on() -> None:
     rows = cut(play(0, 10, length=1000), 5, fault())
     account = Accountant(2)
-    account.strike([0, 0])
+    account.inject([0, 0])
     audit(rows[:0], on=account)
     assert (account.unresolved, account.survived) == (2, 0)
     audit(rows[5:6], on=account)  # no step
@@ -173,7 +173,7 @@ def test_survived_is_who_steps_on() -> None:
 
 
 FINE = SoakResult(
-    steps=10, seconds=5.0, strikes={"kill": 200}, injected=200, survived=200,
+    steps=10, seconds=5.0, injections={"kill": 200}, injected=200, survived=200,
     descriptors=[9, 20, 21, 9],
 )  # fmt: skip
 

@@ -148,7 +148,7 @@ def test_what_cannot_be_pickled_stays_in_this_process() -> None:
 
 
 def test_only_what_can_honour_the_options() -> None:
-    assert chosen(QUICK, num_envs=1, endable=True)[0] == "thread"
+    assert chosen(QUICK, num_envs=1, fault_tolerant=True)[0] == "thread"
     assert chosen(QUICK, num_envs=8, workers=2)[1] == 2
 
 

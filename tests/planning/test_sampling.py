@@ -112,7 +112,7 @@ def test_one_that_the_caller_owns_is_not_closed(log: Path) -> None:
     env = Costly(str(log))
     for factory in (lambda: env, lambda: gymnasium.wrappers.TimeLimit(env, 9)):
         sample = make_sample(factory)
-        assert sample.given
+        assert sample.existing
         measure(sample, factory)
         sample.close()
     assert lines(log) == ["made"]
@@ -135,7 +135,7 @@ def test_what_others_take_of_the_core_is_not_construction(
     clock = count(0, 60)  # a minute passes meanwhile
     monkeypatch.setattr(sampling, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
     sample = make_sample(factory)
-    assert sample.given == (not waits)
+    assert sample.existing == (not waits)
     assert len(calls) == (1 if waits else 2)
     assert (sample.construction == 60) == waits
 

@@ -1,4 +1,4 @@
-"""Chaos: what strikes, where, how often, and who is refused."""
+"""Chaos: what is injected, where, how often, and who is refused."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 import agym
 from agym.envs.probes import CounterEnv
 from agym.hosts.fault_injection import ChaosError
-from agym.tools.chaos import Strike
+from agym.tools.chaos import Injection
 from tests.support.backends import FORK
 from tests.support.drivers import APIS, opened
 from tests.support.envs.coroutine_envs import AsyncTally
@@ -139,33 +139,33 @@ def test_the_error_is_one_of_its_own() -> None:
         assert isinstance(caught.value.__cause__, ChaosError)
 
 
-def strikes(seed: int | None, setup: str = "serial", **rates: float) -> list[Strike]:
+def injections(seed: int | None, setup: str = "serial", **rates: float) -> list[Injection]:
     with agym.make(**SETUPS[setup], **RESTART) as envs:
         envs.reset(seed=0)
         with agym.chaos(envs, **rates, seed=seed, delay_seconds=0.0) as chaos:  # type: ignore[arg-type]
             told(envs, 25)
-        return [*chaos.strikes]
+        return [*chaos.injections]
 
 
 @pytest.mark.once
 @pytest.mark.parametrize("setup", SETUPS)
 def test_same_seed_same_strikes(setup: str) -> None:
-    first = strikes(3, setup, error=0.05, delay=0.05)
-    assert first == strikes(3, setup, error=0.05, delay=0.05)
-    assert first != strikes(4, setup, error=0.05, delay=0.05)
+    first = injections(3, setup, error=0.05, delay=0.05)
+    assert first == injections(3, setup, error=0.05, delay=0.05)
+    assert first != injections(4, setup, error=0.05, delay=0.05)
     assert {kind for _, kind in first} == {"error", "delay"}
     assert len({env_id for env_id, _ in first}) == 4
 
 
 @pytest.mark.full
 def test_same_seed_same_kills() -> None:
-    first = strikes(1, "process", error=0.05, kill=0.02)
+    first = injections(1, "process", error=0.05, kill=0.02)
     assert {kind for _, kind in first} == {"error", "kill"}
-    assert first == strikes(1, "process", error=0.05, kill=0.02)
+    assert first == injections(1, "process", error=0.05, kill=0.02)
 
 
 def test_without_a_seed_it_is_another_run_each_time() -> None:
-    assert strikes(None, error=0.2) != strikes(None, error=0.2)
+    assert injections(None, error=0.2) != injections(None, error=0.2)
 
 
 def test_rates_are_per_step_of_an_environment() -> None:
@@ -182,7 +182,7 @@ def test_one_worker_is_struck_once_at_a_time() -> None:
         envs.reset(seed=0)
         with agym.chaos(envs, kill=1.0) as chaos:
             envs.step([0] * 4)
-        assert [strike.env_id for strike in chaos.strikes] == [0, 2]
+        assert [injection.env_id for injection in chaos.injections] == [0, 2]
 
 
 @pytest.mark.full
@@ -195,7 +195,7 @@ def test_of_a_group_only_its_environments_are_struck() -> None:
                 assert told(groups[0], 1) == {}
                 told(groups[1], 1)
                 envs.step([0] * 4)
-        assert {strike.env_id for strike in chaos.strikes} == {*groups[1].env_ids}
+        assert {injection.env_id for injection in chaos.injections} == {*groups[1].env_ids}
 
 
 @pytest.mark.full
@@ -232,7 +232,7 @@ async def test_a_step_behind_a_reset_is_spared(tmp_path: Path) -> None:
                 await asyncio.to_thread(gates.open, i)
             await reset
             result = await step
-        assert chaos.strikes == []
+        assert chaos.injections == []
         assert result.observations[:, 1].tolist() == [1, 1]
 
 
@@ -247,7 +247,7 @@ def test_stop_is_final_and_makes_room_for_another() -> None:
         first.stop()
         envs.step([0, 0])
         second.stop()
-        assert first.strikes == []
+        assert first.injections == []
         assert second.injected == {"kill": 0, "hang": 0, "error": 0, "delay": 2}
         envs.step([0, 0])
         assert sum(second.injected.values()) == 2

@@ -2,8 +2,8 @@
 
 The cheapest rule that decides is used::
 
-    one environment with the sync API          -> serial
     faults are to be handled                   -> process, and nothing is tried in this process
+    one environment with the sync API          -> serial
     it was measured before                     -> plan
     its code is the user's own                 -> serial, or thread beside an event loop
     otherwise make one and measure it          -> plan, if all plausible costs give the same choice
@@ -57,7 +57,7 @@ class BackendChoice:
 def choose_backend(factories: Sequence[Factory], needs: Requirements) -> BackendChoice:
     """Choose a backend for environments; the first of them may be made here."""
     name = name_of(factories[0])
-    if needs.endable:
+    if needs.fault_tolerant:
         return BackendChoice(_safe(name, factories, needs), factories)
     if needs.num_envs == 1 and needs.blocking and needs.workers is None:
         return BackendChoice(
@@ -81,7 +81,7 @@ def _choose_unknown(name: str, factories: Sequence[Factory], needs: Requirements
     """Choose for environments with unknown code that were not measured.
 
     Raises:
-        Exception: A constructor raised it.
+        Exception: The constructor's own exception.
     """
     factory = factories[0]
     if needs.workers is not None and not obstacle(factories):
@@ -97,7 +97,7 @@ def _choose_unknown(name: str, factories: Sequence[Factory], needs: Requirements
     sample = make_sample(factory)
     if sample.coroutine:
         plan = _on_loops(name, needs)
-    elif sample.given:
+    elif sample.existing:
         plan = _by_rule(name, needs, "serial", "its factory gives the same environment each time")
     else:
         plan = _unmeasured(name, factories, needs)
@@ -112,7 +112,7 @@ def _choose_known(name: str, factories: Sequence[Factory], needs: Requirements) 
     """Make one environment, measure it unless it shows a window, and plan.
 
     Raises:
-        Exception: The constructor raised it.
+        Exception: The constructor's own exception.
     """
     sample = make_sample(factories[0])
     try:

@@ -53,7 +53,7 @@ def plan(
     max_concurrency: int | None = None,
     verify: bool = False,
     cluster: bool | Ray = False,
-    tell: Callable[[Candidate], None] | None = None,
+    on_candidate: Callable[[Candidate], None] | None = None,
     **env_kwargs: Any,
 ) -> Plan:
     """Measure one environment, predict each backend's time per batch, and choose.
@@ -81,7 +81,7 @@ def plan(
         cluster: Also consider a Ray cluster, or the one that an :class:`agym.backends.Ray` names.
             It is joined, and the cost of messages to actors is measured with environments that do
             nothing, which takes some ten seconds.
-        tell: Called with each candidate that ``verify`` is about to try.
+        on_candidate: Called with each candidate that ``verify`` is about to try.
         **env_kwargs: For the environment, as in ``gymnasium.make``.
 
     Returns:
@@ -110,7 +110,7 @@ def plan(
     if isinstance(env, str) and find_spec(env).vector_entry_point is not None:
         native = Candidate("native", None, None, OTHER_GAMES)
         made = replace(made, candidates=(*made.candidates, native))
-    return verified(made, factories, max_concurrency, tell, ray) if verify else made
+    return verified(made, factories, max_concurrency, on_candidate, ray) if verify else made
 
 
 def _plan_measured(factories: list[Factory], needs: Requirements) -> Plan:
@@ -128,7 +128,7 @@ def verified(
     made: Plan,
     factories: list[Factory],
     max_concurrency: int | None = None,
-    tell: Callable[[Candidate], None] | None = None,
+    on_candidate: Callable[[Candidate], None] | None = None,
     ray: Ray | None = None,
 ) -> Plan:
     """Try every candidate of a plan in turn, and add the measured times."""
@@ -137,8 +137,8 @@ def verified(
         if candidate.predicted is None or (candidate.backend == "process" and candidate.remark):
             tried.append(candidate)
             continue
-        if tell is not None:
-            tell(candidate)
+        if on_candidate is not None:
+            on_candidate(candidate)
         spec = ray if candidate.backend == "ray" and ray else SPECS[candidate.backend]()
         if max_concurrency is not None and isinstance(spec, LoopSpec):
             spec = replace(spec, max_concurrency=max_concurrency)

@@ -81,8 +81,8 @@ def build(
 
 def _spec_for(env: EnvLike, spec: BackendSpec) -> BackendSpec:
     """Return the backend for environments whose kind is known before one is made."""
-    if isinstance(spec, Auto) and is_coroutine_env(_class_of(env)):
-        return Asyncio(workers=spec.workers)
+    if isinstance(spec, Auto) and spec.workers is None and is_coroutine_env(_class_of(env)):
+        return Asyncio()
     if not is_vector(env) or isinstance(spec, Native | Custom):
         return spec
     if not isinstance(spec, Auto):

@@ -41,7 +41,7 @@ from agym.protocol.messages import (
 from agym.protocol.table import Extension, SlotTable
 
 # The exit code normally arrives right after EOF.
-LAST_BREATH_SECONDS = 0.05
+EXIT_CODE_SECONDS = 0.05
 
 
 class ProcessBackend(Backend):
@@ -298,7 +298,7 @@ class ProcessBackend(Backend):
 
     def _report_lost_spare(self, worker: int, spare: WorkerHandle) -> None:
         """Report a spare that ended before it took anything over: it could not be made."""
-        reason = describe_exit(spare.process.reap(LAST_BREATH_SECONDS))
+        reason = describe_exit(spare.process.reap(EXIT_CODE_SECONDS))
         self._completions += spare.mailbox.collect()
         self._discard_spare(worker)
         ids = self.ranges[worker]
@@ -311,7 +311,7 @@ class ProcessBackend(Backend):
         """Report a worker's death, for all that is pending too; ``forced`` is why it was killed."""
         handle = self._handles[worker]
         process, mailbox = handle.process, handle.mailbox
-        exitcode = process.reap(timeout=0.0 if self._closing else LAST_BREATH_SECONDS)
+        exitcode = process.reap(timeout=0.0 if self._closing else EXIT_CODE_SECONDS)
         if exitcode is None and forced is not None:
             exitcode = -signal.SIGKILL
         elif exitcode is None and not self._closing:
@@ -361,7 +361,7 @@ class ProcessBackend(Backend):
             handle.process.kill()
 
     @property
-    def forgotten(self) -> bool:
+    def finalized(self) -> bool:
         return not self._end.still_active()
 
     @property

@@ -186,7 +186,7 @@ class ActorHandle:
             self.pid, self._host = reply.pid, reply.host
             self._first.clear()
             if table is not None:
-                for transfer in reply.parcels:
+                for transfer in reply.transfers:
                     put_rows(table, transfer)
                 self._take_gauges(reply, table)
             for number, start, stop, packed in reply.completions:

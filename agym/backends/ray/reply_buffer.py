@@ -38,7 +38,7 @@ class Reply(NamedTuple):
 
     number: int
     completions: list[tuple[int, int, int, list[PickleBuffer] | None]]
-    parcels: list[RowTransfer]
+    transfers: list[RowTransfer]
     pid: int
     host: str
     clock: int
@@ -137,7 +137,7 @@ class ReplyBuffer:
             self._rung = False
             completions, self._completions = self._completions, []
             number, self._number = self._number, self._number + 1
-            parcels = self._pack_rows(completions)
+            transfers = self._pack_rows(completions)
         packed = [
             (
                 n,
@@ -149,7 +149,7 @@ class ReplyBuffer:
         ]
         gauges, env_gauges = self._read_gauges()
         sender = os.getpid(), platform.node()
-        return seal(Reply(number, packed, parcels, *sender, clock(), gauges, env_gauges))
+        return seal(Reply(number, packed, transfers, *sender, clock(), gauges, env_gauges))
 
     def _pack_rows(self, completions: Sequence[Completion]) -> list[RowTransfer]:
         """Pack the rows of all completions, each plane once."""

@@ -166,7 +166,7 @@ class BatchBuilder:
             for slot in payload.objects.keys() & set(ids):
                 self._table.objects[slot] = payload.objects[slot]
 
-    def place(self, out: OutTarget | None) -> int:
+    def choose_plane(self, out: OutTarget | None) -> int:
         """Choose the plane for a whole batch, which may be the caller's own memory."""
         if out is not None and out.plane is not None:
             return out.plane
@@ -176,7 +176,7 @@ class BatchBuilder:
             self._views.next_batch()
         return self.planes.pair()
 
-    def place_sent(self, ids: Ids) -> int:
+    def choose_sent_plane(self, ids: Ids) -> int:
         if self._views is not None:
             self._views.next_rows(ids)
         return SENT_PLANE

@@ -53,7 +53,7 @@ class RecoverableEngine(EngineView, Protocol):
     def opened(self) -> bool: ...
     @property
     def coroutines(self) -> bool: ...
-    def order(self, kind: str, ids: Ids, each: list[Any] | None = None) -> int: ...
+    def dispatch_internal(self, kind: str, ids: Ids, each: list[Any] | None = None) -> int: ...
     def resend(self, ticket: Ticket, start: int, stop: int) -> None: ...
     def last_row(self, slot: int) -> tuple[Any, tuple[bool, bool]]: ...
     def rearm(self) -> None: ...
@@ -190,7 +190,7 @@ class Recovery:
         """Replace an environment, or a whole group."""
         self.dirty = True
         self.recovering.update(span)
-        self._engine.order("recreate", span, [self._restore_spec(i) for i in span])
+        self._engine.dispatch_internal("recreate", span, [self._restore_spec(i) for i in span])
 
     def _count(self, span: range) -> None:
         for i in span:
@@ -310,11 +310,11 @@ class Recovery:
         self.recovering.update(ids)
         if not self.policy.tolerant:
             self._status.mark_unready(ids, "was replaced after a missed deadline")
-        self._backend.replace_worker(worker, self._engine.order("restart", ids))
-        restores = [self._restore_spec(i, anew=False, innocent=i not in suspects) for i in ids]
-        self._engine.order("recreate", ids, restores)
-        for i in self._status.retired.intersection(ids):
-            self._engine.order("close_env", (i,))
+        self._backend.replace_worker(worker, self._engine.dispatch_internal("restart", ids))
+        restores = [self._restore_spec(i, used=False, innocent=i not in suspects) for i in ids]
+        self._engine.dispatch_internal("recreate", ids, restores)
+        for i in self._status.closed_envs.intersection(ids):
+            self._engine.dispatch_internal("close_env", (i,))
 
     @staticmethod
     def _suspects(death: WorkerDeath) -> set[int]:
@@ -406,7 +406,7 @@ class Recovery:
             span = self._backend.ranges[worker]
             self.restarts[worker] += 1
             self.on_replace(worker)
-            self._backend.replace_worker(worker, self._engine.order("restart", span))
+            self._backend.replace_worker(worker, self._engine.dispatch_internal("restart", span))
         self._dead -= dead
         for run in runs(ids):
             self._budget.clear(run)
@@ -418,7 +418,7 @@ class Recovery:
             self.pending.pop(i, None)
         self._update_active()
         return [
-            replace(self._restore_spec(i, anew=self._worker_of(i) not in dead), observation=None)
+            replace(self._restore_spec(i, used=self._worker_of(i) not in dead), observation=None)
             for i in ids
         ]
 
@@ -445,13 +445,13 @@ class Recovery:
         """Add all environments that died with some of these."""
         dead = [self._backend.ranges[worker] for worker in self._dead]
         with_them = {i for span in dead if set(span).intersection(ids) for i in span}
-        return tuple(sorted({*ids, *with_them} - self._status.retired))
+        return tuple(sorted({*ids, *with_them} - self._status.closed_envs))
 
-    def _restore_spec(self, slot: int, *, anew: bool = True, innocent: bool = False) -> RestoreSpec:
+    def _restore_spec(self, slot: int, *, used: bool = True, innocent: bool = False) -> RestoreSpec:
         """Return what a new environment restores."""
         seed = self.fault_log.seeds.get(slot)
         restore = RestoreSpec(
-            anew, seed, self._reseed(slot, seed), self.fault_log.options.get(slot)
+            used, seed, self._reseed(slot, seed), self.fault_log.options.get(slot)
         )
         if not self.policy.tolerant or not self._status.is_ready(slot):
             return restore

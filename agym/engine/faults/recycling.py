@@ -37,7 +37,7 @@ class EnvMover(Protocol):
 
     @property
     def autoreset(self) -> str: ...
-    def order(self, kind: str, ids: Ids, each: list[Any] | None = None) -> int: ...
+    def dispatch_internal(self, kind: str, ids: Ids, each: list[Any] | None = None) -> int: ...
     def ended_with(self, slot: int, plane: int) -> tuple[bool, bool]: ...
     def export(self, slot: int) -> int | None: ...
     def release_env(self, slot: int, number: int) -> None: ...
@@ -47,10 +47,10 @@ class Recycling:
     """Moves environments from workers to their spares."""
 
     def __init__(
-        self, policy: Recycle, movers: EnvMover, backend: Backend, recovery: Recovery
+        self, policy: Recycle, engine: EnvMover, backend: Backend, recovery: Recovery
     ) -> None:
         self._policy = policy
-        self._movers = movers
+        self._engine = engine
         self._backend = backend
         self._recovery = recovery
         self._episodes: dict[int, int] = {}
@@ -64,7 +64,7 @@ class Recycling:
     def on_steps_ended(self, ids: Ids, plane: int) -> None:
         """Act on environments whose step has ended the episode."""
         for slot in ids:
-            if any(self._movers.ended_with(slot, plane)) and slot not in self._holders:
+            if any(self._engine.ended_with(slot, plane)) and slot not in self._holders:
                 self._on_episode_over(slot, plane)
 
     def _on_episode_over(self, slot: int, plane: int) -> None:
@@ -75,11 +75,11 @@ class Recycling:
                 self._ready[worker] = False
                 self._moved[worker] = set()
                 ids = self._backend.ranges[worker]
-                self._backend.prepare(worker, self._movers.order("spare", ids))
+                self._backend.prepare(worker, self._engine.dispatch_internal("spare", ids))
         elif self._ready[worker] and slot not in self._moved[worker]:
             if slot in self._recovery.recovering or slot in self._recovery.pending:
                 return
-            number = self._movers.export(slot)
+            number = self._engine.export(slot)
             if number is not None:
                 self._holders[slot] = number, plane
 
@@ -132,12 +132,12 @@ class Recycling:
         """Import an environment's exported state into the spare."""
         restore = self._recovery.import_env(slot)
         over = None
-        if self._movers.autoreset != "same_step":
-            over = self._movers.ended_with(slot, self._holders[slot][1])
+        if self._engine.autoreset != "same_step":
+            over = self._engine.ended_with(slot, self._holders[slot][1])
         self._backend.move(worker, slot)
         each = [RestoreSpec(False, restore.seed, None, restore.options, restore.episode,
                         restore.observation, start, (), over)]  # fmt: skip
-        self._movers.order("import_env", (slot,), each)
+        self._engine.dispatch_internal("import_env", (slot,), each)
 
     def _taken_over(self, worker: int, slot: int, problems: Sequence[Any], reason: Any) -> None:
         """Finish a move, or undo it if the spare gave a reason."""
@@ -164,7 +164,7 @@ class Recycling:
     def _end_move(self, slot: int) -> None:
         held = self._holders.pop(slot, None)
         if held is not None:
-            self._movers.release_env(slot, held[0])
+            self._engine.release_env(slot, held[0])
 
     def _worker_of(self, slot: int) -> int:
         return next(k for k, ids in enumerate(self._backend.ranges) if slot in ids)

@@ -31,7 +31,7 @@ import numpy as np
 from agym.errors import UsageError
 from agym.hosts.vector.batch import STEP, Columns, check_column, check_result, split_info
 from agym.hosts.vector.calls import options_of_all
-from agym.hosts.vector.host import NativeHost
+from agym.hosts.vector.host import VectorHost
 from agym.hosts.vector.making import unsupported_pool
 from agym.protocol.messages import ROW_KINDS, Completion, Description, Failure, Operation, Payload
 from agym.protocol.metrics.gauges import clock
@@ -43,7 +43,7 @@ IDLE, STEPS, RESETS, CUT = range(4)
 Report = Callable[[Sequence[Completion]], None]
 
 
-class PoolHost(NativeHost):
+class PoolHost(VectorHost):
     """Runs one vector environment that may return results of a part of its environments."""
 
     _receiver: threading.Thread | None = None
@@ -83,33 +83,33 @@ class PoolHost(NativeHost):
 
     # ---------------------------------------------------------------- the worker's thread
 
-    def serve(self, operation: Operation, tell: Report) -> None:
-        """Run or begin an operation. Either thread passes the completions to ``tell``."""
+    def serve(self, operation: Operation, report: Report) -> None:
+        """Run or begin an operation. Either thread passes the completions to ``report``."""
         if self._env is None or not self.traits.batch_size:
-            tell([self.run(operation)])
+            report([self.run(operation)])
         elif operation.kind in ROW_KINDS:
             try:
                 self._check(operation)
             except self._catch as error:  # the program is not affected
                 failure = self._failed(error, operation.kind, self.first, self.stop)
-                tell([Completion(*operation.span, Payload(problems=[failure]))])
+                report([Completion(*operation.span, Payload(problems=[failure]))])
                 return
             try:
-                self._send(operation, tell)
+                self._send(operation, report)
             except self._catch as error:
-                self._fail_pending(error, tell)
+                self._fail_pending(error, report)
         else:
             with self._lock:  # never call a program while it steps
                 self._lock.wait_for(lambda: not self._batches)
-            tell([self.run(operation)])
+            report([self.run(operation)])
 
-    def _send(self, operation: Operation, tell: Report) -> None:
+    def _send(self, operation: Operation, report: Report) -> None:
         ids = np.arange(operation.start, operation.stop) - self.first
         with self._lock:
             self._mark_begun(operation, ids)
             doing = self._doing[ids]
         if self._broken is not None:
-            self._fail_pending(None, tell)
+            self._fail_pending(None, report)
             return
         while self._injected_faults and operation.kind == "step":
             self._injected_faults.pop().trigger()
@@ -127,7 +127,7 @@ class PoolHost(NativeHost):
             self._batches += batches
         if self._receiver is None:
             self._receiver = threading.Thread(
-                target=self._receive, args=(self._env, self._tokens, tell),
+                target=self._receive, args=(self._env, self._tokens, report),
                 name=f"agym-{self.first}-receiver", daemon=True,
             )  # fmt: skip
             self._receiver.start()
@@ -180,16 +180,16 @@ class PoolHost(NativeHost):
 
     # ---------------------------------------------------------------- the receiver's thread
 
-    def _receive(self, env: Any, tokens: queue.SimpleQueue[bool], tell: Report) -> None:
+    def _receive(self, env: Any, tokens: queue.SimpleQueue[bool], report: Report) -> None:
         """Run the receiver's thread."""
         while tokens.get():
             try:
                 result = env.recv()
                 with self._lock:
                     completions = [] if self._broken is not None else self._take(result)
-                tell(completions)  # together, so that recv of as many gets one batch
+                report(completions)  # together, so that recv of as many gets one batch
             except self._catch as error:
-                self._fail_pending(error, tell)
+                self._fail_pending(error, report)
             with self._lock:
                 self._batches -= 1
                 self._lock.notify_all()
@@ -263,7 +263,7 @@ class PoolHost(NativeHost):
 
     # ---------------------------------------------------------------- either thread
 
-    def _fail_pending(self, error: BaseException | None, tell: Report) -> None:
+    def _fail_pending(self, error: BaseException | None, report: Report) -> None:
         """Fail all operations in flight, after the program raised; all but the first as echoes."""
         with self._lock:
             under_way = np.flatnonzero(self._doing)
@@ -277,4 +277,4 @@ class PoolHost(NativeHost):
                 completions.append(Completion(*span, Payload(problems=[self._broken])))
                 self._broken = replace(self._broken, echo=True)
             self._doing[:] = IDLE
-        tell(completions)
+        report(completions)

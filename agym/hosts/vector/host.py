@@ -1,4 +1,4 @@
-"""NativeHost: the environments of one worker as one program, a ``gymnasium.vector.VectorEnv``.
+"""VectorHost: the environments of one worker as one program, a ``gymnasium.vector.VectorEnv``.
 
 It steps, resets, renders and closes them together, and copies whole batches between the program and
 the slot table, one copy per leaf. Some rows differ from what the program returned::
@@ -23,7 +23,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from agym.errors import UsageError
-from agym.hosts.base import TELL_ALL, Factory, Host
+from agym.hosts.base import ALL_INFOS, Factory, Host
 from agym.hosts.episode import AtEnd
 from agym.hosts.fault_injection import InjectedFault
 from agym.hosts.rows import Rows
@@ -52,7 +52,7 @@ from agym.protocol.value_copies import copy_value
 Infos = list[dict[str, Any]]
 
 
-class NativeHost(Host):
+class VectorHost(Host):
     """Runs one vector environment, whose capabilities are in ``traits`` once it is made."""
 
     traits: Traits
@@ -66,7 +66,7 @@ class NativeHost(Host):
         catch: type[BaseException] = Exception,
         *,
         guard: AbstractContextManager[None] | None = None,
-        infos: InfoPolicy = TELL_ALL,
+        infos: InfoPolicy = ALL_INFOS,
     ) -> None:
         """Store the arguments; :class:`~agym.hosts.base.Host` describes most of them.
 
@@ -179,8 +179,10 @@ class NativeHost(Host):
             values = assign(self._env, name, each, create=create)
         elif kind == "inject_fault":
             self._injected_faults += each
-        else:
+        elif kind == "recreate":
             self._recreate(each)
+        else:
+            raise ValueError(f"unknown operation {kind!r}")
         for slot in range(operation.start, operation.stop):
             value = values[slot - self.first]
             self._payload.values[slot] = copy_value(value) if kind == "render" else value
@@ -405,7 +407,7 @@ class NativeHost(Host):
 
     def _recreate(self, restores: list[RestoreSpec]) -> None:
         """Replace a program that is broken or gone."""
-        if any(restore.anew for restore in restores):
+        if any(restore.used for restore in restores):
             with suppress(self._catch):
                 self._env.close()
             mismatch = self._description.mismatch(self._make())

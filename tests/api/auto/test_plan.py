@@ -40,7 +40,7 @@ def test_environments_are_made_once_and_closed(tmp_path: Path) -> None:
 def test_every_place_can_be_tried(tmp_path: Path) -> None:
     tried: list[Candidate] = []
     factory = partial(Costly, str(tmp_path / "log"), sleeps=0.01)
-    plan = agym.plan(factory, 4, verify=True, tell=tried.append)
+    plan = agym.plan(factory, 4, verify=True, on_candidate=tried.append)
     assert plan.backend == "thread"
     assert plan.workers == 4
     assert [one.name for one in tried] == [one.name for one in plan.candidates]

@@ -126,7 +126,7 @@ def test_options_of_one_reset_are_not_given_to_what_takes_its_place() -> None:
     vec_env.close()
 
 
-def test_chaos_strikes_it_too() -> None:
+def test_chaos_reaches_it_too() -> None:
     policy = agym.FaultPolicy("restart", max_restarts=99)
     vec_env = agym.sb3.AgymVecEnv([Probe] * 4, on_fault=policy, **FORKED)
     with agym.chaos(vec_env.runner, kill=0.03, error=0.03, seed=1, ways=["kill"]) as chaos:
