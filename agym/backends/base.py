@@ -116,6 +116,10 @@ class Backend(ABC):
         """Process id of each worker, ``None`` if it has ended."""
         return [os.getpid()] * len(self.ranges)
 
+    def worker_of(self, slot: int) -> int:
+        """Return the index of an environment's worker."""
+        return next(k for k, ids in enumerate(self.ranges) if slot in ids)
+
     @property
     def factories(self) -> Sequence[Factory]:
         return self.options.factories

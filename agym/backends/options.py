@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from agym.errors import UsageError
-from agym.protocol.arguments import check_count, check_flag
+from agym.protocol.arguments import check_count, check_flag, is_number
 
 BackendName = Literal["auto", "serial", "thread", "asyncio", "process", "native", "ray"]
 StartMethod = Literal["spawn", "forkserver", "fork"]
@@ -51,8 +51,7 @@ class Recycle:
             raise UsageError("Recycle() never recycles: give episodes= or rss_mb=")
         if self.episodes is not None:
             _set(self, episodes=check_count("Recycle.episodes", self.episodes))
-        is_number = isinstance(self.rss_mb, int | float) and not isinstance(self.rss_mb, bool)
-        if self.rss_mb is not None and not (is_number and self.rss_mb > 0):
+        if self.rss_mb is not None and not (is_number(self.rss_mb) and self.rss_mb > 0):
             raise UsageError(
                 f"Recycle.rss_mb={self.rss_mb!r} must be a positive number of megabytes"
             )
@@ -217,8 +216,7 @@ class Ray(LoopSpec):
                     " {'num_cpus': 1, 'custom': 0.5}"
                 )
             for name, amount in self.resources.items():
-                number = isinstance(amount, int | float) and not isinstance(amount, bool)
-                if not isinstance(name, str) or not number or not 0 <= amount < math.inf:
+                if not isinstance(name, str) or not is_number(amount) or not 0 <= amount < math.inf:
                     raise UsageError(
                         f"resources={{{name!r}: {amount!r}}} must be a number that is not negative"
                     )
@@ -260,7 +258,7 @@ SPECS: dict[str, type[BackendSpec]] = {
 def _check_no_workers(spec: BackendSpec) -> None:
     if spec.workers not in (None, 1):
         raise UsageError(
-            f"workers={spec.workers}, but backend={spec.name!r} runs all environments in one thread:"
+            f"workers={spec.workers}, but backend={spec.name!r} runs everything in one thread:"
             " leave workers= out, or take backend='process'"
         )
 

@@ -62,8 +62,9 @@ class CoroutineHost(Host):
     ) -> None:
         """Store the arguments; :class:`~agym.hosts.base.Host` describes most of them.
 
-        An environment calls ``report`` on completion. At most ``max_concurrency`` run at once. ``fatal`` exceptions end the loop; all others are failures of the environment.
-        ``marker[0]`` is the id of the running environment plus one, else 0.
+        An environment calls ``report`` on completion. At most ``max_concurrency`` run at once.
+        ``fatal`` exceptions end the loop; all others are failures of the environment. ``marker[0]``
+        is the id of the running environment plus one, else 0.
         """
         self._marker = marker
         super().__init__(factories, first, autoreset, catch=BaseException, log=log, infos=infos)

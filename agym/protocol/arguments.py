@@ -138,10 +138,16 @@ def check_batch_size(least: Any, most: Any, timeout: Any) -> None:
             raise UsageError(f"{name}={value!r} must be a positive integer")
     if most is not None and most < least:
         raise UsageError(f"max_envs={most} is less than min_envs={least}")
-    if timeout is not None and not (isinstance(timeout, int | float) and timeout >= 0):
+    if timeout is not None and not (is_number(timeout) and timeout >= 0):
         raise UsageError(
             f"timeout={timeout!r} must be a number of seconds that is not negative, or None"
         )
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a real number, Python's or NumPy's, and no flag."""
+    number = isinstance(value, int | float | np.integer | np.floating)
+    return number and not isinstance(value, bool)
 
 
 def check_seconds(name: str, value: Any) -> None:
@@ -150,8 +156,7 @@ def check_seconds(name: str, value: Any) -> None:
     Raises:
         UsageError: It is not a positive, finite number.
     """
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not 0 < value < float("inf"):
+    if not is_number(value) or not 0 < value < float("inf"):
         raise UsageError(f"{name}={value!r} must be a positive number of seconds")
 
 

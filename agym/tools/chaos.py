@@ -24,7 +24,7 @@ from agym.api.base import BaseEnvs
 from agym.engine.hooks.hooks import Hook
 from agym.errors import UsageError
 from agym.hosts.fault_injection import InjectedFault
-from agym.protocol.arguments import Ids
+from agym.protocol.arguments import Ids, is_number
 
 KINDS = ("kill", "hang", "error", "delay")
 
@@ -113,8 +113,7 @@ def chaos(
 
 def _check_rates(rates: dict[str, float]) -> None:
     for name, value in rates.items():
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or not 0 <= value <= 1:
+        if not is_number(value) or not 0 <= value <= 1:
             raise UsageError(f"{name}={value!r} must be a probability per step, from 0 to 1")
     if sum(rates.values()) > 1 + 1e-9:
         raise UsageError(
@@ -125,8 +124,7 @@ def _check_rates(rates: dict[str, float]) -> None:
 
 def _check_seconds(seconds: dict[str, float]) -> None:
     for name, value in seconds.items():
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or not 0 <= value < math.inf:
+        if not is_number(value) or not 0 <= value < math.inf:
             raise UsageError(f"{name}_seconds={value!r} must be a number of seconds")
 
 
@@ -169,20 +167,18 @@ class Chaos(Hook):
         seed: int | None,
     ) -> None:
         self.injections: list[Injection] = []
-        self._engine = envs._engine
+        self._engine, self._backend = envs._engine, envs._backend
         self._members = None if envs._ids is None else frozenset(envs._ids)
         self._rng = np.random.default_rng(seed)
         # A number below the first bound kills, below the second hangs, and so on.
         self._bounds = np.cumsum([rates[kind] for kind in KINDS])
         self._seconds = seconds
         self._ways = cycle(ways)
-        ranges = envs._backend.ranges
-        self._worker_of = {i: worker for worker, ids in enumerate(ranges) for i in ids}
         # Kinds that stop all environments of a worker; one must be over before the next fault.
         self._worker_wide = {"kill"}
         if not self._engine.coroutines and self._engine._timeout is not None:
             self._worker_wide |= {"hang", "delay"}
-        # Strikes per worker that may still be in flight, and the environments among them whose
+        # Faults per worker that may still be in flight, and the environments among them whose
         # step is about to be sent.
         self._in_flight: dict[int, list[Injection]] = {}
         self._unsent: set[int] = set()
@@ -224,7 +220,7 @@ class Chaos(Hook):
         # With work in flight, such as a reset, the fault might hit that instead of the step.
         if slot in self._engine._recovery.recovering or self._engine.in_flight(slot) is not None:
             return
-        worker = self._worker_of[slot]
+        worker = self._backend.worker_of(slot)
         others = [other for other in self._in_flight.get(worker, ()) if self._is_under_way(other)]
         if others and (
             kind in self._worker_wide or any(other.kind in self._worker_wide for other in others)

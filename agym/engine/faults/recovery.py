@@ -343,13 +343,10 @@ class Recovery:
         """End a replacement worker that failed to make its environments."""
         for failure in problems:
             if isinstance(failure, Failure):
-                worker = self._worker_of(failure.env_id)
+                worker = self._backend.worker_of(failure.env_id)
                 self._failed_replacements.add(worker)
                 self._backend.end_worker(worker, f"could not be made again: {failure.error}")
                 self.dirty = True
-
-    def _worker_of(self, slot: int) -> int:
-        return next(k for k, ids in enumerate(self._backend.ranges) if slot in ids)
 
     # ---------------------------------------------------------------- a deadline passed
 
@@ -360,7 +357,7 @@ class Recovery:
             self.end_workers(late, reason)
             return
         # A coroutine that never awaits blocks its whole event loop.
-        stuck = {i for i in late if self._backend.running(self._worker_of(i)) in late}
+        stuck = {i for i in late if self._backend.running(self._backend.worker_of(i)) in late}
         if stuck:
             self.end_workers(stuck, reason)
         for i in late - stuck:
@@ -384,14 +381,14 @@ class Recovery:
         """Handle a replacement that missed its own deadline."""
         late = ticket.late()
         if self._backend.replaceable:
-            self._failed_replacements.update(map(self._worker_of, late))
+            self._failed_replacements.update(map(self._backend.worker_of, late))
             self.end_workers(late, reason)
         else:
             yield from self.force(late, ticket, reason)
 
     def end_workers(self, ids: Iterable[int], reason: str) -> None:
         """Kill the workers of some environments."""
-        for worker in sorted({self._worker_of(i) for i in ids}):
+        for worker in sorted({self._backend.worker_of(i) for i in ids}):
             self.recovering.update(self._backend.ranges[worker])
             self._backend.end_worker(worker, reason)
         self._update_active()
@@ -400,7 +397,7 @@ class Recovery:
 
     def restart(self, ids: Ids) -> list[RestoreSpec]:
         """Replace environments at the caller's request; return what the new ones restore."""
-        workers = {self._worker_of(i) for i in ids}
+        workers = {self._backend.worker_of(i) for i in ids}
         dead = workers & self._dead
         for worker in sorted(dead):
             span = self._backend.ranges[worker]
@@ -418,7 +415,9 @@ class Recovery:
             self.pending.pop(i, None)
         self._update_active()
         return [
-            replace(self._restore_spec(i, used=self._worker_of(i) not in dead), observation=None)
+            replace(
+                self._restore_spec(i, used=self._backend.worker_of(i) not in dead), observation=None
+            )
             for i in ids
         ]
 

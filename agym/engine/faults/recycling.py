@@ -68,7 +68,7 @@ class Recycling:
                 self._on_episode_over(slot, plane)
 
     def _on_episode_over(self, slot: int, plane: int) -> None:
-        worker = self._worker_of(slot)
+        worker = self._backend.worker_of(slot)
         self._episodes[slot] = self._episodes.get(slot, 0) + 1
         if worker not in self._ready:
             if self._due(worker, slot):
@@ -101,7 +101,7 @@ class Recycling:
     def advance(self, ticket: Ticket) -> None:
         """Continue a move after one of its operations has ended."""
         slot = ticket.ids[0]
-        worker = self._worker_of(slot)
+        worker = self._backend.worker_of(slot)
         payload = ticket.payload
         problems = [] if payload is None else payload.problems
         if worker not in self._ready:
@@ -165,6 +165,3 @@ class Recycling:
         held = self._holders.pop(slot, None)
         if held is not None:
             self._engine.release_env(slot, held[0])
-
-    def _worker_of(self, slot: int) -> int:
-        return next(k for k, ids in enumerate(self._backend.ranges) if slot in ids)

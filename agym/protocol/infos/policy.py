@@ -22,8 +22,6 @@ import numpy as np
 
 from agym.protocol.typing import Info
 
-INFOS = ("all", "episode", "none")
-
 # Key of the statistics in an info.
 EPISODE = "episode"
 
