@@ -221,7 +221,7 @@ def register(env_id: str | EnvSpec, **options: Any) -> str:
             "output": "observations are arrays, as in Gymnasium: leave it out",
         },
         env=spec,
-        program=isinstance(parse_backend(options.get("backend", "auto")), Native),
+        is_vector=isinstance(parse_backend(options.get("backend", "auto")), Native),
     )
     spec.vector_entry_point = partial(make_vec, deepcopy(spec), **options)
     spec.id = f"agym/{spec.id.replace('/', '-')}"

@@ -86,7 +86,7 @@ class NativeBackend(ThreadBackend):
             if mine and why is None and kind in ROW_KINDS and traits.batch_size:
                 why = traits.unsupported_batch(len(mine))
             elif mine and not whole and kind != "reset":
-                why = "are one program: name all of them"
+                why = "are one VectorEnv: name all of them"
             if why is not None:
                 return (
                     f"{NAMES.get(kind, kind)}: {name_range(worker.ids)} {why}, or take"

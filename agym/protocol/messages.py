@@ -147,7 +147,7 @@ class Operation(NamedTuple):
 
 @dataclass(frozen=True)
 class Failure:
-    """An environment raised, or ``count`` of them from ``env_id`` on that are one program.
+    """An environment raised, or ``count`` of them from ``env_id`` on that are one VectorEnv.
 
     The error travels as text, since not every exception survives a pickle. One that does is in
     ``pickled``. ``misuse`` is the class of a usage error of agym's. If one failure ends several

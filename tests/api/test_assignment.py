@@ -162,7 +162,7 @@ def test_a_batched_program() -> None:
         assert envs.gravity == [1.6] * 3
         with pytest.raises(AttributeError, match="gravty"):
             envs.gravty = 1
-        with pytest.raises(agym.UsageError, match="one program"):
+        with pytest.raises(agym.UsageError, match="one VectorEnv"):
             envs[0].gravity = 1
 
 

@@ -51,7 +51,7 @@ def build(
     """
     spec, policy = _spec_for(env, options.spec), options.fault_policy
     native = isinstance(spec, Native)
-    check_option_names(env_kwargs, OPTION_NAMES, env=env, program=native)
+    check_option_names(env_kwargs, OPTION_NAMES, env=env, is_vector=native)
     factories: Sequence[Factory]
     if native:
         _check_native(env, policy, options.info_policy)
@@ -87,7 +87,7 @@ def _spec_for(env: EnvLike, spec: BackendSpec) -> BackendSpec:
         return spec
     if not isinstance(spec, Auto):
         raise UsageError(
-            f"{_name_of(env)} is a VectorEnv, many environments in one program, which"
+            f"{_name_of(env)} is a VectorEnv, which"
             f" backend={spec.name!r} cannot run: take backend='native'"
         )
     return Native(workers=spec.workers)
@@ -128,15 +128,15 @@ def _check_native(env: Any, policy: FaultPolicy, infos: InfoPolicy) -> None:
     if infos.counts:
         option = "episode_stats" if infos.episode_stats else "infos='episode'"
         raise UsageError(
-            f"{option} follows single environments, and those of backend='native' are one program:"
-            " put gymnasium.wrappers.vector.RecordEpisodeStatistics over make_vec, or VecMonitor"
+            f"{option} follows single environments, and those of backend='native' are one"
+            " VectorEnv: put gymnasium.wrappers.vector.RecordEpisodeStatistics over make_vec, or VecMonitor"
             " over agym.sb3, or take backend='process'"
         )
     if policy.record_actions:
         option = "capsule_dir" if policy.mode != "replay" else "on_fault='replay'"
         raise UsageError(
             f"{option} plays the episode of one environment again, and those of backend='native'"
-            " are one program: take on_fault='restart' without capsule_dir, or backend='process'"
+            " are one VectorEnv: take on_fault='restart' without capsule_dir, or backend='process'"
         )
     if policy.tolerant and isinstance(env, VectorEnv):
         raise UsageError(

@@ -98,7 +98,7 @@ NESTED = {
 }
 
 # Keywords of vector environments such as EnvPool's and ALE's (``backend="native"``).
-OF_PROGRAMS = frozenset({"autoreset_mode", "batch_size", "num_threads"})
+VECTOR_KEYWORDS = frozenset({"autoreset_mode", "batch_size", "num_threads"})
 
 # The similarity at which a keyword is taken for a misspelt option rather than an environment's.
 ALIKE = 0.85
@@ -111,7 +111,7 @@ def check_option_names(
     where: str = "agym",
     instead: Mapping[str, str] | None = None,
     env: EnvLike | None = None,
-    program: bool = False,
+    is_vector: bool = False,
 ) -> None:
     """Refuse names that are no options here: another library's, or misspelt ones.
 
@@ -121,7 +121,7 @@ def check_option_names(
         where: What takes the options, for the message.
         instead: Options of agym's that are not accepted here, and what to do instead.
         env: What takes all other keywords; ``None`` if nothing does.
-        program: Whether ``env`` is a vector environment, which may have workers of its own.
+        is_vector: Whether ``env`` is a vector environment, which may have workers of its own.
 
     Raises:
         UsageTypeError: A name is neither an option nor for the environment; it suggests one.
@@ -129,7 +129,7 @@ def check_option_names(
     instead = {**NESTED, **(instead or {})}
     known = [name for name in options if name not in instead]
     for name in names:
-        if name in known or (program and name in OF_PROGRAMS):
+        if name in known or (is_vector and name in VECTOR_KEYWORDS):
             continue
         if env is not None and name not in options and _names(env, name):
             continue

@@ -125,7 +125,7 @@ def _refuse_for_native(**given: Any) -> None:
     for name, value in given.items():
         if value is not None:
             raise UsageError(
-                f"{name} is for single environments, and backend='native' makes one program of"
+                f"{name} is for single environments, and backend='native' makes one VectorEnv of"
                 " all: put VecMonitor or another wrapper of SB3's over it"
             )
 

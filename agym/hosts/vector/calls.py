@@ -1,7 +1,7 @@
 """Calls, attributes and rendering of a vector environment: one value per environment.
 
 If a vector environment has ``call``, ``get_attr`` and ``set_attr``, as Gymnasium's own do, each of
-its environments returns a value. Any other is treated as one program, whose attributes are shared
+its environments returns a value. Any other is treated as one VectorEnv, whose attributes are shared
 by all of its environments.
 """
 
@@ -18,7 +18,7 @@ from agym.protocol.messages import Operation, PerEnvOptions, name_range
 
 
 def options_of_all(operation: Operation) -> dict[str, Any] | None:
-    """Return the options of a reset, which must be the same for all environments of a program.
+    """Return the options of a reset, which must be the same for all environments of a VectorEnv.
 
     Raises:
         UsageError: They differ.
@@ -29,7 +29,7 @@ def options_of_all(operation: Operation) -> dict[str, Any] | None:
     each = [options.get(slot) for slot in range(operation.start, operation.stop)]
     if any(other != each[0] for other in each):
         raise UsageError(
-            f"{name_range(range(operation.start, operation.stop))} are one program, which takes"
+            f"{name_range(range(operation.start, operation.stop))} are one VectorEnv, which takes"
             " the same options for all of them: give all the same"
         )
     return each[0]
@@ -92,7 +92,7 @@ def assign(env: Any, name: str, values: list[Any], *, create: bool) -> Sequence[
     value = values[0]
     if not all(other is value or np.array_equal(other, value) for other in values):
         raise UsageError(
-            f"{name!r} is one attribute of {type(env).__name__}, which is one program for"
+            f"{name!r} is one attribute of {type(env).__name__}, which is one VectorEnv for"
             f" {len(values)} environments: set one value for all of them"
         )
     path, _, last = name.rpartition(".")

@@ -1,15 +1,15 @@
-"""PoolHost: a program that returns results as they are done, ``batch_size`` at a time (EnvPool).
+"""PoolHost: a VectorEnv that returns results as they are done, ``batch_size`` at a time (EnvPool).
 
 The worker's thread only sends steps and resets; a second thread receives. Sending thus never waits
 for operations in flight, and a whole step consists of one that was sent to each environment::
 
-    worker's thread --- send, reset ---> program --- recv ---> receiver's thread --> completions
+    worker's thread --- send, reset ---> VectorEnv - recv ---> receiver's thread --> completions
           '---- a token for each batch in flight ----------------------^
 
-This is thread-safe because the program's two ends are two queues, each with one thread at it: the
+This is thread-safe because the VectorEnv's two ends are two queues, each with one thread at it: the
 receiver calls only ``recv``; meanwhile, the worker's thread only sends. ``recv`` is only called for
 a batch that was sent, so it always returns. A lock guards the state that both threads share. It is
-never held while the program is called.
+never held while the VectorEnv is called.
 
 A replacement of an environment is reset when its next step is requested. The reset counts towards
 the batch, and the row says that the episode was truncated. The step after that resets again, and
@@ -99,7 +99,7 @@ class PoolHost(VectorHost):
             except self._catch as error:
                 self._fail_pending(error, report)
         else:
-            with self._lock:  # never call a program while it steps
+            with self._lock:  # never call a VectorEnv while it steps
                 self._lock.wait_for(lambda: not self._batches)
             report([self.run(operation)])
 
@@ -152,7 +152,7 @@ class PoolHost(VectorHost):
         self._since[ids] = clock()
 
     def _check(self, operation: Operation) -> None:
-        """Refuse a reset with options, and warn of seeds; recreate a broken program first."""
+        """Refuse a reset with options, and warn of seeds; recreate a broken one first."""
         if operation.kind == "reset":
             if self._broken is not None:  # it may still run anything
                 self._stop()

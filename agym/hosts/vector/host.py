@@ -1,4 +1,4 @@
-"""VectorHost: the environments of one worker as one program, a ``gymnasium.vector.VectorEnv``.
+"""VectorHost: the environments of one worker as one VectorEnv, a ``gymnasium.vector.VectorEnv``.
 
 It steps, resets, renders and closes them together, and copies whole batches between the program and
 the slot table, one copy per leaf. Some rows differ from what the program returned::
@@ -83,7 +83,7 @@ class VectorHost(Host):
         self._forget()
 
     def _forget(self) -> None:
-        """Reset the state of the episodes, for a new program."""
+        """Reset the state of the episodes, for a new VectorEnv."""
         self._began = False
         self._held = HeldEpisodes(self._count)
         # Environments whose episode ended with the program's last step.
@@ -145,7 +145,7 @@ class VectorHost(Host):
         except self._catch as error:
             action = self._batch(operation.each) if kind == "step" else None
             name = "reset" if self._resetting else NAMES.get(kind, kind)
-            if kind in ROW_KINDS:  # a program does not say which environment failed
+            if kind in ROW_KINDS:  # a VectorEnv does not say which environment failed
                 start, stop = self.first, self.stop
             failure = self._failed(error, name, start, stop, action)
             self._payload = Payload(problems=[failure])
@@ -363,7 +363,7 @@ class VectorHost(Host):
         chosen = np.flatnonzero(mask)
         if not len(chosen):
             return
-        # The first reset of a program is of all environments, even if some results are discarded.
+        # The first reset of a VectorEnv is of all environments, even if some results are discarded.
         whole = len(chosen) == self._count or not self._began
         options = copy.deepcopy(options or self._options[chosen[0]])
         if not whole:
@@ -376,7 +376,7 @@ class VectorHost(Host):
         self._resetting = True
         result = self._env.reset(seed=seed, options=options)
         check_result(result, RESET, "reset")
-        # For a part of the environments, a program may return all rows, as Gymnasium's do, or only
+        # For some of the environments, a VectorEnv may return all rows, as Gymnasium's do, or only
         # theirs.
         columns = Columns(self._layout, result[0], (self._count, len(chosen)), "reset")
         split = split_info(result[1], columns.count)
@@ -406,7 +406,7 @@ class VectorHost(Host):
     # ---------------------------------------------------------------- after a fault
 
     def _recreate(self, restores: list[RestoreSpec]) -> None:
-        """Replace a program that is broken or gone."""
+        """Replace a VectorEnv that is broken or gone."""
         if any(restore.used for restore in restores):
             with suppress(self._catch):
                 self._env.close()
@@ -447,7 +447,7 @@ class VectorHost(Host):
                 self._payload.infos[slot] = self._with_our_id(info)
 
     def _with_our_id(self, info: dict[str, Any]) -> dict[str, Any]:
-        """Shift ``env_id`` to the caller's numbering; a program counts its own from 0."""
+        """Shift ``env_id`` to the caller's numbering; a VectorEnv counts its own from 0."""
         if self.first and "env_id" in info:
             info["env_id"] += self.first
         return info

@@ -1,6 +1,6 @@
-"""Construction of a batched environment: a program that is a ``gymnasium.vector.VectorEnv``.
+"""Construction of ``gymnasium.vector.VectorEnv`` objects, and what is known of them.
 
-Such a program cannot be asked what it can do beyond Gymnasium's base class, so everything known of
+A VectorEnv cannot be asked what it can do beyond Gymnasium's base class, so everything known of
 particular ones (Gymnasium's, ALE's, EnvPool's) is in this file: see :class:`Traits`.
 """
 
@@ -31,7 +31,7 @@ MODE_KEYWORD = "autoreset_mode"
 
 @dataclass(frozen=True)
 class VectorFactory:
-    """Makes one program with as many environments as a worker has.
+    """Makes one VectorEnv with as many environments as a worker has.
 
     ``build`` is a class or function that takes ``num_envs=``, or a registered spec.
     """
@@ -40,7 +40,7 @@ class VectorFactory:
     keywords: Mapping[str, Any] = field(default_factory=dict)
 
     def __call__(self, num_envs: int = 1, first: int = 0, mode: AutoresetMode | None = None) -> Any:
-        """Make a program whose environments have ids from ``first`` on.
+        """Make a VectorEnv whose environments have ids from ``first`` on.
 
         ``mode`` is the wanted autoreset mode, passed on if the constructor takes one.
         """
@@ -188,16 +188,16 @@ class Traits:
         return every
 
     def unsupported_reset(self, whole: bool, seeds: SeedList | None) -> str | None:
-        """Return why some environments of one program cannot be reset with these seeds."""
+        """Return why some environments of one VectorEnv cannot be reset with these seeds."""
         if not whole and not self.reset_mask:
-            return "are one program, which is not known to reset some of them: reset all of them"
+            return "are one VectorEnv, which is not known to reset some of them: reset all of them"
         seeded = seeds is not None and any(seed is not None for seed in seeds)
         if not seeded or self.seeds != "none" or (whole and is_consecutive(seeds or [])):
             return None
         return f"{SEEDS}: reset all of them with one integer, which gives environment i seed + i"
 
     def unsupported_batch(self, count: int) -> str | None:
-        """Return why ``count`` environments of one program cannot be sent."""
+        """Return why ``count`` environments of one VectorEnv cannot be sent."""
         if count % self.batch_size == 0:
             return None
         return (
@@ -206,7 +206,7 @@ class Traits:
         )
 
 
-SEEDS = "are one program, which takes an integer as seed of all of them"
+SEEDS = "are one VectorEnv, which takes an integer as seed of all of them"
 
 
 def is_consecutive(seeds: SeedList) -> bool:
@@ -246,7 +246,7 @@ def check_vector(env: Any, num_envs: int) -> None:
         )
 
 
-# Methods of a program whose environments are sent and received separately, as EnvPool's.
+# Methods of a VectorEnv whose environments are sent and received separately, as EnvPool's.
 POOL = ("async_reset", "_reset", "send", "recv")
 
 
@@ -261,7 +261,7 @@ def unsupported_pool(env: Any, asked: AutoresetMode, traits: Traits) -> str | No
 
 
 def _batch_size(env: Any) -> int:
-    """Return how many results a program returns at a time, 0 for those of all environments."""
+    """Return how many results a VectorEnv returns at a time, 0 for those of all environments."""
     for layer in (env, env.unwrapped):
         size = getattr(layer, "batch_size", None) or getattr(layer, "config", {}).get("batch_size")
         if size and size != env.num_envs:

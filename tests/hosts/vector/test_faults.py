@@ -278,8 +278,8 @@ def test_chaos(traps: Traps) -> None:
             for _ in range(60):
                 result = envs.step([1] * 6)
                 told = ["fault" in info for info in result.infos]
-                assert told[0] == told[2], "one program"
-                assert told[3] == told[5], "one program"
+                assert told[0] == told[2], "one VectorEnv"
+                assert told[3] == told[5], "one VectorEnv"
                 assert (result.rewards[told] == 0).all()
                 faults += sum(told)
         assert chaos.injected["error"] > 0

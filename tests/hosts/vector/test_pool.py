@@ -196,7 +196,7 @@ def test_numbers_that_would_never_come(api: str) -> None:
                 call()
         with pytest.raises(agym.UsageError, match="nothing to receive"):
             envs.recv()
-        with pytest.raises(agym.UsageError, match="one program: name all of them"):
+        with pytest.raises(agym.UsageError, match="one VectorEnv: name all of them"):
             envs.restart([0, 1])
         assert envs.step([1] * 8).observations[:, 1].tolist() == [1] * 8
         assert envs.step([1] * 2, env_ids=[1, 3]).observations[:, 1].tolist() == [2, 2]

@@ -130,7 +130,7 @@ def test_parts_of_a_program(api: str) -> None:
         if api == "async":
             refused.pop()  # it is a coroutine, which refuses when it runs
         for call in refused:
-            with pytest.raises(agym.UsageError, match=r"environments . to . are one program"):
+            with pytest.raises(agym.UsageError, match=r"environments . to . are one VectorEnv"):
                 call()
         with pytest.raises(agym.UsageError, match=r"environments 4 to 7 .*integer as seed"):
             envs.reset(seed=[0, 1, 2, 3, 9, 8, 7, 6])

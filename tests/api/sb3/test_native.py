@@ -1,4 +1,4 @@
-"""Environments that are one program, under Stable-Baselines3's API."""
+"""Environments that are one VectorEnv, under Stable-Baselines3's API."""
 
 from __future__ import annotations
 
