@@ -38,18 +38,18 @@ from agym.errors import (
 from agym.hosts.async_env import AsyncEnv
 
 if TYPE_CHECKING:
+    from agym import sb3
     from agym.api.auto.plan import plan
     from agym.api.rollout import Rollout, rollout
-    from agym.api.sb3 import make as sb3
     from agym.planning.plans import Plan
-    from agym.tools import tensorboard as log
-    from agym.tools import video as render
     from agym.tools.chaos import Chaos, chaos
     from agym.tools.live.page import watch
     from agym.tools.run import run
+    from agym.tools.tensorboard.tensorboard import TensorBoard
     from agym.tools.trace.report import Overlap, overlap
     from agym.tools.trace.timeline import mark, trace
     from agym.tools.video.recording import Recording, record
+    from agym.tools.video.tiling import mosaic
 
 __version__ = "0.1.0"
 
@@ -90,6 +90,7 @@ __all__ = [
     "Stats",
     "StepResult",
     "StepTimeout",
+    "TensorBoard",
     "UsageError",
     "UsageTypeError",
     "WorkerDied",
@@ -98,16 +99,15 @@ __all__ = [
     "backends",
     "chaos",
     "debug",
-    "log",
     "make",
     "make_async",
     "make_vec",
     "mark",
+    "mosaic",
     "overlap",
     "plan",
     "record",
     "register",
-    "render",
     "rollout",
     "run",
     "sb3",
@@ -122,20 +122,19 @@ _LATER = {
     "Plan": "agym.planning.plans",
     "Recording": "agym.tools.video.recording",
     "Rollout": "agym.api.rollout",
+    "TensorBoard": "agym.tools.tensorboard.tensorboard",
     "chaos": "agym.tools.chaos",
-    "log": "agym.tools.tensorboard",
     "mark": "agym.tools.trace.timeline",
+    "mosaic": "agym.tools.video.tiling",
     "overlap": "agym.tools.trace.report",
     "plan": "agym.api.auto.plan",
     "record": "agym.tools.video.recording",
     "rollout": "agym.api.rollout",
-    "render": "agym.tools.video",
     "run": "agym.tools.run",
-    "sb3": "agym.api.sb3.make",
+    "sb3": "agym.sb3",
     "trace": "agym.tools.trace.timeline",
     "watch": "agym.tools.live.page",
 }
-_MODULES = {"log", "render", "sb3"}
 
 
 def __getattr__(name: str) -> Any:
@@ -143,7 +142,7 @@ def __getattr__(name: str) -> Any:
     if name not in _LATER:
         raise AttributeError(f"module 'agym' has no attribute {name!r}")
     module = importlib.import_module(_LATER[name])
-    value = globals()[name] = module if name in _MODULES else getattr(module, name)
+    value = globals()[name] = module if name == "sb3" else getattr(module, name)
     return value
 
 

@@ -124,7 +124,7 @@ def main() -> None:
         loop.close()
 
         picture = options.output.with_suffix(".png")
-        Image.fromarray(agym.render.mosaic(wall.frames)).save(picture)
+        Image.fromarray(agym.mosaic(wall.frames)).save(picture)
         video = options.output.with_suffix(".mp4")
         with agym.record(envs, video, drop=False) as recording:
             for _ in range(options.video_steps):

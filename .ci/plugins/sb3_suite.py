@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from stable_baselines3.common.vec_env import SubprocVecEnv
 
-from agym.api.sb3.make import AgymVecEnv
+from agym.sb3 import AgymVecEnv
 
 # Tests that fail whatever class they are given.
 THEIRS = {"test_discrete_obs": "takes CliffWalking-v0, which Gymnasium has no more"}

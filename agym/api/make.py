@@ -26,7 +26,7 @@ from agym.api.output import Output
 from agym.api.sync import Envs
 from agym.api.vector.env import AgymVectorEnv
 from agym.backends.options import Native
-from agym.errors import UsageError
+from agym.errors import UsageError, UsageTypeError
 from agym.hosts.factories import EnvLike, find_spec
 
 
@@ -209,8 +209,10 @@ def register(env_id: str | EnvSpec, **options: Any) -> str:
         and makes the same environment as before.
 
     Raises:
-        UsageError: There is no such environment, or no such option.
+        UsageError: There is no such environment, or an option is invalid.
     """
+    if not isinstance(env_id, str | EnvSpec):
+        raise UsageTypeError(f"env_id={env_id!r} must be an id, or an EnvSpec")
     spec = deepcopy(find_spec(env_id))
     check_option_names(
         options,
@@ -223,6 +225,7 @@ def register(env_id: str | EnvSpec, **options: Any) -> str:
         env=spec,
         is_vector=isinstance(parse_backend(options.get("backend", "auto")), Native),
     )
+    Options(**{name: value for name, value in options.items() if name in OPTION_NAMES})
     spec.vector_entry_point = partial(make_vec, deepcopy(spec), **options)
     spec.id = f"agym/{spec.id.replace('/', '-')}"
     gymnasium.registry[spec.id] = spec

@@ -27,6 +27,7 @@ from gymnasium.vector.utils import batch_space
 from agym._system.extras import require
 from agym.engine.batches.results import Batch, ResetResult, StepResult
 from agym.errors import UsageError
+from agym.protocol.arguments import check_choice
 from agym.protocol.memory import Arena
 from agym.protocol.space_layout import Layout
 from agym.protocol.table import SlotTable
@@ -234,8 +235,7 @@ def make_output_format(output: str, *, copy: bool = True) -> OutputFormat:
         UsageError: There is no such format, or it needs arrays that never change.
         MissingExtraError: Its library is not installed.
     """
-    if not isinstance(output, str) or output not in FORMS:
-        raise UsageError(f"output={output!r} is unknown: take one of {', '.join(FORMS)}")
+    check_choice("output", output, [*FORMS])
     if output == "jax" and not copy:
         raise UsageError(
             "copy=False gives views that change, which an array of JAX never may: leave it out"

@@ -16,8 +16,8 @@ from collections.abc import Iterator, Sequence
 from agym.backends.base import BackendOptions, RunningHost
 from agym.backends.outbox import Outbox
 from agym.backends.thread import ThreadBackend, ThreadWorker, WorkerReply, WriteGuard
+from agym.hosts.vector.construction import Traits
 from agym.hosts.vector.envpool import PoolHost
-from agym.hosts.vector.making import Traits
 from agym.protocol.arguments import Ids
 from agym.protocol.messages import NAMES, ROW_KINDS, Completion, Operation, name_range
 

@@ -13,10 +13,10 @@ import multiprocessing
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 from agym.errors import UsageError
-from agym.protocol.arguments import check_count, check_flag, is_number
+from agym.protocol.arguments import check_choice, check_count, check_flag, is_number
 
 BackendName = Literal["auto", "serial", "thread", "asyncio", "process", "native", "ray"]
 StartMethod = Literal["spawn", "forkserver", "fork"]
@@ -24,6 +24,12 @@ Strategy = Literal["spread", "pack"]
 
 # Ray's names of resources: as options of an actor, and in a placement group's bundle.
 RAY_RESOURCES = {"num_cpus": "CPU", "num_gpus": "GPU", "memory": "memory"}
+
+# With these, actors would wait for a custom resource that no node has.
+MISTAKEN_RESOURCES = {
+    **dict.fromkeys(("cpu", "cpus", "num_cpu"), "num_cpus"),
+    **dict.fromkeys(("gpu", "gpus", "num_gpu"), "num_gpus"),
+}
 
 
 @dataclass(frozen=True)
@@ -51,7 +57,7 @@ class Recycle:
             raise UsageError("Recycle() never recycles: give episodes= or rss_mb=")
         if self.episodes is not None:
             _set(self, episodes=check_count("Recycle.episodes", self.episodes))
-        if self.rss_mb is not None and not (is_number(self.rss_mb) and self.rss_mb > 0):
+        if self.rss_mb is not None and not (is_number(self.rss_mb) and 0 < self.rss_mb < math.inf):
             raise UsageError(
                 f"Recycle.rss_mb={self.rss_mb!r} must be a positive number of megabytes"
             )
@@ -62,8 +68,9 @@ class BackendSpec:
     """A backend with its options.
 
     Attributes:
-        workers: Number of workers, among which environments are divided in contiguous ranges;
-            ``None`` for the backend's default. The same as ``workers=`` of :func:`agym.make`.
+        workers: Number of workers at most, among which environments are divided in contiguous
+            ranges; ``None`` for the backend's default. The same as ``workers=`` of
+            :func:`agym.make`. ``Serial`` and ``Asyncio`` always have one.
     """
 
     name: ClassVar[str] = ""
@@ -87,10 +94,6 @@ class Serial(BackendSpec):
     """Runs environments in the caller's thread, one after the other."""
 
     name = "serial"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_no_workers(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,10 +134,6 @@ class Asyncio(LoopSpec):
 
     name = "asyncio"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_no_workers(self)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Process(LoopSpec):
@@ -144,7 +143,8 @@ class Process(LoopSpec):
     similar variables say.
 
     Attributes:
-        start_method: How worker processes start: ``"spawn"``, ``"forkserver"`` or ``"fork"``.
+        start_method: How worker processes start: ``"spawn"`` (also for ``None``), ``"forkserver"``
+            or ``"fork"``.
         pin: Keep each worker, and its replacements, on one core (Linux).
         recycle: When to replace a worker by a fresh one; ``None`` for never.
         max_concurrency: How many coroutine environments of one worker may be busy at the same time.
@@ -155,18 +155,14 @@ class Process(LoopSpec):
 
     name = "process"
 
-    start_method: StartMethod = "spawn"
+    start_method: StartMethod | None = None
     pin: bool = False
     recycle: Recycle | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        methods = multiprocessing.get_all_start_methods()
-        if self.start_method not in methods:
-            raise UsageError(
-                f"start_method={self.start_method!r} is unknown here: take one of"
-                f" {', '.join(methods)}"
-            )
+        if self.start_method is not None:
+            check_start_method("start_method", self.start_method)
         check_flag("pin", self.pin)
         if self.pin and not hasattr(os, "sched_setaffinity"):
             raise UsageError(
@@ -220,11 +216,19 @@ class Ray(LoopSpec):
                     raise UsageError(
                         f"resources={{{name!r}: {amount!r}}} must be a number that is not negative"
                     )
+                if name.lower() in MISTAKEN_RESOURCES:
+                    raise UsageError(
+                        f"resources={{{name!r}: ...}}: Ray calls it"
+                        f" {MISTAKEN_RESOURCES[name.lower()]!r}"
+                    )
             _set(self, resources=dict(self.resources))
-        if self.placement not in ("spread", "pack"):
-            raise UsageError(f"placement={self.placement!r} is unknown: take 'spread' or 'pack'")
-        if self.runtime_env is not None and not isinstance(self.runtime_env, Mapping):
-            raise UsageError(f"runtime_env={self.runtime_env!r} must be a dict, as for ray.init")
+        check_choice("placement", self.placement, get_args(Strategy))
+        if self.runtime_env is not None:
+            if not isinstance(self.runtime_env, Mapping):
+                raise UsageError(
+                    f"runtime_env={self.runtime_env!r} must be a dict, as for ray.init"
+                )
+            _set(self, runtime_env=dict(self.runtime_env))
         if self.address is not None and (not isinstance(self.address, str) or not self.address):
             raise UsageError(f"address={self.address!r} must be a cluster's, such as 'auto'")
         if self.workers_per_node is not None:
@@ -255,12 +259,13 @@ SPECS: dict[str, type[BackendSpec]] = {
 }
 
 
-def _check_no_workers(spec: BackendSpec) -> None:
-    if spec.workers not in (None, 1):
-        raise UsageError(
-            f"workers={spec.workers}, but backend={spec.name!r} runs everything in one thread:"
-            " leave workers= out, or take backend='process'"
-        )
+def check_start_method(name: str, method: Any) -> None:
+    """Check a start method of worker processes, called ``name`` by the caller.
+
+    Raises:
+        UsageError: This system has none of that name.
+    """
+    check_choice(name, method, multiprocessing.get_all_start_methods())
 
 
 def _set(record: Any, **values: Any) -> None:

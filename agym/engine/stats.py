@@ -239,9 +239,11 @@ def _stragglers(envs: Sequence[EnvStats], ranges: Sequence[range]) -> tuple[int,
 
 
 def _rss(pid: int | None) -> int | None:
-    import psutil  # a late import, because few programs ask for statistics
-
+    if pid is None:
+        return None
     try:
-        return None if pid is None else int(psutil.Process(pid).memory_info().rss)
-    except psutil.Error:
+        import psutil  # a late import, because few programs ask for statistics
+
+        return int(psutil.Process(pid).memory_info().rss)
+    except Exception:  # the process is gone; or Python is about to end, and imports nothing
         return None

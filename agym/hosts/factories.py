@@ -18,7 +18,7 @@ from agym._system.pickling import is_importable
 from agym.errors import MissingExtraError, UsageError
 from agym.hosts.async_env import AsyncEnv
 from agym.hosts.base import Factory
-from agym.hosts.vector.making import ExistingFactory, VectorFactory
+from agym.hosts.vector.construction import ExistingFactory, VectorFactory
 from agym.protocol.arguments import check_count, refuse_windows
 
 AnyEnv = gymnasium.Env[Any, Any] | AsyncEnv[Any, Any]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -142,6 +143,27 @@ def check_batch_size(least: Any, most: Any, timeout: Any) -> None:
         raise UsageError(
             f"timeout={timeout!r} must be a number of seconds that is not negative, or None"
         )
+
+
+def check_choice(name: str, value: Any, choices: Sequence[str], other: str = "") -> None:
+    """Check a string that must be one of several.
+
+    Args:
+        name: The argument.
+        value: Its value.
+        choices: What it may be.
+        other: What else the caller could pass, for the message.
+
+    Raises:
+        UsageError: It is something else.
+    """
+    if isinstance(value, str) and value in choices:
+        return
+    alike = get_close_matches(value.lower(), choices, 1) if isinstance(value, str) else ()
+    remedy = f"did you mean {alike[0]!r}? " if alike else ""
+    raise UsageError(
+        f"{name}={value!r} is unknown: {remedy}take one of {', '.join(choices)}{other}"
+    )
 
 
 def is_number(value: Any) -> bool:

@@ -90,7 +90,7 @@ def test_a_bad_mode_of_a_policy() -> None:
 
 
 def test_the_class_of_a_backend_instead_of_an_object() -> None:
-    with pytest.raises(agym.UsageError, match=r"is a class: call it, Process\(\)"):
+    with pytest.raises(agym.UsageError, match=r"is a class: call it, agym.backends.Process\(\)"):
         agym.make(tally, 2, backend=Process)
 
 
@@ -99,7 +99,7 @@ def test_the_number_of_workers_given_twice() -> None:
         agym.make(tally, 2, backend=Process(workers=2), workers=1)
 
 
-@pytest.mark.parametrize("start_method", ["thread", "", None])
+@pytest.mark.parametrize("start_method", ["thread", "", 3])
 def test_a_bad_start_method_of_workers(start_method: Any) -> None:
     with pytest.raises(agym.UsageError, match="start_method"):
         agym.make(tally, 2, backend=Process(start_method=start_method))

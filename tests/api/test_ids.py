@@ -191,7 +191,7 @@ COMMANDS = {
     "demo": ["ID", "-n", "2", "--steps", "5", "--workers", "1"],
     "plan": ["ID", "2"],
     "record": ["ID", "-n", "2", "-o", "out.gif", "--steps", "3"],
-    "bench throughput": ["ID:2", "--seconds", "0.01", "--repeats", "1", "--workers", "1"],
+    "benchmarks throughput": ["ID:2", "--seconds", "0.01", "--repeats", "1", "--workers", "1"],
 }
 
 
@@ -202,9 +202,10 @@ def test_commands_find_modules_in_the_current_folder(
     command: str, env_id: str, folder: Path
 ) -> None:
     words = [word.replace("ID", env_id) for word in COMMANDS[command]]
-    program = "import sys; sys.path.pop(0); from agym.cli.app import app; app()"  # as `agym` does
+    package, name = ("benchmarks", command.split()[1]) if " " in command else ("agym.cli", command)
+    program = f"import sys; sys.path.pop(0); from {package}.app import app; app()"  # as `agym` does
     done = subprocess.run(
-        [sys.executable, "-c", program, *command.split(), *words],
+        [sys.executable, "-c", program, name, *words],
         cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True, text=True, timeout=patience(10),
     )  # fmt: skip

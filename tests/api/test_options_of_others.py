@@ -103,7 +103,7 @@ def test_refused_where_the_environment_would_swallow_them(function: str, name: s
     with pytest.raises(agym.UsageTypeError, match=f"^{name} is no option of agym") as caught:
         FUNCTIONS[function](Swallows, **{name: 3})
     assert (OTHERS[name] or "leave it out") in str(caught.value)
-    assert f"pass a factory: lambda: gymnasium.make(..., {name}=...)" in str(caught.value)
+    assert f"pass a factory: lambda: Swallows({name}=...)" in str(caught.value)
 
 
 @pytest.mark.parametrize("env", ENVS)
@@ -215,8 +215,8 @@ MOVED = {
     "workers_per_node": "backend=agym.backends.Ray(workers_per_node=...)",
     "max_restarts": "on_fault=agym.FaultPolicy('restart', max_restarts=...)",
     "restart_window": "on_fault=agym.FaultPolicy('restart', restart_window=...)",
-    "replay_limit": "on_fault=agym.FaultPolicy('restart', replay_limit=...)",
-    "capsule_dir": "on_fault=agym.FaultPolicy('restart', capsule_dir=...)",
+    "replay_limit": "on_fault=agym.FaultPolicy('replay', replay_limit=...)",
+    "capsule_dir": "on_fault=agym.FaultPolicy(capsule_dir=...)",
 }
 
 

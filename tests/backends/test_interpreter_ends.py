@@ -417,6 +417,8 @@ def test_environments_that_hang(kind: str, way: str, tmp_path: Path) -> None:
 def test_pages_that_are_left(kind: str, tmp_path: Path) -> None:
     pytest.importorskip("uvicorn", reason="the extra `watch`")
     code = """
+        import agym
+
         def play():
             with make() as envs, agym.watch(envs):
                 yield envs.reset()

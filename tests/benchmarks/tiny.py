@@ -21,7 +21,11 @@ FEW = (Bare, AgymAuto, AgymSerial, AgymProcess, GymnasiumSync)
 
 def few_systems(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave out what takes long to start."""
-    for name in ("grid.SYSTEMS", "measure.SYSTEMS", "overhead.COMPARED"):
+    for name in (
+        "throughput.grid.SYSTEMS",
+        "measuring.measure.SYSTEMS",
+        "overhead.command.COMPARED",
+    ):
         monkeypatch.setattr(f"benchmarks.{name}", FEW)
 
 

@@ -37,17 +37,17 @@ def test_verdict_names_the_faster_one(serial: float, process: float) -> None:
 
 
 STEPPING = """
-import agym.demo, rich.progress
+import agym.cli.demo, rich.progress
 from agym.cli.app import app
 
-run, update = agym.demo.run, rich.progress.Progress.update
+run, update = agym.cli.demo.run, rich.progress.Progress.update
 
 def tell(self, *args, **kwargs):
     print("stepping", flush=True)
     update(self, *args, **kwargs)
 
 rich.progress.Progress.update = tell
-agym.demo.run = lambda *args: run("process", *args[1:4], 2, args[5])  # with workers at once
+agym.cli.demo.run = lambda *args: run("process", *args[1:4], 2, args[5])  # with workers at once
 app(["demo", "CartPole-v1", "-n", "2", "--steps", "1000000"])
 """
 

@@ -247,9 +247,9 @@ def test_ctrl_c_stops_it(tmp_path: Path) -> None:
         capsule = a_capsule(factory=made, actions=[1] * 2000, error="ValueError: boom")
         path = write_capsule(tmp_path, capsule)
         code = (
-            "import agym.replay, agym.rerun, sys\n"
+            "import agym.cli.replay, sys\n"
             "from agym.cli.app import app\n"
-            "agym.replay._Stage.after_step = lambda *_: print('stepping', flush=True)\n"
+            "agym.cli.replay._Reporter.after_step = lambda *_: print('stepping', flush=True)\n"
             f"app(['replay', {str(path)!r}])"
         )
         process = subprocess.Popen(
@@ -258,8 +258,7 @@ def test_ctrl_c_stops_it(tmp_path: Path) -> None:
         )  # fmt: skip
         try:
             assert process.stdout is not None
-            while process.stdout.readline() != "stepping\n":
-                pass
+            assert "stepping\n" in process.stdout  # reads until there is such a line, or the end
             process.send_signal(signal.SIGINT)
             _, err = process.communicate(timeout=patience(6))
         finally:

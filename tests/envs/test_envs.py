@@ -17,7 +17,7 @@ from agym.envs.pong.rendering import COLORS, SCALE
 from agym.envs.pong.rules import BALL, EMPTY, HEIGHT, PADDLE, WIDTH
 from agym.envs.pong.vector import ENGINES, ManyGames, PongVectorEnv
 from agym.hosts.factories import find_spec
-from agym.hosts.vector.making import VectorFactory
+from agym.hosts.vector.construction import VectorFactory
 from tests.envs.same_games import GAMES
 from tests.support.equality import same
 

@@ -59,7 +59,7 @@ def replay_apart(
     path: Path, *options: str, typed: str = "", folder: Path | None = None
 ) -> tuple[int, str, str]:
     """Replay in another process: exit code, output, errors."""
-    command = [sys.executable, "-m", "agym.cli", "replay", str(path), *options]
+    command = [sys.executable, "-m", "agym", "replay", str(path), *options]
     done = subprocess.run(
         command, input=typed, capture_output=True, text=True, timeout=patience(6),
         cwd=folder or path.parent, env=ENVIRONMENT,
@@ -76,7 +76,7 @@ def at_terminal(path: Path, *options: str) -> Iterator[tuple[subprocess.Popen[by
     """Replay in another process that has a terminal; gives our end of that."""
     terminal, end = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "agym.cli", "replay", str(path), *options],
+        [sys.executable, "-m", "agym", "replay", str(path), *options],
         stdin=end, stdout=end, stderr=end, env={**ENVIRONMENT, "TERM": "xterm"},
     )  # fmt: skip
     os.close(end)

@@ -154,7 +154,7 @@ def once_held(page: Any, act: Callable[[], Any]) -> Iterator[None]:
 def started(*words: str, folder: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """A command of agym's that runs; gives the address that it tells."""
     with subprocess.Popen(
-        [sys.executable, "-W", "error", "-m", "agym.cli", *words],
+        [sys.executable, "-W", "error", "-m", "agym", *words],
         stdout=subprocess.PIPE,
         text=True,
         cwd=folder,

@@ -23,7 +23,7 @@ from agym.planning.caching import recall_profile, remember_profile
 from agym.planning.model import Candidate, Requirements
 from agym.planning.plans import Plan, readable
 from agym.planning.sampling import CHEAP_SECONDS, is_known
-from agym.protocol.arguments import check_count
+from agym.protocol.arguments import check_count, check_flag
 
 # For how many seconds a candidate is tried, and for at least how many batches.
 VERIFY_SECONDS = 0.5
@@ -36,7 +36,7 @@ ACTION_BATCHES = 16
 NOT_PLANNED = {
     **dict.fromkeys(
         (name for name in (*OPTION_NAMES, *NESTED) if name not in ("num_envs", "workers")),
-        "leave it out, and give it to agym.make",
+        "it does not change a plan: leave it out",
     ),
     "address": "take cluster=agym.backends.Ray(address=...)",
 }
@@ -95,6 +95,8 @@ def plan(
     check_option_names(env_kwargs, OPTION_NAMES, where="agym.plan", instead=NOT_PLANNED, env=env)
     if is_vector(env):
         raise UsageError("a VectorEnv runs only on backend='native': there is no choice")
+    check_flag("blocking", blocking)
+    check_flag("verify", verify)
     factories = make_factories(env, num_envs, env_kwargs)
     if workers is not None:
         workers = check_count("workers", workers)

@@ -72,6 +72,8 @@ def build(
             options.info_policy,
         )
     )
+    if not isinstance(backend, Backend):
+        raise UsageError(f"backend= made {backend!r}, which is no agym.backends.base.Backend")
     engine = Engine(
         backend, len(factories), autoreset=options.autoreset_mode, timeout=options.timeout,
         copy=options.copy, policy=policy,
@@ -105,7 +107,7 @@ def _choose(
     return SPECS[choice.plan.backend](workers=choice.plan.workers), choice.factories
 
 
-def _backend_class(spec: BackendSpec) -> Callable[[BackendOptions], Backend]:
+def _backend_class(spec: BackendSpec) -> Callable[[BackendOptions], Any]:
     if isinstance(spec, Custom):
         return spec.make
     module, _, name = BACKENDS[spec.name].rpartition(".")
@@ -129,8 +131,8 @@ def _check_native(env: Any, policy: FaultPolicy, infos: InfoPolicy) -> None:
         option = "episode_stats" if infos.episode_stats else "infos='episode'"
         raise UsageError(
             f"{option} follows single environments, and those of backend='native' are one"
-            " VectorEnv: put gymnasium.wrappers.vector.RecordEpisodeStatistics over make_vec, or VecMonitor"
-            " over agym.sb3, or take backend='process'"
+            " VectorEnv: put gymnasium.wrappers.vector.RecordEpisodeStatistics over make_vec, or"
+            " VecMonitor over agym.sb3, or take backend='process'"
         )
     if policy.record_actions:
         option = "capsule_dir" if policy.mode != "replay" else "on_fault='replay'"

@@ -28,7 +28,7 @@ _RESOURCES = "take backend=agym.backends.Ray(resources={'num_cpus': ..., 'num_gp
 _PROCESS = "take backend=agym.backends.Process({}=...)"
 _RAY = "take backend=agym.backends.Ray({}=...)"
 _RECYCLE = "take backend=agym.backends.Process(recycle=agym.Recycle({}=...))"
-_FAULTS = "take on_fault=agym.FaultPolicy('restart', {}=...)"
+_FAULTS = "take on_fault=agym.FaultPolicy({}=...)"
 _FIRST_DONE = "recv(min_envs=...) gives the environments that are done first"
 
 # Options of Gymnasium, Stable-Baselines3 and Baselines, EnvPool, tianshou, TorchRL, PufferLib and
@@ -88,10 +88,11 @@ NESTED = {
         name: _RAY.format(name)
         for name in ("resources", "placement", "runtime_env", "address", "workers_per_node")
     },
-    **{
-        name: _FAULTS.format(name)
-        for name in ("max_restarts", "restart_window", "replay_limit", "capsule_dir")
-    },
+    "max_restarts": _FAULTS.format("'restart', max_restarts"),
+    "restart_window": _FAULTS.format("'restart', restart_window"),
+    "replay_limit": _FAULTS.format("'replay', replay_limit"),
+    "capsule_dir": _FAULTS.format("capsule_dir"),
+    "replan": "running environments do not move to another backend: leave it out",
     "max_concurrency": "take backend=agym.backends.Asyncio(max_concurrency=...), or Process or Ray",
     "recycle_episodes": _RECYCLE.format("episodes"),
     "recycle_rss_mb": _RECYCLE.format("rss_mb"),
@@ -101,7 +102,7 @@ NESTED = {
 VECTOR_KEYWORDS = frozenset({"autoreset_mode", "batch_size", "num_threads"})
 
 # The similarity at which a keyword is taken for a misspelt option rather than an environment's.
-ALIKE = 0.85
+ALIKE = 0.91
 
 
 def check_option_names(
@@ -131,42 +132,48 @@ def check_option_names(
     for name in names:
         if name in known or (is_vector and name in VECTOR_KEYWORDS):
             continue
-        if env is not None and name not in options and _names(env, name):
-            continue
         ours, remedy = name, ""
         if name in OTHERS:
             ours = OTHERS[name]
             remedy = f"it is {ours}" if ours in options else ours
         elif name not in instead:
-            cutoff = 0.6 if env is None else ALIKE
+            cutoff = 0.7 if env is None else ALIKE
             alike = difflib.get_close_matches(name, [*options, *NESTED], 1, cutoff)
             if env is not None and not alike:
                 continue
             ours = alike[0] if alike else name
             remedy = f"did you mean {ours!r}?" if alike else f"take {', '.join(known)}"
+        if env is not None and name not in options and _names(env, name, is_vector=is_vector):
+            continue
         remedy = ": ".join(part for part in (remedy, instead.get(ours)) if part)
         if env is not None and name not in options:
             remedy += (
-                ". If it is for the environment, pass a factory: lambda:"
-                f" gymnasium.make(..., {name}=...)"
+                f". If it is for the environment, pass a factory: lambda: {_call(env)}{name}=...)"
             )
         raise UsageTypeError(f"{name} is no option of {where}: {remedy}")
 
 
-def _names(env: Any, keyword: str) -> bool:
+def _call(env: Any) -> str:
+    """Return how a factory calls an environment, up to its keywords."""
+    name = getattr(env, "__name__", "")
+    return f"{name}(" if name.isidentifier() else "gymnasium.make(..., "
+
+
+def _names(env: Any, keyword: str, *, is_vector: bool) -> bool:
     """Whether a factory names a keyword, itself or in what it passes keywords on to."""
     while isinstance(env, partial):
         env = env.func
     if isinstance(env, list | tuple):
-        return all(_names(factory, keyword) for factory in env)
+        return all(_names(factory, keyword, is_vector=is_vector) for factory in env)
     if isinstance(env, str | EnvSpec):
         spec = find_spec(env)
-        entries = (spec.entry_point, spec.vector_entry_point)
-        return keyword in spec.kwargs or any(
-            _names(load_env_creator(entry) if isinstance(entry, str) else entry, keyword)
-            for entry in entries
-            if entry is not None
-        )
+        entry: Any = spec.vector_entry_point if is_vector else spec.entry_point
+        if keyword in spec.kwargs or entry is None:
+            return keyword in spec.kwargs
+        try:
+            env = load_env_creator(entry) if isinstance(entry, str) else entry
+        except Exception:
+            return True  # the backend raises the error, and names the environment
     if isinstance(env, type):
         for base in env.__mro__:
             if "__init__" in vars(base):

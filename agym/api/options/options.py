@@ -14,7 +14,7 @@ from agym.backends.options import SPECS, BackendName, BackendSpec, Custom
 from agym.engine.faults.policy import FaultMode, FaultPolicy
 from agym.errors import UsageError
 from agym.hosts.episode import parse_mode
-from agym.protocol.arguments import check_count, check_flag, check_seconds
+from agym.protocol.arguments import check_choice, check_count, check_flag, check_seconds
 from agym.protocol.infos.policy import InfoPolicy
 
 BackendLike = BackendName | BackendSpec | Callable[[BackendOptions], Backend]
@@ -93,15 +93,15 @@ def parse_backend(backend: BackendLike) -> BackendSpec:
     Raises:
         UsageError: It is none of these.
     """
-    if isinstance(backend, BackendSpec):
+    if isinstance(backend, BackendSpec) and backend.name in (*SPECS, Custom.name):
         return backend
-    if isinstance(backend, str) and backend in SPECS:
-        return SPECS[backend]()
     if isinstance(backend, type) and issubclass(backend, BackendSpec):
-        raise UsageError(f"backend={backend.__name__} is a class: call it, {backend.__name__}()")
-    if callable(backend):
+        name = backend.__name__
+        raise UsageError(f"backend={name} is a class: call it, agym.backends.{name}()")
+    if callable(backend) and (not isinstance(backend, type) or issubclass(backend, Backend)):
         return Custom(make=backend)
-    raise UsageError(f"backend={backend!r} is unknown: take one of {', '.join(SPECS)}")
+    check_choice("backend", backend, [*SPECS], ", an object of agym.backends, or a Backend class")
+    return SPECS[str(backend)]()
 
 
 def parse_on_fault(on_fault: OnFault) -> FaultPolicy:
@@ -128,8 +128,7 @@ def with_workers(spec: BackendSpec, workers: int | None) -> BackendSpec:
 
 
 def _info_policy(infos: Any, episode_stats: bool) -> InfoPolicy:
-    if infos not in get_args(Infos):
-        raise UsageError(f"infos={infos!r} is unknown: take one of {', '.join(get_args(Infos))}")
+    check_choice("infos", infos, get_args(Infos))
     check_flag("episode_stats", episode_stats)
     if episode_stats and infos == "none":
         raise UsageError("episode_stats need infos, but infos='none': take infos='episode'")

@@ -12,7 +12,7 @@ from gymnasium import Space, spaces
 
 from agym.api.options.names import check_option_names
 from agym.api.options.options import OPTION_NAMES, BackendLike, parse_backend, with_workers
-from agym.backends.options import BackendSpec, LoopSpec, Process, Thread
+from agym.backends.options import BackendSpec, LoopSpec, Process, Thread, check_start_method
 from agym.errors import UsageError, UsageTypeError
 
 ObservationMode = str | tuple[Space[Any], Space[Any]]
@@ -117,6 +117,9 @@ def with_start_method(backend: BackendLike, option: str, method: Any) -> Backend
             f"{option}={method!r} is how worker processes start, and backend={spec.name!r} has"
             " none: leave it out"
         )
+    check_start_method(option, method)
+    if spec.start_method not in (None, method):
+        raise UsageError(f"{option}={method!r}, and {spec!r}: give the start method once")
     return replace(spec, start_method=method)
 
 

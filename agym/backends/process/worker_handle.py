@@ -95,7 +95,7 @@ def start_worker(
         process = WorkerProcess(
             WorkerMain(theirs, len(ids), os.getpid() + worker, core),
             name=f"agym-{worker}",
-            start_method=spec.start_method,
+            start_method=spec.start_method or "spawn",
         )
         process.start()
     except BaseException:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from agym.errors import UsageError
-from agym.protocol.arguments import check_count, check_seconds
+from agym.protocol.arguments import check_choice, check_count, check_seconds
 
 FaultMode = Literal["raise", "restart", "replay"]
 
@@ -27,7 +27,8 @@ class FaultPolicy:
             ``info["fault"]``. ``"replay"`` does the same, but environments that only shared the
             failed worker continue where they were.
         max_restarts: How often a worker, or an environment that raises, is replaced within
-            ``restart_window`` before it is given up.
+            ``restart_window`` before it is given up. Under ``"raise"`` only what misses a deadline
+            is replaced.
         restart_window: In seconds.
         replay_limit: How many actions per environment and episode are kept for a replay.
         capsule_dir: A folder for one small file per fault, from which ``agym replay FILE``
@@ -44,16 +45,15 @@ class FaultPolicy:
     capsule_dir: str | os.PathLike[str] | None = None
 
     def __post_init__(self) -> None:
-        if self.mode not in get_args(FaultMode):
-            raise UsageError(
-                f"on_fault={self.mode!r} is unknown: take one of {', '.join(get_args(FaultMode))}"
-            )
+        check_choice("on_fault", self.mode, get_args(FaultMode), " or an agym.FaultPolicy")
         checked: dict[str, Any] = {
             "max_restarts": check_count("max_restarts", self.max_restarts, least=0),
             "replay_limit": check_count("replay_limit", self.replay_limit),
         }
         check_seconds("restart_window", self.restart_window)
         if self.capsule_dir is not None:
+            if not isinstance(self.capsule_dir, str | os.PathLike) or not str(self.capsule_dir):
+                raise UsageError(f"capsule_dir={self.capsule_dir!r} must be the path of a folder")
             folder = Path(self.capsule_dir)
             if folder.exists() and not folder.is_dir():
                 raise UsageError(f"capsule_dir={str(folder)!r} is no folder")

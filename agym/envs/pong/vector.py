@@ -21,7 +21,7 @@ from agym.envs.pong.scalar import ScalarGames
 from agym.envs.pong.single import observation_space
 from agym.envs.pong.vectorised import VectorisedGames
 from agym.errors import UsageError
-from agym.protocol.arguments import check_count
+from agym.protocol.arguments import check_choice, check_count
 from agym.protocol.typing import Array
 
 ENGINES: dict[str, Callable[[int, Setup], Games]] = {
@@ -47,8 +47,7 @@ class ManyGames(VectorEnv[Array, Array, Array]):
         render_mode: str | None,
     ) -> None:
         engine = engine or ("compiled" if installed("numba") else "numpy")
-        if engine not in ENGINES:
-            raise UsageError(f"engine={engine!r} is unknown: take one of {', '.join(ENGINES)}")
+        check_choice("engine", engine, [*ENGINES])
         self.num_envs = check_count("num_envs", num_envs)
         self.metadata = {
             **METADATA,

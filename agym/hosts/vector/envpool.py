@@ -31,8 +31,8 @@ import numpy as np
 from agym.errors import UsageError
 from agym.hosts.vector.batch import STEP, Columns, check_column, check_result, split_info
 from agym.hosts.vector.calls import options_of_all
+from agym.hosts.vector.construction import unsupported_pool
 from agym.hosts.vector.host import VectorHost
-from agym.hosts.vector.making import unsupported_pool
 from agym.protocol.messages import ROW_KINDS, Completion, Description, Failure, Operation, Payload
 from agym.protocol.metrics.gauges import clock
 from agym.protocol.typing import Array

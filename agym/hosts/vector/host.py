@@ -29,8 +29,8 @@ from agym.hosts.fault_injection import InjectedFault
 from agym.hosts.rows import Rows
 from agym.hosts.vector.batch import RESET, STEP, Columns, check_column, check_result, split_info
 from agym.hosts.vector.calls import assign, call, options_of_all, peek, render
+from agym.hosts.vector.construction import Traits, check_vector, describe_vector
 from agym.hosts.vector.held_episodes import HeldEpisodes
-from agym.hosts.vector.making import Traits, check_vector, describe_vector
 from agym.protocol.infos.policy import InfoPolicy
 from agym.protocol.messages import (
     NAMES,
@@ -179,6 +179,8 @@ class VectorHost(Host):
             values = assign(self._env, name, each, create=create)
         elif kind == "inject_fault":
             self._injected_faults += each
+        elif kind == "close_env":  # the only one of its VectorEnv
+            self._payload.problems += self.close()
         elif kind == "recreate":
             self._recreate(each)
         else:

@@ -57,7 +57,7 @@ class TensorBoard(EitherContext, Hook):
         >>> import agym, tempfile
         >>> with agym.make("CartPole-v1", 4, autoreset="next_step") as envs:
         ...     observations, infos = envs.reset(seed=0)
-        ...     with agym.log.TensorBoard(tempfile.mkdtemp(), envs, every=100) as log:
+        ...     with agym.TensorBoard(tempfile.mkdtemp(), envs, every=100) as log:
         ...         for _ in range(100):
         ...             result = envs.step(envs.action_space.sample())
         >>> log.step > 350  # resets are not steps
@@ -166,6 +166,7 @@ class TensorBoard(EitherContext, Hook):
     # ---------------------------------------------------------------- hook
 
     def after_reset_sent(self, number: int, ids: Ids) -> None:
+        """Start new episodes."""
         self._episodes.reset(number, ids)
 
     def after_step(self, number: int | None, ids: Ids, result: StepOutcome) -> None:

@@ -80,9 +80,9 @@ def record(
         env_ids: Environments to record, ``None`` for all.
         every: Steps of all these environments per picture.
         mosaic: All in one picture; else one file each, ``run-3.mp4`` for environment 3.
-        columns: See :func:`agym.render.mosaic`.
+        columns: See :func:`agym.mosaic`.
         labels: Text in the corner of each environment; ``True`` for their ids.
-        scale: Scale factor of pictures; see :func:`agym.render.mosaic`.
+        scale: Scale factor of pictures; see :func:`agym.mosaic`.
         drop: ``False`` makes steps wait for the encoding instead. Not for async environments,
             whose loop would be blocked.
 
@@ -152,7 +152,7 @@ def check_pictures(api: BaseEnvs[Any, Any]) -> None:
 
 
 def paint_whole(frames: list[Any], **options: Any) -> list[Array]:
-    """Return one picture of all frames; see :func:`agym.render.mosaic`."""
+    """Return one picture of all frames; see :func:`agym.mosaic`."""
     return [make_mosaic(frames, **options)]
 
 

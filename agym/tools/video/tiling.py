@@ -39,7 +39,7 @@ def mosaic(
     Example:
         >>> import agym, numpy as np
         >>> frames = [np.full((40, 60, 3), 20 * i, np.uint8) for i in range(6)]
-        >>> agym.render.mosaic(frames, columns=3).shape
+        >>> agym.mosaic(frames, columns=3).shape
         (82, 184, 3)
 
     Args:

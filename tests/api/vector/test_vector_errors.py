@@ -211,7 +211,7 @@ BAD: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "none at once": ({"max_concurrency": 0}, ValueError, "positive or None"),
     "worker": ({"worker": lambda a, b: None}, ValueError, "8 arguments"),
     "backend": ({"backend": "odd"}, ValueError, "take one of"),
-    "context": ({"context": "odd"}, ValueError, "start_method"),
+    "context": ({"context": "odd"}, ValueError, "context"),
     "context without processes": (
         {"context": "fork", "backend": "thread"}, ValueError,
         "context='fork' is how worker processes start, and backend='thread' has none: leave it out",

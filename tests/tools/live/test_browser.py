@@ -196,16 +196,16 @@ def test_what_is_clicked_stays_where_it_is(browser: Browser) -> None:
         buttons = [browser[name] for name in ("#pause", "#step", "#speed", "#fps", "#back", "#on")]
         browser["#pause"].click()
         until(lambda: browser["#pause"].text == "Resume")
-        setups = [button.rect for button in buttons]
+        rectangles = [button.rect for button in buttons]
         for text in ("–", "1,234,567"):
-            for name in ("rate", "mean", "ended", "setup"):
+            for name in ("rate", "mean", "ended", "place"):
                 browser.driver.execute_script(
                     f"document.getElementById('{name}').textContent = '{text}'"
                 )
-            assert [button.rect for button in buttons] == setups
+            assert [button.rect for button in buttons] == rectangles
         browser["#pause"].click()
         until(lambda: browser["#pause"].text == "Pause")
-        assert [button.rect for button in buttons] == setups
+        assert [button.rect for button in buttons] == rectangles
 
 
 @pytest.mark.full

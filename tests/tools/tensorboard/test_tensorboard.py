@@ -99,7 +99,7 @@ def test_points_are_those_of_gymnasiums_statistics(
     writer = boards.SummaryWriter(str(tmp_path))
     with (
         agym.make(SWINGS, autoreset=mode, episode_stats=stats, **setup) as envs,
-        agym.log.TensorBoard(writer, envs, every=1, step=5, prefix="run/") as log,
+        agym.TensorBoard(writer, envs, every=1, step=5, prefix="run/") as log,
     ):
         envs.reset(seed=3)
         alone.reset(3, range(3))
@@ -132,7 +132,7 @@ def test_whatever_call_steps_them(how: str, tmp_path: Path) -> None:
         envs = agym.make([short] * 4, autoreset="next_step", **FORKED, workers=2)
     envs.reset()
     played = envs.split(2)[1] if how == "group" else envs
-    with agym.log.TensorBoard(tmp_path, played, every=1):
+    with agym.TensorBoard(tmp_path, played, every=1):
         for _ in range(30):
             if how == "handles":
                 for env in envs:
@@ -156,13 +156,13 @@ def test_clips_show_their_steps(setup: Setup, api: str, tmp_path: Path) -> None:
         envs.reset()
         options: dict[str, Any] = {"video_every": 10, "video_length": 2, "fps": 10, "scale": 1}
         if api == "sync":
-            with agym.log.TensorBoard(tmp_path, envs, **options):
+            with agym.TensorBoard(tmp_path, envs, **options):
                 for _ in range(6):
                     envs.step([0, 0])
         else:
 
             async def play() -> None:
-                async with agym.log.TensorBoard(tmp_path, envs.envs, **options):
+                async with agym.TensorBoard(tmp_path, envs.envs, **options):
                     for _ in range(6):
                         await envs.envs.step([0, 0])
 
@@ -206,7 +206,7 @@ def test_steps_do_not_wait_for_a_slow_writer(monkeypatch: pytest.MonkeyPatch) ->
     sink = Sink()
     with agym.make([short] * 2, backend="serial", autoreset="same_step") as envs:
         envs.reset(seed=0)
-        with agym.log.TensorBoard(sink, envs, every=1) as log:
+        with agym.TensorBoard(sink, envs, every=1) as log:
             for _ in range(40):
                 envs.step([0, 1])
             assert sink.scalars == []
@@ -232,7 +232,7 @@ def test_other_writers_get_videos_as_tensors() -> None:
     sink.may.set()
     with agym.make(counters(), backend="serial") as envs:
         envs.reset()
-        with agym.log.TensorBoard(sink, envs, video_every=8, video_length=3, env_ids=[1]):
+        with agym.TensorBoard(sink, envs, video_every=8, video_length=3, env_ids=[1]):
             for _ in range(3):
                 envs.step([0, 0])
     ((tag, clip, step, fps),) = sink.videos
@@ -248,7 +248,7 @@ def test_an_episode_that_a_fault_cut_off_is_no_episode(tmp_path: Path) -> None:
         envs.reset(seed=0)
         with (
             agym.chaos(envs, error=0.1, seed=1) as chaos,
-            agym.log.TensorBoard(tmp_path, envs, every=1),
+            agym.TensorBoard(tmp_path, envs, every=1),
         ):
             for _ in range(60):
                 envs.step([0, 0])
@@ -264,7 +264,7 @@ def test_what_was_there_is_written_when_the_block_raises(api: str, tmp_path: Pat
         envs.reset(seed=0)
         with pytest.raises(ZeroDivisionError):  # noqa: PT012
             if api == "sync":
-                with agym.log.TensorBoard(tmp_path, envs):
+                with agym.TensorBoard(tmp_path, envs):
                     for _ in range(10):
                         envs.step([0, 0])
                     raise ZeroDivisionError
@@ -277,7 +277,7 @@ def test_what_was_there_is_written_when_the_block_raises(api: str, tmp_path: Pat
 
 
 async def fail(envs: Any, folder: Path) -> None:
-    async with agym.log.TensorBoard(folder, envs):
+    async with agym.TensorBoard(folder, envs):
         for _ in range(10):
             await envs.step([0, 0])
         raise ZeroDivisionError
@@ -290,7 +290,7 @@ def test_what_writing_raises_is_told_at_the_end() -> None:
         envs.reset()
         with (
             pytest.raises(OSError, match="no space"),
-            agym.log.TensorBoard(sink, envs, every=1),
+            agym.TensorBoard(sink, envs, every=1),
         ):
             envs.step([0, 0])
 
@@ -310,17 +310,17 @@ def test_what_cannot_be_is_refused(options: dict[str, Any], words: str, tmp_path
     options = {"writer": tmp_path, **options}
     with agym.make([short] * 2, backend="serial") as envs:
         with pytest.raises(agym.UsageError, match=words):
-            agym.log.TensorBoard(options.pop("writer"), envs, **options)
+            agym.TensorBoard(options.pop("writer"), envs, **options)
         assert not engine_of(envs).hooks
     with pytest.raises(agym.ClosedError):
-        agym.log.TensorBoard(tmp_path, envs)
+        agym.TensorBoard(tmp_path, envs)
     with pytest.raises(agym.UsageError, match="agym made"):
-        agym.log.TensorBoard(tmp_path, object())
+        agym.TensorBoard(tmp_path, object())
     assert not [*tmp_path.iterdir()]
 
 
 async def test_each_api_has_its_own_kind_of_block(tmp_path: Path) -> None:
-    blocks: Callable[[Any], Any] = partial(agym.log.TensorBoard, Sink())
+    blocks: Callable[[Any], Any] = partial(agym.TensorBoard, Sink())
     async with agym.make_async([short] * 2, backend="serial") as envs:
         with pytest.raises(agym.UsageError, match="async with"), blocks(envs):
             pass
@@ -344,4 +344,4 @@ def test_tensorboard_is_an_extra(
             match=rf'^{module.partition(".")[0]} is not .* "agym-envs\[tensorboard\]"$',
         ),
     ):
-        agym.log.TensorBoard(tmp_path, envs)
+        agym.TensorBoard(tmp_path, envs)

@@ -108,7 +108,7 @@ def test_gif_is_exact(tmp_path: Path) -> None:
         envs.reset()
         with agym.record(envs, path, columns=2):
             for _ in range(4):
-                frames.append(agym.render.mosaic(envs.render(), 2))
+                frames.append(agym.mosaic(envs.render(), 2))
                 envs.step([0, 0])
     pictures = [picture for _, picture in decoded(path)]
     assert len(pictures) == 5

@@ -68,7 +68,9 @@ def make_vec_env(
         MissingExtraError: SB3 is not installed.
     """
     check_count("n_envs", n_envs)
-    all_options: dict[str, Any] = {**(vec_env_kwargs or {}), **options}
+    if seed is not None:
+        check_count("seed", seed, least=0)
+    all_options = _join(vec_env_kwargs, options)
     if isinstance(parse_backend(all_options.get("backend", "process")), Native):
         _refuse_for_native(
             monitor_dir=monitor_dir, wrapper_class=wrapper_class, monitor_kwargs=monitor_kwargs,
@@ -106,6 +108,13 @@ def make_atari_env(
     **options: Unpack[VecEnvOptions],
 ) -> AgymVecEnv:
     """Make Atari environments as SB3's ``make_atari_env`` does; see :func:`make_vec_env`."""
+    check_count("n_envs", n_envs)
+    all_options = _join(vec_env_kwargs, options)
+    if isinstance(parse_backend(all_options.get("backend", "process")), Native):
+        raise UsageError(
+            "make_atari_env wraps single environments, and backend='native' makes one VectorEnv of"
+            " all: take agym.sb3.make_vec_env"
+        )
     made: AgymVecEnv = _env_util().make_atari_env(
         _maker(env_id),
         n_envs=n_envs,
@@ -115,10 +124,17 @@ def make_atari_env(
         wrapper_kwargs=wrapper_kwargs,
         env_kwargs=env_kwargs,
         vec_env_cls=_vec_env_class(),
-        vec_env_kwargs={**(vec_env_kwargs or {}), **options},
+        vec_env_kwargs=all_options,
         monitor_kwargs=monitor_kwargs,
     )
     return made
+
+
+def _join(vec_env_kwargs: dict[str, Any] | None, options: Any) -> dict[str, Any]:
+    """Join the options that were given in SB3's way and in agym's."""
+    for name in {*(vec_env_kwargs or {})}.intersection(options):
+        raise UsageError(f"{name} is given twice: leave it out of vec_env_kwargs")
+    return {**(vec_env_kwargs or {}), **options}
 
 
 def _refuse_for_native(**given: Any) -> None:

@@ -1,4 +1,4 @@
-"""``python -m agym.cli``: the command ``agym``."""
+"""``python -m agym``: the command ``agym``."""
 
 from agym.cli.app import app
 
