@@ -1,46 +1,49 @@
-"""agym: many Gymnasium environments concurrently, with asyncio or without."""
+"""agym: many Gymnasium environments concurrently, with asyncio or without.
+
+Each name is imported when it is first used. So a worker process, which imports this package too,
+loads the hosts alone, and no program loads the live page, the recorder or the planner in vain.
+"""
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from agym import backends
-from agym.api.aio import AsyncEnvHandle, AsyncEnvs, Pending
-from agym.api.make import make, make_async, make_vec, register
-from agym.api.sync import EnvHandle, Envs
-from agym.api.vector.env import AgymVectorEnv
-from agym.backends.options import Recycle
-from agym.engine.batches.debugging import debug
-from agym.engine.batches.out_target import RolloutBuffer
-from agym.engine.batches.results import Batch, ResetResult, StepResult
-from agym.engine.faults.policy import FaultPolicy
-from agym.engine.stats import EnvStats, Stats, WorkerStats
 from agym.envs import registration as registration
-from agym.errors import (
-    AgymError,
-    AgymErrorGroup,
-    BusyError,
-    ClosedError,
-    CrashLoopError,
-    CrashLoopErrorGroup,
-    EnvError,
-    EnvErrorGroup,
-    Fault,
-    MissingExtraError,
-    NothingSentError,
-    ResetNeededError,
-    SpaceMismatchError,
-    StepTimeout,
-    UsageError,
-    UsageTypeError,
-    WorkerDied,
-    WorkerDiedGroup,
-)
-from agym.hosts.async_env import AsyncEnv
 
 if TYPE_CHECKING:
-    from agym import sb3
+    from agym import backends, sb3
+    from agym.api.aio import AsyncEnvHandle, AsyncEnvs, Pending
     from agym.api.auto.plan import plan
+    from agym.api.make import make, make_async, make_vec, register
     from agym.api.rollout import Rollout, rollout
+    from agym.api.sync import EnvHandle, Envs
+    from agym.api.vector.env import AgymVectorEnv
+    from agym.backends.options import Recycle
+    from agym.engine.batches.debugging import debug
+    from agym.engine.batches.out_target import RolloutBuffer
+    from agym.engine.batches.results import Batch, ResetResult, StepResult
+    from agym.engine.faults.policy import FaultPolicy
+    from agym.engine.stats import EnvStats, Stats, WorkerStats
+    from agym.errors import (
+        AgymError,
+        AgymErrorGroup,
+        BusyError,
+        ClosedError,
+        CrashLoopError,
+        CrashLoopErrorGroup,
+        EnvError,
+        EnvErrorGroup,
+        Fault,
+        MissingExtraError,
+        NothingSentError,
+        ResetNeededError,
+        SpaceMismatchError,
+        StepTimeout,
+        UsageError,
+        UsageTypeError,
+        WorkerDied,
+        WorkerDiedGroup,
+    )
+    from agym.hosts.async_env import AsyncEnv
     from agym.planning.plans import Plan
     from agym.tools.chaos import Chaos, chaos
     from agym.tools.live.page import watch
@@ -50,6 +53,7 @@ if TYPE_CHECKING:
     from agym.tools.trace.timeline import mark, trace
     from agym.tools.video.recording import Recording, record
     from agym.tools.video.tiling import mosaic
+
 
 __version__ = "0.1.0"
 
@@ -115,34 +119,74 @@ __all__ = [
     "watch",
 ]
 
-# The modules of names that are imported on first use.
-_LATER = {
+_MODULE_OF = {
+    "AgymError": "agym.errors",
+    "AgymErrorGroup": "agym.errors",
+    "AgymVectorEnv": "agym.api.vector.env",
+    "AsyncEnv": "agym.hosts.async_env",
+    "AsyncEnvHandle": "agym.api.aio",
+    "AsyncEnvs": "agym.api.aio",
+    "Batch": "agym.engine.batches.results",
+    "BusyError": "agym.errors",
     "Chaos": "agym.tools.chaos",
+    "ClosedError": "agym.errors",
+    "CrashLoopError": "agym.errors",
+    "CrashLoopErrorGroup": "agym.errors",
+    "EnvError": "agym.errors",
+    "EnvErrorGroup": "agym.errors",
+    "EnvHandle": "agym.api.sync",
+    "EnvStats": "agym.engine.stats",
+    "Envs": "agym.api.sync",
+    "Fault": "agym.errors",
+    "FaultPolicy": "agym.engine.faults.policy",
+    "MissingExtraError": "agym.errors",
+    "NothingSentError": "agym.errors",
     "Overlap": "agym.tools.trace.report",
+    "Pending": "agym.api.aio",
     "Plan": "agym.planning.plans",
     "Recording": "agym.tools.video.recording",
+    "Recycle": "agym.backends.options",
+    "ResetNeededError": "agym.errors",
+    "ResetResult": "agym.engine.batches.results",
     "Rollout": "agym.api.rollout",
+    "RolloutBuffer": "agym.engine.batches.out_target",
+    "SpaceMismatchError": "agym.errors",
+    "Stats": "agym.engine.stats",
+    "StepResult": "agym.engine.batches.results",
+    "StepTimeout": "agym.errors",
     "TensorBoard": "agym.tools.tensorboard.tensorboard",
+    "UsageError": "agym.errors",
+    "UsageTypeError": "agym.errors",
+    "WorkerDied": "agym.errors",
+    "WorkerDiedGroup": "agym.errors",
+    "WorkerStats": "agym.engine.stats",
     "chaos": "agym.tools.chaos",
+    "debug": "agym.engine.batches.debugging",
+    "make": "agym.api.make",
+    "make_async": "agym.api.make",
+    "make_vec": "agym.api.make",
     "mark": "agym.tools.trace.timeline",
     "mosaic": "agym.tools.video.tiling",
     "overlap": "agym.tools.trace.report",
     "plan": "agym.api.auto.plan",
     "record": "agym.tools.video.recording",
+    "register": "agym.api.make",
     "rollout": "agym.api.rollout",
     "run": "agym.tools.run",
-    "sb3": "agym.sb3",
     "trace": "agym.tools.trace.timeline",
     "watch": "agym.tools.live.page",
 }
 
 
 def __getattr__(name: str) -> Any:
-    """Import what most programs do not use, when it is used."""
-    if name not in _LATER:
+    """Import a public name, or one of the modules that are public."""
+    if name not in __all__:
         raise AttributeError(f"module 'agym' has no attribute {name!r}")
-    module = importlib.import_module(_LATER[name])
-    value = globals()[name] = module if name == "sb3" else getattr(module, name)
+    if name in _MODULE_OF:
+        value = getattr(importlib.import_module(_MODULE_OF[name]), name)
+    else:
+        value = importlib.import_module(f"agym.{name}")
+    globals()[name] = value
     return value
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -9,9 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium.vector import SyncVectorEnv
 
 import agym
-from agym.backends import Asyncio, Process
+from agym.backends import Asyncio, BackendSpec, Process, Ray
+from agym.backends.options import LoopSpec
 from tests.support.backends import FORK
 from tests.support.drivers import APIS, SETUPS, opened
 from tests.support.envs.plain_envs import Echo, Nested, Tally
@@ -69,6 +72,11 @@ BAD_OWN_OPTIONS: dict[str, tuple[Callable[..., Any], dict[str, Any], str]] = {
     "restart-window": (agym.FaultPolicy, {"restart_window": 0}, "positive"),
     "replay-limit": (agym.FaultPolicy, {"replay_limit": 0}, "positive"),
     "capsule-dir": (agym.FaultPolicy, {"capsule_dir": __file__}, "no folder"),
+    "capsule-dir-type": (agym.FaultPolicy, {"capsule_dir": 3}, "path of a folder"),
+    "capsule-dir-empty": (agym.FaultPolicy, {"capsule_dir": ""}, "path of a folder"),
+    "placement": (Ray, {"placement": "sprad"}, "did you mean 'spread'"),
+    "resources": (Ray, {"resources": {"num_cpu": 1}}, "'num_cpus'"),
+    "rss": (partial(agym.Recycle), {"rss_mb": float("inf")}, "positive"),
 }
 
 
@@ -103,6 +111,33 @@ def test_the_number_of_workers_given_twice() -> None:
 def test_a_bad_start_method_of_workers(start_method: Any) -> None:
     with pytest.raises(agym.UsageError, match="start_method"):
         agym.make(tally, 2, backend=Process(start_method=start_method))
+
+
+def test_a_start_method_given_twice() -> None:
+    with pytest.raises(agym.UsageError, match=r"context='fork', .* give the start method once"):
+        agym.AgymVectorEnv([tally], context="fork", backend=Process(start_method="spawn"))
+
+
+@pytest.mark.parametrize("backend", [SyncVectorEnv, agym.FaultPolicy, threading.Thread, 3, "sync"])
+def test_what_is_no_backend(backend: Any) -> None:
+    with pytest.raises(agym.UsageError, match=r"backend=.* is unknown: .*take one of auto, serial"):
+        agym.make(tally, 2, backend=backend)
+
+
+def test_a_function_that_makes_no_backend() -> None:
+    with pytest.raises(agym.UsageError, match=r"which is no agym.backends.base.Backend"):
+        agym.make(tally, 2, backend=lambda options: None)  # type: ignore[arg-type,return-value]
+
+
+@pytest.mark.parametrize("kind", [BackendSpec, LoopSpec])
+def test_a_base_class_of_backends_options(kind: Any) -> None:
+    with pytest.raises(agym.UsageError, match=r"is unknown: .*take one of auto"):
+        agym.make(tally, 2, backend=kind())
+
+
+def test_a_misspelt_backend() -> None:
+    with pytest.raises(agym.UsageError, match="did you mean 'process'"):
+        agym.make(tally, 2, backend="Process")  # type: ignore[arg-type]
 
 
 BAD_ENVS: dict[str, tuple[Any, Any, str]] = {

@@ -258,6 +258,22 @@ def test_misspelt_options_of_objects_are_refused_with_the_object() -> None:
         agym.make(Swallows, 2, max_restart=3)
 
 
+def test_a_vector_environment_that_cannot_be_imported_is_not_needed() -> None:
+    spec = EnvSpec("Half-v0", entry_point=Swallows, vector_entry_point="no_such_module:Vector")
+    with agym.make(spec, 2, backend="serial", colour="red") as envs:
+        envs.reset()
+    with pytest.raises(agym.UsageTypeError, match="num_workers is no option"):
+        agym.make(spec, 2, backend="serial", num_workers=2)
+
+
+def test_registering_checks_values_too() -> None:
+    for options in ({"workers": -1}, {"on_fault": "x"}, {"timeout": -3}, {"autoreset": "x"}):
+        with pytest.raises(agym.UsageError, match=next(iter(options))):
+            agym.register("CartPole-v1", **options)
+    with pytest.raises(agym.UsageError, match="must be an id"):
+        agym.register(Swallows)  # type: ignore[arg-type]
+
+
 class Pins(Tally):
     """Really has a parameter that is called like an option of an object."""
 

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from agym.cli.app import app
 from benchmarks.app import app as benchmarks
+from tests.support.patience import patience
 
 
 def commands(app: typer.Typer, *words: str) -> list[tuple[typer.Typer, list[str]]]:
@@ -133,3 +134,14 @@ def test_command_line_loads_no_optional_package() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert loaded.stdout.strip() == ""
+
+
+def test_it_runs_as_a_module() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "agym", "--version"],
+        capture_output=True,
+        text=True,
+        timeout=patience(5),
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.search(r"\d+\.\d+", done.stdout)

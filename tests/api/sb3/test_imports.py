@@ -36,6 +36,10 @@ def test_agym_does_not_import_sb3() -> None:
     assert not {"stable_baselines3", "torch"}.intersection(loaded)
 
 
+def test_its_functions_are_imported_by_path() -> None:
+    python("from agym.sb3 import make_vec_env; import agym; assert agym.sb3.make_vec_env")
+
+
 def test_what_to_install_is_said() -> None:
     code = """
 import sys

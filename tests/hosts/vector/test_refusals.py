@@ -144,11 +144,13 @@ def test_parts_of_a_program(api: str) -> None:
 
 def test_a_worker_for_each_environment_has_handles() -> None:
     native: dict[str, Any] = {"backend": "native", "workers": 3, "autoreset": "next_step"}
-    with agym.make(Tally, 3, **native) as envs:
+    trap = Trap()
+    with agym.make(partial(Tally, trap=trap), 3, **native) as envs:
         observations = [env.reset(seed=i)[0] for i, env in enumerate(envs)]
         assert [row.tolist() for row in observations] == [[0, 0, 1]] * 3
         assert envs[1].step(4)[1] == 4.0
         envs[0].close()
+        assert trap.closed == 1
         with pytest.raises(agym.ClosedError):
             envs.step([0] * 3)
         assert envs.step([2, 2], env_ids=[1, 2])[1] == [2.0, 2.0]
