@@ -22,6 +22,7 @@ from agym.engine.engine import NOT_OPEN, Engine
 from agym.engine.ticket import Ticket
 from agym.errors import AgymError, NothingSentError, UsageError, UsageTypeError
 from agym.protocol.arguments import check_batch_size
+from agym.protocol.messages.operations import Call, GetAttr, Message, Render, SetAttr
 from agym.protocol.typing import Action, Actions, Observation, Observations
 
 T = TypeVar("T")
@@ -71,8 +72,8 @@ class Pending(Coroutine[Any, Any, T], Generic[T]):
             raise AttributeError(f"Pending has no attribute {name!r}{why}")
 
     def _not_awaited(self) -> str:
-        kind = self._ticket.kind
-        return f"the result of {kind} was not awaited: write `await envs.{kind}(...)`"
+        name = self._ticket.kind.name
+        return f"the result of {name} was not awaited: write `await envs.{name}(...)`"
 
     def done(self) -> bool:
         """Whether the result, or the error, is there."""
@@ -276,22 +277,22 @@ class AsyncEnvs(BaseEnvs[Observations, Actions]):
 
         Meanwhile, environments whose workers are not busy rendering can step.
         """
-        ticket = self._begin_ask("render", env_ids=env_ids)
+        ticket = self._begin_ask(Render(), env_ids)
         return self._pending(ticket, list)
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> Pending[list[Any]]:
         """Call a method of every environment, or read an attribute; give a list of results."""
-        ticket = self._begin_ask("call", (name, args, kwargs))
+        ticket = self._begin_ask(Call(name, args, kwargs))
         return self._pending(ticket, list)
 
     def get_attr(self, name: str) -> Pending[list[Any]]:
         """Read an attribute of every environment; see :meth:`agym.Envs.get_attr`."""
-        ticket = self._begin_ask("get_attr", name)
+        ticket = self._begin_ask(GetAttr(name))
         return self._pending(ticket, lambda values: self._attributes(name, values))
 
     def set_attr(self, name: str, values: Any) -> Pending[None]:
         """Set an attribute of every environment; see :meth:`agym.Envs.set_attr`."""
-        ticket = self._begin_ask("set_attr", (name, True), self._each(name, values))
+        ticket = self._begin_ask(SetAttr(name, self._each(name, values)))
         return self._pending(ticket, lambda _: None)
 
     def _assign(self, name: str, values: Any) -> None:
@@ -387,8 +388,8 @@ class AsyncEnvHandle(Handle, Generic[Observation, Action]):
     observation_space: Space[Any]
     action_space: Space[Any]
 
-    def _ask(self, kind: str, shared: Any, *each: Any) -> Pending[Any]:
-        ticket = self._envs._begin_ask(kind, shared, [*each] or None, [self.index])
+    def _ask(self, message: Message) -> Pending[Any]:
+        ticket = self._envs._begin_ask(message, [self.index])
         return self._envs._pending(ticket, itemgetter(0))
 
     def reset(
@@ -415,11 +416,11 @@ class AsyncEnvHandle(Handle, Generic[Observation, Action]):
 
     def render(self) -> Pending[Any]:
         """Render the environment."""
-        return self._ask("render", None)
+        return self._ask(Render())
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> Pending[Any]:
         """Call a method, or read an attribute."""
-        return self._ask("call", (self._path + name, args, kwargs))
+        return self._ask(Call(self._path + name, args, kwargs))
 
     def get_attr(self, name: str) -> Pending[Any]:
         """Read an attribute, dots allowed.
@@ -427,12 +428,12 @@ class AsyncEnvHandle(Handle, Generic[Observation, Action]):
         Raises:
             AttributeError: When awaited: the environment does not have it.
         """
-        ticket = self._envs._begin_ask("get_attr", self._path + name, None, [self.index])
+        ticket = self._envs._begin_ask(GetAttr(self._path + name), [self.index])
         return self._envs._pending(ticket, lambda values: self._found(name, values[0]))
 
     def set_attr(self, name: str, value: Any) -> Pending[None]:
         """Set or add an attribute, dots allowed."""
-        return self._ask("set_attr", (self._path + name, True), value)
+        return self._ask(SetAttr(self._path + name, [value]))
 
     def close(self) -> Pending[None]:
         """Close this environment alone, after its dispatched operations. Idempotent."""

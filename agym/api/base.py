@@ -28,7 +28,8 @@ from agym.engine.ticket import Ticket
 from agym.errors import UsageError, UsageTypeError
 from agym.protocol.arguments import check_count, parse_env_ids, refuse_windows, take_mask
 from agym.protocol.attributes import Placeholder
-from agym.protocol.messages import name_ids
+from agym.protocol.messages.failures import name_ids
+from agym.protocol.messages.operations import Message
 from agym.protocol.typing import Actions, Observations
 
 
@@ -142,15 +143,9 @@ class BaseEnvs(Generic[Observations, Actions]):
         parse_env_ids(env_ids, self.num_envs)
         return [self._ids[i] for i in env_ids]
 
-    def _begin_ask(
-        self,
-        kind: str,
-        shared: Any = None,
-        each: list[Any] | None = None,
-        env_ids: Sequence[int] | None = None,
-    ) -> Ticket:
+    def _begin_ask(self, message: Message, env_ids: Sequence[int] | None = None) -> Ticket:
         """Begin a render, a call, or a look-up of attributes."""
-        return self._engine.ask(kind, shared, each, self._global(env_ids))
+        return self._engine.ask(message, self._global(env_ids))
 
     def _begin_reset(
         self,

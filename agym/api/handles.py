@@ -10,7 +10,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from agym.api.base import BaseEnvs, is_own
 from agym.protocol.attributes import Placeholder
-from agym.protocol.messages import Description
+from agym.protocol.messages.completions import Description
 
 
 class Handle:

@@ -26,6 +26,7 @@ from agym.engine.ticket import Ticket
 from agym.errors import AgymError, ClosedError, NothingSentError, UsageError, UsageTypeError
 from agym.protocol.arguments import check_batch_size
 from agym.protocol.attributes import Placeholder, has_attribute
+from agym.protocol.messages.operations import Call, GetAttr, Message, Render, SetAttr
 from agym.protocol.typing import Actions, EnvAction, EnvObservation, Observations
 
 # The most threads that ``parallel`` uses.
@@ -249,11 +250,11 @@ class Envs(BaseEnvs[Observations, Actions]):
             EnvError: An environment raised.
             WorkerDied: A worker ended.
         """
-        return list(self._do(self._begin_ask, "render", None, None, env_ids))
+        return list(self._do(self._begin_ask, Render(), env_ids))
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
         """Call a method of every environment, or read an attribute; return a list of results."""
-        return list(self._do(self._begin_ask, "call", (name, args, kwargs)))
+        return list(self._do(self._begin_ask, Call(name, args, kwargs)))
 
     def get_attr(self, name: str) -> list[Any]:
         """Read an attribute of every environment or of a wrapper around it; dots are allowed.
@@ -261,7 +262,7 @@ class Envs(BaseEnvs[Observations, Actions]):
         Raises:
             AttributeError: An environment does not have it.
         """
-        return self._attributes(name, self._do(self._begin_ask, "get_attr", name))
+        return self._attributes(name, self._do(self._begin_ask, GetAttr(name)))
 
     def set_attr(self, name: str, values: Any) -> None:
         """Set an attribute of every environment.
@@ -270,12 +271,12 @@ class Envs(BaseEnvs[Observations, Actions]):
             name: The attribute, dots allowed.
             values: A list or tuple with a value per environment, or one value for all.
         """
-        self._do(self._begin_ask, "set_attr", (name, True), self._each(name, values))
+        self._do(self._begin_ask, SetAttr(name, self._each(name, values)))
 
     def _assign(self, name: str, values: Any, *, optional: bool = False) -> bool:
         """Set an attribute that environments have; return whether any has it."""
-        each = self._each(name, values)
-        answers = self._do(self._begin_ask, "set_attr", (name, False), each)
+        message = SetAttr(name, self._each(name, values), create=False)
+        answers = self._do(self._begin_ask, message)
         if optional and all(answer is Placeholder.MISSING for answer in answers):
             return False
         self._assigned(name, answers)
@@ -488,7 +489,7 @@ class EnvHandle(Handle, gymnasium.Env[EnvObservation, EnvAction]):  # type: igno
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """Call a method, or read an attribute."""
-        return self._ask("call", (self._path + name, args, kwargs))
+        return self._ask(Call(self._path + name, args, kwargs))
 
     def get_attr(self, name: str) -> Any:
         """Read an attribute, dots allowed.
@@ -496,11 +497,11 @@ class EnvHandle(Handle, gymnasium.Env[EnvObservation, EnvAction]):  # type: igno
         Raises:
             AttributeError: The environment does not have it.
         """
-        return self._found(name, self._ask("get_attr", self._path + name))
+        return self._found(name, self._ask(GetAttr(self._path + name)))
 
     def set_attr(self, name: str, value: Any) -> None:
         """Set or add an attribute, dots allowed."""
-        self._ask("set_attr", (self._path + name, True), value)
+        self._ask(SetAttr(self._path + name, [value]))
 
     def _assign(self, name: str, value: Any) -> None:
         if not self.set_wrapper_attr(name, value, force=False):
@@ -509,9 +510,9 @@ class EnvHandle(Handle, gymnasium.Env[EnvObservation, EnvAction]):  # type: igno
                 f" set_attr({name!r}, ...){suggest(self, name)}"
             )
 
-    def _ask(self, kind: str, shared: Any, *each: Any) -> Any:
+    def _ask(self, message: Message) -> Any:
         envs = self._envs
-        return envs._do(envs._begin_ask, kind, shared, [*each] or None, [self.index])[0]
+        return envs._do(envs._begin_ask, message, [self.index])[0]
 
     def close(self) -> None:
         """Close this environment alone. Idempotent."""
@@ -523,7 +524,7 @@ class EnvHandle(Handle, gymnasium.Env[EnvObservation, EnvAction]):  # type: igno
     def has_wrapper_attr(self, name: str) -> bool:
         """Whether there is an attribute; its value is not sent here."""
         arguments = (self._path + name,)
-        return has_own(self, name) or bool(self._ask("call", (has_attribute, arguments, {})))
+        return has_own(self, name) or bool(self._ask(Call(has_attribute, arguments)))
 
     def get_wrapper_attr(self, name: str) -> Any:
         """Read an attribute, of the handle or the environment."""
@@ -534,7 +535,8 @@ class EnvHandle(Handle, gymnasium.Env[EnvObservation, EnvAction]):  # type: igno
         if has_own(self, name):
             setattr(self, name, value)
             return True
-        return self._ask("set_attr", (self._path + name, force), value) is not Placeholder.MISSING
+        message = SetAttr(self._path + name, [value], create=force)
+        return self._ask(message) is not Placeholder.MISSING
 
     @property
     def np_random(self) -> Any:

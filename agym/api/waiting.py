@@ -31,7 +31,7 @@ from agym.backends.process.doorbell import (
 from agym.engine.engine import Engine
 from agym.engine.hooks.throttle import HELD_KINDS, Throttle
 from agym.engine.hooks.trace_registry import WAITING, note
-from agym.engine.ticket import Ticket
+from agym.engine.ticket import Receive, Ticket
 
 # Let the event loop run at least this often, even if results are always there in time.
 TURN_SECONDS = 1e-3
@@ -124,7 +124,7 @@ class SyncWaiter:
         now = time.perf_counter()
         if alone:
             self._spinning.learn(now - begun, slept=slept)
-        note(WAITING, ticket.kind, begun, now, in_task=False)
+        note(WAITING, ticket.kind.name, begun, now, in_task=False)
 
     def _ready(self, ticket: Ticket) -> bool:
         with self.lock:
@@ -247,7 +247,7 @@ def is_held(ticket: Ticket) -> bool:
 
 def until(ticket: Ticket, end: float | None = None) -> float | None:
     """Return when to stop holding a result back; ``recv`` has a time of its own."""
-    return ticket.deadline if ticket.kind == "recv" else end
+    return ticket.deadline if ticket.kind is Receive else end
 
 
 def _poll_mask(events: int) -> int:
@@ -297,7 +297,7 @@ class AsyncWaiter:
                 yield from self._sleep(ticket)
             now = time.perf_counter()
             self._spinning.learn(now - begun, slept=slept)
-            note(WAITING, ticket.kind, begun, now, in_task=True)
+            note(WAITING, ticket.kind.name, begun, now, in_task=True)
         if slept:
             self._last_turn = now
         elif now - self._last_turn > TURN_SECONDS:

@@ -18,7 +18,8 @@ from agym.backends.options import Asyncio
 from agym.backends.outbox import Outbox, OutboxBackend
 from agym.backends.process.worker_process import own_loop
 from agym.hosts.coroutine import CoroutineHost
-from agym.protocol.messages import Completion, Operation, Payload
+from agym.protocol.messages.completions import Completion, Payload
+from agym.protocol.messages.operations import Operation
 from agym.protocol.table import SlotTable
 
 # How long to wait for the loop of forgotten environments, one of which may hang on it.

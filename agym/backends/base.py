@@ -29,7 +29,9 @@ from agym.hosts.base import ALL_INFOS, Factory, Host
 from agym.hosts.gym import EnvHost
 from agym.protocol.arguments import Ids
 from agym.protocol.infos.policy import InfoPolicy
-from agym.protocol.messages import CLOSE, OPEN, Completion, Description, Failure, Operation, Payload
+from agym.protocol.messages.completions import Completion, Description, Payload
+from agym.protocol.messages.failures import Failure
+from agym.protocol.messages.operations import CLOSE, OPEN, Message, Operation
 from agym.protocol.table import Extension, SlotTable
 
 # Everything that a third-party backend needs.
@@ -186,11 +188,11 @@ class Backend(ABC):
         return ()
 
     def reason_unsupported(
-        self, kind: str, ids: Ids, seeds: Sequence[int | None] | None = None
+        self, kind: type[Message], ids: Ids, seeds: Sequence[int | None] | None = None
     ) -> str | None:
         """Return why some environments cannot do something without others of their ``VectorEnv``.
 
-        The engine asks before it sends anything, ``"restart"`` included, except a step of all.
+        The engine asks before it sends anything, ``Restart`` included, except a step of all.
         ``seeds`` are those of a reset.
         """
         return None

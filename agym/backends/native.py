@@ -19,10 +19,12 @@ from agym.backends.thread import ThreadBackend, ThreadWorker, WorkerReply, Write
 from agym.hosts.vector.construction import Traits
 from agym.hosts.vector.envpool import PoolHost
 from agym.protocol.arguments import Ids
-from agym.protocol.messages import NAMES, ROW_KINDS, Completion, Operation, name_range
+from agym.protocol.messages.completions import Completion
+from agym.protocol.messages.failures import name_range
+from agym.protocol.messages.operations import Call, GetAttr, Message, Operation, Render, Reset
 
 # Allowed on some environments: it is done for all, and the results of some are returned.
-ASKED_OF_SOME = frozenset({"render", "call", "get_attr"})
+ASKED_OF_SOME = (Render, Call, GetAttr)
 
 
 class NativeWorker(ThreadWorker):
@@ -71,9 +73,9 @@ class NativeBackend(ThreadBackend):
         return self._traits
 
     def reason_unsupported(
-        self, kind: str, ids: Ids, seeds: Sequence[int | None] | None = None
+        self, kind: type[Message], ids: Ids, seeds: Sequence[int | None] | None = None
     ) -> str | None:
-        if kind in ASKED_OF_SOME:
+        if issubclass(kind, ASKED_OF_SOME):
             return None
         wanted = dict.fromkeys(ids) if seeds is None else dict(zip(ids, seeds, strict=True))
         for worker in self._workers:
@@ -81,15 +83,15 @@ class NativeBackend(ThreadBackend):
             whole = len(mine) == len(worker.ids)
             why = None
             traits = self._traits_of(worker)
-            if mine and kind == "reset":
+            if mine and kind is Reset:
                 why = traits.unsupported_reset(whole, mine)
-            if mine and why is None and kind in ROW_KINDS and traits.batch_size:
+            if mine and why is None and kind.writes_rows and traits.batch_size:
                 why = traits.unsupported_batch(len(mine))
-            elif mine and not whole and kind != "reset":
+            elif mine and not whole and kind is not Reset:
                 why = "are one VectorEnv: name all of them"
             if why is not None:
                 return (
-                    f"{NAMES.get(kind, kind)}: {name_range(worker.ids)} {why}, or take"
+                    f"{kind.name}: {name_range(worker.ids)} {why}, or take"
                     " backend='process', where each is by itself"
                 )
         return None

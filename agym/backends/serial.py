@@ -16,7 +16,8 @@ from agym._system.defer_signals import Interruptible
 from agym._system.no_running_loop import NoRunningLoop
 from agym.backends.base import Backend, BackendOptions, close_host, open_host
 from agym.hosts.gym import EnvHost
-from agym.protocol.messages import UNBROKEN_KINDS, Completion, Operation
+from agym.protocol.messages.completions import Completion
+from agym.protocol.messages.operations import Operation
 from agym.protocol.table import SlotTable
 
 
@@ -46,8 +47,7 @@ class SerialBackend(Backend):
         self._host.attach(table)
 
     def submit(self, operation: Operation) -> None:
-        unbroken = operation.kind in UNBROKEN_KINDS
-        with nullcontext() if unbroken else Interruptible(), self._hide_loop():
+        with nullcontext() if operation.message.unbroken else Interruptible(), self._hide_loop():
             completion = self._host.run(operation)
         self._completions.append(completion)
 

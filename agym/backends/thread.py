@@ -21,7 +21,9 @@ from agym._system.pygame_lock import lock_polygons
 from agym.backends.base import BackendOptions, RunningHost, close_host, open_host
 from agym.backends.outbox import Outbox, OutboxBackend
 from agym.hosts.gym import EnvHost
-from agym.protocol.messages import FAULT, OPEN, Completion, Operation, Payload, WorkerDeath
+from agym.protocol.messages.completions import Completion, Payload
+from agym.protocol.messages.failures import WorkerDeath
+from agym.protocol.messages.operations import FAULT, OPEN, Make, Operation
 from agym.protocol.table import SlotTable
 
 # Without ``workers``, each environment gets a thread of its own, up to this many.
@@ -87,13 +89,12 @@ class ThreadWorker:
         self.thread = threading.Thread(
             target=self._work, args=(host, outbox, number), name=f"agym-{ids.start}", daemon=True
         )
-        self.give(Operation(number, "make", ids.start, ids.stop))
+        self.pending.append(Operation(number, ids.start, ids.stop, Make()))
         self.thread.start()
 
     def give(self, operation: Operation) -> None:
         self.pending.append(operation)
-        if operation.kind != "make":
-            self.inbox.put(operation)
+        self.inbox.put(operation)
 
     def _work(self, host: RunningHost, outbox: Outbox[WorkerReply], number: int) -> None:
         made = open_host(host, number)
@@ -193,14 +194,16 @@ class ThreadBackend(OutboxBackend[WorkerReply]):
         hung.inbox.put(None)
         self._abandoned.append(hung)
         death = self._death(hung, reason)
-        for operation in [Operation(FAULT, "", hung.ids.start, hung.ids.stop), *hung.pending]:
-            self._completions.append(Completion(*operation.span, Payload(problems=[death])))
+        fault = FAULT, hung.ids.start, hung.ids.stop
+        for span in [fault, *(operation.span for operation in hung.pending)]:
+            self._completions.append(Completion(*span, Payload(problems=[death])))
         self._outbox.ring()
 
     def _death(self, worker: ThreadWorker, reason: str) -> WorkerDeath:
         doing = dict.fromkeys(worker.ids, "idle")
         for operation in reversed(worker.pending):
-            doing.update(dict.fromkeys(range(operation.start, operation.stop), operation.kind))
+            span = range(operation.start, operation.stop)
+            doing.update(dict.fromkeys(span, operation.message.name))
         running = worker.marker[0] - 1 if worker.marker[0] else None
         index = self._workers.index(worker)
         return WorkerDeath(index, None, None, worker.ids, reason, doing, running, late=True)

@@ -16,7 +16,7 @@ from gymnasium import spaces
 
 from agym.errors import UsageError, UsageTypeError
 from agym.protocol.arguments import Ids, arrays_in, as_array
-from agym.protocol.messages import GivenAction
+from agym.protocol.messages.operations import GivenAction
 from agym.protocol.space_layout import Layout, Leaf
 from agym.protocol.typing import Array
 from agym.protocol.value_copies import copy_value

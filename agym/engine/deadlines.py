@@ -15,17 +15,14 @@ from agym.backends.base import Backend
 from agym.engine.faults.policy import FaultPolicy
 from agym.engine.faults.recovery import Recovery
 from agym.engine.runner import Runner
-from agym.engine.ticket import Ticket
+from agym.engine.ticket import Receive, Ticket
 from agym.hosts.base import Factory
 from agym.protocol.arguments import Ids
-from agym.protocol.messages import ROW_KINDS, Operation
+from agym.protocol.messages.operations import Export, Make, Message, Operation
 from agym.protocol.value_copies import copy_value
 
 # A replacement may take this many deadlines, and at least this many seconds, to be made.
 RECREATE_DEADLINES, RECREATE_SECONDS = 10, 10.0
-
-# The operations with that much time, because they make or close an environment.
-SLOW_KINDS = frozenset({"recreate", "restart", "export", "import_env"})
 
 
 class RunnerWithDeadlines(Runner):
@@ -72,7 +69,7 @@ class RunnerWithDeadlines(Runner):
             # An earlier iteration may have ended or suspended this ticket.
             if ticket.deadline is None or ticket.deadline > now or ticket.done:
                 continue
-            if ticket.kind == "recv":
+            if ticket.kind is Receive:
                 ticket.finish()
             else:
                 self._miss(ticket)
@@ -83,7 +80,7 @@ class RunnerWithDeadlines(Runner):
         recovery = self._recovery
         held = self._scheduler.held(ticket)
         late = [i for i in ticket.late() if i not in held and i not in recovery.recovering]
-        if ticket.kind in SLOW_KINDS:
+        if ticket.kind.slow:
             ticket.deadline = None
             reason = f"did not come up within {self._replacement_seconds:g} s"
             for completion in recovery.overdue(ticket, reason):
@@ -94,13 +91,13 @@ class RunnerWithDeadlines(Runner):
             ticket.suspend()
             return
         forceable = self._backend.replaceable or self.coroutines
-        if forceable and recovery.policy.tolerant and ticket.kind in ROW_KINDS:
+        if forceable and recovery.policy.tolerant and ticket.kind.writes_rows:
             ticket.suspend()
         else:
             ticket.expire()
             self._give_up(ticket)
         if forceable:
-            reason = f"missed the deadline of {ticket.kind} ({self._timeout:g} s)"
+            reason = f"missed the deadline of {ticket.kind.name} ({self._timeout:g} s)"
             for completion in recovery.force(late, ticket, reason):
                 self._account(completion)
             self.poll()
@@ -127,14 +124,14 @@ class RunnerWithDeadlines(Runner):
     def factories(self) -> Sequence[Factory]:
         return self._backend.factories
 
-    def dispatch_internal(self, kind: str, ids: Ids, each: list[Any] | None = None) -> int:
+    def dispatch_internal(self, message: Message, ids: Ids) -> int:
         """Begin an internal operation on neighbours, ahead of all queued ones."""
-        ticket = Ticket(next(self._numbers), kind, ids)
+        ticket = Ticket(next(self._numbers), type(message), ids)
         self._tickets[ticket.number] = ticket
-        ticket.operation = Operation(ticket.number, kind, ids[0], ids[-1] + 1, each=each)
-        if kind in SLOW_KINDS:
+        ticket.operation = Operation(ticket.number, ids[0], ids[-1] + 1, message)
+        if message.slow:
             self._set_replacement_deadline(ticket)
-        if kind not in ("restart", "spare"):  # workers begin these themselves as they start
+        if not isinstance(message, Make):  # workers begin this themselves as they start
             try:
                 self._backend.submit(ticket.operation)
             except BaseException:
@@ -153,12 +150,12 @@ class RunnerWithDeadlines(Runner):
 
     def resend(self, ticket: Ticket, start: int, stop: int) -> None:
         """Send a part of a ticket's operation again."""
-        each = ticket.operation.each
-        if each is not None:
-            each = [each[ticket.ids.index(i)] for i in range(start, stop)]
+        message = ticket.operation.message
+        if message.values is not None:
+            message = message.pick([ticket.ids.index(i) for i in range(start, stop)])
         if ticket.deadline is not None:
             ticket.suspend()
-        self._submit(ticket.operation._replace(start=start, stop=stop, each=each), ticket)
+        self._submit(Operation(ticket.number, start, stop, message), ticket)
 
     def rearm(self) -> None:
         """Restart the deadlines that were suspended."""
@@ -179,8 +176,8 @@ class RunnerWithDeadlines(Runner):
 
     def action(self, slot: int, ticket: Ticket) -> Any:
         """Return an environment's action in a step, in the form that the environment takes."""
-        each = ticket.operation.each
-        part = each and [each[ticket.ids.index(slot)]]
+        parts = ticket.operation.message.values
+        part = parts and [parts[ticket.ids.index(slot)]]
         return copy_value(self._rows.actions(slot, slot + 1, part)[0])
 
     # ---------------------------------------------------------------- moves to other workers
@@ -194,7 +191,7 @@ class RunnerWithDeadlines(Runner):
         """Begin to move an environment and hold back its operations; ``None`` if it is busy."""
         if not self._scheduler.is_free(slot):
             return None
-        number = self.dispatch_internal("export", (slot,))
+        number = self.dispatch_internal(Export(), (slot,))
         self._scheduler.seize(slot, self._tickets[number])
         return number
 

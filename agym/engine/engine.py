@@ -21,10 +21,24 @@ from agym.engine.deadlines import RunnerWithDeadlines
 from agym.engine.hooks.throttle import Throttle
 from agym.engine.receive import Receiver
 from agym.engine.stats import Stats
-from agym.engine.ticket import Ticket
+from agym.engine.ticket import Receive, Ticket
 from agym.errors import BusyError, ClosedError, UsageError
 from agym.protocol.arguments import Ids, parse_env_ids, parse_seeds, runs, take_mask
-from agym.protocol.messages import CLOSE, OPEN, Operation, Options, PerEnvOptions
+from agym.protocol.messages.operations import (
+    CLOSE,
+    OPEN,
+    Close,
+    CloseEnv,
+    Make,
+    Message,
+    Operation,
+    Recreate,
+    Render,
+    Reset,
+    Restart,
+    Step,
+)
+from agym.protocol.messages.resets import Options, PerEnvOptions
 
 CLOSED = "the environments are closed: make new ones"
 NOT_OPEN = "the environments are not open yet: use `async with` or `await` first"
@@ -64,7 +78,7 @@ class Engine(RunnerWithDeadlines):
 
     def open(self) -> Ticket:
         """Start the workers, which make the environments."""
-        ticket = self._tickets[OPEN] = Ticket(OPEN, "make", self._all)
+        ticket = self._tickets[OPEN] = Ticket(OPEN, Make, self._all)
         abandon_in_forks(self)
         self._backend.start()
         self.poll()
@@ -86,7 +100,7 @@ class Engine(RunnerWithDeadlines):
         self._status.all_ready = False
         for ticket in self._all_tickets():
             ticket.finish(error=ClosedError("the environments were closed meanwhile"))
-        self._closing = self._tickets[CLOSE] = Ticket(CLOSE, "close", self._all)
+        self._closing = self._tickets[CLOSE] = Ticket(CLOSE, Close, self._all)
         resorts = (self._backend.close, self._backend.terminate, self._backend.kill)
         seconds = FAST_CLOSE_SECONDS if self.fast_close else GRACE_SECONDS
         for resort, grace in zip(resorts, seconds, strict=True):
@@ -111,7 +125,7 @@ class Engine(RunnerWithDeadlines):
         """Mark the engine closed without closing anything: the interpreter is shutting down."""
         self.forget_calls()
         self._status.all_ready = False
-        self._closing = Ticket(CLOSE, "close", ())
+        self._closing = Ticket(CLOSE, Close, ())
         self._closing.done = True
 
     def abandon(self) -> None:
@@ -120,7 +134,7 @@ class Engine(RunnerWithDeadlines):
             return
         self._forked = True
         self._status.all_ready = False
-        self._closing = Ticket(CLOSE, "close", ())
+        self._closing = Ticket(CLOSE, Close, ())
         for ticket in (*self._all_tickets(), self._closing):
             ticket.done = True  # no callbacks: whoever waits for it is in the parent
             ticket.error = None if ticket is self._closing else ClosedError(FORKED)
@@ -156,8 +170,10 @@ class Engine(RunnerWithDeadlines):
         if env_ids is not None and [*ids] != [*env_ids]:
             raise UsageError(f"env_ids of a step must ascend, as its results do: {env_ids!r}")
         if not ids:
-            return self._complete_empty("step", out=target)
-        return self._dispatch("step", ids, each, out=target)
+            return self._complete_empty(Step, out=target)
+        if self.hooks:
+            self.hooks.before_step(ids)  # what a hook dispatches gets a lower number
+        return self._dispatch(Step(self._choose_plane(ids, target), each), ids, out=target)
 
     def step_at_once(self, actions: Any) -> Ticket | None:
         """Step all environments synchronously, if the backend can and nothing else is under way.
@@ -189,7 +205,7 @@ class Engine(RunnerWithDeadlines):
             self._check(ids)
             self._check_steppable(ids)
         if len(ids) < self.num_envs:
-            self._check_groups("step", ids)
+            self._check_groups(Step, ids)
         given = ids if env_ids is None else tuple(int(i) for i in env_ids)
         table = self.table
         each = write_actions(table.action, table.actions, actions, given, self._cut)
@@ -225,7 +241,10 @@ class Engine(RunnerWithDeadlines):
         ids, each = self._write(actions, env_ids)
         self._sent.add(ids, ready)
         try:
-            self._dispatch("step", ids, each, ready=ready)
+            if self.hooks:
+                self.hooks.before_step(ids)
+            plane = self._batches.choose_sent_plane(ids)
+            self._dispatch(Step(plane, each, sent=True), ids, ready=ready)
         except BaseException:
             self._sent.drop(ids, ready)
             raise
@@ -238,7 +257,7 @@ class Engine(RunnerWithDeadlines):
         """
         self._check(())
         self.poll()
-        ticket = Ticket(next(self._numbers), "recv", ())
+        ticket = Ticket(next(self._numbers), Receive, ())
         if timeout is not None:
             ticket.deadline = time.monotonic() + timeout
         return self._sent.wait(ready, count, ticket)
@@ -295,10 +314,11 @@ class Engine(RunnerWithDeadlines):
         self._check(ids)
         about = about or self._all
         if not ids:
-            return self._complete_empty("reset", about, target)
-        self._check_groups("reset", ids, seeds)
+            return self._complete_empty(Reset, about, target)
+        self._check_groups(Reset, ids, seeds)
         self._recovery.fault_log.note_reset(ids, seeds, options)
-        ticket = self._dispatch("reset", ids, seeds, options, out=target)
+        plane = self._choose_plane(ids, target)
+        ticket = self._dispatch(Reset(plane, seeds, options), ids, out=target)
         ticket.about = about
         self._status.mark_ready(ids)  # a step may be sent before the reset has ended
         return ticket
@@ -313,24 +333,18 @@ class Engine(RunnerWithDeadlines):
         flying = {ticket.plane for ticket in self._tickets.values()}
         return self._buffers.make(steps, self._batches.in_use | flying)
 
-    def ask(
-        self,
-        kind: str,
-        shared: Any = None,
-        each: list[Any] | None = None,
-        env_ids: Sequence[int] | None = None,
-    ) -> Ticket:
-        """Dispatch a render, call, get_attr or set_attr, whose result is a list of values."""
+    def ask(self, message: Message, env_ids: Sequence[int] | None = None) -> Ticket:
+        """Dispatch a message whose result is a list of values: a render, a call, an attribute."""
         ids = parse_env_ids(env_ids, self.num_envs)
         self._check(ids)
         if not ids:
-            return self._complete_empty(kind)
-        self._check_groups(kind, ids)
-        return self._dispatch(kind, ids, each, shared)
+            return self._complete_empty(type(message))
+        self._check_groups(type(message), ids)
+        return self._dispatch(message, ids)
 
     def render_aside(self, ids: Ids) -> Ticket:
         """Render for an observer, and suspend the deadlines of the caller meanwhile."""
-        ticket = self.ask("render", env_ids=ids)
+        ticket = self.ask(Render(), ids)
         if ticket.deadline is not None and not ticket.done:
             ticket.deadline = time.monotonic() + self._replacement_seconds
             self._asides += 1
@@ -359,10 +373,10 @@ class Engine(RunnerWithDeadlines):
         """Close one environment after the operations it has queued. Idempotent."""
         if env_id in self._status.closed_envs:
             self._check(())
-            return self._complete_empty("close_env")
+            return self._complete_empty(CloseEnv)
         self._check((env_id,))
-        self._check_groups("close_env", (env_id,))
-        ticket = self._dispatch("close_env", (env_id,), None)
+        self._check_groups(CloseEnv, (env_id,))
+        ticket = self._dispatch(CloseEnv(), (env_id,))
         self._status.close_env(env_id)
         return ticket
 
@@ -377,8 +391,8 @@ class Engine(RunnerWithDeadlines):
         if env_ids is None:
             env_ids = sorted(self._status.lost)
         ids = self._recovery.with_dead_neighbours(parse_env_ids(env_ids, self.num_envs))
-        self._check_groups("restart", ids)
-        ticket = Ticket(next(self._numbers), "recreate", ids)
+        self._check_groups(Restart, ids)
+        ticket = Ticket(next(self._numbers), Recreate, ids)
         if not ids:
             ticket.finish([])
             return ticket
@@ -386,17 +400,15 @@ class Engine(RunnerWithDeadlines):
             busy = set(ids).intersection(other.ids).difference(self._status.lost)
             if busy and not other.done:
                 raise BusyError(
-                    f"environment {min(busy)} is busy with {other.kind}: await that first",
+                    f"environment {min(busy)} is busy with {other.kind.name}: await that first",
                     "restart",
                 )
         self._tickets[ticket.number] = ticket
         self._set_replacement_deadline(ticket)
         restores = dict(zip(ids, self._recovery.restart(ids), strict=True))
         for run in runs(ids):
-            each = [restores[i] for i in run]
-            self._backend.submit(
-                Operation(ticket.number, "recreate", run.start, run.stop, each=each)
-            )
+            message = Recreate([restores[i] for i in run])
+            self._backend.submit(Operation(ticket.number, run.start, run.stop, message))
         return ticket
 
     def stats(self) -> Stats:
@@ -452,7 +464,9 @@ class Engine(RunnerWithDeadlines):
         self.check_open()
         self._status.check(ids)
 
-    def _check_groups(self, kind: str, ids: Ids, seeds: Sequence[int | None] | None = None) -> None:
+    def _check_groups(
+        self, kind: type[Message], ids: Ids, seeds: Sequence[int | None] | None = None
+    ) -> None:
         """Refuse what some environments of a group cannot do without the others."""
         reason = self._backend.reason_unsupported(kind, ids, seeds)
         if reason is not None:

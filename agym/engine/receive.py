@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from agym.engine.batches.ready import ReadyQueue
 from agym.engine.ticket import Ticket
 from agym.errors import BusyError, NothingSentError
-from agym.protocol.messages import Payload
+from agym.protocol.messages.completions import Payload
 
 
 @dataclass(eq=False)

@@ -38,22 +38,28 @@ from agym.errors import AgymError, SpaceMismatchError, UsageError
 from agym.hosts.episode import name_of
 from agym.hosts.rows import Rows
 from agym.protocol.arguments import Ids
-from agym.protocol.messages import (
-    RECYCLING_KINDS,
-    ROW_KINDS,
-    SENT_PLANE,
-    SIDE_PLANE,
-    Completion,
-    Description,
-    Failure,
+from agym.protocol.messages.completions import Completion, Description, Payload
+from agym.protocol.messages.failures import Failure
+from agym.protocol.messages.operations import (
+    Close,
+    Export,
+    Import,
+    Make,
+    Message,
     Operation,
-    Payload,
+    Reset,
+    Spare,
+    Step,
 )
 from agym.protocol.space_layout import Layout
-from agym.protocol.table import SlotTable
+from agym.protocol.table import SENT_PLANE, SIDE_PLANE, SlotTable
 
 if TYPE_CHECKING:
     from agym.engine.faults.recycling import Recycling
+
+
+# Messages by which a spare takes environments over from a worker.
+RECYCLING_KINDS = frozenset({Spare, Export, Import})
 
 
 class Runner:
@@ -119,17 +125,17 @@ class Runner:
 
     # ---------------------------------------------------------------- dispatch
 
+    def _choose_plane(self, ids: Ids, out: OutTarget | None) -> int:
+        return self._batches.choose_plane(out) if len(ids) == self.num_envs else SIDE_PLANE
+
     def _dispatch(
         self,
-        kind: str,
+        message: Message,
         ids: Ids,
-        each: list[Any] | None,
-        shared: Any = None,
         ready: ReadyQueue | None = None,
         out: OutTarget | None = None,
     ) -> Ticket:
-        if self.hooks and kind == "step":
-            self.hooks.before_step(ids)  # what a hook dispatches gets a lower number
+        kind = type(message)
         ticket = Ticket(next(self._numbers), kind, ids)
         tolerant = self._recovery.policy.tolerant
         if self._timeout is not None or tolerant:
@@ -138,21 +144,14 @@ class Runner:
                 ticket.deadline = time.monotonic() + self._timeout
                 if self._asides:
                     ticket.suspend()
-        if ready is not None:
-            ticket.plane, ticket.ready = self._batches.choose_sent_plane(ids), ready
-        elif kind in ROW_KINDS:
-            if out is not None:
-                ticket.out = out
-            if len(ids) == self.num_envs:
-                ticket.plane = self._batches.choose_plane(out)
-            else:
-                ticket.plane = SIDE_PLANE
-        if self.hooks and kind == "reset":
+        if isinstance(message, Step | Reset):
+            ticket.plane, ticket.ready, ticket.out = message.plane, ready, out
+        if self.hooks and kind is Reset:
             self.hooks.after_reset_sent(ticket.number, ids)
         self._tickets[ticket.number] = ticket
-        operation = Operation(ticket.number, kind, ids[0], ids[-1] + 1, ticket.plane, each, shared)
+        operation = Operation(ticket.number, ids[0], ids[-1] + 1, message)
         ticket.operation = operation
-        if kind == "step" and self._scheduler.idle and ready is None:
+        if kind is Step and self._scheduler.idle and ready is None:
             self._traffic.dispatch(ticket)
         if tolerant and ticket.plane >= SIDE_PLANE:
             self._batches.keep(ids, ticket.plane)
@@ -163,17 +162,19 @@ class Runner:
                 self._submit(part, ticket)
         return ticket
 
-    def _complete_empty(self, kind: str, about: Ids = (), out: OutTarget | None = None) -> Ticket:
+    def _complete_empty(
+        self, kind: type[Message], about: Ids = (), out: OutTarget | None = None
+    ) -> Ticket:
         """Return the finished ticket of a call with ``env_ids=[]``, which reaches no backend."""
         ticket = Ticket(next(self._numbers), kind, ())
         ticket.about, ticket.out, ticket.plane = about, out, SIDE_PLANE
-        collect = {"step": self._batches.step, "reset": self._batches.reset}.get(kind)
+        collect = {Step: self._batches.step, Reset: self._batches.reset}.get(kind)
         ticket.finish([] if collect is None else collect(ticket))
         return ticket
 
     def _run_at_once(self, each: list[Any] | None) -> Ticket:
         """Step all environments synchronously; their actions are in the table or in ``each``."""
-        ticket = Ticket(next(self._numbers), "step", self._all)
+        ticket = Ticket(next(self._numbers), Step, self._all)
         try:
             ticket.plane = plane = self._batches.choose_plane(None)
             self._traffic.dispatch(ticket)
@@ -188,9 +189,8 @@ class Runner:
             else:
                 with Uninterrupted():
                     self._tickets[ticket.number] = ticket
-                    ticket.operation = Operation(
-                        ticket.number, "step", 0, self.num_envs, plane, each
-                    )
+                    message = Step(plane, each)
+                    ticket.operation = Operation(ticket.number, 0, self.num_envs, message)
                     self._scheduler.take_all(ticket)
                     self.poll()
         except BaseException as error:
@@ -201,7 +201,7 @@ class Runner:
         return ticket
 
     def _submit(self, operation: Operation, ticket: Ticket) -> None:
-        if operation.kind == "step":
+        if ticket.kind is Step:
             self.in_place = ticket.ids
         try:
             self._backend.submit(operation)
@@ -213,8 +213,8 @@ class Runner:
 
     def _call_off(self, ticket: Ticket, error: BaseException) -> None:
         """End a ticket after an error in ``submit``, or after Ctrl-C inside a serial step."""
-        if ticket.kind in ROW_KINDS and not isinstance(error, AgymError):
-            self._status.mark_unready(ticket.ids, f"was interrupted in {ticket.kind}")
+        if ticket.kind.writes_rows and not isinstance(error, AgymError):
+            self._status.mark_unready(ticket.ids, f"was interrupted in {ticket.kind.name}")
         ticket.finish(error=error)
         self._scheduler.forget(ticket)
         self._drop(ticket)
@@ -241,7 +241,7 @@ class Runner:
         if ended and self._closing is not None and not self._closing.done:
             payload = self._closing.payload
             self._closing.finish(
-                error=None if payload is None else self._status.blame("close", payload)
+                error=None if payload is None else self._status.blame(Close, payload)
             )
 
     def _account(self, completion: Completion) -> None:
@@ -267,17 +267,17 @@ class Runner:
 
     def _end(self, ticket: Ticket) -> None:
         """Finish a ticket whose environments have all ended."""
-        if ticket.kind == "reset":
+        if ticket.kind is Reset:
             recovering = self._recovery.recovering
             self._status.mark_ready(tuple(i for i in ticket.ids if i not in recovering))
         error = None if ticket.payload is None else self._status.blame(ticket.kind, ticket.payload)
         value: Any = None
-        if ticket.kind == "make":
+        if ticket.kind is Make:
             error = self._describe(ticket, error)
         elif ticket.expired or ticket.ready is not None:
             pass  # the results are dropped or received separately; ``blame`` still applies
         elif error is not None:
-            if ticket.kind in ROW_KINDS:
+            if ticket.kind.writes_rows:
                 self._batches.note(ticket)
         else:
             value, error = self._value(ticket)
@@ -290,20 +290,20 @@ class Runner:
             if ticket.kind in RECYCLING_KINDS:
                 self._recycling.advance(ticket)
                 self._recovery.dirty = True  # operations that it began may have ended already
-            elif ticket.kind == "step" and ticket.ready is None and not ticket.expired:
+            elif ticket.kind is Step and ticket.ready is None and not ticket.expired:
                 self._recycling.on_steps_ended(ticket.ids, ticket.plane)
 
     def _value(self, ticket: Ticket) -> tuple[Any, BaseException | None]:
         """Build a ticket's value, or return the error that prevented it."""
         try:
-            if ticket.kind == "step":
+            if ticket.kind is Step:
                 value = self._batches.step(ticket)
                 if ticket.followed:
                     self._traffic.settle(ticket, self.table.gauges, self._backend.ranges)
                 if self.hooks:
                     self.hooks.after_step(ticket.number, ticket.ids, value)
                 return value, None
-            if ticket.kind == "reset":
+            if ticket.kind is Reset:
                 return self._batches.reset(ticket), None
         except Exception as error:  # the caller's array became read-only, or memory ran out
             return None, error
@@ -336,7 +336,7 @@ class Runner:
 
     def _free(self, ticket: Ticket, ids: Ids, payload: Payload | None) -> None:
         """Release environments that have ended, without waiting for the rest of their ticket."""
-        if ticket.kind in ROW_KINDS:
+        if ticket.kind.writes_rows:
             self._batches.note_some(ticket, ids, payload)
         self._release(ticket, ids)
 
@@ -349,7 +349,7 @@ class Runner:
         if payload is not None and payload.problems:
             for problem in payload.problems:
                 failed.update(problem.env_ids)
-            error = self._status.blame("step", payload)
+            error = self._status.blame(Step, payload)
             # Report a dead worker once, not for each of its environments.
             (*_, problem) = payload.problems
             if not isinstance(problem, Failure):

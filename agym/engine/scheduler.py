@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 
 from agym.engine.ticket import Ticket
 from agym.protocol.arguments import Ids, runs
-from agym.protocol.messages import ROW_KINDS, Operation
+from agym.protocol.messages.operations import Operation, Step
 
 
 class Scheduler:
@@ -43,11 +43,11 @@ class Scheduler:
         found = None
         for i in ids:
             owner = self._owners[i]
-            if owner is not None and owner.kind == "step":
+            if owner is not None and owner.kind is Step:
                 found = i
                 if not owner.has_ended(i):
                     return i
-            elif any(operation.kind == "step" for operation in self._queue(i)):
+            elif any(type(operation.message) is Step for operation in self._queue(i)):
                 return i
         return found
 
@@ -77,7 +77,7 @@ class Scheduler:
         """Take all rows for a ticket, if none is owned and nothing waits."""
         if not self.idle or len(ticket.ids) < len(self._owners):
             return False
-        if ticket.kind in ROW_KINDS:
+        if ticket.kind.writes_rows:
             self._owned = count = len(self._all_free)
             self._owners = [ticket] * count
             self._whole = ticket
@@ -100,10 +100,10 @@ class Scheduler:
         Args:
             ticket: The ticket that takes the rows.
             operation: Its operation, over the range from its first to its last environment. For
-                scattered ids, ``each`` is in their order.
+                scattered ids, the message's values are in their order.
         """
         ids = ticket.ids
-        row = operation.kind in ROW_KINDS
+        row = ticket.kind.writes_rows
         waiting = {
             i
             for i in ids
@@ -112,8 +112,8 @@ class Scheduler:
         position = {slot: k for k, slot in enumerate(ids)}
 
         def part(run: range) -> Operation:
-            each = operation.each and [operation.each[position[i]] for i in run]
-            return operation._replace(start=run.start, stop=run.stop, each=each)
+            message = operation.message.pick([position[i] for i in run])
+            return Operation(operation.number, run.start, run.stop, message)
 
         for i in ids:
             if i in waiting:
@@ -166,7 +166,7 @@ class Scheduler:
             queue = self._held.get(i)
             while queue:
                 part = queue[0]
-                if part.kind in ROW_KINDS:
+                if part.message.writes_rows:
                     waiting = tickets[part.number]
                     if self._owners[part.start] not in (None, waiting):
                         break

@@ -11,7 +11,7 @@ from statistics import median
 
 from agym.engine.hooks.throttle import Throttle
 from agym.engine.ticket import Ticket
-from agym.protocol.messages import name_ids
+from agym.protocol.messages.failures import name_ids
 from agym.protocol.metrics.gauges import WAKING, Gauges, clock, percentiles
 
 # A straggler's median step takes more than this many times the median of all environments.

@@ -6,7 +6,12 @@ from collections.abc import Iterable
 
 from agym.errors import ClosedError, ResetNeededError, group_errors
 from agym.protocol.arguments import Ids
-from agym.protocol.messages import ROW_KINDS, EnvLoss, Failure, Payload
+from agym.protocol.messages.completions import Payload
+from agym.protocol.messages.failures import EnvLoss, Failure
+from agym.protocol.messages.operations import Close, Make, Message, Reset, Step
+
+# Operations after whose failure an environment must be reset.
+ROW_NAMES = (Step.name, Reset.name)
 
 
 class EnvStatus:
@@ -90,15 +95,15 @@ class EnvStatus:
         self.closed_envs.add(env_id)
         self.all_ready = False
 
-    def blame(self, kind: str, payload: Payload) -> BaseException | None:
+    def blame(self, kind: type[Message], payload: Payload) -> BaseException | None:
         """Build the error to raise for the problems of an operation, and update the status."""
         problems = payload.problems
-        if kind == "close":  # a dead worker counts as closed
+        if kind is Close:  # a dead worker counts as closed
             problems = [problem for problem in problems if isinstance(problem, Failure)]
         if not problems:
             return None
         for problem in problems:
-            if isinstance(problem, Failure) and problem.operation in ROW_KINDS:
+            if isinstance(problem, Failure) and problem.operation in ROW_NAMES:
                 why = f"raised in its last {problem.operation}"
                 self.mark_unready(problem.env_ids, why)
         # Drop echoes, which repeat a failure, unless the original is not among these.
@@ -107,7 +112,7 @@ class EnvStatus:
         errors = [problem.to_exception() for problem in first]
         if len(errors) == 1:
             return errors[0]
-        if kind == "make":
+        if kind is Make:
             errors[0].add_note(f"{len(errors) - 1} more constructors failed in other workers")
             return errors[0]
         return group_errors(errors)

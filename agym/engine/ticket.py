@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from agym.engine.batches.out_target import OutTarget
 from agym.engine.batches.ready import ReadyQueue
 from agym.errors import StepTimeout
 from agym.protocol.arguments import Ids
-from agym.protocol.messages import OPEN, Operation, Payload, name_ids
+from agym.protocol.messages.completions import Payload
+from agym.protocol.messages.failures import name_ids
+from agym.protocol.messages.operations import OPEN, Make, Message, Operation
+
+
+@dataclass(frozen=True, slots=True)
+class Receive(Message):
+    """Wait for a batch of sent steps; it never leaves the engine."""
+
+    name: ClassVar[str] = "recv"
 
 
 class Ticket:
@@ -19,7 +29,7 @@ class Ticket:
 
     Attributes:
         number: Its number, carried by every part of the operation and every completion.
-        kind: The operation.
+        kind: The kind of operation.
         ids: The environments of the call.
         remaining: How many of them have not ended. It counts on after a timeout.
         done: Whether the result or the error is there.
@@ -47,12 +57,12 @@ class Ticket:
     ended: list[range] | None = None
     ready: ReadyQueue | None = None
     out: OutTarget | None = None
-    operation = Operation(OPEN, "make", 0, 0)
+    operation = Operation(OPEN, 0, 0, Make())
     followed = 0
     suspended = False
     _callbacks: tuple[Callable[[], None], ...] = ()
 
-    def __init__(self, number: int, kind: str, ids: Ids) -> None:
+    def __init__(self, number: int, kind: type[Message], ids: Ids) -> None:
         self.number = number
         self.kind = kind
         self.ids = ids
@@ -86,10 +96,10 @@ class Ticket:
         self.expired = True
         late = self.late()
         message = (
-            f"{self.kind} missed its deadline in environments {name_ids(late)}; what they answer"
-            " late is dropped"
+            f"{self.kind.name} missed its deadline in environments {name_ids(late)}; what they"
+            " answer late is dropped"
         )
-        self.finish(error=StepTimeout(message, operation=self.kind, env_ids=late))
+        self.finish(error=StepTimeout(message, operation=self.kind.name, env_ids=late))
 
     def suspend(self) -> None:
         self.deadline = None

@@ -19,7 +19,9 @@ from agym.protocol.arguments import check_made
 from agym.protocol.frames import Frames, OwnFrames
 from agym.protocol.infos.policy import InfoFilter, InfoPolicy
 from agym.protocol.infos.table import InfoWriter
-from agym.protocol.messages import Description, Failure, RestoreSpec
+from agym.protocol.messages.completions import Description
+from agym.protocol.messages.failures import Failure
+from agym.protocol.messages.resets import RestoreSpec
 from agym.protocol.metrics.gauges import Meter
 from agym.protocol.space_layout import Layout
 from agym.protocol.table import SlotTable

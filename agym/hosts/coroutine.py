@@ -13,9 +13,9 @@ import asyncio
 import copy
 import inspect
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, ClassVar, cast
 
 from gymnasium.vector import AutoresetMode
 
@@ -26,16 +26,22 @@ from agym.hosts.running_env import RunningSlot, track_running
 from agym.hosts.snapshot import note_start, restore_start, same_observation
 from agym.protocol.attributes import assign, look_up, peek
 from agym.protocol.infos.policy import InfoPolicy
-from agym.protocol.messages import (
-    NAMES,
-    EpisodeStart,
-    Failure,
+from agym.protocol.messages.completions import Payload
+from agym.protocol.messages.failures import Failure
+from agym.protocol.messages.operations import (
+    Call,
+    CloseEnv,
+    GetAttr,
+    InjectFault,
+    Message,
     Operation,
-    Payload,
-    RestoreSpec,
-    as_keywords,
-    lasting,
+    Recreate,
+    Render,
+    Reset,
+    SetAttr,
+    Step,
 )
+from agym.protocol.messages.resets import EpisodeStart, RestoreSpec, as_keywords, lasting
 from agym.protocol.metrics.gauges import clock
 from agym.protocol.value_copies import copy_info, copy_value
 
@@ -74,6 +80,7 @@ class CoroutineHost(Host):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._fatal: tuple[type[BaseException], ...] = (GeneratorExit, *fatal)
         n = len(factories)
+        # Operations, each with the environment's own argument, if there is one.
         self._queues: list[deque[tuple[Operation, Any]]] = [deque() for _ in range(n)]
         self._tasks: dict[int, asyncio.Task[None]] = {}
         # Futures that the tasks of idle environments wait for.
@@ -98,14 +105,14 @@ class CoroutineHost(Host):
 
     def begin(self, operation: Operation) -> None:
         """Queue an operation for each environment that it names."""
-        start, stop, each = operation.start, operation.stop, operation.each
-        if operation.kind == "step":
-            arguments = self._rows.actions(start, stop, each)
+        _, start, stop, message = operation
+        if isinstance(message, Step):
+            arguments = self._rows.actions(start, stop, message.parts)
         else:
-            arguments = each or [None] * (stop - start)
+            arguments = message.values or [None] * (stop - start)
         for slot, argument in zip(range(start, stop), arguments, strict=True):
             i = slot - self.first
-            if operation.kind == "recreate" and argument.used:
+            if isinstance(message, Recreate) and argument.used:
                 # Still queued behind the concurrency limit: not at fault, so reuse it.
                 queued = i in self._turns and self._turns[i].waiting
                 self._give_up(i)
@@ -154,7 +161,7 @@ class CoroutineHost(Host):
                     operation, argument = queue.popleft()
                     self._turns[i] = turn = _Turn(self._limit)
                     async with turn:
-                        with self._meter.running(self.first + i, operation.kind):
+                        with self._meter.running(self.first + i, operation.message.name):
                             running = self._run(i, operation, argument)
                             if self._marker is not None:
                                 running = track_running(running, self._marker, self.first + i)
@@ -178,18 +185,12 @@ class CoroutineHost(Host):
 
     async def _run(self, i: int, operation: Operation, argument: Any) -> Payload | None:
         """Run an operation; an exception becomes part of its completion."""
-        slot, kind = self.first + i, operation.kind
+        message = operation.message
         try:
-            if kind == "step":
-                return await self._step(i, operation.plane, argument)
-            if kind == "reset":
-                if argument is not None:
-                    self._seeds[i] = argument
-                self._options[i] = lasting(operation.shared)
-                options = copy.deepcopy(as_keywords(operation.shared, slot))
-                observation, info = await self._begin_episode(i, seed=argument, **options)
-                return self._store(i, operation.plane, (observation, 0.0, False, False, info))
-            return Payload(values={slot: await self._do(i, operation, argument)})
+            answer = await self._handlers[type(message)](self, i, message, argument)
+            if message.writes_rows:
+                return cast(Payload | None, answer)
+            return Payload(values={self.first + i: answer})
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -199,14 +200,23 @@ class CoroutineHost(Host):
             raise
         except BaseException as error:
             problem = error
-        action = argument if kind == "step" else None
-        kind = NAMES.get(kind, kind)
+        name, stepping = message.name, isinstance(message, Step)
+        action = argument if stepping else None
         if self._resetting[i]:
-            kind, self._resetting[i] = "reset", False
-        step = self._steps[i] + (kind == "step")  # the failed one was not counted
-        return Payload(problems=[self._failure(problem, slot, kind, step, action)])
+            name, stepping, self._resetting[i] = "reset", False, False
+        step = self._steps[i] + stepping  # the failed one was not counted
+        return Payload(problems=[self._failure(problem, self.first + i, name, step, action)])
 
-    async def _step(self, i: int, plane: int, action: Any) -> Payload | None:
+    async def _reset(self, i: int, reset: Reset, seed: int | None) -> Payload | None:
+        if seed is not None:
+            self._seeds[i] = seed
+        self._options[i] = lasting(reset.options)
+        options = copy.deepcopy(as_keywords(reset.options, self.first + i))
+        observation, info = await self._begin_episode(i, seed=seed, **options)
+        return self._store(i, reset.plane, (observation, 0.0, False, False, info))
+
+    async def _step(self, i: int, step: Step, action: Any) -> Payload | None:
+        plane = step.plane
         if i in self._injected_faults:
             await self._injected_faults.pop(i).trigger_later()
         held = self._held[i]
@@ -301,34 +311,36 @@ class CoroutineHost(Host):
         arguments = {} if options is None else {"options": copy.deepcopy(options)}
         return await self._begin_episode(i, **arguments)
 
-    async def _do(self, i: int, operation: Operation, argument: Any) -> Any:
-        """Run an operation other than a step or reset; methods may be coroutines."""
-        env, kind, shared = self._envs[i], operation.kind, operation.shared
-        if kind == "close_env":
-            return await self._close(i)
-        if kind == "get_attr":
-            return peek(env, shared)
-        if kind == "set_attr":
-            name, create = shared
-            return assign(env, name, argument, create=create)
-        if kind == "inject_fault":
-            self._injected_faults[i] = argument
-            return None
-        if kind == "recreate":
-            return "" if argument is None else await self._recreate(i, argument)
-        if kind not in ("render", "call"):
-            raise ValueError(f"unknown operation {kind!r}")
-        name, arguments, keywords = ("render", (), {}) if kind == "render" else shared
-        value = look_up(env, name)
+    # ---------------------------------------------------------------- calls and attributes
+
+    async def _render(self, i: int, message: Render, _: None) -> Any:
+        return self.frames.keep(await self._call(i, Call("render"), None))
+
+    async def _call(self, i: int, call: Call, _: None) -> Any:
+        """Call a method, which may be a coroutine."""
+        value = look_up(self._envs[i], call.method)
         if callable(value):
-            value = value(*arguments, **keywords)
-        value = await value if inspect.isawaitable(value) else value
-        return self.frames.keep(value) if kind == "render" else value
+            value = value(*call.positional, **(call.keywords or {}))
+        return await value if inspect.isawaitable(value) else value
+
+    async def _get_attr(self, i: int, message: GetAttr, _: None) -> Any:
+        return peek(self._envs[i], message.attribute)
+
+    async def _set_attr(self, i: int, message: SetAttr, value: Any) -> Any:
+        return assign(self._envs[i], message.attribute, value, create=message.create)
+
+    async def _close_env(self, i: int, message: CloseEnv, _: None) -> None:
+        await self._close(i)
 
     # ---------------------------------------------------------------- after a fault
 
-    async def _recreate(self, i: int, restore: RestoreSpec) -> str | None:
+    async def _inject_fault(self, i: int, message: InjectFault, fault: InjectedFault) -> None:
+        self._injected_faults[i] = fault
+
+    async def _recreate(self, i: int, message: Recreate, restore: RestoreSpec | None) -> str | None:
         """Replace an environment; see :meth:`EnvHost._recreate`."""
+        if restore is None:
+            return ""
         if restore.used:
             closing = self._running_loop().create_task(self._close_quietly(self._envs[i]))
             self._track_leftover(closing)
@@ -393,6 +405,18 @@ class CoroutineHost(Host):
             self._over[i] = True
         else:
             self._held[i] = (copy_value(result[0]), 0.0, result[2], result[3], {})
+
+    _handlers: ClassVar[Mapping[type[Message], Callable[..., Awaitable[Any]]]] = {
+        Step: _step,
+        Reset: _reset,
+        Render: _render,
+        Call: _call,
+        GetAttr: _get_attr,
+        SetAttr: _set_attr,
+        CloseEnv: _close_env,
+        InjectFault: _inject_fault,
+        Recreate: _recreate,
+    }
 
     # ---------------------------------------------------------------- close
 

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import partial
 from itertools import count, pairwise
 from threading import RLock
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
@@ -30,25 +30,32 @@ from agym.hosts.running_env import RunningSlot
 from agym.hosts.snapshot import Snapshot, note_start, pack_env, restore_start, same_observation
 from agym.protocol.attributes import assign, look_up, peek
 from agym.protocol.infos.policy import InfoPolicy
-from agym.protocol.messages import (
-    FIRST_BUFFER,
-    NAMES,
-    Completion,
-    Description,
-    EpisodeStart,
-    Failure,
+from agym.protocol.messages.completions import Completion, Description, Payload
+from agym.protocol.messages.failures import Failure
+from agym.protocol.messages.operations import (
+    Call,
+    CloseEnv,
+    Export,
+    GetAttr,
+    Import,
+    InjectFault,
+    Message,
     Operation,
-    Payload,
-    RestoreSpec,
-    as_keywords,
-    lasting,
+    Pack,
+    Recreate,
+    Render,
+    Reset,
+    SetAttr,
+    Step,
+    Unpack,
 )
+from agym.protocol.messages.resets import EpisodeStart, RestoreSpec, as_keywords, lasting
 from agym.protocol.metrics.gauges import clock
-from agym.protocol.table import Plane, write_column
+from agym.protocol.table import FIRST_BUFFER, Plane, write_column
 from agym.protocol.typing import Info
 from agym.protocol.value_copies import copy_info
 
-Step = tuple[Any, Any, Any, Any, Info]
+StepResult = tuple[Any, Any, Any, Any, Info]
 
 
 class EnvHost(Host):
@@ -75,7 +82,7 @@ class EnvHost(Host):
         self._marker = marker
         self._timing = False
         self._guard = guard or RLock()  # faster than a null context, and never contended
-        self._steps: list[Callable[[Any], Step]] = []
+        self._steps: list[Callable[[Any], StepResult]] = []
         # Steps of the whole range so far, and the count at which each episode began.
         self._rounds = 0
         self._begun = [0] * len(factories)
@@ -117,21 +124,24 @@ class EnvHost(Host):
 
     def run(self, operation: Operation) -> Completion:
         """Run one operation on its environments; what they raise is in the completion."""
-        number, kind, start, stop, plane, each, _ = operation
+        number, start, stop, message = operation
         # Ctrl-C may have interrupted an earlier operation and left these set.
         self._payload = self._resetting = None
-        if kind == "step":
-            return Completion(number, start, stop, self.step(start, stop, plane, each))
+        if isinstance(message, Step):
+            payload = self.step(start, stop, message.plane, message.parts)
+            return Completion(number, start, stop, payload)
         begun = clock()
-        for slot in range(start, stop):
+        handle = self._handlers[type(message)]
+        for k, slot in enumerate(range(start, stop)):
             self._mark(slot)
-            argument = None if each is None else each[slot - start]
             try:
-                self._do(operation, slot, argument)
+                value = handle(self, slot, message, k)
+                if not message.writes_rows:
+                    self._extra.values[slot] = value
             except self._catch as error:
-                self._fail(error, slot, NAMES.get(kind, kind))
+                self._fail(error, slot, message.name)
         self._mark(None)
-        self._meter.did(kind, stop - start, begun)
+        self._meter.did(message.name, stop - start, begun)
         return Completion(number, start, stop, self._take_payload())
 
     def _mark(self, slot: int | None) -> None:
@@ -167,7 +177,7 @@ class EnvHost(Host):
         if stop - start < len(steps):
             steps = steps[start - self.first : stop - self.first]
         actions = self._rows.actions(start, stop, each)
-        results: list[Step] = []
+        results: list[StepResult] = []
         try:
             if self._timing:
                 self._step_timed(steps, actions, start, results)
@@ -186,10 +196,10 @@ class EnvHost(Host):
 
     def _step_timed(
         self,
-        steps: Sequence[Callable[[Any], Step]],
+        steps: Sequence[Callable[[Any], StepResult]],
         actions: Sequence[Any],
         start: int,
-        results: list[Step],
+        results: list[StepResult],
     ) -> None:
         """Step environments, and time each that is not held."""
         meter = self._meter
@@ -206,7 +216,7 @@ class EnvHost(Host):
                 meter.timed(slot, ended - begun, idle)
             idle = 0
 
-    def _store(self, results: Sequence[Step], start: int, stop: int, plane: int) -> None:
+    def _store(self, results: Sequence[StepResult], start: int, stop: int, plane: int) -> None:
         """Write results as whole columns, then handle the episodes that ended."""
         rows = self._rows.plane(plane, start, stop)
         infos: Sequence[Info]
@@ -245,7 +255,7 @@ class EnvHost(Host):
                 self._finish(start + k, results[k], infos[k], plane)
 
     def _select(
-        self, results: Sequence[Step], infos: Sequence[Info], start: int, *, done: bool
+        self, results: Sequence[StepResult], infos: Sequence[Info], start: int, *, done: bool
     ) -> Sequence[Info]:
         running = self._filter.running(infos)
         if not done:
@@ -261,7 +271,7 @@ class EnvHost(Host):
     def _continue_after_error(
         self,
         error: BaseException,
-        results: list[Step],
+        results: list[StepResult],
         actions: Sequence[Any],
         start: int,
         stop: int,
@@ -270,7 +280,7 @@ class EnvHost(Host):
         """Continue one environment at a time after one raised, so that the others are stepped."""
         self._unflagged += 1  # the engine decides about rows of failed ones
         self._blank += 1
-        rescued: list[Step | None] = [*results]
+        rescued: list[StepResult | None] = [*results]
         if len(results) < stop - start:
             self._fail(error, start + len(results), "step", actions[len(results)])
             rescued.append(None)
@@ -291,7 +301,7 @@ class EnvHost(Host):
                 except self._catch as misfit:  # does not fit the space
                     self._fail(misfit, slot, "step", actions[slot - start])
 
-    def _finish(self, slot: int, result: Step, info: Info, plane: int) -> None:
+    def _finish(self, slot: int, result: StepResult, info: Info, plane: int) -> None:
         """Reset an environment whose episode ended with ``result``, or schedule what follows."""
         i = slot - self.first
         if type(self._steps[i]) is partial:
@@ -318,36 +328,37 @@ class EnvHost(Host):
         except self._catch as error:
             self._fail(error, slot, "reset")
 
-    def _set_next_step(self, i: int, result: Step) -> None:
+    def _set_next_step(self, i: int, result: StepResult) -> None:
         """Replace the next step after an episode's end by a reset or a held result."""
         if self._at_end is AtEnd.RESET_NEXT:
             self._steps[i] = partial(self._reset_step, i)
         else:
             # A copy, since the environment may reuse its arrays.
-            held: Step = (copy.deepcopy(result[0]), 0.0, result[2], result[3], {})
+            held: StepResult = (copy.deepcopy(result[0]), 0.0, result[2], result[3], {})
             self._steps[i] = partial(_hold_step, held)
 
-    def _reset_step(self, i: int, _action: Any) -> Step:
+    def _reset_step(self, i: int, _action: Any) -> StepResult:
         """Replaces the step after a finished episode: resets, and ignores the action."""
         observation, info = self._autoreset(i)
         return observation, 0.0, False, False, info
 
-    def _cut_off(self, i: int, observation: Any, _action: Any) -> Step:
+    def _cut_off(self, i: int, observation: Any, _action: Any) -> StepResult:
         """Replaces the first step of a recreated environment: truncates its lost episode."""
         if observation is None:
             raise RuntimeError("it was replaced: reset it first")
         self._steps[i] = self._envs[i].step
         return observation, 0.0, False, True, {}
 
-    def _reset(self, operation: Operation, slot: int, seed: int | None) -> None:
+    def _reset(self, slot: int, reset: Reset, k: int) -> None:
         i = slot - self.first
+        seed = None if reset.seeds is None else reset.seeds[k]
         if seed is not None:
             self._seeds[i] = seed
-        self._options[i] = lasting(operation.shared)
-        options = copy.deepcopy(as_keywords(operation.shared, slot))
+        self._options[i] = lasting(reset.options)
+        options = copy.deepcopy(as_keywords(reset.options, slot))
         beginning = self._begin(i, seed=seed, **options)
-        row = self._rows.plane(operation.plane, slot, slot + 1)
-        self._reset_row(slot, operation.plane, row, *beginning)
+        row = self._rows.plane(reset.plane, slot, slot + 1)
+        self._reset_row(slot, reset.plane, row, *beginning)
         with self._guard:
             row.rewards[:] = 0.0
             row.terminated[:] = False
@@ -387,59 +398,52 @@ class EnvHost(Host):
         options = self._options[i]
         return self._begin(i) if options is None else self._begin(i, options=copy.deepcopy(options))
 
-    def _do(self, operation: Operation, slot: int, argument: Any) -> None:
-        """Run an operation other than a step. Most kinds return a value per environment."""
-        i, kind = slot - self.first, operation.kind
-        env = self._envs[i]
-        value: Any = None
-        if kind == "reset":
-            self._reset(operation, slot, argument)
-            return
-        if kind == "render":
-            value = self.frames.keep(env.render())
-        elif kind == "close_env":
-            self._closed.add(slot)
-            value = env.close()
-        elif kind == "call":
-            name, arguments, keywords = operation.shared
-            value = look_up(env, name)
-            value = value(*arguments, **keywords) if callable(value) else value
-        elif kind == "get_attr":
-            value = peek(env, operation.shared)
-        elif kind == "set_attr":
-            name, create = operation.shared
-            value = assign(env, name, argument, create=create)
-        elif kind == "inject_fault":
-            self._steps[i] = partial(self._inject_fault, i, argument, self._steps[i])
-        elif kind == "export":
-            value = self._export(i)
-        elif kind == "pack":
-            value = self._pack(i)
-        elif kind == "unpack":
-            self._unpack(i, argument)
-        elif kind in ("recreate", "import_env"):
-            value = self._recreate(i, argument)
-        else:
-            raise ValueError(f"unknown operation {kind!r}")
-        self._extra.values[slot] = value
+    # ---------------------------------------------------------------- calls and attributes
+
+    def _env(self, slot: int) -> Any:
+        return self._envs[slot - self.first]
+
+    def _render(self, slot: int, message: Render, k: int) -> Any:
+        return self.frames.keep(self._env(slot).render())
+
+    def _call(self, slot: int, call: Call, k: int) -> Any:
+        method, positional, keywords = call.arguments(k)
+        value = look_up(self._env(slot), method)
+        return value(*positional, **keywords) if callable(value) else value
+
+    def _get_attr(self, slot: int, message: GetAttr, k: int) -> Any:
+        return peek(self._env(slot), message.attribute)
+
+    def _set_attr(self, slot: int, message: SetAttr, k: int) -> Any:
+        name, value = message.arguments(k)
+        return assign(self._env(slot), name, value, create=message.create)
+
+    def _close_env(self, slot: int, message: CloseEnv, k: int) -> Any:
+        self._closed.add(slot)
+        return self._env(slot).close()
 
     # ---------------------------------------------------------------- after a fault
 
+    def _inject(self, slot: int, message: InjectFault, k: int) -> None:
+        i = slot - self.first
+        self._steps[i] = partial(self._inject_fault, i, message.faults[k], self._steps[i])
+
     def _inject_fault(
-        self, i: int, fault: InjectedFault, step: Callable[[Any], Step], action: Any
-    ) -> Step:
+        self, i: int, fault: InjectedFault, step: Callable[[Any], StepResult], action: Any
+    ) -> StepResult:
         """Replaces a step that is to fail."""
         self._steps[i] = step
         fault.trigger()
         return step(action)
 
-    def _recreate(self, i: int, restore: RestoreSpec) -> str | None:
+    def _recreate(self, slot: int, message: Recreate, k: int) -> str | None:
         """Replace an environment that is broken or gone.
 
         Returns:
             ``""`` if the state of the old one was restored, the reason if that failed, ``None`` if
             it was not tried.
         """
+        i, restore = slot - self.first, message.restores[k]
         if restore.used:
             with suppress(self._catch):
                 self._envs[i].close()
@@ -459,13 +463,14 @@ class EnvHost(Host):
         self._filter.cut(i)
         return reason
 
-    def _export(self, i: int) -> EpisodeStart:
+    def _export(self, slot: int, message: Export, k: int) -> EpisodeStart:
         """Return where a replacement continues; close this environment if its episode is over."""
+        i = slot - self.first
         if self._at_end is AtEnd.RESET_NOW:
             return self._starts[i]
         env = self._envs[i]
         start = note_start(env, {"options": self._options[i]})
-        self._closed.add(self.first + i)
+        self._closed.add(slot)
         with suppress(self._catch):
             env.close()
         return start
@@ -498,8 +503,9 @@ class EnvHost(Host):
 
     # ---------------------------------------------------------------- to another host
 
-    def _pack(self, i: int) -> Snapshot | str:
+    def _pack(self, slot: int, message: Pack, k: int) -> Snapshot | str:
         """Pickle an environment with its state, or return why that fails."""
+        i = slot - self.first
         step, held = self._steps[i], None
         over = type(step) is partial
         if isinstance(step, partial):
@@ -516,9 +522,10 @@ class EnvHost(Host):
             self._rounds - self._begun[i], over, held, self._filter.tally(i),
         )  # fmt: skip
 
-    def _unpack(self, i: int, snapshot: Snapshot) -> None:
+    def _unpack(self, slot: int, message: Unpack, k: int) -> None:
         """Continue the record of an environment that came from another host."""
-        _, seed, options, reseed, episode, age, over, held, tally = snapshot
+        i = slot - self.first
+        _, seed, options, reseed, episode, age, over, held, tally = message.snapshots[k]
         self._seeds[i], self._options[i], self._episodes[i] = seed, options, episode
         if reseed is not None:
             self._reseeds[i] = reseed
@@ -526,6 +533,21 @@ class EnvHost(Host):
         self._filter.resume(i, tally)
         if over:
             self._set_next_step(i, held)
+
+    _handlers: ClassVar[Mapping[type[Message], Callable[..., Any]]] = {
+        Reset: _reset,
+        Render: _render,
+        Call: _call,
+        GetAttr: _get_attr,
+        SetAttr: _set_attr,
+        CloseEnv: _close_env,
+        InjectFault: _inject,
+        Recreate: _recreate,
+        Import: _recreate,
+        Export: _export,
+        Pack: _pack,
+        Unpack: _unpack,
+    }
 
     # ---------------------------------------------------------------- payload
 
@@ -550,6 +572,6 @@ class EnvHost(Host):
         self._extra.problems.append(self._failure(error, slot, operation, step, action))
 
 
-def _hold_step(held: Step, _action: Any) -> Step:
+def _hold_step(held: StepResult, _action: Any) -> StepResult:
     """Replaces every step of a finished environment until its next reset."""
     return held

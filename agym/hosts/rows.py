@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from agym.protocol.messages import FINAL_OBSERVATION, FIRST_BUFFER, GivenAction
-from agym.protocol.table import Plane, SlotTable, write_column, write_rows
+from agym.protocol.infos.table import FINAL_OBSERVATION
+from agym.protocol.messages.operations import GivenAction
+from agym.protocol.table import FIRST_BUFFER, Plane, SlotTable, write_column, write_rows
 from agym.protocol.typing import Array
 from agym.protocol.value_copies import copy_value
 

@@ -19,7 +19,7 @@ import numpy as np
 from gymnasium.utils import EzPickle
 
 from agym._system.pickling import ByValuePickler
-from agym.protocol.messages import EpisodeStart
+from agym.protocol.messages.resets import EpisodeStart
 from agym.protocol.space_layout import Layout
 
 

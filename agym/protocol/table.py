@@ -29,10 +29,18 @@ import numpy as np
 
 from agym.protocol.infos.table import InfoArea, info_fields
 from agym.protocol.memory import Arena, Field
-from agym.protocol.messages import LEASABLE, PLANES
 from agym.protocol.metrics.gauges import Gauges, gauge_fields
 from agym.protocol.space_layout import Layout
 from agym.protocol.typing import Array
+
+# Planes. Whole batches alternate between the first two. The third is for operations on some
+# environments, the fourth for steps that were sent and not yet received. Then come planes that the
+# caller may lease (the previous batch, the latest, the one being written, and one spare), then the
+# rollout buffers.
+PLANES = 4
+SIDE_PLANE, SENT_PLANE = 2, 3
+LEASABLE = 4
+FIRST_BUFFER = PLANES + LEASABLE
 
 # Copying a smaller batch is faster than leasing it.
 LEASE_BYTES = 64 * 1024

@@ -9,13 +9,14 @@ bytes in which they were written.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from agym.protocol.infos.table import InfoRows
-from agym.protocol.messages import PLANES
-from agym.protocol.table import SlotTable
+from agym.protocol.messages.operations import Operation, Reset, Step
+from agym.protocol.table import PLANES, SlotTable
 from agym.protocol.typing import Array
 
 # The plane that stands in for leased planes and rollout buffers in tables without these.
@@ -54,7 +55,7 @@ def take_rows(table: SlotTable, plane: int, ids: Sequence[int], info_bytes: int)
     Adjacent rows are views, which must not change before they are sent. ``info_bytes`` is the size
     of the largest info that hosts write.
     """
-    rows = table.planes[copy_plane(plane)]
+    rows = table.planes[_copy_plane(plane)]
     whole = ids[-1] - ids[0] + 1 == len(ids)
     named = (ids[0], ids[-1] + 1) if whole else np.array(ids, np.int64)
     index = _index(named)
@@ -73,8 +74,16 @@ def take_rows(table: SlotTable, plane: int, ids: Sequence[int], info_bytes: int)
     return transfer._replace(ended=ended, final=final, final_infos=final_infos)
 
 
-def copy_plane(plane: int) -> int:
-    """Return the plane that holds the rows of ``plane`` in a table without added planes."""
+def on_copy(operation: Operation) -> Operation:
+    """Return an operation as it is run on a table that lacks the planes added to the caller's."""
+    message = operation.message
+    if isinstance(message, Step | Reset) and message.plane >= PLANES:
+        return operation._replace(message=replace(message, plane=STAND_IN))
+    return operation
+
+
+def _copy_plane(plane: int) -> int:
+    """Return the plane that holds the rows of ``plane`` in such a table."""
     return plane if plane < PLANES else STAND_IN
 
 

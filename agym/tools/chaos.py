@@ -25,6 +25,7 @@ from agym.engine.hooks.hooks import Hook
 from agym.errors import UsageError
 from agym.hosts.fault_injection import InjectedFault
 from agym.protocol.arguments import Ids, is_number
+from agym.protocol.messages.operations import InjectFault
 
 KINDS = ("kill", "hang", "error", "delay")
 
@@ -230,7 +231,7 @@ class Chaos(Hook):
         self._unsent.add(slot)
         name = next(self._ways) if kind == "kill" else kind
         fault = InjectedFault(name, self._seconds.get(kind, 0.0))
-        self._engine.dispatch_internal("inject_fault", (slot,), [fault])
+        self._engine.dispatch_internal(InjectFault([fault]), (slot,))
         self.injections.append(injection)
 
     def _is_under_way(self, injection: Injection) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 from gymnasium.vector import AutoresetMode
 
 from agym.hosts.gym import EnvHost
-from agym.protocol.messages import Operation
+from agym.protocol.messages.operations import Operation, Reset
 from agym.protocol.space_layout import Layout
 from agym.protocol.table import SlotTable
 from benchmarks.measuring.workloads import Actions, Workload
@@ -69,7 +69,7 @@ class HostAlone(System):
 
     def reset(self) -> None:
         seeds = [0] * self._num_envs
-        self._envs.run(Operation(1, "reset", 0, self._num_envs, self._plane, seeds))
+        self._envs.run(Operation(1, 0, self._num_envs, Reset(self._plane, seeds)))
 
     def step(self, actions: Any) -> None:
         self._plane = 1 - self._plane

@@ -13,7 +13,8 @@ import pytest
 import agym
 from agym.backends.outbox import Outbox
 from agym.engine import engine
-from agym.protocol.messages import CLOSE, Completion
+from agym.protocol.messages.completions import Completion
+from agym.protocol.messages.operations import CLOSE
 from tests.support.envs.coroutine_envs import AsyncRaises
 from tests.support.envs.faulty_envs import Raises
 from tests.support.envs.gated_envs import Gated, Gates

@@ -23,17 +23,9 @@ from agym.errors import (
     WorkerDied,
 )
 from agym.hosts.base import Factory
-from agym.protocol.messages import (
-    CLOSE,
-    OPEN,
-    ROW_KINDS,
-    Completion,
-    Description,
-    Failure,
-    Operation,
-    Payload,
-    WorkerDeath,
-)
+from agym.protocol.messages.completions import Completion, Description, Payload
+from agym.protocol.messages.failures import Failure, WorkerDeath
+from agym.protocol.messages.operations import CLOSE, OPEN, Operation, Reset, Step
 from agym.protocol.table import SlotTable
 
 SPACE = spaces.Box(-100, 100, (2,), np.float32)
@@ -104,10 +96,11 @@ class FakeBackend(Backend):
     def end(self, index: int = 0, *, fill: float = 0.0, payload: Payload | None = None) -> None:
         """Let the operation at ``index`` end, its rows filled with a number."""
         operation = self.operations.pop(index)
-        if operation.kind in ROW_KINDS:
+        message = operation.message
+        if isinstance(message, Step | Reset):
             rows = slice(operation.start, operation.stop)
-            self.table.planes[operation.plane].observations[0][rows] = fill
-            self.table.planes[operation.plane].rewards[rows] = fill
+            self.table.planes[message.plane].observations[0][rows] = fill
+            self.table.planes[message.plane].rewards[rows] = fill
         self.outcomes.append(Completion(*operation.span, payload))
 
 

@@ -15,7 +15,7 @@ from agym.envs.probes import RandomEnv
 from agym.hosts.base import OneShotFactory
 from agym.hosts.gym import EnvHost
 from agym.hosts.snapshot import pack_env, unpack_env
-from agym.protocol.messages import Operation
+from agym.protocol.messages.operations import Operation, Pack, Reset, Step, Unpack
 from agym.protocol.space_layout import Layout
 from agym.protocol.table import SlotTable
 from agym.testing import assert_same
@@ -44,18 +44,18 @@ def test_it_goes_on_in_another_host(name: str, mode: AutoresetMode, steps: int) 
     factories = [FACTORIES[name]] * 3
     (stays, right), (leaves, _) = hosted(factories, mode), hosted(factories, mode)
     for host in (stays, leaves):
-        host.run(Operation(1, "reset", 0, 3, 0, each=[5, 6, 7]))
+        host.run(Operation(1, 0, 3, Reset(0, [5, 6, 7])))
         for number in range(steps):
-            host.run(Operation(2 + number, "step", 0, 3, 0))
-    packed = leaves.run(Operation(50, "pack", 0, 3)).payload
+            host.run(Operation(2 + number, 0, 3, Step(0)))
+    packed = leaves.run(Operation(50, 0, 3, Pack())).payload
     assert packed is not None
     luggage = [packed.values[i] for i in range(3)]
     arrives = [OneShotFactory(partial(unpack_env, one.env), FACTORIES[name]) for one in luggage]
     goes_on, table = hosted(arrives, mode)
-    goes_on.run(Operation(51, "unpack", 0, 3, each=luggage))
+    goes_on.run(Operation(51, 0, 3, Unpack(luggage)))
     for number in range(60, 90):
         for host in (stays, goes_on):
-            host.run(Operation(number, "step", 0, 3, 0))
+            host.run(Operation(number, 0, 3, Step(0)))
         here, there = right.planes[0], table.planes[0]
         for one, other in zip(here.observations, there.observations, strict=True):
             assert_same(one, other)

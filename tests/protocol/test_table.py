@@ -10,9 +10,8 @@ from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agym.protocol.messages import PLANES
 from agym.protocol.space_layout import Layout
-from agym.protocol.table import SlotTable, write_rows
+from agym.protocol.table import PLANES, SlotTable, write_rows
 from tests.support.equality import same_array
 from tests.support.spaces import FLOATS, SHAPES, SIGNED, UNSIGNED
 

@@ -39,7 +39,8 @@ from agym.errors import BusyError, Fault, NothingSentError, UsageError
 from agym.hosts.env_calls import call_method, get_attribute, identity, is_wrapped, set_attribute
 from agym.hosts.factories import EnvLike
 from agym.protocol.attributes import Placeholder, has_attribute
-from agym.protocol.messages import PerEnvOptions
+from agym.protocol.messages.operations import Call
+from agym.protocol.messages.resets import PerEnvOptions
 from agym.protocol.typing import Info
 
 # Options of agym's that are not accepted here.
@@ -307,8 +308,7 @@ class AgymVecEnv(VecEnv):
         if not ids:
             return []
         asked = sorted({*ids})
-        begin = self.runner._begin_ask
-        answers = self.runner._do(begin, "call", (function, arguments, {}), None, asked)
+        answers = self.runner._do(self.runner._begin_ask, Call(function, arguments), asked)
         by_id = dict(zip(asked, answers, strict=True))
         return [by_id[i] for i in ids]
 

@@ -46,6 +46,7 @@ from agym.engine.engine import Engine
 from agym.engine.ticket import Ticket
 from agym.errors import EnvError, EnvErrorGroup, RemoteTraceback, SpaceMismatchError, UsageError
 from agym.hosts.base import LooseSpaceFactory
+from agym.protocol.messages.operations import Call, Render
 from agym.protocol.typing import Array
 
 T = TypeVar("T")
@@ -271,7 +272,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
         self._check_idle("call_async")
         if name in ("reset", "step", "close"):
             raise UsageError(f"call({name!r}) would bypass the runner: use {name}()")
-        self._pending.append(self.runner._begin(self._engine.ask, "call", (name, args, kwargs)))
+        self._pending.append(self.runner._begin(self._engine.ask, Call(name, args, kwargs)))
 
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
         """Wait for the call that was begun; see :meth:`reset_wait`."""
@@ -280,7 +281,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
     def render(self) -> tuple[Any, ...]:
         """Render every environment; return a frame of each."""
         self._check_idle("call_async")
-        self._pending.append(self.runner._begin(self._engine.ask, "render"))
+        self._pending.append(self.runner._begin(self._engine.ask, Render()))
         return tuple(self._wait_now(partial(self._wait, "render", None)))
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
@@ -357,7 +358,8 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
         if self._pending:
             (ticket,) = self._pending
             logger.warn(
-                f"Calling `close` while waiting for a pending call to `{ticket.kind}` to complete."
+                f"Calling `close` while waiting for a pending call to `{ticket.kind.name}` to"
+                " complete."
             )
             if timeout is not None and not terminate:  # else the grace period of closing applies
                 self.runner._wait(ticket, timeout)
@@ -378,7 +380,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
         """Refuse a call while another is pending, and wait for one that was given up."""
         self._check_open()
         if self._pending:
-            kind = self._pending[0].kind
+            kind = self._pending[0].kind.name
             raise AlreadyPendingCallError(
                 f"Calling `{method}` while waiting for a pending call to `{kind}` to complete.",
                 kind,
@@ -394,7 +396,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
     def _wait(self, kind: str, timeout: float | None) -> Any:
         self._check_open()
         ticket = self._pending[0] if self._pending else None
-        if ticket is None or ticket.kind != kind:
+        if ticket is None or ticket.kind.name != kind:
             raise NoAsyncCallError(
                 f"Calling `{kind}_wait` without any prior call to `{kind}_async`.", kind
             )

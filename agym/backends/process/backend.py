@@ -26,18 +26,9 @@ from agym.backends.process.worker_process import WorkerProcess, check_daemon, ch
 from agym.backends.registry import Entries, collect, refuse_import
 from agym.protocol.arguments import runs
 from agym.protocol.memory import Arena
-from agym.protocol.messages import (
-    CLOSE,
-    FAULT,
-    OPEN,
-    SENT_PLANE,
-    Completion,
-    Failure,
-    Operation,
-    Payload,
-    WorkerDeath,
-    describe_exit,
-)
+from agym.protocol.messages.completions import Completion, Payload
+from agym.protocol.messages.failures import Failure, WorkerDeath, describe_exit
+from agym.protocol.messages.operations import CLOSE, FAULT, OPEN, Close, Operation, Step
 from agym.protocol.table import Extension, SlotTable
 
 # The exit code normally arrives right after EOF.
@@ -196,14 +187,16 @@ class ProcessBackend(Backend):
 
     def submit(self, operation: Operation) -> None:
         """Post plain steps to the rings, and everything else as messages."""
-        number, kind, start, stop, plane, each, _ = operation
-        if kind == "step" and each is None and not self._dead and not self._moved:
+        number, start, stop, message = operation
+        routine = not self._dead and not self._moved
+        if isinstance(message, Step) and message.parts is None and routine:
+            plane, sent = message.plane, message.sent
             for mailbox in self._primary:
                 low, high = mailbox.start, mailbox.stop
                 if start < high and low < stop:
                     if low < start or stop < high:
                         low, high = max(low, start), min(high, stop)
-                    size = 1 if plane == SENT_PLANE else high - low
+                    size = 1 if sent else high - low
                     mailbox.post_step(number, low, high, plane, size)
         else:
             self._submit_messages(operation)
@@ -349,7 +342,7 @@ class ProcessBackend(Backend):
         for worker, handle in enumerate(self._handles):
             if worker not in self._dead:
                 ids = self.ranges[worker]
-                close = Operation(CLOSE, "close", ids.start, ids.stop)
+                close = Operation(CLOSE, ids.start, ids.stop, Close())
                 handle.mailbox.post(close, pack_by_value(close))
 
     def terminate(self) -> None:

@@ -16,7 +16,8 @@ from agym.backends.process.mailbox import SENT, TAIL, SlotRange
 from agym.backends.process.worker_loop import WorkerLoop
 from agym.hosts.coroutine import CoroutineHost
 from agym.protocol.arguments import runs
-from agym.protocol.messages import Operation, Payload
+from agym.protocol.messages.completions import Payload
+from agym.protocol.messages.operations import Close, Operation, Recreate, Step
 
 
 class CoroutineWorkerLoop(WorkerLoop):
@@ -60,7 +61,7 @@ class CoroutineWorkerLoop(WorkerLoop):
             if merged.schemas:  # they must arrive before infos that use them
                 schemas, merged.schemas = merged.schemas, {}
                 next(iter(self._ended.values()))[1].schemas.update(schemas)
-        if operation.kind == "recreate":
+        if isinstance(operation.message, Recreate):
             self._send_ended()  # before the environment's next completion
 
     def _begin_posted(self, host: CoroutineHost) -> None:
@@ -72,13 +73,13 @@ class CoroutineWorkerLoop(WorkerLoop):
                 operation = self.next_message()
                 if operation is None:
                     continue
-                if operation.kind == "close":
+                if isinstance(operation.message, Close):
                     self._end()
                 elif not self.prepare(operation, host):
                     host.begin(operation)
             elif self._head < tail:
                 number, start, stop, plane = self.next_entry(host.stop - host.first)
-                host.begin(Operation(number, "step", start, stop, plane))
+                host.begin(Operation(number, start, stop, Step(plane)))
             else:
                 break
         if self._channel.ended:

@@ -25,7 +25,9 @@ from agym.backends.process.serialization import Buffer, unpack
 from agym.protocol.arguments import runs
 from agym.protocol.frames import FrameLeases, ShelvedFrame
 from agym.protocol.memory import Field
-from agym.protocol.messages import Completion, Failure, Operation, Payload, WorkerDeath
+from agym.protocol.messages.completions import Completion, Payload
+from agym.protocol.messages.failures import Failure, WorkerDeath
+from agym.protocol.messages.operations import Make, Operation, Render, Step
 
 # Shared int64 words: a cache line written by the caller, one written by the worker, the ring.
 TAIL, SENT, CALLER_ASLEEP = 0, 1, 2
@@ -64,20 +66,20 @@ class Mailbox:
         self._sent = 0
         self._received = 0
         self._completed = 0
-        # Posted and not completed, by number and start: stop, kind, whether it is in the ring;
+        # Posted and not completed, by number and start: stop, name, whether it is in the ring;
         # the environments that completed before the others; and the keys in the ring, in order.
         self._pending: dict[tuple[int, int], tuple[int, str, bool]] = {}
         self._ended: dict[tuple[int, int], set[int]] = {}
         self._steps: deque[tuple[int, int]] = deque()
         self._completions: list[Completion] = []
-        # The last kind of operation on all environments, and on those with a later one.
-        self._last_kind = "make"
-        self._last_kinds: dict[int, str] = {}
+        # The name of the last operation on all environments, and on those with a later one.
+        self._last_name = Make.name
+        self._last_names: dict[int, str] = {}
 
     def post_step(self, number: int, start: int, stop: int, plane: int, size: int) -> None:
         """Post a step that is entirely in the table; ``size`` environments complete together."""
         words, tail, ring = self._words, self._tail, self.stop - self.start
-        self._note_kind("step", start, stop)
+        self._note_name(Step.name, start, stop)
         for low in range(start, stop, size):
             high = low + size
             entry = RING + ENTRY * (tail % ring)
@@ -85,7 +87,7 @@ class Mailbox:
             words[entry + 1] = low << 32 | high
             words[entry + 2] = plane
             key = number, low
-            self._pending[key] = high, "step", True
+            self._pending[key] = high, Step.name, True
             self._steps.append(key)
             tail += 1
         self._tail = tail
@@ -93,32 +95,33 @@ class Mailbox:
 
     def complete(self, operation: Operation) -> Operation:
         """Add the frames that the worker may reuse; the operation must then be posted."""
-        if operation.kind == "render":
-            return operation._replace(shared=self.frames.give_back())
+        if isinstance(operation.message, Render):
+            return operation._replace(message=Render(self.frames.give_back()))
         return operation
 
     def post(
-        self, operation: Operation, message: Sequence[Buffer], descriptor: int | None = None
+        self, operation: Operation, packed: Sequence[Buffer], descriptor: int | None = None
     ) -> None:
         """Post any operation, with its packed form and a descriptor to send along."""
-        self._pending[operation.number, operation.start] = operation.stop, operation.kind, False
-        self._note_kind(operation.kind, operation.start, operation.stop)
-        self.send(operation, message, descriptor)
+        number, start, stop, message = operation
+        self._pending[number, start] = stop, message.name, False
+        self._note_name(message.name, start, stop)
+        self.send(operation, packed, descriptor)
 
-    def _note_kind(self, kind: str, start: int, stop: int) -> None:
+    def _note_name(self, name: str, start: int, stop: int) -> None:
         if stop - start == self.stop - self.start:
-            self._last_kind = kind
-            if self._last_kinds:
-                self._last_kinds.clear()
+            self._last_name = name
+            if self._last_names:
+                self._last_names.clear()
         else:
-            self._last_kinds.update(dict.fromkeys(range(start, stop), kind))
+            self._last_names.update(dict.fromkeys(range(start, stop), name))
 
     def send(
-        self, operation: Operation, message: Sequence[Buffer], descriptor: int | None = None
+        self, operation: Operation, packed: Sequence[Buffer], descriptor: int | None = None
     ) -> None:
         """Send a packed operation that has no completion; its bytes wake the worker."""
         head = DOWN.pack(self._tail, operation.number, operation.start, operation.stop)
-        self.channel.send([head, *message], descriptor)
+        self.channel.send([head, *packed], descriptor)
         self._sent += 1
         self._words[SENT] = self._sent
 
@@ -177,12 +180,12 @@ class Mailbox:
     def _take_message(self, message: Buffer) -> None:
         number, spans, body = _read_head(message)
         start, low, high = spans[0]
-        kind = self._find_pending((number, start), low, high)[1]
+        name = self._find_pending((number, start), low, high)[1]
         payload = None
         try:
             payload = unpack(body) if body else None
         except Exception as error:
-            payload = Payload(problems=[Failure.of(error, low, kind)])
+            payload = Payload(problems=[Failure.of(error, low, name)])
         if payload is not None and not isinstance(payload, Payload):
             raise ValueError(f"an answer of type {type(payload).__name__}")
         if payload is not None:
@@ -240,10 +243,10 @@ class Mailbox:
 
     def operations(self) -> dict[int, str]:
         """Return what each environment does: its oldest pending operation, or ``idle after``."""
-        doing = {i: f"idle after {self._last_kinds.get(i, self._last_kind)}" for i in self.ids}
-        for (number, start), (stop, kind, _) in reversed(self._pending.items()):
+        doing = {i: f"idle after {self._last_names.get(i, self._last_name)}" for i in self.ids}
+        for (number, start), (stop, name, _) in reversed(self._pending.items()):
             ended = self._ended.get((number, start), ())
-            doing.update((i, kind) for i in range(start, stop) if i not in ended)
+            doing.update((i, name) for i in range(start, stop) if i not in ended)
         return doing
 
     def fail_pending(self, death: WorkerDeath) -> list[Completion]:

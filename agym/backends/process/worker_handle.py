@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agym._system.cpus import core_of
 from agym.backends.base import BackendOptions
@@ -16,7 +16,7 @@ from agym.backends.process.worker_main import WorkerMain
 from agym.backends.process.worker_process import WorkerProcess
 from agym.backends.registry import Entries, with_registry
 from agym.protocol.memory import Arena
-from agym.protocol.messages import OPEN, Operation
+from agym.protocol.messages.operations import OPEN, Attach, Extend, Make, Operation, Shrink
 from agym.protocol.table import Extension, SlotTable
 
 
@@ -34,8 +34,8 @@ class WorkerHandle:
 
     def attach(self, table: SlotTable) -> None:
         """Send the table's descriptor; the worker derives the layout from its own spaces."""
-        form = table.final, bool(table.leasable)
-        attach = Operation(OPEN, "attach", 0, table.num_envs, shared=form)
+        message = Attach(table.num_envs, table.final, bool(table.leasable))
+        attach = Operation(OPEN, 0, table.num_envs, message)
         self.mailbox.send(attach, pack_by_value(attach), table.arena.descriptor)
         self.mailbox.channel.send((), self.mailbox.frames.descriptor)
         for extension in table.extensions.values():
@@ -43,12 +43,12 @@ class WorkerHandle:
 
     def extend(self, extension: Extension) -> None:
         planes = extension.planes
-        extend = Operation(OPEN, "extend", planes.start, planes.stop)
+        extend = Operation(OPEN, 0, 0, Extend(planes))
         self.mailbox.send(extend, pack_by_value(extend), extension.arena.descriptor)
 
     def shrink(self, first: int) -> None:
         """Have the planes from ``first`` on unmapped."""
-        shrink = Operation(OPEN, "shrink", first, first + 1)
+        shrink = Operation(OPEN, 0, 0, Shrink(first))
         self.mailbox.send(shrink, pack_by_value(shrink))
 
     def close(self) -> bool:
@@ -71,15 +71,10 @@ def pack_make(
         UsageError: A factory cannot be pickled.
     """
     factories = options.some(ids)
-    shared = (
-        factories if registry is None else with_registry(factories, registry),
-        options.autoreset,
-        options.spec_as(Process).max_concurrency,
-        options.track_running,
-        options.record_actions,
-        options.infos,
-    )
-    make = Operation(number, "make", ids.start, ids.stop, shared=shared)
+    if registry is not None:
+        factories = with_registry(factories, registry)
+    mine = replace(options, factories=factories, first=ids.start)
+    make = Operation(number, ids.start, ids.stop, Make(mine))
     return make, pack_by_value(make, options.named(ids))
 
 

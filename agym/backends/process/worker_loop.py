@@ -31,7 +31,9 @@ from agym.backends.process.serialization import Buffer, find_unsendable, pack, u
 from agym.hosts.base import Host
 from agym.hosts.gym import EnvHost
 from agym.protocol.frames import ShelvedFrame
-from agym.protocol.messages import Completion, Description, Failure, Operation, Payload
+from agym.protocol.messages.completions import Completion, Description, Payload
+from agym.protocol.messages.failures import Failure
+from agym.protocol.messages.operations import Close, Extend, Operation, Render, Shrink
 from agym.protocol.value_copies import is_plain
 
 # After this long the scheduler may have moved a worker to another worker's core.
@@ -68,7 +70,7 @@ class WorkerLoop:
                 operation = self.next_message()
                 if operation is None:
                     continue
-                if operation.kind == "close":
+                if isinstance(operation.message, Close):
                     break
                 if not self.prepare(operation, host):
                     self.answer(host.run(operation))
@@ -140,16 +142,16 @@ class WorkerLoop:
         Returns:
             Whether that is all: planes were added or removed, which has no completion.
         """
-        if operation.kind == "extend":
-            planes = range(operation.start, operation.stop)
-            host.table.extend(planes, self._channel.next_descriptor()).arena.close()
-        elif operation.kind == "shrink":
-            host.table.shrink(operation.start)
-        else:
-            if operation.kind == "render":
-                host.frames.take_back(operation.shared)
-            return False
-        return True
+        message = operation.message
+        if isinstance(message, Extend):
+            host.table.extend(message.planes, self._channel.next_descriptor()).arena.close()
+            return True
+        if isinstance(message, Shrink):
+            host.table.shrink(message.first)
+            return True
+        if isinstance(message, Render):
+            host.frames.take_back(message.shelf)
+        return False
 
     def _receive_all(self, sent: int) -> None:
         """Read until ``sent`` messages have arrived; they are on the way."""

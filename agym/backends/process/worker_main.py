@@ -11,9 +11,11 @@ import os
 import socket
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import cast
 
 from agym._system.cpus import spread
-from agym.backends.base import closed, open_host
+from agym.backends.base import BackendOptions, closed, open_host
+from agym.backends.options import Process
 from agym.backends.process.channel import Channel
 from agym.backends.process.coroutine_worker_loop import CoroutineWorkerLoop
 from agym.backends.process.mailbox import RUNNING, mailbox_fields
@@ -23,7 +25,8 @@ from agym.hosts.coroutine import CoroutineHost
 from agym.hosts.gym import EnvHost
 from agym.protocol.frames import FrameShelf
 from agym.protocol.memory import Arena
-from agym.protocol.messages import Completion, Operation
+from agym.protocol.messages.completions import Completion
+from agym.protocol.messages.operations import Attach, Close, Make, Operation
 from agym.protocol.table import SlotTable
 
 # Rough number of objects that a step of a coroutine environment keeps until it ends.
@@ -81,19 +84,20 @@ class WorkerMain:
             close = _wait_for_close(worker, None)
             worker.answer(Completion(*close.span))
             return
-        factories, autoreset, max_concurrency, track_running, record_actions, infos = make.shared
-        coroutines, factories = describe_first(factories)
-        marker = words[RUNNING : RUNNING + 1] if track_running else None
+        options: BackendOptions = cast(Make, make.message).options
+        coroutines, factories = describe_first(options.factories)
+        marker = words[RUNNING : RUNNING + 1] if options.track_running else None
         if coroutines:
             tasks = CoroutineHost(
-                factories, make.start, autoreset, worker.report, max_concurrency,
-                log=record_actions, marker=marker, infos=infos,
+                factories, make.start, options.autoreset, worker.report,
+                options.spec_as(Process).max_concurrency, log=options.record_actions,
+                marker=marker, infos=options.infos,
             )  # fmt: skip
             self._serve_on_loop = partial(_serve_on_loop, worker, channel, tasks, make.number)
             return
         host = EnvHost(
-            factories, make.start, autoreset, catch=BaseException, log=record_actions,
-            marker=marker, infos=infos,
+            factories, make.start, options.autoreset, catch=BaseException,
+            log=options.record_actions, marker=marker, infos=options.infos,
         )  # fmt: skip
         opened = open_host(host, make.number)
         worker.answer(opened)
@@ -137,9 +141,9 @@ def _attach(worker: CoroutineWorkerLoop, channel: Channel, host: Host, opened: C
     if opened.payload is not None and opened.payload.problems:
         _wait_for_close(worker, attach)
         return False
-    if attach is None or attach.kind != "attach":
+    if attach is None or not isinstance(attach.message, Attach):
         return False
-    host.attach(_map_table(host, attach, channel.next_descriptor()))
+    host.attach(_map_table(host, attach.message, channel.next_descriptor()))
     host.frames = FrameShelf(channel.next_descriptor())
     # Objects that exist now stay: the garbage collector need not scan them again.
     gc.collect()
@@ -149,16 +153,16 @@ def _attach(worker: CoroutineWorkerLoop, channel: Channel, host: Host, opened: C
 
 def _wait_for_close(worker: CoroutineWorkerLoop, message: Operation | None) -> Operation:
     """Read messages until ``close``; others are ignored."""
-    while message is None or message.kind != "close":
+    while message is None or not isinstance(message.message, Close):
         message = worker.next_message()
     return message
 
 
-def _map_table(host: Host, attach: Operation, descriptor: int) -> SlotTable:
+def _map_table(host: Host, attach: Attach, descriptor: int) -> SlotTable:
     observation, action = host.layouts()
-    final, leases = attach.shared
     table = SlotTable(
-        observation, action, attach.stop, final=final, leases=leases, descriptor=descriptor
-    )
+        observation, action, attach.num_envs,
+        final=attach.final, leases=attach.leases, descriptor=descriptor,
+    )  # fmt: skip
     table.arena.close()
     return table

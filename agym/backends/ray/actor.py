@@ -38,10 +38,10 @@ from agym.backends.ray.pool_bridge import PoolBridge
 from agym.backends.ray.reply_buffer import ReplyBuffer
 from agym.hosts.base import describe_first, reraise
 from agym.hosts.gym import EnvHost
-from agym.protocol.messages import CLOSE, ROW_KINDS, SENT_PLANE, Operation
+from agym.protocol.messages.operations import CLOSE, Attach, Make, Operation, Step
 from agym.protocol.space_layout import Layout
 from agym.protocol.table import SlotTable
-from agym.protocol.transfer import ENV_GAUGES, copy_plane
+from agym.protocol.transfer import ENV_GAUGES, on_copy
 from agym.protocol.typing import Array
 
 # How often to reply while sent steps run one by one.
@@ -63,27 +63,28 @@ class RayActor:
         self.replies = ReplyBuffer()
         self._host: EnvHost | None = None
 
-    def run(self, message: Sealed) -> Sealed:
+    def run(self, sealed: Sealed) -> Sealed:
         """Run an operation; return what has completed."""
-        operation, arguments = unseal(message, copy=True)
-        if operation.kind == "make":
-            self._make(operation, _read(arguments, operation))
-        elif operation.kind == "attach":
-            self._attach(operation, *arguments)
+        operation, actions = unseal(sealed, copy=True)
+        message = operation.message
+        if isinstance(message, Make):
+            self._make(operation, _read(message.options, operation))
+        elif isinstance(message, Attach):
+            self._attach(message)
         elif self._host is not None:
-            self._run_here(self._host, operation, arguments)
+            self._run_here(self._host, operation, actions)
         return self.replies.take()
 
-    def post(self, message: Sealed) -> Sealed:
+    def post(self, sealed: Sealed) -> Sealed:
         """Start an operation on the server, once the environments are made."""
         self.replies.opened.wait()
-        operation, arguments = unseal(message, copy=True)
-        if operation.kind == "attach":
-            self._attach(operation, *arguments)
+        operation, actions = unseal(sealed, copy=True)
+        if isinstance(operation.message, Attach):
+            self._attach(operation.message)
         elif self.server is not None:
-            self.server.give(operation, arguments)
+            self.server.give(operation, actions)
         elif self._host is not None:  # its factories could not be unpickled
-            self._run_here(self._host, operation, arguments)
+            self._run_here(self._host, operation, actions)
             self.replies.ring()
         return seal(None)
 
@@ -116,7 +117,7 @@ class RayActor:
         )  # fmt: skip
         replies.add([open_host(self._host, operation.number)])
 
-    def _attach(self, operation: Operation, final: bool, gauges: dict[str, Array]) -> None:
+    def _attach(self, attach: Attach) -> None:
         """Lay out a table like the driver's, of which only this actor's rows are used."""
         description = self.replies.description
         if description is None:
@@ -124,13 +125,13 @@ class RayActor:
         table = SlotTable(
             Layout(description.observation_space),
             Layout(description.action_space),
-            operation.stop,
-            final=final,
+            attach.num_envs,
+            final=attach.final,
             shared=isinstance(self.server, PoolBridge),
         )
         ids = self.replies.ids
         for name in ENV_GAUGES:
-            table.gauges.arrays[name][ids.start : ids.stop] = gauges[name]
+            table.gauges.arrays[name][ids.start : ids.stop] = attach.gauges[name]
         self.replies.table = table
         keeper = self.server or self._host
         assert keeper is not None
@@ -146,8 +147,8 @@ class RayActor:
             self.replies.add([close_host(host)])
             return
         self.replies.expect(operation, actions)
-        operation = operation._replace(plane=copy_plane(operation.plane))
-        if operation.plane != SENT_PLANE or operation.kind not in ROW_KINDS:
+        operation = on_copy(operation)
+        if not (isinstance(operation.message, Step) and operation.message.sent):
             self.replies.add([host.run(operation)])
             return
         begun = time.perf_counter()

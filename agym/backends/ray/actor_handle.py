@@ -12,15 +12,9 @@ from agym.backends.outbox import Outbox
 from agym.backends.process.serialization import Sealed, unseal
 from agym.backends.ray.reply_buffer import Reply
 from agym.protocol.arguments import runs
-from agym.protocol.messages import (
-    FAULT,
-    Completion,
-    Description,
-    Failure,
-    Operation,
-    Payload,
-    WorkerDeath,
-)
+from agym.protocol.messages.completions import Completion, Description, Payload
+from agym.protocol.messages.failures import Failure, WorkerDeath
+from agym.protocol.messages.operations import FAULT, Make, Operation
 from agym.protocol.metrics.gauges import clock
 from agym.protocol.table import SlotTable
 from agym.protocol.transfer import ENV_GAUGES, HOST_GAUGES, put_rows
@@ -58,12 +52,12 @@ class PendingOp(NamedTuple):
 
     Attributes:
         stop: One past its last environment.
-        kind: Its kind.
+        name: Its name.
         ended: The environments that have completed it.
     """
 
     stop: int
-    kind: str
+    name: str
     ended: set[int]
 
 
@@ -104,9 +98,9 @@ class ActorHandle:
         self._early: dict[int, Reply] = {}
         # Its clock plus this is ours.
         self._offset: int | None = None
-        # The last kind of operation on all environments, and on those with a later one.
-        self._last_kind = "make"
-        self._last_kinds: dict[int, str] = {}
+        # The name of the last operation on all environments, and on those with a later one.
+        self._last_name = Make.name
+        self._last_names: dict[int, str] = {}
         self.launch()
 
     # ---------------------------------------------------------------- to the actor
@@ -129,20 +123,20 @@ class ActorHandle:
         """Whether it has never replied, and may be started again."""
         return self.pid is None and self._launches < MOST_LAUNCHES
 
-    def post(self, operation: Operation, message: Sealed) -> None:
+    def post(self, operation: Operation, sealed: Sealed) -> None:
         """Send an operation, sealed with its arguments.
 
         Raises:
             Exception: Ray cannot send it.
         """
-        number, kind, start, stop, *_ = operation
-        self._pending[number, start] = PendingOp(stop, kind, set())
+        number, start, stop, message = operation
+        self._pending[number, start] = PendingOp(stop, message.name, set())
         if stop - start == len(self.ids):
-            self._last_kind = kind
-            self._last_kinds.clear()
+            self._last_name = message.name
+            self._last_names.clear()
         else:
-            self._last_kinds.update(dict.fromkeys(range(start, stop), kind))
-        self.send(message)
+            self._last_names.update(dict.fromkeys(range(start, stop), message.name))
+        self.send(sealed)
 
     def send(self, message: Sealed) -> None:
         """Send a message that has no completion."""
@@ -230,14 +224,14 @@ class ActorHandle:
         ``because`` is the death of a worker process in it, which it does not survive.
         """
         busy = dict.fromkeys(self.ids, "")
-        for (_, start), (stop, kind, ended) in reversed(self._pending.items()):
-            busy.update((i, kind) for i in range(start, stop) if i not in ended)
+        for (_, start), (stop, name, ended) in reversed(self._pending.items()):
+            busy.update((i, name) for i in range(start, stop) if i not in ended)
         suspects = self.ids if because is None else because.env_ids
         doing = {
-            i: kind
-            if kind and i in suspects
-            else f"idle after {kind or self._last_kinds.get(i, self._last_kind)}"
-            for i, kind in busy.items()
+            i: name
+            if name and i in suspects
+            else f"idle after {name or self._last_names.get(i, self._last_name)}"
+            for i, name in busy.items()
         }
         running = None if because is None else because.running
         exitcode = None if because is None else because.exitcode

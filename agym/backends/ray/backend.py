@@ -29,7 +29,18 @@ from agym.backends.ray.actor_group import ActorGroup
 from agym.backends.ray.actor_handle import ActorHandle, ActorReply
 from agym.backends.ray.cluster import MEMBERS, count_workers, warn_of_waiting
 from agym.backends.registry import Entries, collect, refuse_import, with_registry
-from agym.protocol.messages import CLOSE, FAULT, OPEN, Completion, Operation, Payload, WorkerDeath
+from agym.protocol.messages.completions import Completion, Payload
+from agym.protocol.messages.failures import WorkerDeath
+from agym.protocol.messages.operations import (
+    CLOSE,
+    FAULT,
+    OPEN,
+    Attach,
+    Close,
+    Make,
+    Operation,
+    Step,
+)
 from agym.protocol.table import Extension, SlotTable
 from agym.protocol.transfer import ENV_GAUGES
 
@@ -89,8 +100,8 @@ class RayBackend(OutboxBackend[ActorReply]):
         ids = self.ranges[worker]
         launch = partial(self._group.start, RayActor, worker)
         handle = ActorHandle(worker, ids, launch, self._outbox)
-        making = Operation(number, "make", ids.start, ids.stop)
-        handle.post(making, seal((making, make)))
+        making = Operation(number, ids.start, ids.stop, Make(make))
+        handle.post(making, seal((making, ())))
         # A pool has its own thread. Whether coroutines need one is known once one is made.
         handle.posting = self._posting or self._spec.workers_per_node is not None
         return handle
@@ -106,8 +117,8 @@ class RayBackend(OutboxBackend[ActorReply]):
         ids, arrays = handle.ids, table.gauges.arrays
         table.gauges.settle([ids])  # keep the counts so far
         gauges = {name: arrays[name][ids.start : ids.stop] for name in ENV_GAUGES}
-        attach = Operation(OPEN, "attach", 0, table.num_envs)
-        handle.send(seal((attach, (table.final, gauges))))
+        message = Attach(table.num_envs, table.final, gauges=gauges)
+        handle.send(seal((Operation(OPEN, 0, table.num_envs, message), ())))
 
     def extend(self, extension: Extension) -> None:
         """Do nothing: rows arrive as messages, and the driver chooses their plane."""
@@ -150,28 +161,29 @@ class RayBackend(OutboxBackend[ActorReply]):
     def submit(self, operation: Operation) -> None:
         """Post all parts, each with its actions, after packing all: a failure sends nothing."""
         self._check_connection()
-        by_value = operation.kind != "step" or operation.each is not None
+        message = operation.message
+        by_value = not (isinstance(message, Step) and message.parts is None)
         messages = [
             (handle, part, seal((part, self._actions(part)), by_value=by_value, parts=part.given()))
             for handle in self._handles
             for part in operation.slice(handle.ids)
         ]
-        for handle, part, message in messages:
+        for handle, part, sealed in messages:
             if handle.death is None:
-                self._post(handle, part, message)
+                self._post(handle, part, sealed)
             else:
                 payload = Payload(problems=[handle.death])
                 self._completions.append(Completion(*part.span, payload))
 
     def _actions(self, part: Operation) -> Sequence[Any]:
-        if self._table is None or part.kind != "step":
+        if self._table is None or not isinstance(part.message, Step):
             return ()
         return [block[part.start : part.stop] for block in self._table.actions]
 
-    def _post(self, handle: ActorHandle, operation: Operation, message: Sealed) -> None:
+    def _post(self, handle: ActorHandle, operation: Operation, sealed: Sealed) -> None:
         """Send an operation to an actor; if that fails, the actor counts as dead."""
         try:
-            handle.post(operation, message)
+            handle.post(operation, sealed)
         except Exception as error:
             self._report_death(handle, self._group.describe(error))
 
@@ -231,7 +243,7 @@ class RayBackend(OutboxBackend[ActorReply]):
                 self._close(handle)
 
     def _close(self, handle: ActorHandle) -> None:
-        closing = Operation(CLOSE, "close", handle.ids.start, handle.ids.stop)
+        closing = Operation(CLOSE, handle.ids.start, handle.ids.stop, Close())
         self._post(handle, closing, seal((closing, ())))
 
     def terminate(self) -> None:

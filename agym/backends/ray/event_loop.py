@@ -10,9 +10,10 @@ from agym.backends.options import Ray
 from agym.backends.ray.reply_buffer import ReplyBuffer
 from agym.hosts.base import Factory
 from agym.hosts.coroutine import CoroutineHost
-from agym.protocol.messages import CLOSE, Completion, Operation, Payload
+from agym.protocol.messages.completions import Completion, Payload
+from agym.protocol.messages.operations import CLOSE, Operation
 from agym.protocol.table import SlotTable
-from agym.protocol.transfer import copy_plane
+from agym.protocol.transfer import on_copy
 from agym.protocol.typing import Array
 
 
@@ -51,7 +52,7 @@ class LoopServer:
                 self._closed.set_result(None)
             return
         self._replies.expect(operation, actions)
-        self._host.begin(operation._replace(plane=copy_plane(operation.plane)))
+        self._host.begin(on_copy(operation))
 
     def _report(self, operation: Operation, slot: int, payload: Payload | None) -> None:
         if not self._ended:

@@ -16,9 +16,11 @@ from agym._system.defer_signals import RECHECK_SECONDS
 from agym.backends.base import Backend
 from agym.backends.outbox import Outbox
 from agym.backends.ray.reply_buffer import ReplyBuffer
-from agym.protocol.messages import CLOSE, OPEN, Completion, Failure, Operation, Payload
+from agym.protocol.messages.completions import Completion, Payload
+from agym.protocol.messages.failures import Failure
+from agym.protocol.messages.operations import CLOSE, OPEN, Operation
 from agym.protocol.table import SlotTable
-from agym.protocol.transfer import copy_plane
+from agym.protocol.transfer import on_copy
 from agym.protocol.typing import Array
 
 
@@ -86,7 +88,7 @@ class PoolBridge:
             return
         self._replies.expect(operation, actions)
         try:
-            self._backend.submit(operation._replace(plane=copy_plane(operation.plane)))
+            self._backend.submit(on_copy(operation))
         except Exception as error:
             self._fail(operation, error)
 
@@ -94,6 +96,6 @@ class PoolBridge:
         return done._replace(number=self._make.number) if done.number == OPEN else done
 
     def _fail(self, operation: Operation, error: Exception) -> None:
-        failure = Failure.of(error, operation.start, operation.kind)
+        failure = Failure.of(error, operation.start, operation.message.name)
         self._replies.add([Completion(*operation.span, Payload(problems=[failure]))])
         self._replies.ring()

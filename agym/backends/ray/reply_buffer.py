@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 from agym.backends.process.serialization import Sealed, seal
 from agym.backends.process.worker_loop import pack_payload
-from agym.protocol.messages import ROW_KINDS, SENT_PLANE, Completion, Description, Operation
+from agym.protocol.messages.completions import Completion, Description
+from agym.protocol.messages.operations import Operation, Reset, Step
 from agym.protocol.metrics.gauges import clock
 from agym.protocol.table import SlotTable
 from agym.protocol.transfer import ENV_GAUGES, HOST_GAUGES, RowTransfer, take_rows
@@ -82,15 +83,15 @@ class ReplyBuffer:
 
     def expect(self, operation: Operation, actions: Sequence[Array]) -> None:
         """Prepare for an operation that is about to begin, and store its actions."""
-        number, kind, start, stop, plane, *_ = operation
-        if kind == "step":
+        number, start, stop, message = operation
+        if isinstance(message, Step):
             for block, rows in zip(self.table.actions, actions, strict=True):
                 block[start:stop] = rows
         with self._news:
-            if kind in ROW_KINDS:
-                left = self._planes.get(number, (plane, 0))[1]
-                self._planes[number] = plane, left + stop - start
-            if not self.report_each and plane != SENT_PLANE:
+            if isinstance(message, Step | Reset):
+                left = self._planes.get(number, (message.plane, 0))[1]
+                self._planes[number] = message.plane, left + stop - start
+            if not self.report_each and not (isinstance(message, Step) and message.sent):
                 self._left[number] = self._left.get(number, 0) + stop - start
 
     def add(self, completions: Sequence[Completion]) -> None:

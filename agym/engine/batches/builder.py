@@ -13,9 +13,9 @@ from agym.engine.batches.results import Batch, ResetResult, StepResult
 from agym.engine.ticket import Ticket
 from agym.protocol.arguments import Ids
 from agym.protocol.infos.schema import Schema
-from agym.protocol.infos.table import InfoReader, merge_infos
-from agym.protocol.messages import FINAL_OBSERVATION, PLANES, SENT_PLANE, Payload
-from agym.protocol.table import Plane, SlotTable
+from agym.protocol.infos.table import FINAL_OBSERVATION, InfoReader, merge_infos
+from agym.protocol.messages.completions import Payload
+from agym.protocol.table import PLANES, SENT_PLANE, Plane, SlotTable
 from agym.protocol.typing import Array
 
 # Terminated, truncated.

@@ -14,9 +14,8 @@ import numpy as np
 
 from agym.backends.base import Backend
 from agym.errors import UsageError
-from agym.protocol.messages import FIRST_BUFFER
 from agym.protocol.space_layout import Layout
-from agym.protocol.table import Plane, SlotTable
+from agym.protocol.table import FIRST_BUFFER, Plane, SlotTable
 from agym.protocol.typing import Array
 
 

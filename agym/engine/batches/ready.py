@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 
-from agym.protocol.messages import EnvLoss, Payload
+from agym.protocol.messages.completions import Payload
+from agym.protocol.messages.failures import EnvLoss
 
 
 class ReadyQueue:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from agym.protocol.messages import EpisodeStart
+from agym.protocol.messages.resets import EpisodeStart
 
 
 class Episode(NamedTuple):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from agym.errors import AgymError, CrashLoopError, Fault
-from agym.protocol.messages import name_ids
+from agym.protocol.messages.failures import name_ids
 
 # How many of the latest failures an error shows.
 SHOWN = 5

@@ -11,7 +11,9 @@ from agym.engine.ticket import Ticket
 from agym.errors import Fault
 from agym.hosts.base import Factory
 from agym.protocol.arguments import Ids
-from agym.protocol.messages import EpisodeStart, Failure, Options, WorkerDeath, as_keywords, lasting
+from agym.protocol.messages.failures import Failure, WorkerDeath
+from agym.protocol.messages.operations import Reset, Step
+from agym.protocol.messages.resets import EpisodeStart, Options, as_keywords, lasting
 
 
 class EngineView(Protocol):
@@ -67,15 +69,8 @@ class FaultLog:
 
     def with_capsule(self, failure: Failure, ticket: Ticket) -> Failure:
         """Write a capsule for an environment that raised; return the failure with its path."""
-        operation = ticket.operation
-        arguments: tuple[Any, ...] = ()
-        if operation.kind == "call":
-            arguments = operation.shared
-        elif operation.kind == "get_attr":
-            arguments = (operation.shared,)
-        elif operation.kind == "set_attr" and operation.each is not None:
-            name, _ = operation.shared
-            arguments = (name, operation.each[ticket.ids.index(failure.env_id)])
+        position = ticket.ids.index(failure.env_id)
+        arguments = ticket.operation.message.arguments(position)
         path = self._write(self.raised(failure), self._episode(failure.env_id), arguments)
         return replace(failure, capsule=path)
 
@@ -96,7 +91,9 @@ class FaultLog:
 
     def late(self, slot: int, ticket: Ticket, reason: str) -> Fault:
         """Return the fault of an environment that missed a deadline while its worker lives on."""
-        fault = Fault(slot, "timeout", ticket.kind, reason, seed=self.seeds.get(slot), culprit=slot)
+        fault = Fault(
+            slot, "timeout", ticket.kind.name, reason, seed=self.seeds.get(slot), culprit=slot
+        )
         return self._complete(fault, suspected=True)
 
     def _complete(self, fault: Fault, *, suspected: bool) -> Fault:
@@ -104,12 +101,12 @@ class FaultLog:
         slot = fault.env_id
         episode = self._episode(slot)
         ticket = self._engine.in_flight(slot)
-        if ticket is not None and ticket.kind == "step":
+        message = None if ticket is None else ticket.operation.message
+        if ticket is not None and isinstance(message, Step):
             fault = replace(fault, action=self._engine.action(slot, ticket))
-        elif ticket is not None and ticket.kind == "reset" and episode is not None:
-            operation = ticket.operation
-            seed = operation.each[ticket.ids.index(slot)] if operation.each else None
-            start = EpisodeStart(seed, None, as_keywords(operation.shared, slot).get("options"))
+        elif ticket is not None and isinstance(message, Reset) and episode is not None:
+            seed = message.seeds[ticket.ids.index(slot)] if message.seeds else None
+            start = EpisodeStart(seed, None, as_keywords(message.options, slot).get("options"))
             episode = Episode(start, [], complete=seed is not None)
         if episode is not None and episode.complete and episode.start is not None:
             fault = replace(fault, step=len(episode.actions) + (fault.operation == "step"))

@@ -29,19 +29,19 @@ from agym.engine.status import EnvStatus
 from agym.engine.ticket import Ticket
 from agym.errors import Fault
 from agym.protocol.arguments import Ids, runs
-from agym.protocol.messages import (
+from agym.protocol.messages.completions import Completion, Payload
+from agym.protocol.messages.failures import EnvLoss, Failure, WorkerDeath, name_ids
+from agym.protocol.messages.operations import (
     FAULT,
     OPEN,
-    ROW_KINDS,
-    Completion,
-    EnvLoss,
-    EpisodeStart,
-    Failure,
-    Payload,
-    RestoreSpec,
-    WorkerDeath,
-    name_ids,
+    CloseEnv,
+    Message,
+    Recreate,
+    Reset,
+    Restart,
+    Step,
 )
+from agym.protocol.messages.resets import EpisodeStart, RestoreSpec
 
 
 class RecoverableEngine(EngineView, Protocol):
@@ -53,7 +53,7 @@ class RecoverableEngine(EngineView, Protocol):
     def opened(self) -> bool: ...
     @property
     def coroutines(self) -> bool: ...
-    def dispatch_internal(self, kind: str, ids: Ids, each: list[Any] | None = None) -> int: ...
+    def dispatch_internal(self, message: Message, ids: Ids) -> int: ...
     def resend(self, ticket: Ticket, start: int, stop: int) -> None: ...
     def last_row(self, slot: int) -> tuple[Any, tuple[bool, bool]]: ...
     def rearm(self) -> None: ...
@@ -121,15 +121,15 @@ class Recovery:
             yield from self._take_failed_parts()
             return
         ids: Ids = tuple(i for i in range(start, stop) if self._cancelled.get(i) != number)
-        if ticket.kind == "restart":
+        if ticket.kind is Restart:
             self._on_restarted(problems)
-        elif ticket.kind == "recreate":
+        elif ticket.kind is Recreate:
             self._on_recreated(ids, payload)
         elif any(isinstance(problem, WorkerDeath) for problem in problems):
             ids = self._on_parts_lost(ids, ticket, problems)
         else:
             self._record_failures(problems, ticket)
-            if ticket.kind in ROW_KINDS and not ticket.expired:
+            if ticket.kind.writes_rows and not ticket.expired:
                 payload = payload or Payload()
                 ids = self._handle_failures(ids, ticket, payload)
                 self._log_and_report(ids, ticket, payload)
@@ -151,7 +151,7 @@ class Recovery:
                 payload.infos.setdefault(i, {})["fault"] = self.pending.pop(i)
                 if self._log is not None:
                     self._log.cut(i)
-            elif self._log is not None and ticket.kind == "step" and i not in payload.starts:
+            elif self._log is not None and ticket.kind is Step and i not in payload.starts:
                 self._log.add(i, self._engine.action(i, ticket))
             if self._log is not None and i in payload.starts:
                 self._log.begin(i, payload.starts[i])
@@ -190,7 +190,7 @@ class Recovery:
         """Replace an environment, or a whole group."""
         self.dirty = True
         self.recovering.update(span)
-        self._engine.dispatch_internal("recreate", span, [self._restore_spec(i) for i in span])
+        self._engine.dispatch_internal(Recreate([*map(self._restore_spec, span)]), span)
 
     def _count(self, span: range) -> None:
         for i in span:
@@ -310,18 +310,18 @@ class Recovery:
         self.recovering.update(ids)
         if not self.policy.tolerant:
             self._status.mark_unready(ids, "was replaced after a missed deadline")
-        self._backend.replace_worker(worker, self._engine.dispatch_internal("restart", ids))
+        self._backend.replace_worker(worker, self._engine.dispatch_internal(Restart(), ids))
         restores = [self._restore_spec(i, used=False, innocent=i not in suspects) for i in ids]
-        self._engine.dispatch_internal("recreate", ids, restores)
+        self._engine.dispatch_internal(Recreate(restores), ids)
         for i in self._status.closed_envs.intersection(ids):
-            self._engine.dispatch_internal("close_env", (i,))
+            self._engine.dispatch_internal(CloseEnv(), (i,))
 
     @staticmethod
     def _suspects(death: WorkerDeath) -> set[int]:
         """Return the environments that may have caused a death: only the running one, if known."""
         if death.running is not None:
             return {death.running}
-        return {i for i, kind in death.operations.items() if not kind.startswith("idle")}
+        return {i for i, doing in death.operations.items() if not doing.startswith("idle")}
 
     def _on_parts_lost(self, ids: Ids, ticket: Ticket, problems: list[Any]) -> Ids:
         """Resend the parts that a dead worker left, if possible; return those that failed."""
@@ -332,8 +332,8 @@ class Recovery:
             problems[:] = {id(loss): loss for loss in map(self._status.lost.get, ids)}.values()
             return ids
         # Resets are safe to resend to the replacement.
-        recoverable = self.policy.tolerant or (ticket.kind == "reset" and not gone)
-        if ticket.kind not in ROW_KINDS or not recoverable or ticket.expired:
+        recoverable = self.policy.tolerant or (ticket.kind is Reset and not gone)
+        if not ticket.kind.writes_rows or not recoverable or ticket.expired:
             return ids
         for run in runs(ids) if ids else ():
             self._engine.resend(ticket, run.start, run.stop)
@@ -364,10 +364,10 @@ class Recovery:
             self.counts[i] += 1
             self._cancelled[i] = ticket.number
             fault = self.fault_log.late(i, ticket, reason)
-            if self.policy.tolerant and not ticket.expired and ticket.kind in ROW_KINDS:
+            if self.policy.tolerant and not ticket.expired and ticket.kind.writes_rows:
                 self._to_resend[i] = ticket
             else:
-                problems = [Failure(i, "make", reason, "")] if ticket.kind == "recreate" else []
+                problems = [Failure(i, "make", reason, "")] if ticket.kind is Recreate else []
                 payload = Payload(problems=[*problems])
                 self._failed_parts.append(Completion(ticket.number, i, i + 1, payload))
             if self._record_restart(range(i, i + 1), fault) is None:
@@ -403,7 +403,7 @@ class Recovery:
             span = self._backend.ranges[worker]
             self.restarts[worker] += 1
             self.on_replace(worker)
-            self._backend.replace_worker(worker, self._engine.dispatch_internal("restart", span))
+            self._backend.replace_worker(worker, self._engine.dispatch_internal(Restart(), span))
         self._dead -= dead
         for run in runs(ids):
             self._budget.clear(run)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import psutil
@@ -26,7 +27,8 @@ from agym.backends.options import Recycle
 from agym.engine.faults.recovery import Recovery
 from agym.engine.ticket import Ticket
 from agym.protocol.arguments import Ids
-from agym.protocol.messages import Failure, RestoreSpec
+from agym.protocol.messages.failures import Failure
+from agym.protocol.messages.operations import Export, Import, Message, Spare
 
 # Read a process's memory at most this often.
 MEMORY_SECONDS = 0.25
@@ -37,7 +39,7 @@ class EnvMover(Protocol):
 
     @property
     def autoreset(self) -> str: ...
-    def dispatch_internal(self, kind: str, ids: Ids, each: list[Any] | None = None) -> int: ...
+    def dispatch_internal(self, message: Message, ids: Ids) -> int: ...
     def ended_with(self, slot: int, plane: int) -> tuple[bool, bool]: ...
     def export(self, slot: int) -> int | None: ...
     def release_env(self, slot: int, number: int) -> None: ...
@@ -75,7 +77,7 @@ class Recycling:
                 self._ready[worker] = False
                 self._moved[worker] = set()
                 ids = self._backend.ranges[worker]
-                self._backend.prepare(worker, self._engine.dispatch_internal("spare", ids))
+                self._backend.prepare(worker, self._engine.dispatch_internal(Spare(), ids))
         elif self._ready[worker] and slot not in self._moved[worker]:
             if slot in self._recovery.recovering or slot in self._recovery.pending:
                 return
@@ -106,13 +108,13 @@ class Recycling:
         problems = [] if payload is None else payload.problems
         if worker not in self._ready:
             self._end_move(slot)  # the worker died in between
-        elif ticket.kind == "spare":
+        elif ticket.kind is Spare:
             self._prepared(worker, problems)
         elif slot not in self._holders:
             pass
-        elif ticket.kind == "export" and payload is not None and not problems:
+        elif ticket.kind is Export and payload is not None and not problems:
             self._hand_over(worker, slot, payload.values[slot])
-        elif ticket.kind == "export":
+        elif ticket.kind is Export:
             self._end_move(slot)  # the export failed: the environment stays
         else:
             self._taken_over(worker, slot, problems, payload and payload.values.get(slot))
@@ -135,9 +137,8 @@ class Recycling:
         if self._engine.autoreset != "same_step":
             over = self._engine.ended_with(slot, self._holders[slot][1])
         self._backend.move(worker, slot)
-        each = [RestoreSpec(False, restore.seed, None, restore.options, restore.episode,
-                        restore.observation, start, (), over)]  # fmt: skip
-        self._engine.dispatch_internal("import_env", (slot,), each)
+        restore = replace(restore, used=False, start=start, over=over)
+        self._engine.dispatch_internal(Import([restore]), (slot,))
 
     def _taken_over(self, worker: int, slot: int, problems: Sequence[Any], reason: Any) -> None:
         """Finish a move, or undo it if the spare gave a reason."""

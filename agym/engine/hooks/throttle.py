@@ -15,9 +15,11 @@ from contextlib import suppress
 from typing import Any
 
 from agym._system.defer_signals import RECHECK_SECONDS
+from agym.engine.ticket import Receive
+from agym.protocol.messages.operations import Step
 
 # The calls whose results are held back.
-HELD_KINDS = frozenset({"step", "recv"})
+HELD_KINDS = frozenset({Step, Receive})
 
 
 class Throttle:

@@ -14,22 +14,22 @@ import numpy as np
 
 from agym.errors import UsageError
 from agym.protocol.attributes import MissingAttribute, Placeholder
-from agym.protocol.messages import Operation, PerEnvOptions, name_range
+from agym.protocol.messages.failures import name_range
+from agym.protocol.messages.resets import Options, PerEnvOptions
 
 
-def options_of_all(operation: Operation) -> dict[str, Any] | None:
+def options_of_all(options: Options, start: int, stop: int) -> dict[str, Any] | None:
     """Return the options of a reset, which must be the same for all environments of a VectorEnv.
 
     Raises:
         UsageError: They differ.
     """
-    options = operation.shared
     if not isinstance(options, PerEnvOptions):
-        return options  # type: ignore[no-any-return]
-    each = [options.get(slot) for slot in range(operation.start, operation.stop)]
+        return options
+    each = [options.get(slot) for slot in range(start, stop)]
     if any(other != each[0] for other in each):
         raise UsageError(
-            f"{name_range(range(operation.start, operation.stop))} are one VectorEnv, which takes"
+            f"{name_range(range(start, stop))} are one VectorEnv, which takes"
             " the same options for all of them: give all the same"
         )
     return each[0]

@@ -20,7 +20,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from agym.errors import UsageError
 from agym.hosts.episode import name_of
 from agym.protocol.arguments import check_made
-from agym.protocol.messages import Description
+from agym.protocol.messages.completions import Description
 from agym.protocol.typing import Array
 
 SeedList = Sequence[int | None]

@@ -24,7 +24,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
@@ -33,7 +33,9 @@ from agym.hosts.vector.batch import STEP, Columns, check_column, check_result, s
 from agym.hosts.vector.calls import options_of_all
 from agym.hosts.vector.construction import unsupported_pool
 from agym.hosts.vector.host import VectorHost
-from agym.protocol.messages import ROW_KINDS, Completion, Description, Failure, Operation, Payload
+from agym.protocol.messages.completions import Completion, Description, Payload
+from agym.protocol.messages.failures import Failure
+from agym.protocol.messages.operations import Operation, Recreate, Reset, Step
 from agym.protocol.metrics.gauges import clock
 from agym.protocol.typing import Array
 
@@ -77,9 +79,11 @@ class PoolHost(VectorHost):
         self._stop()
         return super().close()
 
-    def _recreate(self, restores: Any) -> None:
+    def _recreate(self, operation: Operation) -> None:
         self._stop()
-        super()._recreate(restores)
+        super()._recreate(operation)
+
+    _handlers: ClassVar = {**VectorHost._handlers, Recreate: _recreate}
 
     # ---------------------------------------------------------------- the worker's thread
 
@@ -87,11 +91,11 @@ class PoolHost(VectorHost):
         """Run or begin an operation. Either thread passes the completions to ``report``."""
         if self._env is None or not self.traits.batch_size:
             report([self.run(operation)])
-        elif operation.kind in ROW_KINDS:
+        elif operation.message.writes_rows:
             try:
                 self._check(operation)
             except self._catch as error:  # the program is not affected
-                failure = self._failed(error, operation.kind, self.first, self.stop)
+                failure = self._failed(error, operation.message.name, self.first, self.stop)
                 report([Completion(*operation.span, Payload(problems=[failure]))])
                 return
             try:
@@ -111,7 +115,8 @@ class PoolHost(VectorHost):
         if self._broken is not None:
             self._fail_pending(None, report)
             return
-        while self._injected_faults and operation.kind == "step":
+        step = operation.message
+        while self._injected_faults and isinstance(step, Step):
             self._injected_faults.pop().trigger()
         begun, stepped = ids[doing != STEPS], ids[doing == STEPS]
         if len(begun) == self._count:
@@ -120,7 +125,7 @@ class PoolHost(VectorHost):
             self._env._reset(begun.astype(np.int32))
         if len(stepped):
             chosen = slice(operation.start - self.first, operation.stop - self.first)
-            actions = self._batch(operation.each, chosen, stepped - ids[0])
+            actions = self._batch(step.values, chosen, stepped - ids[0])
             self._env.send(actions, stepped.astype(np.int32))
         with self._lock:
             batches, self._rest = divmod(self._rest + len(ids), self.traits.batch_size)
@@ -138,7 +143,8 @@ class PoolHost(VectorHost):
         """Record that environments are about to begin an operation."""
         if self._doing.any():
             self._meter.end(0, timed=False)
-        steps = operation.kind == "step"
+        message = cast(Step | Reset, operation.message)
+        steps = isinstance(message, Step)
         start, stop = (operation.start, operation.stop) if steps else (self.first, self.first)
         self._meter.begin(start, stop, whole=False)
         self._doing[ids] = np.where(self._due[ids], RESETS, STEPS) if steps else RESETS
@@ -148,12 +154,13 @@ class PoolHost(VectorHost):
                 self._doing[i] = CUT
             else:
                 del self._cut[i]
-        self._number[ids], self._plane[ids] = operation.number, operation.plane
+        self._number[ids], self._plane[ids] = operation.number, message.plane
         self._since[ids] = clock()
 
     def _check(self, operation: Operation) -> None:
         """Refuse a reset with options, and warn of seeds; recreate a broken one first."""
-        if operation.kind == "reset":
+        reset = operation.message
+        if isinstance(reset, Reset):
             if self._broken is not None:  # it may still run anything
                 self._stop()
                 with suppress(self._catch):
@@ -162,9 +169,9 @@ class PoolHost(VectorHost):
                 self._forget()
             self._reseeds.clear()
             name = type(self._env).__name__
-            if options_of_all(operation):
+            if options_of_all(reset.options, operation.start, operation.stop):
                 raise ValueError(f"{name} takes no options in async_reset")
-            if any(seed is not None for seed in operation.each or ()):
+            if any(seed is not None for seed in reset.seeds or ()):
                 warnings.warn(
                     f"{name} takes no seeds in async_reset, so they are ignored: pass seed= to"
                     " agym.make, which gives it to the constructor",

@@ -15,9 +15,9 @@ step, since finished environments must not be stepped.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from typing import Any
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
@@ -32,18 +32,23 @@ from agym.hosts.vector.calls import assign, call, options_of_all, peek, render
 from agym.hosts.vector.construction import Traits, check_vector, describe_vector
 from agym.hosts.vector.held_episodes import HeldEpisodes
 from agym.protocol.infos.policy import InfoPolicy
-from agym.protocol.messages import (
-    NAMES,
-    ROW_KINDS,
-    Completion,
-    Description,
-    Failure,
+from agym.protocol.messages.completions import Completion, Description, Payload
+from agym.protocol.messages.failures import Failure
+from agym.protocol.messages.operations import (
+    Call,
+    CloseEnv,
+    GetAttr,
     GivenAction,
+    InjectFault,
+    Message,
     Operation,
-    Payload,
-    RestoreSpec,
-    lasting,
+    Recreate,
+    Render,
+    Reset,
+    SetAttr,
+    Step,
 )
+from agym.protocol.messages.resets import lasting
 from agym.protocol.metrics.gauges import Meter, clock
 from agym.protocol.table import Plane, SlotTable
 from agym.protocol.typing import Array
@@ -133,19 +138,22 @@ class VectorHost(Host):
 
     def run(self, operation: Operation) -> Completion:
         """Run one operation; what the program raises is in the completion."""
-        kind, start, stop = operation.kind, operation.start, operation.stop
+        _, start, stop, message = operation
         self._payload, self._resetting = Payload(), False
         begun = clock()
         try:
-            if kind == "step":
-                self._step(operation)
+            if isinstance(message, Step):
+                self._step(message)
             else:
-                self._do(operation)
-                self._meter.did(kind, stop - start, begun)
+                values = self._handlers[type(message)](self, operation)
+                if values is not None:
+                    for slot in range(start, stop):
+                        self._payload.values[slot] = values[slot - self.first]
+                self._meter.did(message.name, stop - start, begun)
         except self._catch as error:
-            action = self._batch(operation.each) if kind == "step" else None
-            name = "reset" if self._resetting else NAMES.get(kind, kind)
-            if kind in ROW_KINDS:  # a VectorEnv does not say which environment failed
+            action = self._batch(message.parts) if isinstance(message, Step) else None
+            name = "reset" if self._resetting else message.name
+            if message.writes_rows:  # a VectorEnv does not say which environment failed
                 start, stop = self.first, self.stop
             failure = self._failed(error, name, start, stop, action)
             self._payload = Payload(problems=[failure])
@@ -160,48 +168,45 @@ class VectorHost(Host):
             seed=self._seeds[i], episode=self._episodes[i], action=action,
         )  # fmt: skip
 
-    def _do(self, operation: Operation) -> None:
-        """Run an operation other than a step. Most kinds return a value per environment."""
-        kind, each = operation.kind, operation.each or []
-        values: Sequence[Any] = [None] * self._count
-        if kind == "reset":
-            self._reset(operation)
-            return
-        if kind == "render":
-            values = render(self._env, self._count, ids=self.traits.renders_ids)
-        elif kind == "call":
-            name, arguments, keywords = operation.shared
-            values = call(self._env, self._count, name, arguments, keywords)
-        elif kind == "get_attr":
-            values = peek(self._env, self._count, operation.shared)
-        elif kind == "set_attr":
-            name, create = operation.shared
-            values = assign(self._env, name, each, create=create)
-        elif kind == "inject_fault":
-            self._injected_faults += each
-        elif kind == "close_env":  # the only one of its VectorEnv
-            self._payload.problems += self.close()
-        elif kind == "recreate":
-            self._recreate(each)
-        else:
-            raise ValueError(f"unknown operation {kind!r}")
-        for slot in range(operation.start, operation.stop):
-            value = values[slot - self.first]
-            self._payload.values[slot] = copy_value(value) if kind == "render" else value
+    # ---------------------------------------------------------------- calls and attributes
+
+    def _render(self, operation: Operation) -> Sequence[Any]:
+        frames = [*render(self._env, self._count, ids=self.traits.renders_ids)]
+        chosen = slice(operation.start - self.first, operation.stop - self.first)
+        frames[chosen] = map(copy_value, frames[chosen])
+        return frames
+
+    def _call(self, operation: Operation) -> Sequence[Any]:
+        method, positional, keywords = operation.message.arguments(0)
+        return call(self._env, self._count, method, positional, keywords)
+
+    def _get_attr(self, operation: Operation) -> Sequence[Any]:
+        (name,) = operation.message.arguments(0)
+        return peek(self._env, self._count, name)
+
+    def _set_attr(self, operation: Operation) -> Sequence[Any]:
+        message = cast(SetAttr, operation.message)
+        return assign(self._env, message.attribute, message.assigned, create=message.create)
+
+    def _close_env(self, operation: Operation) -> None:
+        self._payload.problems += self.close()  # the only one of its VectorEnv
+
+    def _inject(self, operation: Operation) -> None:
+        self._injected_faults += operation.message.values or ()
 
     # ---------------------------------------------------------------- step
 
-    def _step(self, operation: Operation) -> None:
+    def _step(self, step: Step) -> None:
         timed = self._meter.begin(self.first, self.stop, whole=True)
         begun = clock()
-        rows = self._rows.plane(operation.plane, self.first, self.stop)
+        rows = self._rows.plane(step.plane, self.first, self.stop)
         infos: Infos = []
         cut, due = self._cut, self._due
         ours = due.copy()
         ours[[*cut]] = True
         finals: dict[int, tuple[Any, dict[str, Any]]] = {}
         if not ours.all():
-            infos, finals = self._step_env(operation, rows)
+            infos, finals = self._step_env(step, rows)
         if finals or ours.any() or self._at_end is AtEnd.RESET_NOW:
             infos = infos or [{} for _ in range(self._count)]
         if ours.any():
@@ -237,7 +242,7 @@ class VectorHost(Host):
         return self._action_layout.join(blocks, list(zip(*each or (), strict=True)))
 
     def _step_env(
-        self, operation: Operation, rows: Plane
+        self, step: Step, rows: Plane
     ) -> tuple[Infos, dict[int, tuple[Any, dict[str, Any]]]]:
         """Step the program, and write its results.
 
@@ -252,7 +257,7 @@ class VectorHost(Host):
             if mode is AutoresetMode.DISABLED:
                 self._begin(over)
             self._count_episodes(over & ~self._held.mask)
-        result = self._env.step(self._batch(operation.each))
+        result = self._env.step(self._batch(step.parts))
         check_result(result, STEP, "step")
         columns = Columns(self._layout, result[0], (self._count,), "step")
         scalars = [check_column(column, self._count, "step") for column in result[1:4]]
@@ -326,19 +331,20 @@ class VectorHost(Host):
 
     def _reset(self, operation: Operation) -> None:
         """Reset all environments, or some if the program supports that."""
+        reset = cast(Reset, operation.message)
         chosen = slice(operation.start - self.first, operation.stop - self.first)
         mask = np.zeros(self._count, bool)
         mask[chosen] = True
-        seeds = operation.each
+        seeds = reset.seeds
         for i, seed in zip(range(self._count)[chosen], seeds or (), strict=False):
             self._seeds[i] = self._seeds[i] if seed is None else seed
-        options = options_of_all(operation)
+        options = options_of_all(reset.options, operation.start, operation.stop)
         for i in range(self._count)[chosen]:
-            self._options[i] = lasting(operation.shared)
+            self._options[i] = lasting(reset.options)
             self._cut.pop(i, None)
         self._due[mask] = False
         self._held.release(mask)
-        rows = self._rows.plane(operation.plane, self.first, self.stop)
+        rows = self._rows.plane(reset.plane, self.first, self.stop)
         infos: Infos = [{} for _ in range(self._count)]
         self._begin(mask, rows, infos, seeds, options)
         with self._guard:
@@ -407,8 +413,9 @@ class VectorHost(Host):
 
     # ---------------------------------------------------------------- after a fault
 
-    def _recreate(self, restores: list[RestoreSpec]) -> None:
+    def _recreate(self, operation: Operation) -> None:
         """Replace a VectorEnv that is broken or gone."""
+        restores = cast(Recreate, operation.message).restores
         if any(restore.used for restore in restores):
             with suppress(self._catch):
                 self._env.close()
@@ -421,6 +428,17 @@ class VectorHost(Host):
             self._import_env(i, restore)
             if restore.observation is not None:
                 self._cut[i] = restore.observation
+
+    _handlers: ClassVar[Mapping[type[Message], Callable[..., Sequence[Any] | None]]] = {
+        Reset: _reset,
+        Render: _render,
+        Call: _call,
+        GetAttr: _get_attr,
+        SetAttr: _set_attr,
+        CloseEnv: _close_env,
+        InjectFault: _inject,
+        Recreate: _recreate,
+    }
 
     # ---------------------------------------------------------------- rows
 

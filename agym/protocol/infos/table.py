@@ -27,6 +27,9 @@ from agym.protocol.infos.schema import Schema, signature_of
 from agym.protocol.memory import ALIGNMENT, Field
 from agym.protocol.typing import Array, Info
 
+# Key of a final observation in its info, if the slot table would change the observation's type.
+FINAL_OBSERVATION = "agym.final_obs"
+
 # Schemas per host; infos that need more travel as messages.
 MOST_SCHEMAS = 16
 

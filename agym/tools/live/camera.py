@@ -22,7 +22,7 @@ from agym.engine.engine import Engine
 from agym.engine.hooks.hooks import Hook
 from agym.engine.ticket import Ticket
 from agym.protocol.arguments import Ids
-from agym.protocol.messages import Failure
+from agym.protocol.messages.failures import Failure
 
 FramesById = dict[int, Any]
 

@@ -20,7 +20,7 @@ from agym.hosts.episode import AtEnd, at_end, parse_mode
 from agym.hosts.rows import Rows
 from agym.hosts.snapshot import restore_start
 from agym.protocol.attributes import assign, look_up, peek
-from agym.protocol.messages import EpisodeStart
+from agym.protocol.messages.resets import EpisodeStart
 from agym.protocol.space_layout import Layout
 from agym.protocol.table import SlotTable
 from agym.protocol.value_copies import copy_info

@@ -27,6 +27,7 @@ from agym.engine.hooks.hooks import Hook
 from agym.engine.ticket import Ticket
 from agym.errors import AgymError, UsageError
 from agym.protocol.arguments import Ids, check_count, parse_env_ids
+from agym.protocol.messages.operations import Render
 from agym.protocol.typing import Array
 from agym.tools.video.context import EitherContext
 from agym.tools.video.movie import Movie, check_path
@@ -234,7 +235,7 @@ class Recording(EitherContext, Hook):
                 return
             self._writer.wait_for_room(len(self._tickets))
         try:
-            ticket = self._api._begin_ask("render", env_ids=self._ids)
+            ticket = self._api._begin_ask(Render(), self._ids)
         except AgymError as error:  # an environment is gone, which the step will report
             self._error = error
             self.dropped += 1

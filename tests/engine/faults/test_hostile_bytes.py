@@ -23,7 +23,7 @@ from agym.backends.process.channel import LARGE_BYTES, UNREADABLE, Channel
 from agym.backends.process.mailbox import UP, Mailbox, mailbox_fields
 from agym.backends.process.serialization import pack, pack_by_value
 from agym.protocol.memory import Arena, anonymous_file
-from agym.protocol.messages import OPEN, Operation
+from agym.protocol.messages.operations import OPEN, Make, Operation, Render
 from tests.support.drivers import APIS, opened
 from tests.support.envs.faulty_envs import Babbles
 from tests.support.envs.plain_envs import Tally
@@ -88,7 +88,7 @@ FRAMES: dict[str, Sends] = {
 @pytest.mark.parametrize("name", FRAMES)
 def test_frames(name: str) -> None:
     with caller() as (mailbox, theirs):
-        mailbox.post(Operation(OPEN, "make", 4, 8), [b"make"])
+        mailbox.post(Operation(OPEN, 4, 8, Make()), [b"make"])
         FRAMES[name](theirs)
         mailbox.receive()
         assert mailbox.channel.ended
@@ -122,7 +122,7 @@ MESSAGES = {
 @pytest.mark.parametrize("name", MESSAGES)
 def test_messages(name: str) -> None:
     with caller() as (mailbox, theirs):
-        mailbox.post(Operation(3, "render", 4, 8), [b"render"])
+        mailbox.post(Operation(3, 4, 8, Render()), [b"render"])
         theirs.send(frame(len(MESSAGES[name]), 0, MESSAGES[name]))
         mailbox.receive()
         assert mailbox.channel.ended
@@ -131,8 +131,8 @@ def test_messages(name: str) -> None:
 
 def test_what_came_before_counts() -> None:
     with caller() as (mailbox, theirs):
-        mailbox.post(Operation(3, "render", 4, 8), [b"render"])
-        mailbox.post(Operation(4, "render", 4, 8), [b"render"])
+        mailbox.post(Operation(3, 4, 8, Render()), [b"render"])
+        mailbox.post(Operation(4, 4, 8, Render()), [b"render"])
         for number in (3, 3, 4):
             good = message(number, (4, 4, 8))
             theirs.send(frame(len(good), 0, good))
@@ -154,7 +154,7 @@ BODIES = {
 @pytest.mark.parametrize("name", BODIES)
 def test_an_answer_that_cannot_be_unpickled_is_the_environments_failure(name: str) -> None:
     with caller() as (mailbox, theirs):
-        mailbox.post(Operation(3, "render", 4, 8), [b"render"])
+        mailbox.post(Operation(3, 4, 8, Render()), [b"render"])
         sent = message(3, (4, 4, 8), body=BODIES[name])
         theirs.send(frame(len(sent), 0, sent))
         mailbox.receive()

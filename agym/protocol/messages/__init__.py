@@ -1,0 +1,1 @@
+"""What engine, backends and hosts send each other."""

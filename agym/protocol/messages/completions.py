@@ -1,0 +1,105 @@
+"""Completions: what hosts send back once environments have done their part of an operation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from gymnasium.spaces.utils import is_space_dtype_shape_equiv
+
+from agym.errors import SpaceMismatchError
+from agym.protocol.infos.schema import Schema
+from agym.protocol.messages.failures import EnvLoss, Failure
+from agym.protocol.messages.resets import EpisodeStart
+
+
+@dataclass
+class Payload:
+    """The part of a completion beside the rows of the table; most steps have none.
+
+    Attributes:
+        infos: Infos by environment that are not empty and not in the table.
+        final_infos: Infos of the steps that finished episodes, likewise.
+        objects: Observation leaves without a fixed size, by environment.
+        final_objects: The same of final observations.
+        values: Results of render, call and get_attr, by environment.
+        starts: How episodes began, by environment, if that is logged.
+        problems: Failures and losses.
+        schemas: New schemas of infos, by id.
+    """
+
+    infos: dict[int, dict[str, Any]] = field(default_factory=dict)
+    final_infos: dict[int, dict[str, Any]] = field(default_factory=dict)
+    objects: dict[int, list[Any]] = field(default_factory=dict)
+    final_objects: dict[int, list[Any]] = field(default_factory=dict)
+    values: dict[int, Any] = field(default_factory=dict)
+    starts: dict[int, EpisodeStart] = field(default_factory=dict)
+    problems: list[Failure | EnvLoss] = field(default_factory=list)
+    schemas: dict[int, Schema] = field(default_factory=dict)
+
+    def take(self, ids: Iterable[int]) -> Payload:
+        """Remove and return what concerns some environments; problems and schemas stay."""
+        taken = Payload()
+        for name in ("infos", "final_infos", "objects", "final_objects", "values", "starts"):
+            mine, theirs = getattr(self, name), getattr(taken, name)
+            if mine:
+                theirs.update((i, mine.pop(i)) for i in ids if i in mine)
+        return taken
+
+    def merge(self, other: Payload) -> None:
+        """Add the payload of another part of the same ticket."""
+        self.infos.update(other.infos)
+        self.final_infos.update(other.final_infos)
+        self.objects.update(other.objects)
+        self.final_objects.update(other.final_objects)
+        self.values.update(other.values)
+        self.starts.update(other.starts)
+        self.problems.extend(other.problems)
+        self.schemas.update(other.schemas)
+
+
+class Completion(NamedTuple):
+    """The environments ``start:stop`` have completed their part of operation ``number``."""
+
+    number: int
+    start: int
+    stop: int
+    payload: Payload | None = None
+
+
+@dataclass(frozen=True)
+class Description:
+    """An environment's spaces and metadata, as its host found them."""
+
+    observation_space: Any
+    action_space: Any
+    metadata: dict[str, Any]
+    spec: Any
+    render_mode: str | None
+    coroutines: bool = False
+    exact: bool = True
+
+    def reads_as(self, other: Description) -> bool:
+        """Return whether another environment has the same spec, metadata and render mode."""
+        try:
+            return (self.spec, self.metadata, self.render_mode) == (
+                other.spec, other.metadata, other.render_mode
+            )  # fmt: skip
+        except Exception:  # arrays, for example, have no truth value
+            return False
+
+    def mismatch(self, other: Description) -> SpaceMismatchError | None:
+        """Describe the difference that keeps another environment out of a batch with this one.
+
+        Unless they are ``exact``, observation spaces need only have equal shapes and dtypes.
+        """
+        for name in ("observation_space", "action_space"):
+            mine, others = getattr(self, name), getattr(other, name)
+            loosely = not self.exact and name == "observation_space"
+            if not (is_space_dtype_shape_equiv(mine, others) if loosely else mine == others):
+                return SpaceMismatchError(
+                    f"its {name} is {others}, that of the first environment is {mine};"
+                    " environments of one batch need equal spaces"
+                )
+        return None

@@ -1,0 +1,192 @@
+"""What went wrong: an environment raised, or a worker is gone."""
+
+from __future__ import annotations
+
+import pickle
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import cloudpickle
+
+from agym.errors import AgymError, EnvError, RemoteTraceback, UsageError, WorkerDied, signal_name
+from agym.protocol.attributes import MissingAttribute
+
+# Bytes of a pickled exception; a larger one travels as text alone.
+MAX_PICKLED = 64 * 1024
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An environment raised, or ``count`` of them from ``env_id`` on that are one VectorEnv.
+
+    The error travels as text, since not every exception survives a pickle. One that does is in
+    ``pickled``. ``misuse`` is the class of a usage error of agym's. If one failure ends several
+    operations, all but the first get its ``echo``. ``fault`` is false if the caller asked for an
+    attribute that the environment lacks.
+    """
+
+    env_id: int
+    operation: str
+    error: str
+    traceback: str
+    seed: int | None = None
+    episode: int = 0
+    step: int = 0
+    action: Any = None
+    exception: BaseException | None = None
+    pickled: bytes = b""
+    misuse: type[UsageError] | None = None
+    capsule: str = ""
+    count: int = 1
+    echo: bool = False
+    fault: bool = True
+
+    @property
+    def env_ids(self) -> range:
+        return range(self.env_id, self.env_id + self.count)
+
+    @classmethod
+    def of(cls, exception: BaseException, env_id: int, operation: str, **details: Any) -> Failure:
+        """Record an exception that was just caught, whatever its ``str`` does."""
+        fault = not isinstance(exception, MissingAttribute)
+        if not fault and exception.__cause__ is not None:
+            exception = exception.__cause__
+        try:
+            error = f"{type(exception).__name__}: {exception}"
+        except Exception:
+            error = type(exception).__name__
+        text = "".join(traceback.format_exception(exception))
+        misuse = None
+        if operation == "make" and isinstance(exception, UsageError):
+            misuse = type(exception)
+        return cls(
+            env_id, operation, error, text,
+            exception=exception, misuse=misuse, fault=fault, **details,
+        )  # fmt: skip
+
+    def portable(self) -> Failure:
+        """Remove what may not survive the transfer to another process."""
+        return replace(self, exception=None, pickled=_pack(self.exception))
+
+    def to_exception(self) -> AgymError:
+        """Build the error to raise, with the environment's own as its cause."""
+        who = name_range(self.env_ids)
+        if self.misuse:
+            return self.misuse(f"{who}: {self.error.partition(': ')[2]}")
+        details = f" (seed {self.seed}, episode {self.episode}, step {self.step})"
+        if self.count > 1:
+            details = ""  # they differ between the environments
+        capsule = f"; run `agym replay {self.capsule}`" if self.capsule else ""
+        failed = EnvError(
+            f"{who} raised in {self.operation}: {self.error}{details}{capsule}",
+            env_id=self.env_id,
+            env_ids=self.env_ids,
+            operation=self.operation,
+            seed=self.seed,
+            episode=self.episode,
+            step=self.step,
+            action=self.action,
+        )
+        failed.capsule = self.capsule
+        failed.exception = self.exception or _unpack(self.pickled)
+        failed.__cause__ = self.exception or RemoteTraceback(self.traceback)
+        return failed
+
+
+def _pack(exception: BaseException | None) -> bytes:
+    """Pickle an exception if it survives that: constructors may take more than ``args``."""
+    try:
+        packed: bytes = cloudpickle.dumps(exception)
+        survives = repr(pickle.loads(packed)) == repr(exception) and len(packed) < MAX_PICKLED
+    except Exception:
+        survives = False
+    return packed if survives else b""
+
+
+def _unpack(packed: bytes) -> BaseException | None:
+    try:
+        exception = pickle.loads(packed)
+    except Exception:  # none was sent, or its class cannot be imported here
+        return None
+    return exception if isinstance(exception, BaseException) else None
+
+
+class EnvLoss(Protocol):
+    """The reason why environments are gone."""
+
+    @property
+    def env_ids(self) -> range:
+        """The environments."""
+
+    def to_exception(self) -> AgymError:
+        """Build the error to raise."""
+
+
+@dataclass(frozen=True)
+class WorkerDeath:
+    """A worker ended, or was given up.
+
+    Attributes:
+        pid: Its process, ``None`` for a thread.
+        exitcode: The process's exit code, if known.
+        reason: The known cause, for a message.
+        operations: Each environment's operation in flight, or ``"idle after ..."``.
+        running: The environment that was running, if known.
+        late: It was killed because it missed a deadline.
+    """
+
+    worker: int
+    pid: int | None
+    exitcode: int | None
+    env_ids: range
+    reason: str
+    operations: dict[int, str] = field(default_factory=dict)
+    running: int | None = None
+    late: bool = False
+
+    def to_exception(self) -> AgymError:
+        """Build the error to raise."""
+        held = name_range(self.env_ids)
+        doing = "".join(f"; {what}: {ids}" for what, ids in self._doing())
+        running = "" if self.running is None else f"; environment {self.running} was running"
+        who = f"worker {self.worker}" + (f" (pid {self.pid})" if self.pid else "")
+        remedy = " All others stay usable; restart() brings these back"
+        if set(self.operations.values()) == {"make"}:
+            remedy = ""
+        return WorkerDied(
+            f"{who} died, {self.reason}; it held {held}{doing}{running}.{remedy}",
+            worker=self.worker,
+            pid=self.pid,
+            exitcode=self.exitcode,
+            env_ids=self.env_ids,
+            operations=self.operations,
+            culprit=self.running,
+        )
+
+    def _doing(self) -> list[tuple[str, str]]:
+        by_kind: dict[str, list[int]] = {}
+        for i, kind in self.operations.items():
+            by_kind.setdefault(kind, []).append(i)
+        return [(kind, name_ids(ids)) for kind, ids in by_kind.items()]
+
+
+def name_ids(ids: Sequence[int]) -> str:
+    """Format ids for a message, at most eight."""
+    return ", ".join(map(str, ids[:8])) + (", ..." if len(ids) > 8 else "")
+
+
+def name_range(ids: range) -> str:
+    """Format a range of environments for a message."""
+    if len(ids) == 1:
+        return f"environment {ids[0]}"
+    return f"environments {ids[0]} to {ids[-1]}"
+
+
+def describe_exit(exitcode: int | None) -> str:
+    """Describe how a process ended."""
+    if exitcode is None:
+        return "no exit code yet"
+    name = signal_name(exitcode)
+    return f"exit code {exitcode}" if name is None else f"killed by {name}"
