@@ -19,7 +19,7 @@ from agym.backends.options import Process
 from agym.backends.process.channel import Channel
 from agym.backends.process.coroutine_worker_loop import CoroutineWorkerLoop
 from agym.backends.process.mailbox import RUNNING, mailbox_fields
-from agym.backends.process.worker_process import cap_threads, ignore_interrupts
+from agym.backends.process.worker_process import cap_threads, set_worker_signals
 from agym.hosts.base import Host, describe_first
 from agym.hosts.coroutine import CoroutineHost
 from agym.hosts.gym import EnvHost
@@ -59,7 +59,7 @@ class WorkerMain:
 
     def begin(self) -> None:
         """Serve until the end, unless that needs a loop."""
-        ignore_interrupts()  # the caller handles Ctrl-C
+        set_worker_signals()
         cap_threads()
         if self._core is not None:
             os.sched_setaffinity(0, {self._core})

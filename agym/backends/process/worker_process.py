@@ -221,10 +221,15 @@ def _interrupts_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def ignore_interrupts() -> None:
-    """Ignore Ctrl-C in a worker: the whole process group gets it, and the caller acts on it."""
+def set_worker_signals() -> None:
+    """Ignore Ctrl-C in a worker, and end at SIGTERM, whatever handlers a fork has inherited.
+
+    The whole process group gets Ctrl-C, and the caller acts on it. A handler of the caller's (Ray
+    installs one) would run inside an environment's ``close`` and be reported as its failure.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
 
 
 def new_loop() -> AbstractEventLoop:

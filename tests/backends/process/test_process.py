@@ -6,7 +6,9 @@ import asyncio
 import gc
 import os
 import signal
+import sys
 import threading
+import time
 from collections import Counter
 from functools import partial
 from itertools import groupby
@@ -274,6 +276,27 @@ def test_a_worker_that_hangs_is_ended_by_close(gates: Gates) -> None:
             envs.step([1, 0, 0])
 
     asyncio.run(main())
+
+
+class NeverCloses(Probe):
+    def close(self) -> None:
+        time.sleep(60)
+
+
+@pytest.mark.full
+def test_a_fork_does_not_run_the_callers_sigterm_handler() -> None:
+    """Its exit would be taken for a failure of the environment's ``close``."""
+
+    def end(*_: object) -> None:
+        sys.exit(5)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        envs = agym.make(NeverCloses, 1, backend=FORK)
+        envs.close()  # terminates the worker after a grace
+        assert signal.getsignal(signal.SIGTERM) is end
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 # ---------------------------------------------------------------- deadlines
