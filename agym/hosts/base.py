@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode
 
 from agym.errors import UsageError
 from agym.hosts.async_env import AnySpace
-from agym.hosts.episode import at_end
+from agym.hosts.episode import Episode, EpisodeRule
 from agym.hosts.rows import Rows
 from agym.protocol.arguments import check_made
 from agym.protocol.frames import Frames, OwnFrames
@@ -76,17 +76,13 @@ class Host:
         self.stop = first + len(factories)
         self._factories = factories
         self._exact = not getattr(factories[0], "loose_spaces", False)
-        self._at_end = at_end(autoreset)
+        self._rule = EpisodeRule(autoreset)
         self._catch = catch
         self._log = log
         self._envs: list[Any] = []
         n = len(factories)
         self._filter = InfoFilter(infos, n)
-        self._seeds: list[int | None] = [None] * n
-        self._options: list[dict[str, Any] | None] = [None] * n
-        self._episodes = [0] * n
-        # Seeds for the next reset of replacements.
-        self._reseeds: dict[int, int] = {}
+        self._episodes = [Episode() for _ in range(n)]
 
     def make(self) -> tuple[dict[int, Description], list[Failure]]:
         """Construct the environments, one after the other.
@@ -131,18 +127,19 @@ class Host:
 
     def _import_env(self, i: int, restore: RestoreSpec) -> None:
         """Continue the episode count, seeds and options of the replaced environment."""
-        self._seeds[i] = restore.seed
-        self._options[i] = restore.options
-        self._episodes[i] = restore.episode
-        if restore.reseed is not None:
-            self._reseeds[i] = restore.reseed
+        self._episodes[i] = Episode(
+            number=restore.episode,
+            seed=restore.seed,
+            options=restore.options,
+            reseed=restore.reseed,
+        )
 
     def _seeded(self, i: int, arguments: dict[str, Any]) -> dict[str, Any]:
         """Add the seed for the first reset of a replacement, unless the reset has one."""
-        if self._reseeds:
-            seed = self._reseeds.pop(i, None)
-            if arguments.get("seed") is None and seed is not None:
-                return {**arguments, "seed": seed}
+        episode = self._episodes[i]
+        seed, episode.reseed = episode.reseed, None
+        if arguments.get("seed") is None and seed is not None:
+            return {**arguments, "seed": seed}
         return arguments
 
     def layouts(self) -> tuple[Layout, Layout]:
@@ -168,8 +165,8 @@ class Host:
             error,
             slot,
             operation,
-            seed=self._seeds[i],
-            episode=self._episodes[i],
+            seed=self._episodes[i].seed,
+            episode=self._episodes[i].number,
             step=step,
             action=action,
         )

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, cast
 from gymnasium.vector import AutoresetMode
 
 from agym.hosts.base import ALL_INFOS, Factory, Host
-from agym.hosts.episode import AtEnd
+from agym.hosts.episode import Phase
 from agym.hosts.fault_injection import InjectedFault
 from agym.hosts.running_env import RunningSlot, track_running
 from agym.hosts.snapshot import note_start, restore_start, same_observation
@@ -86,17 +86,12 @@ class CoroutineHost(Host):
         # Futures that the tasks of idle environments wait for.
         self._idle: list[asyncio.Future[None] | None] = [None] * n
         self._steps = [0] * n
-        # Results that replace steps: of finished environments that are held until the next reset.
-        self._held: list[tuple[Any, ...] | None] = [None] * n
         # How the latest episode began, until that is reported.
         self._starts: dict[int, EpisodeStart] = {}
-        # Results that replace the next step of recreated environments, whose episode is truncated.
-        self._cut: dict[int, tuple[Any, ...]] = {}
         self._injected_faults: dict[int, InjectedFault] = {}
         self._turns: dict[int, _Turn] = {}
         # Tasks of environments that were given up, and tasks that close such environments.
         self._leftovers: set[asyncio.Task[None]] = set()
-        self._over = [False] * n
         self._resetting = [False] * n
         self._closing = False
         self._closed: set[int] = set()
@@ -209,8 +204,8 @@ class CoroutineHost(Host):
 
     async def _reset(self, i: int, reset: Reset, seed: int | None) -> Payload | None:
         if seed is not None:
-            self._seeds[i] = seed
-        self._options[i] = lasting(reset.options)
+            self._episodes[i].seed = seed
+        self._episodes[i].options = lasting(reset.options)
         options = copy.deepcopy(as_keywords(reset.options, self.first + i))
         observation, info = await self._begin_episode(i, seed=seed, **options)
         return self._store(i, reset.plane, (observation, 0.0, False, False, info))
@@ -219,28 +214,28 @@ class CoroutineHost(Host):
         plane = step.plane
         if i in self._injected_faults:
             await self._injected_faults.pop(i).trigger_later()
-        held = self._held[i]
-        if held is not None:
-            return self._store(i, plane, held)
-        if self._over[i]:
+        episode = self._episodes[i]
+        if episode.phase is Phase.HELD:
+            return self._store(i, plane, episode.known_row())
+        if episode.phase is Phase.DUE:
             observation, info = await self._autoreset(i)
             return self._store(i, plane, (observation, 0.0, False, False, info))
-        cut = self._cut.pop(i, None)
-        if cut is not None and cut[0] is None:
-            raise RuntimeError("it was replaced: reset it first")
         begun = clock()
         idle = self._meter.idle_until(begun)
-        result = cut or await self._envs[i].step(action)
+        if episode.phase is Phase.CUT:
+            result = episode.known_row()
+        else:
+            result = await self._envs[i].step(action)
         self._meter.timed(self.first + i, clock() - begun, idle)
         self._steps[i] += 1
         if self._filter.active:
             result = self._select(i, result)
         if not (result[2] or result[3]):
             return self._store(i, plane, result)
-        if self._at_end is AtEnd.RESET_NOW:
+        if self._rule.resets_now:
             return await self._finish_and_reset(i, plane, result)
         payload = self._store(i, plane, result)
-        self._set_next_step(i, result)
+        episode.end(self._rule, result)
         return payload
 
     def _select(self, i: int, result: Any) -> Any:
@@ -289,10 +284,7 @@ class CoroutineHost(Host):
     async def _begin_episode(self, i: int, **arguments: Any) -> tuple[Any, dict[str, Any]]:
         env = self._envs[i]
         arguments = self._seeded(i, arguments)
-        self._held[i] = None
-        self._over[i] = False
-        self._cut.pop(i, None)
-        self._episodes[i] += 1
+        self._episodes[i].begin()
         self._meter.begin_episode(self.first + i)
         self._steps[i] = 0
         self._resetting[i] = True
@@ -307,7 +299,7 @@ class CoroutineHost(Host):
 
     async def _autoreset(self, i: int) -> tuple[Any, dict[str, Any]]:
         """Reset with the same options, but no seed, so that the random stream continues."""
-        options = self._options[i]
+        options = self._episodes[i].options
         arguments = {} if options is None else {"options": copy.deepcopy(options)}
         return await self._begin_episode(i, **arguments)
 
@@ -346,20 +338,17 @@ class CoroutineHost(Host):
             self._track_leftover(closing)
             self._envs[i] = self._make_again(i)
         self._import_env(i, restore)
-        self._held[i], self._over[i], self._resetting[i] = None, False, False
-        self._steps[i] = 0
-        self._cut.pop(i, None)
+        self._steps[i], self._resetting[i] = 0, False
         self._injected_faults.pop(i, None)
         reason = None
         if restore.over is not None:
-            self._set_next_step(i, (restore.observation, 0.0, *restore.over, {}))
-            return ""
-        if restore.start is not None:
+            self._episodes[i].end(self._rule, (restore.observation, 0.0, *restore.over, {}))
+            reason = ""
+        elif restore.start is not None:
             reason = await self._replay(i, restore, restore.start)
-            if not reason:
-                return reason
-        self._cut[i] = (restore.observation, 0.0, False, True, {})
-        self._filter.cut(i)
+        if reason != "":
+            self._episodes[i].cut_off(restore.observation)
+            self._filter.cut(i)
         return reason
 
     async def _close_quietly(self, env: Any) -> None:
@@ -374,8 +363,8 @@ class CoroutineHost(Host):
 
     async def _replay(self, i: int, restore: RestoreSpec, start: EpisodeStart) -> str:
         """Replay an episode; see :meth:`EnvHost._replay`."""
-        env = self._envs[i]
-        reseed = self._reseeds.pop(i, None)
+        env, episode = self._envs[i], self._episodes[i]
+        reseed, episode.reseed = episode.reseed, None
         try:
             observation, _ = await env.reset(**copy.deepcopy(restore_start(env, start)))
             self._filter.begin(i)
@@ -385,7 +374,7 @@ class CoroutineHost(Host):
                 self._filter.add(i, result[1:2])
                 observation = result[0]
                 if result[2] or result[3]:
-                    self._set_next_step(i, result)
+                    episode.end(self._rule, result)
                     break
             if same_observation(self._layout, observation, restore.observation):
                 return ""
@@ -394,17 +383,8 @@ class CoroutineHost(Host):
             raise
         except Exception as error:
             reason = f"its replay raised {type(error).__name__}"
-        self._held[i], self._over[i] = None, False
-        if reseed is not None:
-            self._reseeds[i] = reseed
+        episode.reseed = reseed
         return reason
-
-    def _set_next_step(self, i: int, result: Any) -> None:
-        """Replace the next step after an episode's end by a reset or a held result."""
-        if self._at_end is AtEnd.RESET_NEXT:
-            self._over[i] = True
-        else:
-            self._held[i] = (copy_value(result[0]), 0.0, result[2], result[3], {})
 
     _handlers: ClassVar[Mapping[type[Message], Callable[..., Awaitable[Any]]]] = {
         Step: _step,

@@ -1,19 +1,32 @@
-"""Autoreset: what happens at an episode's end, by Gymnasium's three modes.
+"""What follows an episode's end: the one rule for every host and for replays.
 
 The rules are Gymnasium's (https://farama.org/Vector-Autoreset-Mode), with one addition: under
 ``disabled``, the step of a finished environment is not undefined. The environment is *held* until
-the next reset, so that a loop ``while not all(finished)`` ends. A held step repeats the last
-observation and flags with reward 0 and an empty info.
+the next reset, so that a loop ``while not all(finished)`` ends. The *phase* of an environment says
+what its next step does, and the rule leads from the phase and the row's flags to the next phase::
+
+                 the row ended the episode:   next_step   same_step           disabled
+    RUNNING      or not: RUNNING              DUE         RUNNING, reset now  HELD
+    DUE          RUNNING
+    HELD         HELD
+    CUT                                       DUE         RUNNING, reset now  HELD
+
+A reset leads to ``RUNNING`` from every phase. A replacement after a fault begins with ``CUT``, if
+the episode of its predecessor is lost.
 """
 
 from __future__ import annotations
 
-from enum import Enum
-from typing import Final
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Final
 
+import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from agym.errors import UsageError
+from agym.protocol.typing import Array
+from agym.protocol.value_copies import copy_value
 
 MODES: Final = {
     "next_step": AutoresetMode.NEXT_STEP,
@@ -22,21 +35,88 @@ MODES: Final = {
 }
 
 
-class AtEnd(Enum):
-    """What follows the step that finished an episode."""
+class Phase(IntEnum):
+    """What the next step of an environment does."""
 
-    RESET_NOW = "reset in the same step, the final observation kept apart"
-    RESET_NEXT = "the next step resets, and ignores its action"
-    HOLD = "every next step is held until an explicit reset"
+    RUNNING = 0  # steps it
+    DUE = 1  # resets it, and ignores the action
+    HELD = 2  # repeats the row that ended the episode, without reward and info
+    CUT = 3  # truncates the lost episode, at the last known observation
 
 
-def at_end(mode: AutoresetMode) -> AtEnd:
-    """Return what follows an episode's end in a mode."""
-    return {
-        AutoresetMode.SAME_STEP: AtEnd.RESET_NOW,
-        AutoresetMode.NEXT_STEP: AtEnd.RESET_NEXT,
-        AutoresetMode.DISABLED: AtEnd.HOLD,
-    }[mode]
+# The phase after a row that ended an episode. Under same-step autoreset the host resets before it
+# returns the row.
+AFTER_END: Final = {
+    AutoresetMode.NEXT_STEP: Phase.DUE,
+    AutoresetMode.SAME_STEP: Phase.RUNNING,
+    AutoresetMode.DISABLED: Phase.HELD,
+}
+
+
+class EpisodeRule:
+    """The rule of one autoreset mode.
+
+    Attributes:
+        resets_now: The step that ends an episode also resets.
+        table: The rule for arrays of environments: ``table[phases, ended]`` are the next phases.
+    """
+
+    def __init__(self, mode: AutoresetMode) -> None:
+        self.resets_now = mode is AutoresetMode.SAME_STEP
+        self.table: Array = np.zeros((len(Phase), 2), np.int8)
+        self.table[Phase.HELD] = Phase.HELD
+        self.table[[Phase.RUNNING, Phase.CUT], 1] = AFTER_END[mode]
+
+    def after(self, phase: Phase, *, ended: bool) -> Phase:
+        """Return the phase after a step in some phase, whose flags say whether it ended."""
+        return Phase(self.table[phase, int(ended)])
+
+
+@dataclass(slots=True)
+class Episode:
+    """The episode of one environment.
+
+    Attributes:
+        phase: What its next step does.
+        row: What the next step returns, if the environment is not asked: when held, or cut off.
+        number: How many episodes have begun so far.
+        seed: Seed of the last explicit reset.
+        options: Options of that reset, which automatic resets repeat.
+        reseed: Seed for the next reset of a replacement, if that has none.
+    """
+
+    phase: Phase = Phase.RUNNING
+    row: tuple[Any, ...] | None = None
+    number: int = 0
+    seed: int | None = None
+    options: dict[str, Any] | None = None
+    reseed: int | None = None
+
+    def begin(self) -> None:
+        """Note a reset."""
+        self.phase, self.row = Phase.RUNNING, None
+        self.number += 1
+
+    def end(self, rule: EpisodeRule, row: tuple[Any, ...]) -> None:
+        """Note a row that ended the episode."""
+        self.phase, self.row = rule.after(self.phase, ended=True), None
+        if self.phase is Phase.HELD:  # a copy, since the environment may reuse its arrays
+            self.row = (copy_value(row[0]), 0.0, row[2], row[3], {})
+
+    def cut_off(self, observation: Any) -> None:
+        """Note that the episode is lost; ``observation`` is the last known one, if any."""
+        self.phase, self.row = Phase.CUT, (observation, 0.0, False, True, {})
+
+    def known_row(self) -> tuple[Any, ...]:
+        """Return the row of a held or cut-off environment.
+
+        Raises:
+            RuntimeError: It was cut off before its first reset.
+        """
+        assert self.row is not None
+        if self.phase is Phase.CUT and self.row[0] is None:
+            raise RuntimeError("it was replaced: reset it first")
+        return self.row
 
 
 def name_of(mode: AutoresetMode) -> str:

@@ -6,7 +6,7 @@ Coroutine environments have their own host (``hosts/coroutine.py``).
 
 The hot loop does only ``append(step(action))`` per environment; everything else works on whole
 columns. The loop does not test for an episode's end: instead, another function replaces the
-environment's entry in the list of step functions (``_reset_step``, ``_hold_step``).
+environment's entry in the list of step functions, by the phase of its episode.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import copy
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
 from functools import partial
 from itertools import count, pairwise
 from threading import RLock
@@ -24,7 +25,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from agym.hosts.base import ALL_INFOS, Factory, Host
-from agym.hosts.episode import AtEnd
+from agym.hosts.episode import Phase
 from agym.hosts.fault_injection import InjectedFault
 from agym.hosts.running_env import RunningSlot
 from agym.hosts.snapshot import Snapshot, note_start, pack_env, restore_start, same_observation
@@ -211,8 +212,8 @@ class EnvHost(Host):
         self._mark(None)
         idle = meter.idle_until(ticks[0])
         meter.end_timing()
-        for slot, step, (begun, ended) in zip(count(start), steps, pairwise(ticks)):
-            if getattr(step, "func", None) is not _hold_step:
+        for slot, (begun, ended) in zip(count(start), pairwise(ticks)):
+            if self._episodes[slot - self.first].phase is not Phase.HELD:
                 meter.timed(slot, ended - begun, idle)
             idle = 0
 
@@ -263,7 +264,7 @@ class EnvHost(Host):
         selected = [*running]
         for k, (_, reward, terminated, truncated, info) in enumerate(results):
             i = start - self.first + k
-            if (terminated or truncated) and type(self._steps[i]) is not partial:
+            if (terminated or truncated) and self._episodes[i].phase is not Phase.HELD:
                 length = self._rounds - self._begun[i]
                 selected[k] = self._filter.ended(i, info or {}, reward, length)
         return selected
@@ -304,11 +305,13 @@ class EnvHost(Host):
     def _finish(self, slot: int, result: StepResult, info: Info, plane: int) -> None:
         """Reset an environment whose episode ended with ``result``, or schedule what follows."""
         i = slot - self.first
-        if type(self._steps[i]) is partial:
-            return  # it is held already
+        episode = self._episodes[i]
+        if episode.phase is Phase.HELD:
+            return
         try:
-            if self._at_end is not AtEnd.RESET_NOW:
-                self._set_next_step(i, result)
+            if not self._rule.resets_now:
+                episode.end(self._rule, result)
+                self._set_step(i)
             else:
                 row = self._rows.plane(plane, slot, slot + 1)
                 with self._guard:
@@ -328,33 +331,28 @@ class EnvHost(Host):
         except self._catch as error:
             self._fail(error, slot, "reset")
 
-    def _set_next_step(self, i: int, result: StepResult) -> None:
-        """Replace the next step after an episode's end by a reset or a held result."""
-        if self._at_end is AtEnd.RESET_NEXT:
-            self._steps[i] = partial(self._reset_step, i)
+    def _set_step(self, i: int) -> None:
+        """Set the function of an environment's next step, by the phase of its episode."""
+        phase = self._episodes[i].phase
+        if phase is Phase.RUNNING:
+            self._steps[i] = self._envs[i].step
         else:
-            # A copy, since the environment may reuse its arrays.
-            held: StepResult = (copy.deepcopy(result[0]), 0.0, result[2], result[3], {})
-            self._steps[i] = partial(_hold_step, held)
+            instead = self._reset_step if phase is Phase.DUE else self._known_step
+            self._steps[i] = partial(instead, i)
 
     def _reset_step(self, i: int, _action: Any) -> StepResult:
-        """Replaces the step after a finished episode: resets, and ignores the action."""
         observation, info = self._autoreset(i)
         return observation, 0.0, False, False, info
 
-    def _cut_off(self, i: int, observation: Any, _action: Any) -> StepResult:
-        """Replaces the first step of a recreated environment: truncates its lost episode."""
-        if observation is None:
-            raise RuntimeError("it was replaced: reset it first")
-        self._steps[i] = self._envs[i].step
-        return observation, 0.0, False, True, {}
+    def _known_step(self, i: int, _action: Any) -> tuple[Any, ...]:
+        return self._episodes[i].known_row()
 
     def _reset(self, slot: int, reset: Reset, k: int) -> None:
         i = slot - self.first
         seed = None if reset.seeds is None else reset.seeds[k]
         if seed is not None:
-            self._seeds[i] = seed
-        self._options[i] = lasting(reset.options)
+            self._episodes[i].seed = seed
+        self._episodes[i].options = lasting(reset.options)
         options = copy.deepcopy(as_keywords(reset.options, slot))
         beginning = self._begin(i, seed=seed, **options)
         row = self._rows.plane(reset.plane, slot, slot + 1)
@@ -379,8 +377,8 @@ class EnvHost(Host):
     def _begin(self, i: int, **arguments: Any) -> tuple[Any, dict[str, Any]]:
         env = self._envs[i]
         arguments = self._seeded(i, arguments)
+        self._episodes[i].begin()
         self._steps[i] = env.step
-        self._episodes[i] += 1
         self._meter.begin_episode(self.first + i)
         self._begun[i] = self._rounds
         self._resetting = i
@@ -395,7 +393,7 @@ class EnvHost(Host):
 
     def _autoreset(self, i: int) -> tuple[Any, dict[str, Any]]:
         """Reset with the same options, but no seed, so that the random stream continues."""
-        options = self._options[i]
+        options = self._episodes[i].options
         return self._begin(i) if options is None else self._begin(i, options=copy.deepcopy(options))
 
     # ---------------------------------------------------------------- calls and attributes
@@ -449,27 +447,26 @@ class EnvHost(Host):
                 self._envs[i].close()
             self._envs[i] = self._make_again(i)
         self._import_env(i, restore)
-        self._steps[i] = self._envs[i].step
         reason = None
         if restore.start is not None and restore.over is not None:
             restore_start(self._envs[i], restore.start)
-            self._set_next_step(i, (restore.observation, 0.0, *restore.over, {}))
-            return ""
-        if restore.start is not None:
+            self._episodes[i].end(self._rule, (restore.observation, 0.0, *restore.over, {}))
+            reason = ""
+        elif restore.start is not None:
             reason = self._replay(i, restore, restore.start)
-            if not reason:
-                return reason
-        self._steps[i] = partial(self._cut_off, i, restore.observation)
-        self._filter.cut(i)
+        if reason != "":
+            self._episodes[i].cut_off(restore.observation)
+            self._filter.cut(i)
+        self._set_step(i)
         return reason
 
     def _export(self, slot: int, message: Export, k: int) -> EpisodeStart:
         """Return where a replacement continues; close this environment if its episode is over."""
         i = slot - self.first
-        if self._at_end is AtEnd.RESET_NOW:
+        if self._rule.resets_now:
             return self._starts[i]
         env = self._envs[i]
-        start = note_start(env, {"options": self._options[i]})
+        start = note_start(env, {"options": self._episodes[i].options})
         self._closed.add(slot)
         with suppress(self._catch):
             env.close()
@@ -477,9 +474,8 @@ class EnvHost(Host):
 
     def _replay(self, i: int, restore: RestoreSpec, start: EpisodeStart) -> str:
         """Replay an episode; return why its state differs, ``""`` if it does not."""
-        env = self._envs[i]
-        self._episodes[i] -= 1  # a replay is no new episode
-        reseed = self._reseeds.pop(i, None)
+        env, episode = self._envs[i], self._episodes[i]
+        reseed, episode.reseed = episode.reseed, None
         try:
             observation, _ = self._begin(i, **copy.deepcopy(restore_start(env, start)))
             for action in restore.actions:
@@ -488,17 +484,16 @@ class EnvHost(Host):
                 self._filter.add(i, result[1:2])
                 observation = result[0]
                 if result[2] or result[3]:
-                    self._set_next_step(i, result)
+                    episode.end(self._rule, result)
                     break
             if same_observation(self._layout, observation, restore.observation):
+                episode.number = restore.episode  # a replay is no new episode
                 return ""
             reason = "its replay came to another observation"
         except self._catch as error:
             self._resetting = None
             reason = f"its replay raised {type(error).__name__}"
-        self._episodes[i] = restore.episode
-        if reseed is not None:
-            self._reseeds[i] = reseed
+        episode.number, episode.reseed = restore.episode, reseed
         return reason
 
     # ---------------------------------------------------------------- to another host
@@ -506,33 +501,23 @@ class EnvHost(Host):
     def _pack(self, slot: int, message: Pack, k: int) -> Snapshot | str:
         """Pickle an environment with its state, or return why that fails."""
         i = slot - self.first
-        step, held = self._steps[i], None
-        over = type(step) is partial
-        if isinstance(step, partial):
-            if step.func is _hold_step:
-                (held,) = step.args
-            elif step.func != self._reset_step:
-                return "it is being replaced"
+        if self._episodes[i].phase is Phase.CUT:
+            return "it is being replaced"
         try:
             env = pack_env(self._envs[i])
         except Exception as error:
             return f"{type(error).__name__}: {error}"
         return Snapshot(
-            env, self._seeds[i], self._options[i], self._reseeds.get(i), self._episodes[i],
-            self._rounds - self._begun[i], over, held, self._filter.tally(i),
-        )  # fmt: skip
+            env, replace(self._episodes[i]), self._rounds - self._begun[i], self._filter.tally(i)
+        )
 
     def _unpack(self, slot: int, message: Unpack, k: int) -> None:
         """Continue the record of an environment that came from another host."""
         i = slot - self.first
-        _, seed, options, reseed, episode, age, over, held, tally = message.snapshots[k]
-        self._seeds[i], self._options[i], self._episodes[i] = seed, options, episode
-        if reseed is not None:
-            self._reseeds[i] = reseed
+        _, self._episodes[i], age, tally = message.snapshots[k]
         self._begun[i] = self._rounds - age
         self._filter.resume(i, tally)
-        if over:
-            self._set_next_step(i, held)
+        self._set_step(i)
 
     _handlers: ClassVar[Mapping[type[Message], Callable[..., Any]]] = {
         Reset: _reset,
@@ -570,8 +555,3 @@ class EnvHost(Host):
             operation, self._resetting = "reset", None
         step = self._rounds - self._begun[i]
         self._extra.problems.append(self._failure(error, slot, operation, step, action))
-
-
-def _hold_step(held: StepResult, _action: Any) -> StepResult:
-    """Replaces every step of a finished environment until its next reset."""
-    return held

@@ -45,7 +45,7 @@ class Rows:
                 self._views[plane, start, stop] = rows
         return rows
 
-    def actions(self, start: int, stop: int, each: list[Any] | None) -> Any:
+    def actions(self, start: int, stop: int, each: Sequence[Any] | None) -> Any:
         """Return one action per environment: copies, since environments may keep them."""
         if each and type(each[0]) is GivenAction:
             return [given.action for given in each]

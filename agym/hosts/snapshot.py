@@ -19,6 +19,7 @@ import numpy as np
 from gymnasium.utils import EzPickle
 
 from agym._system.pickling import ByValuePickler
+from agym.hosts.episode import Episode
 from agym.protocol.messages.resets import EpisodeStart
 from agym.protocol.space_layout import Layout
 
@@ -27,24 +28,14 @@ class Snapshot(NamedTuple):
     """A pickled environment, and its host's record of it.
 
     Attributes:
-        seed: Seed of the last explicit reset.
-        options: Options for every automatic reset.
-        reseed: Seed for its next reset, if it needs one.
-        episode: Episodes begun so far.
+        episode: Its episode.
         age: Steps of its episode.
-        over: The episode is over; its next step resets or is held.
-        held: The result of held steps.
         tally: The episode's statistics so far.
     """
 
     env: bytes
-    seed: int | None
-    options: dict[str, Any] | None
-    reseed: int | None
-    episode: int
+    episode: Episode
     age: int
-    over: bool
-    held: Any
     tally: Any
 
 

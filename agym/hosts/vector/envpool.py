@@ -29,6 +29,7 @@ from typing import Any, ClassVar, cast
 import numpy as np
 
 from agym.errors import UsageError
+from agym.hosts.episode import Phase
 from agym.hosts.vector.batch import STEP, Columns, check_column, check_result, split_info
 from agym.hosts.vector.calls import options_of_all
 from agym.hosts.vector.construction import unsupported_pool
@@ -147,13 +148,13 @@ class PoolHost(VectorHost):
         steps = isinstance(message, Step)
         start, stop = (operation.start, operation.stop) if steps else (self.first, self.first)
         self._meter.begin(start, stop, whole=False)
-        self._doing[ids] = np.where(self._due[ids], RESETS, STEPS) if steps else RESETS
-        self._due[ids] = False
-        for i in [i for i in self._cut if ids[0] <= i <= ids[-1]]:
-            if steps:
-                self._doing[i] = CUT
-            else:
-                del self._cut[i]
+        if steps:
+            cut = self._phases[ids] == Phase.CUT
+            self._doing[ids] = np.select([cut, self._due[ids]], [CUT, RESETS], STEPS)
+        else:
+            self._doing[ids], self._phases[ids] = RESETS, Phase.RUNNING
+            for i in ids.tolist():
+                self._cut.pop(i, None)
         self._number[ids], self._plane[ids] = operation.number, message.plane
         self._since[ids] = clock()
 
@@ -167,7 +168,8 @@ class PoolHost(VectorHost):
                     self._env.close()
                 self._make()
                 self._forget()
-            self._reseeds.clear()
+            for episode in self._episodes:
+                episode.reseed = None
             name = type(self._env).__name__
             if options_of_all(reset.options, operation.start, operation.stop):
                 raise ValueError(f"{name} takes no options in async_reset")
@@ -250,8 +252,9 @@ class PoolHost(VectorHost):
         new[ids] = began | self._over[ids]
         new[cut] = False
         self._count_episodes(new)
-        self._over[ids] = over & ~began
-        self._due[cut] = True
+        self._over[ids] = ended = over & ~began
+        ended = ended | np.isin(ids, cut)
+        self._phases[ids] = self._rule.table[self._phases[ids], ended.astype(np.int8)]
         now = clock()
         for i in ids[self._doing[ids] == STEPS].tolist():
             self._meter.timed(self.first + i, now - int(self._since[i]))

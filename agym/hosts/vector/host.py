@@ -24,13 +24,13 @@ from gymnasium.vector import AutoresetMode
 
 from agym.errors import UsageError
 from agym.hosts.base import ALL_INFOS, Factory, Host
-from agym.hosts.episode import AtEnd
+from agym.hosts.episode import Phase
 from agym.hosts.fault_injection import InjectedFault
 from agym.hosts.rows import Rows
 from agym.hosts.vector.batch import RESET, STEP, Columns, check_column, check_result, split_info
 from agym.hosts.vector.calls import assign, call, options_of_all, peek, render
 from agym.hosts.vector.construction import Traits, check_vector, describe_vector
-from agym.hosts.vector.held_episodes import HeldEpisodes
+from agym.hosts.vector.held_rows import HeldRows
 from agym.protocol.infos.policy import InfoPolicy
 from agym.protocol.messages.completions import Completion, Description, Payload
 from agym.protocol.messages.failures import Failure
@@ -90,12 +90,11 @@ class VectorHost(Host):
     def _forget(self) -> None:
         """Reset the state of the episodes, for a new VectorEnv."""
         self._began = False
-        self._held = HeldEpisodes(self._count)
-        # Environments whose episode ended with the program's last step.
+        self._phases = np.full(self._count, Phase.RUNNING, np.int8)
+        self._held = HeldRows()
+        # Environments whose episode ended with the program's last step, as the program knows.
         self._over = np.zeros(self._count, bool)
-        # Environments whose next step is a reset by the host.
-        self._due = np.zeros(self._count, bool)
-        # Environments that were cut off, with the last known observation.
+        # The last known observations of environments that were cut off.
         self._cut: dict[int, Any] = {}
 
     # ---------------------------------------------------------------- life
@@ -165,7 +164,7 @@ class VectorHost(Host):
         i = start - self.first
         return Failure.of(
             error, start, name, count=stop - start,
-            seed=self._seeds[i], episode=self._episodes[i], action=action,
+            seed=self._episodes[i].seed, episode=self._episodes[i].number, action=action,
         )  # fmt: skip
 
     # ---------------------------------------------------------------- calls and attributes
@@ -201,30 +200,35 @@ class VectorHost(Host):
         begun = clock()
         rows = self._rows.plane(step.plane, self.first, self.stop)
         infos: Infos = []
-        cut, due = self._cut, self._due
-        ours = due.copy()
-        ours[[*cut]] = True
+        phases = self._phases
+        due, cut = self._due, phases == Phase.CUT
+        ours = due | cut
         finals: dict[int, tuple[Any, dict[str, Any]]] = {}
         if not ours.all():
             infos, finals = self._step_env(step, rows)
-        if finals or ours.any() or self._at_end is AtEnd.RESET_NOW:
+        if finals or ours.any() or self._rule.resets_now:
             infos = infos or [{} for _ in range(self._count)]
         if ours.any():
-            self._cut, self._due = {}, np.zeros_like(due)
-            self._put_cut(rows, infos, cut)
+            self._put_cut(rows, infos)
             self._begin(due, rows, infos)
             with self._guard:
                 rows.rewards[due], rows.terminated[due], rows.truncated[due] = 0.0, False, False
-        if finals or cut or self._over.any() or self._held.mask.any():
-            self._end_episodes(rows, infos, finals, [*cut])
+        if finals or phases.any() or self._over.any():
+            self._end_episodes(rows, infos, finals, cut)
         self._put_infos(infos)
         if timed:
             for slot in range(self.first, self.stop):
                 self._meter.timed(slot, (clock() - begun) // self._count)
         self._meter.end(self._count, timed=timed)
 
+    @property
+    def _due(self) -> Array:
+        """The environments that the host must reset, because the program does not."""
+        due: Array = (self._phases == Phase.DUE) & ~self._over
+        return due
+
     def _batch(
-        self, each: list[Any] | None, chosen: slice = slice(None), given: Any = slice(None)
+        self, each: Sequence[Any] | None, chosen: slice = slice(None), given: Any = slice(None)
     ) -> Any:
         """Return copies of the actions, which the program may keep, in the form it takes.
 
@@ -256,7 +260,7 @@ class VectorHost(Host):
         if over.any():
             if mode is AutoresetMode.DISABLED:
                 self._begin(over)
-            self._count_episodes(over & ~self._held.mask)
+            self._count_episodes(over & (self._phases != Phase.HELD))
         result = self._env.step(self._batch(step.parts))
         check_result(result, STEP, "step")
         columns = Columns(self._layout, result[0], (self._count,), "step")
@@ -269,7 +273,7 @@ class VectorHost(Host):
         finals = {}
         if mode is AutoresetMode.SAME_STEP and self._over.any():
             finals = self._take_finals(info)
-            self._count_episodes(self._over & ~self._held.mask)
+            self._count_episodes(self._over & (self._phases != Phase.HELD))
             self._over = np.zeros_like(over)
         return split_info(info, self._count), finals
 
@@ -286,8 +290,9 @@ class VectorHost(Host):
             observations = self._layout.rows(observations, self._count)
         return {i: (observations[i], infos[i]) for i in np.flatnonzero(self._over).tolist()}
 
-    def _put_cut(self, rows: Plane, infos: Infos, cut: dict[int, Any]) -> None:
+    def _put_cut(self, rows: Plane, infos: Infos) -> None:
         """Write the rows of replaced environments: their episode is truncated."""
+        cut, self._cut = self._cut, {}
         for i, observation in cut.items():
             infos[i] = {}
             with self._guard:
@@ -299,33 +304,45 @@ class VectorHost(Host):
         rows: Plane,
         infos: Infos,
         finals: dict[int, tuple[Any, dict[str, Any]]],
-        cut: list[int],
+        cut: Array,
     ) -> None:
         """Apply the autoreset mode where the program does not do so by itself."""
-        if self._at_end is AtEnd.RESET_NEXT:
-            self._due[cut] = True
-        elif self._at_end is AtEnd.HOLD:
-            with self._guard:
-                for i, (observation, info) in finals.items():
-                    self._put_one(rows.observations, i, observation, self._payload.objects)
-                    infos[i] = info
-                self._held.apply(rows, infos, self._payload.objects, self.first)
+        phases, objects = self._phases, self._payload.objects
+        if self._rule.resets_now:
+            self._reset_ended(rows, infos, finals, self._over | cut)
         else:
-            ours = self._over.copy()
-            ours[cut] = True
             with self._guard:
                 for i, (observation, info) in finals.items():
-                    self._put_one(rows.final, i, observation, self._payload.final_objects)
-                    final_info = self._rows.with_final(info, observation)
-                    self._payload.final_infos[self.first + i] = final_info
-                for block, final in zip(rows.observations, rows.final, strict=True):
-                    final[ours] = block[ours]
-            for i in np.flatnonzero(ours).tolist():
-                slot = self.first + i
-                self._payload.final_infos[slot], infos[i] = infos[i], {}
-                if slot in self._payload.objects:
-                    self._payload.final_objects[slot] = self._payload.objects[slot]
-            self._begin(ours, rows, infos)
+                    self._put_one(rows.observations, i, observation, objects)
+                    infos[i] = info
+                self._held.put(rows, phases == Phase.HELD, infos, objects, self.first)
+        ended = rows.terminated | rows.truncated
+        self._phases = self._rule.table[phases, ended.astype(np.int8)]
+        held = (self._phases == Phase.HELD) & (phases != Phase.HELD)
+        if held.any():
+            self._held.keep(rows, held, objects, self.first)
+
+    def _reset_ended(
+        self,
+        rows: Plane,
+        infos: Infos,
+        finals: dict[int, tuple[Any, dict[str, Any]]],
+        ours: Array,
+    ) -> None:
+        """Same-step autoreset: keep final rows, and reset what the program did not (``ours``)."""
+        with self._guard:
+            for i, (observation, info) in finals.items():
+                self._put_one(rows.final, i, observation, self._payload.final_objects)
+                final_info = self._rows.with_final(info, observation)
+                self._payload.final_infos[self.first + i] = final_info
+            for block, final in zip(rows.observations, rows.final, strict=True):
+                final[ours] = block[ours]
+        for i in np.flatnonzero(ours).tolist():
+            slot = self.first + i
+            self._payload.final_infos[slot], infos[i] = infos[i], {}
+            if slot in self._payload.objects:
+                self._payload.final_objects[slot] = self._payload.objects[slot]
+        self._begin(ours, rows, infos)
 
     # ---------------------------------------------------------------- reset
 
@@ -337,13 +354,13 @@ class VectorHost(Host):
         mask[chosen] = True
         seeds = reset.seeds
         for i, seed in zip(range(self._count)[chosen], seeds or (), strict=False):
-            self._seeds[i] = self._seeds[i] if seed is None else seed
+            if seed is not None:
+                self._episodes[i].seed = seed
         options = options_of_all(reset.options, operation.start, operation.stop)
         for i in range(self._count)[chosen]:
-            self._options[i] = lasting(reset.options)
+            self._episodes[i].options = lasting(reset.options)
             self._cut.pop(i, None)
-        self._due[mask] = False
-        self._held.release(mask)
+        self._phases[mask] = Phase.RUNNING
         rows = self._rows.plane(reset.plane, self.first, self.stop)
         infos: Infos = [{} for _ in range(self._count)]
         self._begin(mask, rows, infos, seeds, options)
@@ -356,7 +373,7 @@ class VectorHost(Host):
         mask: Array,
         rows: Plane | None = None,
         infos: Infos | None = None,
-        seeds: list[int | None] | None = None,
+        seeds: Sequence[int | None] | None = None,
         options: dict[str, Any] | None = None,
     ) -> None:
         """Begin episodes.
@@ -373,7 +390,7 @@ class VectorHost(Host):
             return
         # The first reset of a VectorEnv is of all environments, even if some results are discarded.
         whole = len(chosen) == self._count or not self._began
-        options = copy.deepcopy(options or self._options[chosen[0]])
+        options = copy.deepcopy(options or self._episodes[chosen[0]].options)
         if not whole:
             options = {**(options or {}), "reset_mask": mask.copy()}
         seeds = self._seeds_of(chosen.tolist(), seeds)
@@ -400,10 +417,12 @@ class VectorHost(Host):
         self._count_episodes(mask)
 
     def _seeds_of(
-        self, chosen: list[int], seeds: list[int | None] | None
-    ) -> list[int | None] | None:
+        self, chosen: list[int], seeds: Sequence[int | None] | None
+    ) -> Sequence[int | None] | None:
         """Return the seeds of a reset, by default those for replacements after a fault."""
-        reseeds = [self._reseeds.pop(i, None) for i in chosen]
+        reseeds = [self._episodes[i].reseed for i in chosen]
+        for i in chosen:
+            self._episodes[i].reseed = None
         if seeds is not None and any(seed is not None for seed in seeds):
             return seeds
         first = reseeds[0]
@@ -427,7 +446,7 @@ class VectorHost(Host):
         for i, restore in enumerate(restores):
             self._import_env(i, restore)
             if restore.observation is not None:
-                self._cut[i] = restore.observation
+                self._cut[i], self._phases[i] = restore.observation, Phase.CUT
 
     _handlers: ClassVar[Mapping[type[Message], Callable[..., Sequence[Any] | None]]] = {
         Reset: _reset,
@@ -474,5 +493,5 @@ class VectorHost(Host):
 
     def _count_episodes(self, mask: Array) -> None:
         for i in np.flatnonzero(mask).tolist():
-            self._episodes[i] += 1
+            self._episodes[i].number += 1
             self._meter.begin_episode(self.first + i)

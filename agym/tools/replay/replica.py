@@ -16,7 +16,7 @@ from gymnasium.spaces import Discrete
 from agym.engine.faults.capsule import Capsule
 from agym.hosts.async_env import AnySpace
 from agym.hosts.base import is_coroutine_env
-from agym.hosts.episode import AtEnd, at_end, parse_mode
+from agym.hosts.episode import EpisodeRule, Phase, parse_mode
 from agym.hosts.rows import Rows
 from agym.hosts.snapshot import restore_start
 from agym.protocol.attributes import assign, look_up, peek
@@ -54,8 +54,8 @@ class Replica:
         self.last = False
         self._capsule = capsule
         self._before_last = before_last
-        self._at_end = at_end(parse_mode(capsule.autoreset))
-        self._over = False  # whether the episode is
+        self._rule = EpisodeRule(parse_mode(capsule.autoreset))
+        self._phase = Phase.RUNNING
         self._armed = True
 
     def failed_call(self, sent: list[Any]) -> ReplayCall:
@@ -65,7 +65,7 @@ class Replica:
         if name == "step":
             return self.step, (capsule.action,)
         if name == "reset":
-            if self._at_end is not AtEnd.RESET_NOW:
+            if not self._rule.resets_now:
                 return self._reset_again, ()
             if capsule.action is not None:
                 sent.append(capsule.action)
@@ -102,18 +102,19 @@ class Replica:
         """Reset as autoreset does: without a seed, with the same options."""
         options = self._capsule.options
         keywords = {} if options is None else {"options": copy.deepcopy(options)}
-        self._over = False
+        self._phase = Phase.RUNNING
         self._fit_reset(await self._do("reset", self.env.reset, **keywords))
 
     async def step(self, action: Any) -> None:
-        if self._over and self._at_end is AtEnd.RESET_NEXT:
+        if self._phase is Phase.DUE:
             return await self._reset_again()
-        if self._over:
-            return None  # disabled autoreset holds a finished environment
+        if self._phase is Phase.HELD:
+            return None
         result = await self._do("step", self.env.step, action)
         self._fit_step(result)
-        self._over = bool(result[2] or result[3])
-        if self._over and self._at_end is AtEnd.RESET_NOW:
+        ended = bool(result[2] or result[3])
+        self._phase = self._rule.after(self._phase, ended=ended)
+        if ended and self._rule.resets_now:
             await self._reset_again()
         return None
 
