@@ -16,10 +16,10 @@ from agym.api.base import BaseEnvs, is_own, suggest
 from agym.api.handles import Handle
 from agym.api.output import Output
 from agym.api.waiting import AsyncWaiter, close_quickly
-from agym.backends.base import Backend
 from agym.engine.batches.results import Batch, ResetResult, StepResult
-from agym.engine.engine import NOT_OPEN, Engine
-from agym.engine.ticket import Ticket
+from agym.engine.calls.ticket import Ticket
+from agym.engine.checks import NOT_OPEN
+from agym.engine.engine import Engine
 from agym.errors import AgymError, NothingSentError, UsageError, UsageTypeError
 from agym.protocol.arguments import check_batch_size
 from agym.protocol.messages.operations import Call, GetAttr, Message, Render, SetAttr
@@ -116,9 +116,9 @@ class AsyncEnvs(BaseEnvs[Observations, Actions]):
     ``AsyncEnvs[Observations, Actions]`` names the types of a batch; see :class:`agym.Envs`.
     """
 
-    def __init__(self, engine: Engine, backend: Backend, output: Output) -> None:
-        super().__init__(engine, backend, output)
-        self._waiter = AsyncWaiter(engine, backend)
+    def __init__(self, engine: Engine, output: Output) -> None:
+        super().__init__(engine, output)
+        self._waiter = AsyncWaiter(engine)
         self._opening: Ticket | None = None
         self._closing = asyncio.Lock()
         # The event loop that the environments belong to, and its thread.
@@ -156,7 +156,7 @@ class AsyncEnvs(BaseEnvs[Observations, Actions]):
         engine = self._checked_engine
         if self._opening is None:
             _check_loop()
-            self._opening = engine.open()
+            self._opening = engine.life.open()
             try:
                 yield from self._waiter.wait(self._opening)
                 self._opening.result()
@@ -184,7 +184,7 @@ class AsyncEnvs(BaseEnvs[Observations, Actions]):
     async def __aexit__(self, kind: object, error: BaseException | None, where: object) -> None:
         """Close; an error of the block takes precedence over errors of closing."""
         # After Ctrl-C, SystemExit or a cancelled task, the program is about to end.
-        self._engine.fast_close = error is not None and not isinstance(error, Exception)
+        self._engine.life.fast_close = error is not None and not isinstance(error, Exception)
         with contextlib.suppress(*() if error is None else (AgymError,)):
             await self.aclose()
 
@@ -247,7 +247,7 @@ class AsyncEnvs(BaseEnvs[Observations, Actions]):
                 await self._waiter.waiting(receiver.ticket)
                 batch = self._engine.receive(receiver, max_envs)
             finally:
-                self._engine.cancel_receive(receiver)
+                self._engine.collector.sent.leave(receiver)
                 self._warn()
         return self._batch_result(batch)
 
@@ -338,14 +338,14 @@ class AsyncEnvs(BaseEnvs[Observations, Actions]):
             if not blocked.wait(LEAVE_SECONDS):
                 return  # the loop is inside an environment, or busy otherwise
         self._waiter.stop_watching()
-        close_quickly(self._engine, self._backend)
+        close_quickly(self._engine)
 
     async def _close(self) -> None:
         error: BaseException | None = None
         try:
             while self._pages:
                 await self._pages.pop().aclose()
-            for ticket, seconds in self._engine.closing():
+            for ticket, seconds in self._engine.life.closing():
                 await self._waiter.wait_at_most(ticket, seconds)
                 error = ticket.error
         except BaseException:
@@ -354,7 +354,7 @@ class AsyncEnvs(BaseEnvs[Observations, Actions]):
         finally:
             self._waiter.stop_watching()
             self._backend.release()
-            self._engine.release()
+            self._engine.life.release()
         if error is not None:
             raise error
 

@@ -17,14 +17,13 @@ from gymnasium.envs.registration import EnvSpec
 
 from agym._system.at_exit import close_at_exit
 from agym.api.output import Output, make_output_format
-from agym.backends.base import Backend
 from agym.engine.batches.out_target import RolloutBuffer
 from agym.engine.batches.ready import ReadyQueue
 from agym.engine.batches.results import Batch
+from agym.engine.calls.ticket import Ticket
 from agym.engine.engine import Engine
 from agym.engine.hooks.trace_registry import add_table
 from agym.engine.stats import Stats
-from agym.engine.ticket import Ticket
 from agym.errors import UsageError, UsageTypeError
 from agym.protocol.arguments import check_count, parse_env_ids, refuse_windows, take_mask
 from agym.protocol.attributes import Placeholder
@@ -85,14 +84,14 @@ class BaseEnvs(Generic[Observations, Actions]):
     render_mode: str | None
     _waiter: Any  # ``SyncWaiter`` or ``AsyncWaiter``
 
-    def __init__(self, engine: Engine, backend: Backend, output: Output) -> None:
-        """Join engine and backend; :func:`agym.make` does this."""
+    def __init__(self, engine: Engine, output: Output) -> None:
+        """Use an engine; :func:`agym.make` makes it."""
         self.num_envs = engine.num_envs
         self.output = output
         self._format = make_output_format(output)
         self._engine = engine
-        self._backend = backend
-        self._notices = engine.notices
+        self._backend = engine.backend
+        self._notices = engine.recovery.fault_log.notices
         self._pages: list[Any] = []  # the latest page of agym.watch; shared by all groups
         # The ids of a group's environments (see ``split``), ``None`` for all.
         self._ids: list[int] | None = None
@@ -104,9 +103,9 @@ class BaseEnvs(Generic[Observations, Actions]):
 
     def _describe(self) -> None:
         """Set the attributes that describe the environments, once these are made."""
-        description = self._engine.description
+        description, table = self._engine.rows.described.first, self._engine.checks.opened().table
         refuse_windows(description.render_mode, self.num_envs)
-        self._format.attach(self._engine.table)
+        self._format.attach(table)
         self.single_observation_space = description.observation_space
         self.single_action_space = description.action_space
         self._describe_batch()
@@ -116,7 +115,7 @@ class BaseEnvs(Generic[Observations, Actions]):
         }
         self.spec = description.spec
         self.render_mode = description.render_mode
-        add_table("environments" if self.spec is None else self.spec.id, self._engine.table.gauges)
+        add_table("environments" if self.spec is None else self.spec.id, table.gauges)
 
     def _describe_batch(self) -> None:
         self.observation_space = self._format.space(self.single_observation_space, self.num_envs)
@@ -305,7 +304,7 @@ class BaseEnvs(Generic[Observations, Actions]):
     @property
     def closed(self) -> bool:
         """Whether the environments are closed."""
-        return self._engine.closed
+        return self._engine.life.closed
 
     @property
     def backend(self) -> str:
@@ -320,6 +319,6 @@ class BaseEnvs(Generic[Observations, Actions]):
     def __repr__(self) -> str:
         spec = vars(self).get("spec")
         name = "environments" if spec is None else spec.id
-        state = ", closed" if self.closed else "" if self._engine.opened else ", not open"
+        state = ", closed" if self.closed else "" if self._engine.rows.opened else ", not open"
         kind, count = type(self).__name__, self.num_envs
         return f"{kind}({name}, num_envs={count}, backend={self.backend!r}{state})"

@@ -99,7 +99,7 @@ def make(
     options = Options(
         backend, workers, autoreset, output, copy, infos, episode_stats, timeout, on_fault
     )
-    return Envs(*build(env, num_envs, env_kwargs, options), output)
+    return Envs(build(env, num_envs, env_kwargs, options), output)
 
 
 def make_async(
@@ -142,7 +142,7 @@ def make_async(
     options = Options(
         backend, workers, autoreset, output, copy, infos, episode_stats, timeout, on_fault
     )
-    return AsyncEnvs(*build(env, num_envs, env_kwargs, options, blocking=False), output)
+    return AsyncEnvs(build(env, num_envs, env_kwargs, options, blocking=False), output)
 
 
 def make_vec(

@@ -106,7 +106,7 @@ async def rollout(
         raise UsageTypeError(
             f"a rollout needs environments of agym.make_async, not {type(envs).__name__}"
         )
-    envs._engine.check_open()
+    envs._engine.checks.opened()
     if envs.output != "array" or envs.metadata["autoreset_mode"] is AutoresetMode.DISABLED:
         raise UsageError("a rollout needs output='array' and autoreset='next_step' or 'same_step'")
     parts = [_Part(envs, group) for group in envs.split(min(groups, envs.num_envs))]

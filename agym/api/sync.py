@@ -17,12 +17,11 @@ from agym.api.base import BaseEnvs, has_own, suggest
 from agym.api.handles import Handle
 from agym.api.output import Output
 from agym.api.waiting import SyncWaiter, close_quickly
-from agym.backends.base import Backend
 from agym.engine.batches.out_target import RolloutBuffer
 from agym.engine.batches.results import Batch, ResetResult, StepResult
+from agym.engine.calls.ticket import Ticket
 from agym.engine.engine import Engine
 from agym.engine.stats import Stats
-from agym.engine.ticket import Ticket
 from agym.errors import AgymError, ClosedError, NothingSentError, UsageError, UsageTypeError
 from agym.protocol.arguments import check_batch_size
 from agym.protocol.attributes import Placeholder, has_attribute
@@ -48,13 +47,13 @@ class Envs(BaseEnvs[Observations, Actions]):
     ``step`` return and take, such as ``Envs[np.ndarray, np.ndarray]``; ``Envs`` alone accepts any.
     """
 
-    def __init__(self, engine: Engine, backend: Backend, output: Output) -> None:
-        super().__init__(engine, backend, output)
-        self._waiter = SyncWaiter(engine, backend)
+    def __init__(self, engine: Engine, output: Output) -> None:
+        super().__init__(engine, output)
+        self._waiter = SyncWaiter(engine)
         self._closing = threading.RLock()
         self._pools: list[ThreadPoolExecutor] = []  # at most one; shared by all groups
         try:
-            self._do(engine.open)
+            self._do(engine.life.open)
             self._describe()
         except BaseException:
             with contextlib.suppress(AgymError):
@@ -75,8 +74,8 @@ class Envs(BaseEnvs[Observations, Actions]):
         """Step, and return arrays."""
         ticket = None
         engine, waiter = self._engine, self._waiter
-        if engine.in_place is not None:
-            engine.refuse_in_place(env_ids)
+        if engine.dispatcher.in_place is not None:
+            engine.checks.not_in_place(env_ids, engine.num_envs)
         if env_ids is None and out is None:
             with waiter.lock:
                 ticket = engine.step_at_once(actions)
@@ -178,8 +177,8 @@ class Envs(BaseEnvs[Observations, Actions]):
             ResetNeededError: An environment was not reset, or raised; nothing was sent.
         """
         ids = self._global(env_ids)
-        if self._engine.in_place is not None:
-            self._engine.refuse_in_place(ids)
+        if self._engine.dispatcher.in_place is not None:
+            self._engine.checks.not_in_place(ids, self._engine.num_envs)
         with Uninterrupted(), self._waiter.lock:
             self._engine.send(actions, ids, self._ready)
 
@@ -214,7 +213,7 @@ class Envs(BaseEnvs[Observations, Actions]):
                         batch = engine.receive(receiver, max_envs)
                 finally:
                     with waiter.lock:
-                        engine.cancel_receive(receiver)
+                        engine.collector.sent.leave(receiver)
                     self._warn()
         return self._batch_result(batch)
 
@@ -325,7 +324,7 @@ class Envs(BaseEnvs[Observations, Actions]):
         Raises:
             UsageError: An iterable does not have one entry per environment.
         """
-        if self._engine.closed:
+        if self._engine.life.closed:
             raise ClosedError("the environments are closed: make new ones")
         columns = [list(iterable) for iterable in iterables]
         for column in columns:
@@ -358,7 +357,7 @@ class Envs(BaseEnvs[Observations, Actions]):
         error: BaseException | None = None
         while self._pages:
             self._pages.pop().close()
-        closing, waiter = self._engine.closing(), self._waiter
+        closing, waiter = self._engine.life.closing(), self._waiter
         with Uninterrupted():
             while True:
                 with waiter.lock:
@@ -369,7 +368,7 @@ class Envs(BaseEnvs[Observations, Actions]):
                 error = measure[0].error
             waiter.wait_until_unused()
             self._backend.release()
-            self._engine.release()
+            self._engine.life.release()
         return error
 
     def _leave(self) -> None:
@@ -378,10 +377,10 @@ class Envs(BaseEnvs[Observations, Actions]):
             self._pages.pop().close()
         waiter = self._waiter
         if waiter.lock.acquire(timeout=LEAVE_SECONDS):  # never released
-            close_quickly(self._engine, self._backend)
+            close_quickly(self._engine)
         else:  # a daemon thread is inside an environment and holds the lock
             waiter.abandon()
-            self._engine.discard()
+            self._engine.life.discard()
 
     def __enter__(self) -> Self:
         return self
@@ -389,7 +388,7 @@ class Envs(BaseEnvs[Observations, Actions]):
     def __exit__(self, kind: object, error: BaseException | None, where: object) -> None:
         """Close; an error of the block takes precedence over errors of closing."""
         # After Ctrl-C, SystemExit or a cancelled task, the program is about to end.
-        self._engine.fast_close = error is not None and not isinstance(error, Exception)
+        self._engine.life.fast_close = error is not None and not isinstance(error, Exception)
         with contextlib.suppress(*() if error is None else (AgymError,)):
             self.close()
 

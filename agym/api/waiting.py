@@ -21,17 +21,16 @@ from typing import Any
 
 from agym._system.defer_signals import RECHECK_SECONDS, Interruptible
 from agym._system.fork_safety import abandon_in_forks
-from agym.backends.base import Backend
 from agym.backends.process.doorbell import (
     HOLD_SECONDS,
     SPIN_SECONDS,
     SpinPolicy,
     give_way,
 )
+from agym.engine.calls.ticket import Receive, Ticket
 from agym.engine.engine import Engine
 from agym.engine.hooks.throttle import HELD_KINDS, Throttle
 from agym.engine.hooks.trace_registry import WAITING, note
-from agym.engine.ticket import Receive, Ticket
 
 # Let the event loop run at least this often, even if results are always there in time.
 TURN_SECONDS = 1e-3
@@ -78,9 +77,9 @@ class SyncWaiter:
     throttle: Throttle | None = None
     late: Ticket | None = None
 
-    def __init__(self, engine: Engine, backend: Backend) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._backend = backend
+        self._backend = engine.backend
         self._spinning = SpinPolicy()
         self.lock: Any = threading.RLock()  # typed Any for the methods that ``Condition`` uses
         # The leader, and the descriptors that it sleeps on.
@@ -106,7 +105,7 @@ class SyncWaiter:
                 self.late = ticket
         if throttle is not None and is_held(ticket):
             end = until(ticket, None if seconds is None else begun + seconds)
-            with self._engine.holding(throttle), Interruptible():
+            with self._engine.collector.traffic.holding(throttle), Interruptible():
                 throttle.hold(end)
 
     def _await(self, ticket: Ticket, seconds: float | None) -> None:
@@ -225,19 +224,19 @@ class SyncWaiter:
             self._alarm = None
 
 
-def close_quickly(engine: Engine, backend: Backend) -> None:
+def close_quickly(engine: Engine) -> None:
     """Close environments at interpreter shutdown, without waiting long."""
-    if engine.closed:
+    if engine.life.closed:
         return
-    engine.fast_close = True
-    engine.forget_calls()
-    waiter = SyncWaiter(engine, backend)
+    engine.life.fast_close = True
+    engine.life.forget_calls()
+    waiter = SyncWaiter(engine)
     try:
-        for ticket, seconds in engine.closing():
+        for ticket, seconds in engine.life.closing():
             waiter.wait(ticket, seconds)
     finally:
-        backend.release()
-        engine.release()
+        engine.backend.release()
+        engine.life.release()
 
 
 def is_held(ticket: Ticket) -> bool:
@@ -264,9 +263,9 @@ class AsyncWaiter:
 
     throttle: Throttle | None = None
 
-    def __init__(self, engine: Engine, backend: Backend) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._backend = backend
+        self._backend = engine.backend
         self._spinning = SpinPolicy()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watched: dict[int, int] = {}
@@ -305,7 +304,7 @@ class AsyncWaiter:
             yield
         throttle = self.throttle
         if throttle is not None and is_held(ticket):
-            with self._engine.holding(throttle):
+            with self._engine.collector.traffic.holding(throttle):
                 yield from throttle.holding(until(ticket))
 
     def _spin(self, ticket: Ticket, end: float) -> Generator[Any, None, bool]:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import median
 
+from agym.backends.base import Backend
+from agym.engine.calls.ticket import Ticket
+from agym.engine.faults.env_rows import EnvRows
+from agym.engine.faults.recovery import Recovery
 from agym.engine.hooks.throttle import Throttle
-from agym.engine.ticket import Ticket
 from agym.protocol.messages.failures import name_ids
 from agym.protocol.metrics.gauges import WAKING, Gauges, clock, percentiles
 
@@ -227,6 +230,36 @@ class Traffic:
             return "environments" if busiest > 0.5 else "caller"
         shares = {"environments": work, "transport": transport, "caller": caller}
         return max(shares, key=lambda name: shares[name])
+
+
+class Statistics:
+    """Reads the statistics of open environments.
+
+    Attributes:
+        last: The statistics at the moment of closing.
+    """
+
+    last: Stats | None = None
+
+    def __init__(
+        self, traffic: Traffic, rows: EnvRows, backend: Backend, recovery: Recovery
+    ) -> None:
+        self._traffic = traffic
+        self._rows = rows
+        self._backend = backend
+        self._recovery = recovery
+
+    def reader(self) -> Callable[[], Stats]:
+        """Return a function that reads the statistics at any time, in any thread."""
+        assert self._rows.opened is not None
+        gauges, backend, recovery = self._rows.opened.table.gauges, self._backend, self._recovery
+        return lambda: self._traffic.read(
+            gauges, backend.ranges, backend.pids, recovery.counts, recovery.restarts
+        )
+
+    def keep(self) -> None:
+        """Read the statistics for the last time."""
+        self.last = self.reader()()
 
 
 def _stragglers(envs: Sequence[EnvStats], ranges: Sequence[range]) -> tuple[int, ...]:

@@ -105,7 +105,7 @@ def chaos(
             f"chaos takes envs of agym.make or agym.make_async, not {type(envs).__name__}"
         )
     engine = envs._engine
-    engine.check_open()
+    engine.checks.opened()
     _check_backend(envs, rates)
     if any(isinstance(listener, Chaos) for listener in engine.hooks):
         raise UsageError("there is chaos in these environments already: stop() it first")
@@ -138,12 +138,12 @@ def _check_backend(envs: BaseEnvs, rates: dict[str, float]) -> None:
             " end this program: take backend='process'"
         )
     if rates["hang"]:
-        if not (envs._backend.replaceable or envs._engine.coroutines):
+        if not (envs._backend.replaceable or envs._engine.rows.coroutines):
             raise UsageError(
                 f"hang={rates['hang']:g} cannot work with backend={backend!r}, which cannot"
                 " end a step that hangs: take backend='process' or 'thread', or delay="
             )
-        if envs._engine._timeout is None:
+        if envs._engine.dispatcher.deadlines.timeout is None:
             raise UsageError(
                 f"hang={rates['hang']:g} needs a deadline, or the first hang is the end: give"
                 " timeout= where the environments are made"
@@ -177,7 +177,10 @@ class Chaos(Hook):
         self._ways = cycle(ways)
         # Kinds that stop all environments of a worker; one must be over before the next fault.
         self._worker_wide = {"kill"}
-        if not self._engine.coroutines and self._engine._timeout is not None:
+        if (
+            not self._engine.rows.coroutines
+            and self._engine.dispatcher.deadlines.timeout is not None
+        ):
             self._worker_wide |= {"hang", "delay"}
         # Faults per worker that may still be in flight, and the environments among them whose
         # step is about to be sent.
@@ -219,7 +222,10 @@ class Chaos(Hook):
         """Inject a fault, unless this one or another might get lost."""
         slot, kind = injection
         # With work in flight, such as a reset, the fault might hit that instead of the step.
-        if slot in self._engine._recovery.recovering or self._engine.in_flight(slot) is not None:
+        if (
+            slot in self._engine.recovery.recovering
+            or self._engine.dispatcher.in_flight(slot) is not None
+        ):
             return
         worker = self._backend.worker_of(slot)
         others = [other for other in self._in_flight.get(worker, ()) if self._is_under_way(other)]
@@ -231,13 +237,13 @@ class Chaos(Hook):
         self._unsent.add(slot)
         name = next(self._ways) if kind == "kill" else kind
         fault = InjectedFault(name, self._seconds.get(kind, 0.0))
-        self._engine.dispatch_internal(InjectFault([fault]), (slot,))
+        self._engine.dispatcher.begin_internal(InjectFault([fault]), (slot,))
         self.injections.append(injection)
 
     def _is_under_way(self, injection: Injection) -> bool:
         slot = injection.env_id
         return (
             slot in self._unsent
-            or slot in self._engine._recovery.recovering
-            or self._engine.in_flight(slot) is not None
+            or slot in self._engine.recovery.recovering
+            or self._engine.dispatcher.in_flight(slot) is not None
         )

@@ -102,8 +102,8 @@ def test_it_is_on_until_it_is_switched_off() -> None:
     agym.debug()
     try:
         with agym.make(Nested, 2, **VIEWS) as envs:
-            assert engine_of(envs)._batches._views is not None
+            assert engine_of(envs).rows.opened.batches._views is not None
     finally:
         agym.debug(False)
     with agym.make(Nested, 2, **VIEWS) as envs:
-        assert engine_of(envs)._batches._views is None
+        assert engine_of(envs).rows.opened.batches._views is None

@@ -138,7 +138,7 @@ def test_a_loop_copies_nothing(backend: Any, api: str) -> None:
     options = {"backend": backend, "autoreset": "next_step", "output": "array"}
     with opened(api, partial(Large, 99), 4, **options) as envs:
         inner = envs.envs if api == "async" else envs
-        planes = engine_of(inner).table.planes.values()
+        planes = engine_of(inner).rows.opened.table.planes.values()
         blocks = [block for plane in planes for block in plane.observations]
         written = {block.__array_interface__["data"][0] for block in blocks}
         envs.reset()
@@ -160,7 +160,7 @@ def test_a_loop_copies_nothing(backend: Any, api: str) -> None:
 
 def test_small_batches_are_copied() -> None:
     with agym.make("CartPole-v1", 4, autoreset="next_step", output="array") as envs:
-        assert not engine_of(envs).table.leasable
+        assert not engine_of(envs).rows.opened.table.leasable
 
 
 @pytest.mark.once
@@ -170,7 +170,7 @@ def test_small_batches_are_copied() -> None:
 def test_what_is_read_again_is_the_callers_copy(options: dict[str, Any]) -> None:
     options = {"autoreset": "next_step", **options}
     with agym.make(partial(Large, 99), 4, output="array", **options) as envs:
-        assert not engine_of(envs).table.leasable
+        assert not engine_of(envs).rows.opened.table.leasable
 
 
 def test_holding_still_does_not_depend_on_what_the_caller_did() -> None:
@@ -279,5 +279,5 @@ def test_a_death_frees_the_plane() -> None:
             envs.restart()
             assert all_are(step.observations["image"], 1)
         envs.reset(seed=1)
-        states = engine_of(envs)._batches.planes._states
+        states = engine_of(envs).rows.opened.batches.planes._states
         assert [*states.values()].count(0) >= 2

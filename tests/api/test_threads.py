@@ -365,4 +365,4 @@ def test_who_plays_in_parallel_may_close() -> None:
 
         with contextlib.suppress(agym.ClosedError):  # none if the first to close is the last
             envs.parallel(work, envs)
-        assert engine_of(envs).closed
+        assert engine_of(envs).life.closed

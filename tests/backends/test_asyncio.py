@@ -13,7 +13,7 @@ from gymnasium import spaces
 
 import agym
 from agym.backends import Asyncio
-from agym.engine import engine
+from agym.engine import life
 from tests.support.backends import FORK, with_own
 from tests.support.envs.coroutine_envs import (
     AsyncRaises,
@@ -344,7 +344,7 @@ async def test_what_is_closed_is_cancelled_first() -> None:
 
 def test_one_that_will_not_be_cancelled_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Closing ends all the same, under the API that cannot leave it on the caller's loop."""
-    monkeypatch.setattr(engine, "GRACE_SECONDS", (deadline(0.2),) * 3)
+    monkeypatch.setattr(life, "GRACE_SECONDS", (deadline(0.2),) * 3)
     let_go = threading.Event()
     closed = threading.Event()
 

@@ -12,7 +12,7 @@ import pytest
 
 import agym
 from agym.backends.outbox import Outbox
-from agym.engine import engine
+from agym.engine import life
 from agym.protocol.messages.completions import Completion
 from agym.protocol.messages.operations import CLOSE
 from tests.support.envs.coroutine_envs import AsyncRaises
@@ -85,7 +85,7 @@ class Hangs(Tally):
 
 @pytest.mark.parametrize("api", ["sync", "async"])
 def test_a_thread_that_hangs_is_given_up(api: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "GRACE_SECONDS", (deadline(0.2),) * 3)
+    monkeypatch.setattr(life, "GRACE_SECONDS", (deadline(0.2),) * 3)
     let_go = threading.Event()
     closed: list[int] = []
     factories = [partial(Hangs, let_go, closed, i) for i in range(3)]

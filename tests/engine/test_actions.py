@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from agym.engine.actions import write_actions
+from agym.engine.batches.actions import write_actions
 from agym.errors import UsageError
 from agym.protocol.arguments import Ids
 from agym.protocol.space_layout import Layout

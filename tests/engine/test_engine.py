@@ -10,9 +10,9 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
-from agym.backends.base import Backend
+from agym.backends.base import Backend, BackendOptions
+from agym.engine.calls.ticket import Ticket
 from agym.engine.engine import Engine
-from agym.engine.ticket import Ticket
 from agym.errors import (
     BusyError,
     ClosedError,
@@ -22,13 +22,16 @@ from agym.errors import (
     UsageError,
     WorkerDied,
 )
-from agym.hosts.base import Factory
 from agym.protocol.messages.completions import Completion, Description, Payload
 from agym.protocol.messages.failures import Failure, WorkerDeath
-from agym.protocol.messages.operations import CLOSE, OPEN, Operation, Reset, Step
+from agym.protocol.messages.operations import CLOSE, OPEN, Operation, Render, Reset, Step
 from agym.protocol.table import SlotTable
 
 SPACE = spaces.Box(-100, 100, (2,), np.float32)
+
+
+def never() -> Any:
+    raise NotImplementedError
 
 
 class FakeBackend(Backend):
@@ -39,13 +42,11 @@ class FakeBackend(Backend):
     immediate = False
     env_groups: Sequence[range] = ()
     pids: Sequence[int | None] = (None,)
-    factories: Sequence[Factory] = ()
-    forgotten = False
     ended = False
 
     def __init__(self, num_envs: int, description: Description | None = None) -> None:
+        super().__init__(BackendOptions([never] * num_envs, AutoresetMode.NEXT_STEP))
         self.num_envs = num_envs
-        self.ranges = [range(num_envs)]
         self.operations: list[Operation] = []
         self.outcomes: list[Completion] = []
         self.resorts: list[str] = []
@@ -106,8 +107,8 @@ class FakeBackend(Backend):
 
 def opened(num_envs: int = 4, **options: Any) -> tuple[Engine, FakeBackend]:
     backend = FakeBackend(num_envs)
-    engine = Engine(backend, num_envs, autoreset=AutoresetMode.NEXT_STEP, **options)
-    assert engine.open().done
+    engine = Engine(backend, **options)
+    assert engine.life.open().done
     return engine, backend
 
 
@@ -128,7 +129,7 @@ def value_of(engine: Engine, ticket: Ticket) -> Any:
 def test_a_batch_is_one_operation() -> None:
     engine, backend = ready()
     ticket = engine.step([0, 1, 2, 0])
-    assert [o[:4] for o in backend.operations] == [(ticket.number, "step", 0, 4)]
+    assert backend.operations == [(ticket.number, 0, 4, Step(0))]
     np.testing.assert_array_equal(backend.table.actions[0], [0, 1, 2, 0])
     backend.end(fill=7)
     result = value_of(engine, ticket)
@@ -152,7 +153,7 @@ def test_full_batches_alternate_between_the_planes() -> None:
     planes = []
     for _ in range(4):
         engine.step([0] * 4)
-        planes.append(backend.operations[0].plane)
+        planes.append(backend.operations[0].message.plane)
         backend.end()
         engine.poll()
     assert planes[0] != planes[1]
@@ -182,14 +183,14 @@ def test_a_second_step_in_flight_is_refused() -> None:
 def test_a_reset_behind_a_step_waits_for_the_row_and_a_render_behind_it_waits_too() -> None:
     engine, backend = ready()
     step = engine.step([0] * 4)
-    early = engine.ask("render")
+    early = engine.ask(Render())
     reset = engine.reset(env_ids=[2])
-    late = engine.ask("render")
-    assert [o.kind for o in backend.operations] == ["step", "render", "render", "render"]
+    late = engine.ask(Render())
+    assert [o.message.name for o in backend.operations] == ["step", "render", "render", "render"]
     assert [(o.start, o.stop) for o in backend.operations[2:]] == [(0, 2), (3, 4)]
     backend.end(0, fill=1)
     value_of(engine, step)
-    kinds = [(o.kind, o.start) for o in backend.operations[3:]]
+    kinds = [(o.message.name, o.start) for o in backend.operations[3:]]
     assert kinds == [("reset", 2), ("render", 2)]
     backend.end(0, payload=Payload(values=dict.fromkeys(range(4), "early")))
     assert value_of(engine, early) == ["early"] * 4
@@ -206,10 +207,10 @@ def test_a_step_may_be_sent_right_behind_a_reset() -> None:
     engine, backend = opened()
     engine.reset()
     step = engine.step([2, 1, 0, 2])
-    assert [o.kind for o in backend.operations] == ["reset"]
+    assert [o.message.name for o in backend.operations] == ["reset"]
     backend.end()
     engine.poll()
-    assert [(o.kind, o.start, o.stop) for o in backend.operations] == [("step", 0, 4)]
+    assert [(o.message.name, o.start, o.stop) for o in backend.operations] == [("step", 0, 4)]
     backend.end(fill=1)
     assert value_of(engine, step).rewards.tolist() == [1] * 4
 
@@ -226,7 +227,7 @@ def test_operations_of_other_environments_do_not_wait() -> None:
     engine.step([0], env_ids=[0])
     engine.reset(env_ids=[0])
     other = engine.step([1, 1], env_ids=[1, 2])
-    assert [(o.kind, o.start) for o in backend.operations] == [("step", 0), ("step", 1)]
+    assert [(o.message.name, o.start) for o in backend.operations] == [("step", 0), ("step", 1)]
     backend.end(1, fill=3)
     assert value_of(engine, other).rewards.tolist() == [3, 3]
 
@@ -234,7 +235,7 @@ def test_operations_of_other_environments_do_not_wait() -> None:
 def test_scattered_environments_are_cut_into_runs() -> None:
     engine, backend = ready(6)
     ticket = engine.reset(seed=10, env_ids=[5, 0, 1, 3])
-    assert [(o.start, o.stop, o.each) for o in backend.operations] == [
+    assert [(o.start, o.stop, o.message.values) for o in backend.operations] == [
         (0, 2, [10, 11]),
         (3, 4, [13]),
         (5, 6, [15]),
@@ -293,7 +294,7 @@ def test_a_dead_worker_takes_only_its_own_environments() -> None:
 def test_a_missed_deadline_names_the_late_and_drops_their_answer() -> None:
     engine, backend = ready(timeout=1e-9)
     late = engine.step([0] * 4)
-    number, plane = backend.operations[0].number, backend.operations[0].plane
+    number, plane = backend.operations[0].number, backend.operations[0].message.plane
     backend.outcomes.append(Completion(number, 0, 3))
     engine.poll()
     engine.expire()
@@ -328,7 +329,7 @@ def test_an_outcome_that_nobody_waits_for_is_dropped() -> None:
 def test_closing_asks_then_terminates_then_kills() -> None:
     engine, backend = ready()
     pending = engine.step([0] * 4)
-    for _ticket, _seconds in engine.closing():
+    for _ticket, _seconds in engine.life.closing():
         pass
     assert backend.resorts == ["close", "terminate", "kill"]
     with pytest.raises(ClosedError):
@@ -339,7 +340,7 @@ def test_closing_asks_then_terminates_then_kills() -> None:
 
 def test_closing_stops_when_all_have_ended() -> None:
     engine, backend = ready()
-    for ticket, _seconds in engine.closing():
+    for ticket, _seconds in engine.life.closing():
         backend.ended = True
         payload = Payload(problems=[Failure.of(OSError("stuck"), 1, "close")])
         backend.outcomes.append(Completion(CLOSE, 0, 4, payload))
@@ -348,13 +349,13 @@ def test_closing_stops_when_all_have_ended() -> None:
         with pytest.raises(EnvError, match="environment 1 raised in close"):
             ticket.result()
     assert backend.resorts == ["close"]
-    assert list(engine.closing()) == []
+    assert list(engine.life.closing()) == []
 
 
 def test_workers_with_other_spaces_are_refused() -> None:
     backend = FakeBackend(4)
     other = Description(SPACE, spaces.Discrete(4), {}, None, None)
-    engine = Engine(backend, 4, autoreset=AutoresetMode.NEXT_STEP)
+    engine = Engine(backend)
     backend.start()
     backend.outcomes = [
         Completion(OPEN, 0, 2, Payload(values={0: backend.description})),
@@ -362,4 +363,4 @@ def test_workers_with_other_spaces_are_refused() -> None:
     ]
     backend.start = lambda: None  # type: ignore[method-assign]
     with pytest.raises(UsageError, match=r"environment 2 .*action_space"):
-        engine.open().result()
+        engine.life.open().result()

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agym.errors import UsageError
-from agym.hosts.episode import AtEnd, at_end, parse_mode
+from agym.hosts.episode import parse_mode
 from agym.protocol.arguments import parse_env_ids, parse_seeds, runs, take_mask
 
 
@@ -104,17 +104,16 @@ def test_seeds_that_are_none(seed: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "mode", "follows"),
+    ("name", "mode"),
     [
-        ("next_step", AutoresetMode.NEXT_STEP, AtEnd.RESET_NEXT),
-        ("same_step", AutoresetMode.SAME_STEP, AtEnd.RESET_NOW),
-        ("disabled", AutoresetMode.DISABLED, AtEnd.HOLD),
+        ("next_step", AutoresetMode.NEXT_STEP),
+        ("same_step", AutoresetMode.SAME_STEP),
+        ("disabled", AutoresetMode.DISABLED),
     ],
 )
-def test_modes(name: str, mode: AutoresetMode, follows: AtEnd) -> None:
+def test_modes(name: str, mode: AutoresetMode) -> None:
     assert parse_mode(name) is mode
     assert parse_mode(mode) is mode
-    assert at_end(mode) is follows
 
 
 @pytest.mark.parametrize("mode", ["", None, 1, True])

@@ -155,7 +155,7 @@ def verified(
 
 def try_out(spec: BackendSpec, factories: list[Factory]) -> float:
     """Step environments on a backend with random actions; return seconds per batch."""
-    envs: Envs[Any, Any] = Envs(*build(factories, None, {}, Options(spec)), "array")
+    envs: Envs[Any, Any] = Envs(build(factories, None, {}, Options(spec)), "array")
     with envs:
         envs.reset(seed=0)
         envs.action_space.seed(0)

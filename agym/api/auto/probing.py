@@ -82,10 +82,10 @@ def measure_apart(factory: Factory) -> tuple[Profile, str | None]:
     mode = AutoresetMode.DISABLED
     probes, spec = [partial(Probe, factory)], Process(workers=1)
     backend = ProcessBackend(BackendOptions(probes, mode, spec, track_running=True))
-    engine = Engine(backend, 1, autoreset=mode, timeout=PROBE_SECONDS)
+    engine = Engine(backend, timeout=PROBE_SECONDS)
     scratch = tempfile.TemporaryDirectory(prefix="agym-", ignore_cleanup_errors=True)
     try:
-        with scratch as folder, Envs(engine, backend, "list") as envs:
+        with scratch as folder, Envs(engine, "list") as envs:
             ((profile, file),) = envs.call("measure", folder)
     except EnvError as error:
         own = error.exception

@@ -109,7 +109,7 @@ class Bench:
         idle = [_Idle(env, size)] * num_envs
         spec = replace(cluster or BackendSpec(), workers=workers)
         made = backend(BackendOptions(idle, mode, spec))
-        self._envs: Envs[Any, Any] = Envs(Engine(made, num_envs, autoreset=mode), made, "array")
+        self._envs: Envs[Any, Any] = Envs(Engine(made), "array")
         self._envs.reset()
         self._actions = np.zeros(num_envs, np.int64)
 

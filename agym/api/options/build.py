@@ -36,7 +36,7 @@ def build(
     options: Options,
     *,
     blocking: bool = True,
-) -> tuple[Engine, Backend]:
+) -> Engine:
     """Build a backend and an engine; only ``backend="auto"`` may construct an environment here.
 
     Args:
@@ -74,11 +74,7 @@ def build(
     )
     if not isinstance(backend, Backend):
         raise UsageError(f"backend= made {backend!r}, which is no agym.backends.base.Backend")
-    engine = Engine(
-        backend, len(factories), autoreset=options.autoreset_mode, timeout=options.timeout,
-        copy=options.copy, policy=policy,
-    )  # fmt: skip
-    return engine, backend
+    return Engine(backend, timeout=options.timeout, copy=options.copy, policy=policy)
 
 
 def _spec_for(env: EnvLike, spec: BackendSpec) -> BackendSpec:

@@ -31,10 +31,9 @@ from agym.api.options.options import OPTION_NAMES, BackendLike, EnvOptions, Opti
 from agym.api.sb3.lazy import deferring_imports
 from agym.api.sync import Envs
 from agym.api.vector.arguments import check_functions, with_start_method
-from agym.backends.base import Backend
 from agym.engine.batches.results import StepResult
+from agym.engine.calls.ticket import Ticket
 from agym.engine.engine import Engine
-from agym.engine.ticket import Ticket
 from agym.errors import BusyError, Fault, NothingSentError, UsageError
 from agym.hosts.env_calls import call_method, get_attribute, identity, is_wrapped, set_attribute
 from agym.hosts.factories import EnvLike
@@ -99,8 +98,8 @@ class AgymVecEnv(VecEnv):
         self._open(build(env, num_envs, env_kwargs, Options(autoreset="same_step", **options)))
         return self
 
-    def _open(self, built: tuple[Engine, Backend]) -> None:
-        self.runner = Envs(*built, "array")
+    def _open(self, engine: Engine) -> None:
+        self.runner = Envs(engine, "array")
         try:
             self._describe()
         except BaseException:
@@ -115,7 +114,7 @@ class AgymVecEnv(VecEnv):
                 where = "" if key is None else f" in {key!r}"
                 raise UsageError(f"SB3 takes no observations without a fixed shape: {space}{where}")
         super().__init__(runner.num_envs, space, runner.single_action_space)
-        self.metadata = runner._engine.description.metadata
+        self.metadata = runner._engine.rows.described.first.metadata
         if not runner._backend.env_groups and len({*self._apply(None, identity)}) < self.num_envs:
             raise UsageError(
                 "the functions in env_fns gave the same environment twice: each call must make a"

@@ -40,10 +40,9 @@ from agym.api.vector.arguments import (
     with_max_concurrency,
     with_start_method,
 )
-from agym.backends.base import Backend
 from agym.engine.batches.results import ResetResult, StepResult
+from agym.engine.calls.ticket import Ticket
 from agym.engine.engine import Engine
-from agym.engine.ticket import Ticket
 from agym.errors import EnvError, EnvErrorGroup, RemoteTraceback, SpaceMismatchError, UsageError
 from agym.hosts.base import LooseSpaceFactory
 from agym.protocol.messages.operations import Call, Render
@@ -52,7 +51,6 @@ from agym.protocol.typing import Array
 T = TypeVar("T")
 Infos = dict[str, Any]
 Steps = tuple[Any, Array, Array, Array, Infos]
-Built = tuple[Engine, Backend]
 
 HOW_TO_DIFFER = (
     "Here the sub-environments observation spaces are not equivalent. If this is intentional,"
@@ -132,20 +130,24 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
         )  # fmt: skip
 
     @classmethod
-    def over(cls, built: Built) -> Self:
-        """Wrap an engine and its backend; :func:`agym.make_vec` does this."""
+    def over(cls, engine: Engine) -> Self:
+        """Wrap an engine; :func:`agym.make_vec` does this."""
         self = cls.__new__(cls)
-        self._open(built)
+        self._open(engine)
         self.spec = self.runner.spec
         return self
 
     def _open(
-        self, built: Built, observation_mode: ObservationMode = "same", *, allow_custom: bool = True
+        self,
+        engine: Engine,
+        observation_mode: ObservationMode = "same",
+        *,
+        allow_custom: bool = True,
     ) -> None:
         # The operation that was begun and not waited for; at most one.
         self._pending: list[Ticket] = []
         try:
-            self.runner = Envs(*built, "array")
+            self.runner = Envs(engine, "array")
         except EnvError as error:
             _raise_env_error(error)
         except SpaceMismatchError as error:
@@ -364,7 +366,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
             if timeout is not None and not terminate:  # else the grace period of closing applies
                 self.runner._wait(ticket, timeout)
                 terminate = not ticket.done
-        self._engine.fast_close = terminate
+        self._engine.life.fast_close = terminate
         self.closed = True  # even if closing raises
         self.runner.close()
 

@@ -10,7 +10,7 @@ from agym.engine.batches.debugging import Views
 from agym.engine.batches.leasing import Planes
 from agym.engine.batches.out_target import OutTarget
 from agym.engine.batches.results import Batch, ResetResult, StepResult
-from agym.engine.ticket import Ticket
+from agym.engine.calls.ticket import Ticket
 from agym.protocol.arguments import Ids
 from agym.protocol.infos.schema import Schema
 from agym.protocol.infos.table import FINAL_OBSERVATION, InfoReader, merge_infos

@@ -4,27 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
+from agym.backends.base import BackendOptions
+from agym.engine.calls.dispatcher import Dispatcher
+from agym.engine.calls.ticket import Ticket
 from agym.engine.faults.action_log import ActionLog, Episode
-from agym.engine.ticket import Ticket
+from agym.engine.faults.env_rows import EnvRows
 from agym.errors import Fault
-from agym.hosts.base import Factory
+from agym.hosts.episode import name_of
 from agym.protocol.arguments import Ids
 from agym.protocol.messages.failures import Failure, WorkerDeath
 from agym.protocol.messages.operations import Reset, Step
 from agym.protocol.messages.resets import EpisodeStart, Options, as_keywords, lasting
-
-
-class EngineView(Protocol):
-    """What the fault log needs of the engine; see ``engine/deadlines.py``."""
-
-    @property
-    def factories(self) -> Sequence[Factory]: ...
-    @property
-    def autoreset(self) -> str: ...
-    def in_flight(self, slot: int) -> Ticket | None: ...
-    def action(self, slot: int, ticket: Ticket) -> Any: ...
 
 
 class FaultLog:
@@ -36,20 +28,31 @@ class FaultLog:
         notices: Warnings for the caller.
     """
 
-    def __init__(self, directory: str | None, log: ActionLog | None, engine: EngineView) -> None:
+    def __init__(
+        self,
+        directory: str | None,
+        log: ActionLog | None,
+        options: BackendOptions,
+        dispatcher: Dispatcher,
+        rows: EnvRows,
+    ) -> None:
         """Begin with no fault.
 
         Args:
             directory: The folder for capsules, ``None`` for no capsules.
             log: The log of actions, if there is one.
-            engine: The engine.
+            options: What the backend runs.
+            dispatcher: Knows the operation of each environment.
+            rows: Its actions.
         """
         self.seeds: dict[int, int] = {}
         self.options: dict[int, dict[str, Any] | None] = {}
         self.notices: list[str] = []
         self._directory = directory
         self._log = log
-        self._engine = engine
+        self._options = options
+        self._dispatcher = dispatcher
+        self._rows = rows
 
     def note_reset(self, ids: Ids, seeds: Sequence[int | None] | None, options: Options) -> None:
         """Note seeds and options of a reset that is about to be sent."""
@@ -69,8 +72,9 @@ class FaultLog:
 
     def with_capsule(self, failure: Failure, ticket: Ticket) -> Failure:
         """Write a capsule for an environment that raised; return the failure with its path."""
-        position = ticket.ids.index(failure.env_id)
-        arguments = ticket.operation.message.arguments(position)
+        message, slot = ticket.operation.message, failure.env_id
+        position = ticket.ids.index(slot) if slot in ticket.ids else 0  # a group's first may not be
+        arguments = message.arguments(position)
         path = self._write(self.raised(failure), self._episode(failure.env_id), arguments)
         return replace(failure, capsule=path)
 
@@ -100,10 +104,10 @@ class FaultLog:
         """Add what the action log knows, and write the capsule of a suspect."""
         slot = fault.env_id
         episode = self._episode(slot)
-        ticket = self._engine.in_flight(slot)
+        ticket = self._dispatcher.in_flight(slot)
         message = None if ticket is None else ticket.operation.message
         if ticket is not None and isinstance(message, Step):
-            fault = replace(fault, action=self._engine.action(slot, ticket))
+            fault = replace(fault, action=self._rows.action(slot, ticket))
         elif ticket is not None and isinstance(message, Reset) and episode is not None:
             seed = message.seeds[ticket.ids.index(slot)] if message.seeds else None
             start = EpisodeStart(seed, None, as_keywords(message.options, slot).get("options"))
@@ -124,7 +128,7 @@ class FaultLog:
 
         start = episode.start or EpisodeStart()
         capsule = Capsule(
-            fault.env_id, self._engine.factories[fault.env_id], self._engine.autoreset,
+            fault.env_id, self._options.factories[fault.env_id], name_of(self._options.autoreset),
             fault.operation, fault.kind, fault.error,
             seed=start.seed, rng=start.rng, options=start.options,
             actions=episode.actions, action=fault.action, arguments=arguments,

@@ -16,17 +16,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
+from gymnasium.vector import AutoresetMode
 
 from agym.backends.base import Backend
+from agym.engine.calls.dispatcher import Dispatcher
+from agym.engine.calls.ticket import Ticket
 from agym.engine.faults.action_log import ActionLog
 from agym.engine.faults.budget import BudgetExceeded, RestartBudget
-from agym.engine.faults.fault_log import EngineView, FaultLog
+from agym.engine.faults.env_rows import EnvRows
+from agym.engine.faults.fault_log import FaultLog
 from agym.engine.faults.policy import FaultPolicy
 from agym.engine.status import EnvStatus
-from agym.engine.ticket import Ticket
 from agym.errors import Fault
 from agym.protocol.arguments import Ids, runs
 from agym.protocol.messages.completions import Completion, Payload
@@ -35,28 +38,12 @@ from agym.protocol.messages.operations import (
     FAULT,
     OPEN,
     CloseEnv,
-    Message,
     Recreate,
     Reset,
     Restart,
     Step,
 )
 from agym.protocol.messages.resets import EpisodeStart, RestoreSpec
-
-
-class RecoverableEngine(EngineView, Protocol):
-    """What recovery needs of the engine; see ``engine/deadlines.py``."""
-
-    num_envs: int
-
-    @property
-    def opened(self) -> bool: ...
-    @property
-    def coroutines(self) -> bool: ...
-    def dispatch_internal(self, message: Message, ids: Ids) -> int: ...
-    def resend(self, ticket: Ticket, start: int, stop: int) -> None: ...
-    def last_row(self, slot: int) -> tuple[Any, tuple[bool, bool]]: ...
-    def rearm(self) -> None: ...
 
 
 class Recovery:
@@ -75,21 +62,27 @@ class Recovery:
     """
 
     def __init__(
-        self, policy: FaultPolicy, status: EnvStatus, engine: RecoverableEngine, backend: Backend
+        self,
+        policy: FaultPolicy,
+        status: EnvStatus,
+        dispatcher: Dispatcher,
+        rows: EnvRows,
+        backend: Backend,
     ) -> None:
         self.policy = policy
         self.recovering: set[int] = set()
         self.pending: dict[int, Fault] = {}
-        self.counts = [0] * engine.num_envs
+        self.counts = [0] * len(backend.factories)
         self.restarts = [0] * len(backend.ranges)
         self.dirty = False
         self.on_replace: Callable[[int], None] = _ignore
         self._status = status
-        self._engine = engine
+        self._dispatcher = dispatcher
+        self._rows = rows
         self._backend = backend
         self._budget = RestartBudget(policy.max_restarts, policy.restart_window)
         self._log = ActionLog(policy.replay_limit) if policy.record_actions else None
-        self.fault_log = FaultLog(policy.folder, self._log, engine)
+        self.fault_log = FaultLog(policy.folder, self._log, backend.options, dispatcher, rows)
         self._latest: dict[int, WorkerDeath] = {}
         self._dead: set[int] = set()
         # Workers that are being ended because they could not make their environments.
@@ -152,7 +145,7 @@ class Recovery:
                 if self._log is not None:
                     self._log.cut(i)
             elif self._log is not None and ticket.kind is Step and i not in payload.starts:
-                self._log.add(i, self._engine.action(i, ticket))
+                self._log.add(i, self._rows.action(i, ticket))
             if self._log is not None and i in payload.starts:
                 self._log.begin(i, payload.starts[i])
 
@@ -190,7 +183,7 @@ class Recovery:
         """Replace an environment, or a whole group."""
         self.dirty = True
         self.recovering.update(span)
-        self._engine.dispatch_internal(Recreate([*map(self._restore_spec, span)]), span)
+        self._dispatcher.begin_internal(Recreate([*map(self._restore_spec, span)]), span)
 
     def _count(self, span: range) -> None:
         for i in span:
@@ -218,7 +211,7 @@ class Recovery:
                 self.pending.pop(i, None)
             elif reason and i in self.pending:
                 self.pending[i] = replace(self.pending[i], replay=reason)
-        self._engine.rearm()
+        self._dispatcher.rearm()
 
     def _on_recreate_failed(self, failure: Failure) -> None:
         """Try again, unless the caller asked for the environment or its budget is exceeded."""
@@ -235,7 +228,7 @@ class Recovery:
         pending = [(self._to_resend.pop(i), i) for i in ids if i in self._to_resend]
         for ticket in dict.fromkeys(ticket for ticket, _ in pending):
             for run in runs(tuple(i for other, i in pending if other is ticket)):
-                self._engine.resend(ticket, run.start, run.stop)
+                self._dispatcher.resend(ticket, run.start, run.stop)
                 self.dirty = True
 
     def _record_restart(self, ids: range, fault: Fault) -> BudgetExceeded | None:
@@ -260,7 +253,7 @@ class Recovery:
             if ticket is not None:
                 payload = Payload(problems=[loss])
                 self._failed_parts.append(Completion(ticket.number, i, i + 1, payload))
-        self._engine.rearm()
+        self._dispatcher.rearm()
 
     # ---------------------------------------------------------------- a worker died
 
@@ -280,7 +273,7 @@ class Recovery:
                 f" {name_ids(sorted(suspects))} and was left behind: it goes on until it comes back"
             )
         recoverable = self.policy.tolerant or (
-            death.late and not failed_replacement and self._engine.opened
+            death.late and not failed_replacement and self._rows.opened is not None
         )
         if not recoverable or self._requested.intersection(ids):
             self._abandon(ids, death)
@@ -304,17 +297,17 @@ class Recovery:
         self.restarts[worker] += 1
         self._dead.discard(worker)
         self.on_replace(worker)
-        if not self._engine.opened:
+        if self._rows.opened is None:
             self._backend.replace_worker(worker, OPEN)
             return
         self.recovering.update(ids)
         if not self.policy.tolerant:
             self._status.mark_unready(ids, "was replaced after a missed deadline")
-        self._backend.replace_worker(worker, self._engine.dispatch_internal(Restart(), ids))
+        self._backend.replace_worker(worker, self._dispatcher.begin_internal(Restart(), ids))
         restores = [self._restore_spec(i, used=False, innocent=i not in suspects) for i in ids]
-        self._engine.dispatch_internal(Recreate(restores), ids)
+        self._dispatcher.begin_internal(Recreate(restores), ids)
         for i in self._status.closed_envs.intersection(ids):
-            self._engine.dispatch_internal(CloseEnv(), (i,))
+            self._dispatcher.begin_internal(CloseEnv(), (i,))
 
     @staticmethod
     def _suspects(death: WorkerDeath) -> set[int]:
@@ -336,7 +329,7 @@ class Recovery:
         if not ticket.kind.writes_rows or not recoverable or ticket.expired:
             return ids
         for run in runs(ids) if ids else ():
-            self._engine.resend(ticket, run.start, run.stop)
+            self._dispatcher.resend(ticket, run.start, run.stop)
         return ()
 
     def _on_restarted(self, problems: Iterable[Any]) -> None:
@@ -350,10 +343,15 @@ class Recovery:
 
     # ---------------------------------------------------------------- a deadline passed
 
+    @property
+    def can_force(self) -> bool:
+        """Whether what missed a deadline can be replaced."""
+        return self._backend.replaceable or self._rows.coroutines
+
     def force(self, late: Iterable[int], ticket: Ticket, reason: str) -> Iterator[Completion]:
         """Replace what missed a deadline; yield completions of the parts that will not arrive."""
         late = set(late)
-        if not self._engine.coroutines:
+        if not self._rows.coroutines:
             self.end_workers(late, reason)
             return
         # A coroutine that never awaits blocks its whole event loop.
@@ -403,7 +401,7 @@ class Recovery:
             span = self._backend.ranges[worker]
             self.restarts[worker] += 1
             self.on_replace(worker)
-            self._backend.replace_worker(worker, self._engine.dispatch_internal(Restart(), span))
+            self._backend.replace_worker(worker, self._dispatcher.begin_internal(Restart(), span))
         self._dead -= dead
         for run in runs(ids):
             self._budget.clear(run)
@@ -427,7 +425,7 @@ class Recovery:
         return RestoreSpec(
             seed=fault_log.seeds.get(slot),
             options=fault_log.options.get(slot),
-            observation=self._engine.last_row(slot)[0],
+            observation=self._rows.last(slot)[0],
         )
 
     def recover(self, failure: Failure) -> None:
@@ -454,7 +452,7 @@ class Recovery:
         )
         if not self.policy.tolerant or not self._status.is_ready(slot):
             return restore
-        observation, over = self._engine.last_row(slot)
+        observation, over = self._rows.last(slot)
         if observation is None:  # the first reset is still under way
             return restore
         restore = replace(restore, observation=observation)
@@ -466,7 +464,9 @@ class Recovery:
         episode = self._log.episode(slot)
         if episode.start is not None and episode.complete:
             return replace(restore, start=episode.start, actions=[*episode.actions])
-        if any(over) and self._engine.autoreset != "same_step":  # the episode is over already
+        if (
+            any(over) and self._backend.options.autoreset is not AutoresetMode.SAME_STEP
+        ):  # the episode is over already
             return replace(restore, start=EpisodeStart(), over=over)
         why = f"its episode is longer than replay_limit={self._log.limit}"
         if episode.start is None:

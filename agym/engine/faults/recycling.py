@@ -18,41 +18,39 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 import psutil
+from gymnasium.vector import AutoresetMode
 
 from agym.backends.base import Backend
 from agym.backends.options import Recycle
+from agym.engine.calls.dispatcher import Dispatcher
+from agym.engine.calls.ticket import Ticket
+from agym.engine.faults.env_rows import EnvRows
 from agym.engine.faults.recovery import Recovery
-from agym.engine.ticket import Ticket
 from agym.protocol.arguments import Ids
 from agym.protocol.messages.failures import Failure
-from agym.protocol.messages.operations import Export, Import, Message, Spare
+from agym.protocol.messages.operations import Export, Import, Spare
 
 # Read a process's memory at most this often.
 MEMORY_SECONDS = 0.25
-
-
-class EnvMover(Protocol):
-    """What recycling needs of the engine; see ``engine/deadlines.py``."""
-
-    @property
-    def autoreset(self) -> str: ...
-    def dispatch_internal(self, message: Message, ids: Ids) -> int: ...
-    def ended_with(self, slot: int, plane: int) -> tuple[bool, bool]: ...
-    def export(self, slot: int) -> int | None: ...
-    def release_env(self, slot: int, number: int) -> None: ...
 
 
 class Recycling:
     """Moves environments from workers to their spares."""
 
     def __init__(
-        self, policy: Recycle, engine: EnvMover, backend: Backend, recovery: Recovery
+        self,
+        policy: Recycle,
+        dispatcher: Dispatcher,
+        rows: EnvRows,
+        backend: Backend,
+        recovery: Recovery,
     ) -> None:
         self._policy = policy
-        self._engine = engine
+        self._dispatcher = dispatcher
+        self._rows = rows
         self._backend = backend
         self._recovery = recovery
         self._episodes: dict[int, int] = {}
@@ -66,7 +64,7 @@ class Recycling:
     def on_steps_ended(self, ids: Ids, plane: int) -> None:
         """Act on environments whose step has ended the episode."""
         for slot in ids:
-            if any(self._engine.ended_with(slot, plane)) and slot not in self._holders:
+            if any(self._rows.flags(slot, plane)) and slot not in self._holders:
                 self._on_episode_over(slot, plane)
 
     def _on_episode_over(self, slot: int, plane: int) -> None:
@@ -77,11 +75,11 @@ class Recycling:
                 self._ready[worker] = False
                 self._moved[worker] = set()
                 ids = self._backend.ranges[worker]
-                self._backend.prepare(worker, self._engine.dispatch_internal(Spare(), ids))
+                self._backend.prepare(worker, self._dispatcher.begin_internal(Spare(), ids))
         elif self._ready[worker] and slot not in self._moved[worker]:
             if slot in self._recovery.recovering or slot in self._recovery.pending:
                 return
-            number = self._engine.export(slot)
+            number = self._dispatcher.seize(slot, Export())
             if number is not None:
                 self._holders[slot] = number, plane
 
@@ -134,11 +132,11 @@ class Recycling:
         """Import an environment's exported state into the spare."""
         restore = self._recovery.import_env(slot)
         over = None
-        if self._engine.autoreset != "same_step":
-            over = self._engine.ended_with(slot, self._holders[slot][1])
+        if self._backend.options.autoreset is not AutoresetMode.SAME_STEP:
+            over = self._rows.flags(slot, self._holders[slot][1])
         self._backend.move(worker, slot)
         restore = replace(restore, used=False, start=start, over=over)
-        self._engine.dispatch_internal(Import([restore]), (slot,))
+        self._dispatcher.begin_internal(Import([restore]), (slot,))
 
     def _taken_over(self, worker: int, slot: int, problems: Sequence[Any], reason: Any) -> None:
         """Finish a move, or undo it if the spare gave a reason."""
@@ -165,4 +163,4 @@ class Recycling:
     def _end_move(self, slot: int) -> None:
         held = self._holders.pop(slot, None)
         if held is not None:
-            self._engine.release_env(slot, held[0])
+            self._dispatcher.unseize(slot, held[0])

@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 from agym._system.defer_signals import RECHECK_SECONDS
-from agym.engine.ticket import Receive
+from agym.engine.calls.ticket import Receive
 from agym.protocol.messages.operations import Step
 
 # The calls whose results are held back.

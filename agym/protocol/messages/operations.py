@@ -80,6 +80,7 @@ class Message:
         name: What errors call it.
         writes_rows: It writes rows of the slot table; all others return values.
         slow: It makes or closes environments, which takes longer than a step may.
+        moves: By it, a spare takes environments over from a worker.
         unbroken: Ctrl-C must not interrupt it: an environment would exist twice, or not at all.
         per_env: The field that has a value per environment, in order.
     """
@@ -87,6 +88,7 @@ class Message:
     name: ClassVar[str] = ""
     writes_rows: ClassVar[bool] = False
     slow: ClassVar[bool] = False
+    moves: ClassVar[bool] = False
     unbroken: ClassVar[bool] = False
     per_env: ClassVar[str | None] = None
 
@@ -269,11 +271,14 @@ class Export(Message):
 
     name: ClassVar[str] = "close"
     slow: ClassVar[bool] = True
+    moves: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True)
 class Import(Recreate):
     """Continue where another host exported environments."""
+
+    moves: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,6 +322,8 @@ class Restart(Make):
 @dataclass(frozen=True, slots=True)
 class Spare(Make):
     """Make them beside a worker that is about to be recycled."""
+
+    moves: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,9 @@ from functools import partial
 from typing import Any
 
 from agym._system.cpus import available_cores
+from agym.engine.calls.ticket import Ticket
 from agym.engine.engine import Engine
 from agym.engine.hooks.hooks import Hook
-from agym.engine.ticket import Ticket
 from agym.protocol.arguments import Ids
 from agym.protocol.messages.failures import Failure
 
@@ -63,7 +63,7 @@ class Camera(Hook):
         # Environments whose render raised are not asked again: every try would count as a fault.
         self._failing: set[int] = set()
         self._due = 0.0
-        self._rendering = engine.table.gauges.arrays["rendering"]
+        self._rendering = engine.checks.opened().table.gauges.arrays["rendering"]
         self._rendered = int(self._rendering.sum())
         self._painting = 0.0
         self._cost = 0.0
@@ -92,7 +92,7 @@ class Camera(Hook):
         self._set_due()
         wanted = {i for i in self._engine.usable(self._wanted) if i not in self._failing}
         begun = []
-        for worker, ids in enumerate(self._engine.ranges):
+        for worker, ids in enumerate(self._engine.backend.ranges):
             mine = tuple(sorted(wanted.intersection(ids)))
             if mine and worker not in self._in_flight:
                 ticket = self._begin(worker, mine)

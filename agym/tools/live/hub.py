@@ -313,7 +313,7 @@ class Hub:
     async def _send_all_numbers(self) -> None:
         if self._painter is None:
             return
-        if self._engine.closed:
+        if self._engine.life.closed:
             for viewer in self._viewers:
                 viewer.send("closed", '{"type": "closed"}')
             return

@@ -29,8 +29,8 @@ class Metrics(Hook):
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._gauges = engine.table.gauges
-        self._read = engine.stats_reader()
+        self._gauges = engine.checks.opened().table.gauges
+        self._read = engine.statistics.reader()
         self.forget()
         # Returns of the latest episodes; how many there were.
         self._returns: deque[float] = deque(maxlen=EPISODES)

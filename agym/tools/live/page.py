@@ -14,9 +14,9 @@ from agym.api.aio import AsyncEnvs
 from agym.api.base import BaseEnvs
 from agym.api.sync import Envs
 from agym.api.vector.env import AgymVectorEnv
+from agym.engine.calls.ticket import Ticket
 from agym.engine.engine import Engine
 from agym.engine.hooks.throttle import Throttle
-from agym.engine.ticket import Ticket
 from agym.errors import ClosedError, UsageError
 from agym.protocol.arguments import check_count, check_seconds
 from agym.tools.live.app import MOST_FPS, make_app, positive
@@ -55,9 +55,9 @@ class Page:
         share: float,
         legend: str = "",
     ) -> None:
-        if engine.closed:
+        if engine.life.closed:
             raise ClosedError("the environments are closed: make new ones")
-        if not engine.opened:
+        if engine.rows.opened is None:
             raise ClosedError("the environments are not open yet: `await` them first")
         if waiter.throttle is not None:
             raise UsageError("these environments have a page already: close() that one first")

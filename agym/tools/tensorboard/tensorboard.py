@@ -145,7 +145,7 @@ class TensorBoard(EitherContext, Hook):
         self._episodes = Episodes(self._engine.num_envs, self._engine.autoreset, step)
         self._last = step
         self._error: Exception | None = None
-        self._read = self._engine.stats_reader()
+        self._read = self._engine.statistics.reader()
         self._points: queue.SimpleQueue[_Point | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="agym-log", daemon=True)
         self._thread.start()
@@ -209,7 +209,7 @@ class TensorBoard(EitherContext, Hook):
         self._add("episodes/ended", count, point.step)
 
     def _write_stats(self, step: int, rate: float) -> None:
-        if self._engine.closed:
+        if self._engine.life.closed:
             return
         stats = self._read()
         workers = stats.workers

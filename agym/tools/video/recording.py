@@ -23,8 +23,8 @@ from typing import Any
 
 from agym.api.aio import AsyncEnvs
 from agym.api.base import BaseEnvs
+from agym.engine.calls.ticket import Ticket
 from agym.engine.hooks.hooks import Hook
-from agym.engine.ticket import Ticket
 from agym.errors import AgymError, UsageError
 from agym.protocol.arguments import Ids, check_count, parse_env_ids
 from agym.protocol.messages.operations import Render
@@ -135,7 +135,7 @@ def api_of(envs: Any, caller: str) -> BaseEnvs[Any, Any]:
             f"{caller} takes environments that agym made, not {type(envs).__name__}: pass those of"
             " agym.make, agym.make_async or agym.make_vec"
         )
-    api._engine.check_open()
+    api._engine.checks.opened()
     return api
 
 
@@ -261,7 +261,7 @@ class Recording(EitherContext, Hook):
         """Stop taking pictures; ``last`` takes a final one."""
         if not self._active:
             return
-        if last and self._due and not self._engine.closed:
+        if last and self._due and not self._engine.life.closed:
             self._take()
         self._active = False
         self._engine.hooks.remove(self)

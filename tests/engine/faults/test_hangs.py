@@ -286,8 +286,8 @@ def test_one_that_hangs_when_the_old_one_is_closed(
 def replace_what_hangs(
     setup: Setup, where: str, on_fault: str, traps: Traps, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr("agym.engine.deadlines.RECREATE_SECONDS", 0.3)
-    monkeypatch.setattr("agym.engine.deadlines.RECREATE_DEADLINES", 1)
+    monkeypatch.setattr("agym.engine.calls.deadlines.RECREATE_SECONDS", 0.3)
+    monkeypatch.setattr("agym.engine.calls.deadlines.RECREATE_DEADLINES", 1)
     options = {
         **setup.options,
         "timeout": deadline(0.4),

@@ -236,8 +236,8 @@ async def test_nothing_reaches_an_environment_that_has_left(autoreset: str) -> N
 @pytest.mark.full
 @pytest.mark.parametrize("on_fault", ["raise", "restart"])
 def test_one_that_does_not_let_go_is_ended(on_fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agym.engine.deadlines.RECREATE_SECONDS", 0.5)
-    monkeypatch.setattr("agym.engine.deadlines.RECREATE_DEADLINES", 1)
+    monkeypatch.setattr("agym.engine.calls.deadlines.RECREATE_SECONDS", 0.5)
+    monkeypatch.setattr("agym.engine.calls.deadlines.RECREATE_DEADLINES", 1)
     options = {**recycling(FORKED, episodes=2), "autoreset": "next_step"}
     options |= {"on_fault": on_fault, "timeout": deadline(0.3)}
     with agym.make(partial(Clingy, 2), 2, **options) as envs:

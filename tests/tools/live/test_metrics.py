@@ -73,7 +73,7 @@ def test_a_worker_that_hangs_is_seen(tmp_path: Any) -> None:
         score = Metrics(engine_of(envs))
         assert [worker["stuck"] for worker in score.read()["workers"]] == [None, None]
         # As if worker 1 had begun a step two seconds ago, and not ended it.
-        gauges = engine_of(envs).table.gauges
+        gauges = engine_of(envs).rows.opened.table.gauges
         gauges.began[1] = gauges.ended[1] + 1
         gauges.ended[1] -= 2_000_000_000
         gauges.began[1] -= 2_000_000_000

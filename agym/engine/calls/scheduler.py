@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 
-from agym.engine.ticket import Ticket
+from agym.engine.calls.ticket import Ticket
 from agym.protocol.arguments import Ids, runs
 from agym.protocol.messages.operations import Operation, Step
 

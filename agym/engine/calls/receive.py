@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from agym.engine.batches.ready import ReadyQueue
-from agym.engine.ticket import Ticket
+from agym.engine.calls.ticket import Ticket
 from agym.errors import BusyError, NothingSentError
 from agym.protocol.messages.completions import Payload
 

@@ -1,0 +1,1 @@
+"""The calls under way: their tickets, what they send, and their deadlines."""

@@ -1,0 +1,176 @@
+"""The dispatcher: sends operations to the backend, each as soon as its rows are free.
+
+A call becomes a ticket. A ticket becomes one operation or several, which the backend completes. The
+dispatcher knows which tickets are under way; ``engine/collector.py`` ends them.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from itertools import count
+
+from agym.backends.base import Backend
+from agym.engine.calls.deadlines import Deadlines
+from agym.engine.calls.scheduler import Scheduler
+from agym.engine.calls.ticket import Ticket
+from agym.engine.status import EnvStatus
+from agym.errors import AgymError
+from agym.protocol.arguments import Ids
+from agym.protocol.messages.operations import Make, Message, Operation, Step
+
+
+class Dispatcher:
+    """Sends the operations of tickets.
+
+    Attributes:
+        tickets: The tickets under way, by number.
+        scheduler: Decides which operations may be sent now.
+        deadlines: The deadlines of calls.
+        in_place: The environments that a call of the backend is stepping at this moment, in any
+            thread.
+    """
+
+    in_place: Ids | None = None
+
+    def __init__(
+        self, backend: Backend, num_envs: int, status: EnvStatus, deadlines: Deadlines
+    ) -> None:
+        self.tickets: dict[int, Ticket] = {}
+        self.scheduler = Scheduler(num_envs)
+        self.deadlines = deadlines
+        self._backend = backend
+        self._num_envs = num_envs
+        self._status = status
+        self._numbers = count(1)
+
+    def set_groups(self) -> None:
+        """Learn which environments are one program, now that they are made."""
+        self.scheduler = Scheduler(self._num_envs, self._backend.env_groups)
+
+    def ticket(self, kind: type[Message], ids: Ids) -> Ticket:
+        """Make a ticket, which is not yet under way."""
+        return Ticket(next(self._numbers), kind, ids)
+
+    # ---------------------------------------------------------------- sending
+
+    def dispatch(self, ticket: Ticket, message: Message) -> None:
+        """Send a ticket's operation, or what of it has free rows."""
+        ids = ticket.ids
+        self.tickets[ticket.number] = ticket
+        operation = ticket.operation = Operation(ticket.number, ids[0], ids[-1] + 1, message)
+        if self.scheduler.take_all(ticket):
+            self._submit(operation, ticket)
+        else:
+            for part in self.scheduler.admit(ticket, operation):
+                self._submit(part, ticket)
+
+    def adopt(self, ticket: Ticket, message: Step) -> None:
+        """Register a step that the backend has begun by itself."""
+        self.tickets[ticket.number] = ticket
+        ticket.operation = Operation(ticket.number, 0, self._num_envs, message)
+        self.scheduler.take_all(ticket)
+
+    def begin_internal(self, message: Message, ids: Ids) -> int:
+        """Begin an internal operation on neighbours, ahead of all queued ones."""
+        ticket = self.ticket(type(message), ids)
+        self.tickets[ticket.number] = ticket
+        ticket.operation = Operation(ticket.number, ids[0], ids[-1] + 1, message)
+        if message.slow:
+            self.deadlines.start_replacement(ticket)
+        if not isinstance(message, Make):  # workers begin this themselves as they start
+            try:
+                self._backend.submit(ticket.operation)
+            except BaseException:
+                del self.tickets[ticket.number]
+                raise
+        return ticket.number
+
+    def resend(self, ticket: Ticket, start: int, stop: int) -> None:
+        """Send a part of a ticket's operation again."""
+        message = ticket.operation.message
+        if message.values is not None:
+            message = message.pick([ticket.ids.index(i) for i in range(start, stop)])
+        if ticket.deadline is not None:
+            ticket.suspend()
+        self._submit(Operation(ticket.number, start, stop, message), ticket)
+
+    def _submit(self, operation: Operation, ticket: Ticket) -> None:
+        if ticket.kind is Step:
+            self.in_place = ticket.ids
+        try:
+            self._backend.submit(operation)
+        except BaseException as error:
+            self.call_off(ticket, error)
+            raise
+        finally:
+            self.in_place = None
+
+    def call_off(self, ticket: Ticket, error: BaseException) -> None:
+        """End a ticket after an error in ``submit``, or after Ctrl-C inside a serial step."""
+        if ticket.kind.writes_rows and not isinstance(error, AgymError):
+            self._status.mark_unready(ticket.ids, f"was interrupted in {ticket.kind.name}")
+        ticket.finish(error=error)
+        self.scheduler.forget(ticket)
+        self.drop(ticket)
+
+    # ---------------------------------------------------------------- the end of tickets
+
+    def drop(self, ticket: Ticket) -> None:
+        """Forget a ticket, and send the operations that waited for its rows."""
+        self.tickets.pop(ticket.number, None)
+        ticket.give_back()
+        if not self.scheduler.free_all(ticket):
+            self.release(ticket, ticket.ids)
+
+    def release(self, ticket: Ticket, ids: Ids) -> None:
+        """Free some rows of a ticket, and send the operations that waited for them."""
+        for part in self.scheduler.release(ticket, ids, self.tickets):
+            waiting = self.tickets.get(part.number)
+            if waiting is not None:
+                if waiting.deadline is not None:  # time spent queueing does not count
+                    waiting.suspend()
+                self.deadlines.resume(waiting)
+                with suppress(Exception):  # ``_submit`` has stored it in the waiting ticket
+                    self._submit(part, waiting)
+
+    def rearm(self) -> None:
+        """Start the deadlines that were suspended."""
+        for ticket in self.tickets.values():
+            self.deadlines.resume(ticket)
+
+    def suspend_during(self, ticket: Ticket) -> None:
+        """Suspend the caller's deadlines until a render for an observer has ended."""
+        if ticket.deadline is not None and not ticket.done:
+            ticket.deadline = time.monotonic() + self.deadlines.replacement_seconds
+            self.deadlines.asides += 1
+            ticket.on_done(self._end_aside)
+
+    def _end_aside(self) -> None:
+        self.deadlines.asides -= 1
+        if not self.deadlines.asides:
+            self.rearm()
+
+    # ---------------------------------------------------------------- rows
+
+    def in_flight(self, slot: int) -> Ticket | None:
+        """Return the ticket of an environment's current step or reset."""
+        return self.scheduler.owner(slot)
+
+    def seize(self, slot: int, message: Message) -> int | None:
+        """Begin an operation and hold back all others of its environment.
+
+        Returns:
+            Its number; ``None`` if the environment is busy.
+        """
+        if not self.scheduler.is_free(slot):
+            return None
+        number = self.begin_internal(message, (slot,))
+        self.scheduler.seize(slot, self.tickets[number])
+        return number
+
+    def unseize(self, slot: int, number: int) -> None:
+        """Send the operations that were held back."""
+        holder = self.scheduler.owner(slot)
+        if holder is not None and holder.number == number:
+            self.release(holder, (slot,))

@@ -1,0 +1,53 @@
+"""What faults need to know of an environment's rows: its last observation, its current action."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agym.engine.calls.dispatcher import Dispatcher
+from agym.engine.calls.ticket import Ticket
+from agym.engine.opening import Descriptions, Opened
+from agym.protocol.value_copies import copy_value
+
+
+class EnvRows:
+    """Reads rows of single environments.
+
+    Attributes:
+        opened: What is allocated for the environments while they are open, else ``None``.
+        described: What they are like; known from then on.
+    """
+
+    opened: Opened | None = None
+    described: Descriptions
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self._dispatcher = dispatcher
+
+    @property
+    def coroutines(self) -> bool:
+        """Whether the environments are known to be coroutine environments."""
+        return self.opened is not None and self.described.first.coroutines
+
+    def last(self, slot: int) -> tuple[Any, tuple[bool, bool]]:
+        """Return the last known observation and flags of an environment."""
+        assert self.opened is not None
+        batches = self.opened.batches
+        ticket = self._dispatcher.in_flight(slot)
+        if ticket is None or ticket.ready is not None or not ticket.has_ended(slot):
+            return batches.last(slot)
+        objects = {} if ticket.payload is None else ticket.payload.objects
+        return batches.row(slot, ticket.plane, objects.get(slot))
+
+    def action(self, slot: int, ticket: Ticket) -> Any:
+        """Return an environment's action in a step, in the form that the environment takes."""
+        assert self.opened is not None
+        parts = ticket.operation.message.values
+        part = parts and [parts[ticket.ids.index(slot)]]
+        return copy_value(self.opened.rows.actions(slot, slot + 1, part)[0])
+
+    def flags(self, slot: int, plane: int) -> tuple[bool, bool]:
+        """Return the flags of an environment's row."""
+        assert self.opened is not None
+        row = self.opened.table.planes[plane]
+        return bool(row.terminated[slot]), bool(row.truncated[slot])
