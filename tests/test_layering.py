@@ -95,7 +95,7 @@ def test_imports_inside_functions_are_few() -> None:
 SLEEPERS = {"envs", "testing.py", "hosts/fault_injection.py"}
 
 
-def test_only_the_doorbell_sleeps() -> None:
+def test_only_spinning_sleeps() -> None:
     """Nothing polls with sleep: the one ``time.sleep(0)`` gives the core away."""
     calls = {
         str(path.relative_to(PACKAGE))
@@ -106,7 +106,7 @@ def test_only_the_doorbell_sleeps() -> None:
         and isinstance(node.func, ast.Attribute)
         and node.func.attr == "sleep"
     }
-    assert calls <= {"backends/process/doorbell.py"}
+    assert calls <= {"backends/spinning.py"}
 
 
 TESTS = Path(__file__).parent

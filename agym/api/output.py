@@ -18,7 +18,7 @@ import os
 import weakref
 from abc import ABC, abstractmethod
 from contextlib import suppress
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from gymnasium import Space, spaces
@@ -45,8 +45,13 @@ class ListSpace(spaces.Tuple):  # type: ignore[type-arg] # no generic class befo
 
 
 class OutputFormat(ABC):
-    """Converts the engine's arrays."""
+    """Converts the engine's arrays.
 
+    Attributes:
+        converts: Whether it changes anything.
+    """
+
+    converts: ClassVar[bool] = True
     layout: Layout
 
     def attach(self, table: SlotTable) -> None:
@@ -116,6 +121,8 @@ class Lists(OutputFormat):
 
 class Arrays(OutputFormat):
     """NumPy arrays, unchanged."""
+
+    converts = False
 
     def column(self, array: Array) -> Any:
         return array

@@ -72,21 +72,25 @@ class Envs(BaseEnvs[Observations, Actions]):
 
     def _step(self, actions: Any, env_ids: Sequence[int] | None = None, out: Any = None) -> Any:
         """Step, and return arrays."""
-        ticket = None
-        engine, waiter = self._engine, self._waiter
+        result = None
+        engine, waiter, whole = self._engine, self._waiter, env_ids is None and out is None
         if engine.dispatcher.in_place is not None:
             engine.checks.not_in_place(env_ids, engine.num_envs)
-        if env_ids is None and out is None:
+        if whole and engine.runs_here:  # so Ctrl-C must be able to interrupt it
             with waiter.lock:
-                ticket = engine.step_at_once(actions)
-        if ticket is None:
+                result = engine.step_now(actions)
+        if result is None:
             with Uninterrupted():
                 with waiter.lock:
-                    ticket = engine.step(actions, env_ids, out)
-                waiter.wait(ticket)
+                    if whole and not engine.runs_here:
+                        result = engine.step_now(actions)
+                    if result is None:
+                        result = engine.step(actions, env_ids, out)
+                if isinstance(result, Ticket):
+                    waiter.wait(result)
         if self._notices:
             self._warn()
-        return ticket.result()
+        return result.result() if isinstance(result, Ticket) else result
 
     def _begin(self, begin: Callable[..., Ticket], *arguments: Any) -> Ticket:
         """Begin an operation for a later :meth:`_wait`."""
@@ -158,8 +162,12 @@ class Envs(BaseEnvs[Observations, Actions]):
             StepTimeout: The deadline passed.
             WorkerDied: A worker ended.
         """
-        ids, out = self._global(env_ids), self._format.check_out(out)
-        return self._format.step(self._step(actions, ids, out))
+        if env_ids is not None or self._ids is not None:
+            env_ids = self._global(env_ids)
+        if out is not None:
+            out = self._format.check_out(out)
+        result: StepResult[Observations] = self._step(actions, env_ids, out)
+        return self._format.step(result) if self._format.converts else result
 
     def send(self, actions: Actions, env_ids: Sequence[int] | None = None) -> None:
         """Begin a step of all environments, or some of them; :meth:`recv` returns the results.

@@ -1,6 +1,6 @@
 """The two waiters, which wait for a ticket: with an event loop, and without one.
 
-Both spin for a bounded time (see ``backends/process/doorbell.py``), and then sleep on the backend's
+Both spin for a bounded time (see ``backends/spinning.py``), and then sleep on the backend's
 descriptors. No other code waits for a ticket.
 """
 
@@ -21,10 +21,9 @@ from typing import Any
 
 from agym._system.defer_signals import RECHECK_SECONDS, Interruptible
 from agym._system.fork_safety import abandon_in_forks
-from agym.backends.process.doorbell import (
+from agym.backends.spinning import (
     HOLD_SECONDS,
     SPIN_SECONDS,
-    SpinPolicy,
     give_way,
 )
 from agym.engine.calls.ticket import Receive, Ticket
@@ -80,7 +79,7 @@ class SyncWaiter:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._backend = engine.backend
-        self._spinning = SpinPolicy()
+        self._spinning = engine.backend.spinning
         self.lock: Any = threading.RLock()  # typed Any for the methods that ``Condition`` uses
         # The leader, and the descriptors that it sleeps on.
         self._leader: int | None = None
@@ -115,8 +114,9 @@ class SyncWaiter:
         begun = time.perf_counter()
         # While another thread leads, spinning would take the core that the leader needs.
         alone = self._leader is None
+        spins = alone and not ticket.watched
         slept = not (
-            alone and self._spinning.spin(lambda: ticket.done or (news() and self._ready(ticket)))
+            spins and self._spinning.spin(lambda: ticket.done or (news() and self._ready(ticket)))
         )
         if slept:
             self._sleep(ticket, None if seconds is None else time.monotonic() + seconds)
@@ -266,7 +266,7 @@ class AsyncWaiter:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._backend = engine.backend
-        self._spinning = SpinPolicy()
+        self._spinning = engine.backend.spinning
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watched: dict[int, int] = {}
         self._sleepers = 0

@@ -25,6 +25,7 @@ from typing import Any, Protocol, TypeVar
 from gymnasium.vector import AutoresetMode
 
 from agym.backends.options import BackendSpec, Recycle
+from agym.backends.spinning import SpinPolicy
 from agym.hosts.base import ALL_INFOS, Factory, Host
 from agym.hosts.gym import EnvHost
 from agym.protocol.arguments import Ids
@@ -96,7 +97,13 @@ class BackendOptions:
 
 
 class Backend(ABC):
-    """Runs environments; the module's docstring lists the guarantees."""
+    """Runs environments; the module's docstring lists the guarantees.
+
+    Attributes:
+        options: What it runs.
+        spinning: Decides whether a caller that waits spins.
+        ranges: The environments of each worker.
+    """
 
     # Whether the slot table is shared memory: hosts run, or may later run, in other processes.
     shared: bool = False
@@ -107,6 +114,7 @@ class Backend(ABC):
     def __init__(self, options: BackendOptions) -> None:
         """Store the options; :meth:`start` constructs the environments."""
         self.options = options
+        self.spinning = SpinPolicy()
         self.ranges = options.ranges(1)
 
     @property
@@ -149,14 +157,19 @@ class Backend(ABC):
     def submit(self, operation: Operation) -> None:
         """Start an operation."""
 
-    # Whether :meth:`step` can step all environments synchronously.
+    # Whether there is :meth:`step`, and whether it runs the environments in this thread.
     immediate: bool = False
+    runs_here: bool = False
 
-    def step(self, number: int, plane: int, each: list[Any] | None = None) -> bool:
-        """Step all environments before returning; ``each`` holds what is not in the table.
+    def step(self, number: int, plane: int, parts: list[Any] | None = None) -> bool:
+        """Step all environments; nothing else is under way.
+
+        ``parts`` are those of the actions that are not in the table. It may watch for the end of
+        the step as long as a spin may take.
 
         Returns:
-            Whether the rows are the whole result; otherwise a completion follows.
+            Whether the step has ended and the rows are the whole result; otherwise completions
+            follow.
         """
         raise NotImplementedError
 

@@ -24,7 +24,7 @@ from agym.protocol.table import SlotTable
 class SerialBackend(Backend):
     """Runs operations synchronously, in ``submit``."""
 
-    immediate = True
+    immediate = runs_here = True
 
     def __init__(self, options: BackendOptions) -> None:
         super().__init__(options)
@@ -51,13 +51,13 @@ class SerialBackend(Backend):
             completion = self._host.run(operation)
         self._completions.append(completion)
 
-    def step(self, number: int, plane: int, each: list[Any] | None = None) -> bool:
+    def step(self, number: int, plane: int, parts: list[Any] | None = None) -> bool:
         host = self._host
         if self._on_loop:
             with NoRunningLoop():
-                payload = host.step(0, host.stop, plane, each)
+                payload = host.step(0, host.stop, plane, parts)
         else:
-            payload = host.step(0, host.stop, plane, each)
+            payload = host.step(0, host.stop, plane, parts)
         if payload is not None:
             self._completions.append(Completion(number, 0, host.stop, payload))
         return payload is None

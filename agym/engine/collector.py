@@ -80,6 +80,8 @@ class Collector:
 
     def poll(self) -> None:
         """Take in all completions since the last call; tickets become done."""
+        if self._dispatcher.in_place is not None:
+            return  # a signal handler's call, inside a step of the backend, which takes them in
         # Read before the poll, so that completions older than the end are accounted for first.
         ended = self.closing is not None and self._backend.ended
         recovery, resend = self._recovery, True
@@ -160,7 +162,7 @@ class Collector:
             if ticket.kind is Step and opened is not None:
                 value = opened.batches.step(ticket)
                 if ticket.followed:
-                    self.traffic.settle(ticket, opened.table.gauges, self._backend.ranges)
+                    self.traffic.settle(ticket.followed, opened.table.gauges, self._backend.ranges)
                 if self._hooks:
                     self._hooks.after_step(ticket.number, ticket.ids, value)
                 return value, None

@@ -15,12 +15,14 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from agym._system.defer_signals import Interruptible, Uninterrupted
 from agym.backends.base import Backend
 from agym.engine.batches.actions import Cut, write_actions
 from agym.engine.batches.out_target import OutTarget, RolloutBuffer
 from agym.engine.batches.ready import ReadyQueue
-from agym.engine.batches.results import Batch
+from agym.engine.batches.results import Batch, StepResult
 from agym.engine.calls.deadlines import Deadlines
 from agym.engine.calls.dispatcher import Dispatcher
 from agym.engine.calls.receive import Receiver
@@ -35,7 +37,7 @@ from agym.engine.life import Life
 from agym.engine.opening import Opening
 from agym.engine.stats import Statistics, Stats
 from agym.engine.status import EnvStatus
-from agym.errors import UsageError
+from agym.errors import AgymError, UsageError
 from agym.hosts.episode import name_of
 from agym.protocol.arguments import Ids, parse_env_ids, parse_seeds, runs, take_mask
 from agym.protocol.messages.operations import (
@@ -49,7 +51,7 @@ from agym.protocol.messages.operations import (
     Step,
 )
 from agym.protocol.messages.resets import Options, PerEnvOptions
-from agym.protocol.table import SENT_PLANE, SIDE_PLANE
+from agym.protocol.table import SENT_PLANE, SIDE_PLANE, SlotTable
 
 
 class Engine:
@@ -67,6 +69,7 @@ class Engine:
         checks: What calls check.
         statistics: What ``stats`` returns.
         life: Opens and closes the environments.
+        runs_here: ``step_now`` runs the environments in this thread.
     """
 
     # Splits batches of actions that are passed on unchanged; ``None`` to check them instead.
@@ -95,7 +98,8 @@ class Engine:
         self._all = range(num_envs)
         self.backend = backend
         self._status = status = EnvStatus(num_envs)
-        self._in_place = backend.immediate and timeout is None and not resend
+        self._short = backend.immediate and timeout is None and not resend
+        self.runs_here = self._short and backend.runs_here
         self.dispatcher = dispatcher = Dispatcher(backend, num_envs, status, Deadlines(timeout))
         self.rows = rows = EnvRows(dispatcher)
         self.recovery = recovery = Recovery(policy, status, dispatcher, rows, backend)
@@ -140,11 +144,11 @@ class Engine:
             BusyError: An environment has a step in flight, or one that was not received.
             ResetNeededError: An environment must be reset first.
         """
-        if self._in_place and env_ids is None and out is None:
+        if self.runs_here and env_ids is None and out is None:
             with Interruptible():
-                ticket = self.step_at_once(actions)
-            if ticket is not None:
-                return ticket
+                outcome = self.step_now(actions)
+            if outcome is not None:
+                return outcome if isinstance(outcome, Ticket) else self.dispatcher.done(outcome)
         target = None if out is None else self.checks.out(out, env_ids, self.num_envs)
         ids, parts = self._write(actions, env_ids)
         if env_ids is not None and [*ids] != [*env_ids]:
@@ -155,47 +159,66 @@ class Engine:
             self.hooks.before_step(ids)  # what a hook dispatches gets a lower number
         return self._dispatch(Step(self._choose_plane(ids, target), parts), ids, out=target)
 
-    def step_at_once(self, actions: Any) -> Ticket | None:
-        """Step all environments synchronously, if the backend can and nothing else is under way.
+    def step_now(self, actions: Any) -> StepResult[Any] | Ticket | None:
+        """Step all environments by the short way, for which nothing else may be under way.
 
-        This skips the queues of a normal dispatch. Ctrl-C may interrupt it anywhere, after which
-        the environments must be reset.
+        It makes no ticket, unless the backend does not end the step while it watches. If the
+        environments run in this thread, Ctrl-C may interrupt it anywhere, after which they must be
+        reset.
 
         Returns:
-            ``None`` if a normal dispatch is needed. Nothing was done then.
+            The result; or the ticket of the step, if it is still under way; or ``None`` if the
+            short way cannot be taken. Nothing was done then.
 
         Raises:
             UsageError: Wrong number, shape or dtype of actions.
         """
         dispatcher, collector, opened = self.dispatcher, self.collector, self.rows.opened
-        usual = self._in_place and self._status.all_ready and dispatcher.scheduler.idle
-        if not usual or opened is None or self.hooks or collector.sent.queues:
+        if (
+            not self._short
+            or opened is None
+            or not self._status.all_ready
+            or dispatcher.tickets
+            or self.hooks.all
+            or collector.sent.queues
+        ):
             return None
-        table = opened.table
-        parts = write_actions(table.action, table.actions, actions, self._all, self._cut)
-        ticket = dispatcher.ticket(Step, self._all)
+        table, batches, traffic = opened.table, opened.batches, collector.traffic
+        parts = self._write_all(table, actions)
+        plane, number, over = batches.choose_plane(None), next(dispatcher.numbers), False
+        traffic.left -= 1
+        followed = traffic.begin() if traffic.returned or not traffic.left else 0
         try:
-            ticket.plane = plane = opened.batches.choose_plane(None)
-            if plane > SENT_PLANE:
-                ticket.planes = opened.batches.planes
-            collector.traffic.dispatch(ticket)
             dispatcher.in_place = self._all
-            over = self.backend.step(ticket.number, plane, parts)
+            over = self.backend.step(number, plane, parts)
             dispatcher.in_place = None
             if over:
-                ticket.value, ticket.error = collector.value(ticket)
-                ticket.done = True
-                ticket.give_back()
-            else:
-                with Uninterrupted():
-                    dispatcher.adopt(ticket, Step(plane, parts))
-                    collector.poll()
+                result = batches.whole(plane)
+                if followed:
+                    traffic.settle(followed, table.gauges, self.backend.ranges)
+                return result
+            with Uninterrupted():
+                ticket = dispatcher.adopt(number, Step(plane, parts))
+                ticket.planes, ticket.followed = batches.planes, followed
+                collector.poll()
+            return ticket
         except BaseException as error:
             with Uninterrupted():
-                dispatcher.in_place = None
-                dispatcher.call_off(ticket, error)
+                self._call_off_now(number, error, built=over)
             raise
-        return ticket
+        finally:
+            if over and plane > SENT_PLANE:
+                batches.planes.give_back(plane)
+
+    def _call_off_now(self, number: int, error: BaseException, *, built: bool) -> None:
+        """Clean up after an error in the short way; ``built`` if only its result was missing."""
+        dispatcher = self.dispatcher
+        dispatcher.in_place = None
+        ticket = dispatcher.tickets.get(number)
+        if ticket is not None:
+            dispatcher.call_off(ticket, error)
+        elif not isinstance(error, Exception if built else AgymError):
+            self._status.mark_unready(self._all, "was interrupted in step")
 
     def send(self, actions: Any, env_ids: Sequence[int] | None, ready: ReadyQueue) -> None:
         """Step environments, in any order of ids; each enters ``ready`` when its step has ended.
@@ -392,11 +415,22 @@ class Engine:
             self.checks.groups(Step, ids)
         given = ids if env_ids is None else tuple(int(i) for i in env_ids)
         table = self.checks.opened().table
+        if env_ids is None:
+            return ids, self._write_all(table, actions)
         parts = write_actions(table.action, table.actions, actions, given, self._cut)
         if parts is not None and given != ids:
             by_id = dict(zip(given, parts, strict=True))
             parts = [by_id[i] for i in ids]
         return ids, parts
+
+    def _write_all(self, table: SlotTable, actions: Any) -> list[Any] | None:
+        """Write the actions of all environments; see ``write_actions``."""
+        if type(actions) is np.ndarray and self._cut is None and table.action.single:
+            for block in table.actions:
+                if actions.dtype == block.dtype and actions.shape == block.shape:
+                    block[...] = actions  # the common case: nothing to convert
+                    return None
+        return write_actions(table.action, table.actions, actions, self._all, self._cut)
 
     def _choose_plane(self, ids: Ids, out: OutTarget | None) -> int:
         if len(ids) < self.num_envs:

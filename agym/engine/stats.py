@@ -130,13 +130,19 @@ def _micro(seconds: float) -> str:
 
 
 class Traffic:
-    """Times some steps of all environments, from dispatch to result."""
+    """Times some steps of all environments, from dispatch to result.
+
+    Attributes:
+        left: How many steps are left until one is timed.
+        returned: When the last timed step came back, until the caller's next step.
+        opened: When the environments were made.
+    """
 
     def __init__(self) -> None:
-        self._left = 1
+        self.left = 1
+        self.returned = 0
         self._followed = 0
         self._queue = self._work = self._transport = self._caller = 0
-        self._returned = 0
         self._throttle: Throttle | None = None
         self._held = 0.0  # as a share of the time between the latest two results
         self._release = 0.0
@@ -144,13 +150,20 @@ class Traffic:
 
     def dispatch(self, ticket: Ticket) -> None:
         """Record that a step of all environments is dispatched while none is under way."""
-        if self._returned:
-            self._caller += clock() - self._returned
-            self._returned = 0
-        self._left -= 1
-        if not self._left:
-            self._left = FOLLOWED
-            ticket.followed = clock()
+        self.left -= 1
+        if self.returned or not self.left:
+            ticket.followed = self.begin()
+
+    def begin(self) -> int:
+        """Time the caller before this step, and the step if it is due; return when it began."""
+        now = clock()
+        if self.returned:
+            self._caller += now - self.returned
+            self.returned = 0
+        if self.left > 0:
+            return 0
+        self.left = FOLLOWED
+        return now
 
     @contextmanager
     def holding(self, throttle: Throttle) -> Iterator[None]:
@@ -166,18 +179,18 @@ class Traffic:
             now = time.monotonic()
             self._held, self._release = (now - begun) / (now - self._release), now
             if now - begun > HELD_SECONDS:
-                self._left, self._returned = FOLLOWED, 0
+                self.left, self.returned = FOLLOWED, 0
 
-    def settle(self, ticket: Ticket, gauges: Gauges, ranges: Sequence[range]) -> None:
-        """Add up the times of a step that has come back."""
+    def settle(self, followed: int, gauges: Gauges, ranges: Sequence[range]) -> None:
+        """Add up the times of a step that has come back; ``followed`` is when it began."""
         firsts = [ids.start for ids in ranges]
         began = [gauges.began[first] for first in firsts]
         ended = [gauges.ended[first] for first in firsts]
-        if min(began) < ticket.followed:
+        if min(began) < followed:
             return  # a worker was replaced in between
-        now = self._returned = clock()
+        now = self.returned = clock()
         self._followed += 1
-        self._queue += sum(began) // len(began) - ticket.followed
+        self._queue += sum(began) // len(began) - followed
         self._work += max(end - begin for begin, end in zip(began, ended, strict=True))
         self._transport += max(0, now - max(ended))
 

@@ -27,6 +27,7 @@ from gymnasium.vector import AutoresetMode
 from agym.hosts.base import ALL_INFOS, Factory, Host
 from agym.hosts.episode import Phase
 from agym.hosts.fault_injection import InjectedFault
+from agym.hosts.rows import write_column
 from agym.hosts.running_env import RunningSlot
 from agym.hosts.snapshot import Snapshot, note_start, pack_env, restore_start, same_observation
 from agym.protocol.attributes import assign, look_up, peek
@@ -52,7 +53,7 @@ from agym.protocol.messages.operations import (
 )
 from agym.protocol.messages.resets import EpisodeStart, RestoreSpec, as_keywords, lasting
 from agym.protocol.metrics.gauges import clock
-from agym.protocol.table import FIRST_BUFFER, Plane, write_column
+from agym.protocol.table import FIRST_BUFFER, Plane
 from agym.protocol.typing import Info
 from agym.protocol.value_copies import copy_info
 

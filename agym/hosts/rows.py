@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from agym.protocol.infos.table import FINAL_OBSERVATION
 from agym.protocol.messages.operations import GivenAction
-from agym.protocol.table import FIRST_BUFFER, Plane, SlotTable, write_column, write_rows
+from agym.protocol.table import FIRST_BUFFER, Plane, SlotTable
 from agym.protocol.typing import Array
 from agym.protocol.value_copies import copy_value
 
@@ -114,3 +116,52 @@ class Rows:
             slot: [copy_value(values[leaf]) for leaf in layout.objects]
             for slot, values in enumerate(flat, start)
         }
+
+
+def write_rows(block: Array, rows: Sequence[Any]) -> None:
+    """Copy one value per row into a contiguous ``block``, without broadcasting or unsafe casts.
+
+    Raises:
+        ValueError: A row has another shape than the block's rows.
+        TypeError: A row cannot be cast to the block's dtype within its kind.
+    """
+    shape = block.shape[1:]
+    first = rows[0]
+    if type(first) is np.ndarray and first.shape == shape:
+        dtype = block.dtype
+        if len(rows) == 1 and dtype == first.dtype:
+            block[0] = first
+            return
+        if shape and dtype == first.dtype and dtype.kind == "f":
+            # NumPy checks that all rows have one shape. Only for floats, to which any real number
+            # may be cast, and only for arrays: a scalar None would become NaN.
+            block[...] = rows
+            return
+        if {np.shape(row) for row in rows} == {shape} and shape:
+            # One call for all rows: concatenated along their first axis they fill the block.
+            np.concatenate(rows, out=block.reshape(len(rows) * shape[0], *shape[1:]))
+            return
+    if not shape:
+        column = np.asarray(rows)
+        if column.shape == block.shape and np.can_cast(column.dtype, block.dtype, "same_kind"):
+            block[:] = column
+            return
+    for k, row in enumerate(rows):
+        array = np.asarray(row)
+        if array.shape != shape:
+            raise ValueError(f"a value of shape {array.shape} where the space has {shape}")
+        if not np.can_cast(array.dtype, block.dtype, "same_kind"):
+            raise TypeError(f"a value of dtype {array.dtype} where the space has {block.dtype}")
+        block[k] = array
+
+
+def write_column(block: Array, values: Sequence[Any]) -> None:
+    """Write one number or flag per row; an array or tensor of one element counts as that element.
+
+    Raises:
+        ValueError: An array has several elements, or none.
+    """
+    try:
+        block[...] = values
+    except Exception:  # arrays with a dimension; tensors with a gradient, or of a dtype NumPy lacks
+        block[...] = [v.item() if hasattr(v, "item") else v for v in values]

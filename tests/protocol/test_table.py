@@ -10,8 +10,9 @@ from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agym.hosts.rows import write_rows
 from agym.protocol.space_layout import Layout
-from agym.protocol.table import PLANES, SlotTable, write_rows
+from agym.protocol.table import PLANES, SlotTable
 from tests.support.equality import same_array
 from tests.support.spaces import FLOATS, SHAPES, SIGNED, UNSIGNED
 

@@ -25,8 +25,8 @@ from agym.backends.asyncio import AsyncioBackend
 from agym.backends.base import Backend, BackendOptions
 from agym.backends.options import BackendSpec, Ray
 from agym.backends.process.backend import ProcessBackend
-from agym.backends.process.doorbell import SPIN_SECONDS
 from agym.backends.serial import SerialBackend
+from agym.backends.spinning import SPIN_SECONDS
 from agym.backends.thread import ThreadBackend
 from agym.engine.engine import Engine
 from agym.planning.caching import is_number, key_of, recall, remember

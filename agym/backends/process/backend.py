@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from multiprocessing.util import Finalize
 from selectors import EVENT_READ, EVENT_WRITE
+from typing import Any
 
 from agym._system.cpus import available_cores
 from agym.backends.base import Backend, BackendOptions
@@ -24,6 +25,7 @@ from agym.backends.process.serialization import pack_by_value
 from agym.backends.process.worker_handle import WorkerHandle, pack_make, start_worker
 from agym.backends.process.worker_process import WorkerProcess, check_daemon, check_platform
 from agym.backends.registry import Entries, collect, refuse_import
+from agym.backends.spinning import SPIN_SECONDS
 from agym.protocol.arguments import runs
 from agym.protocol.memory import Arena
 from agym.protocol.messages.completions import Completion, Payload
@@ -40,6 +42,7 @@ class ProcessBackend(Backend):
 
     shared = True
     replaceable = True
+    immediate = True
 
     def __init__(self, options: BackendOptions) -> None:
         check_platform()
@@ -200,6 +203,26 @@ class ProcessBackend(Backend):
                     mailbox.post_step(number, low, high, plane, size)
         else:
             self._submit_messages(operation)
+
+    def step(self, number: int, plane: int, parts: list[Any] | None = None) -> bool:
+        """Post a step of all environments, and watch for its end while that is worth it."""
+        if parts is not None or self._dead or self._moved:
+            self.submit(Operation(number, 0, len(self.factories), Step(plane, parts)))
+            return False
+        for mailbox in self._primary:
+            start, stop = mailbox.start, mailbox.stop
+            mailbox.post_step(number, start, stop, plane, stop - start)
+        spinning = self.spinning
+        if not spinning.worth_spinning:
+            return False
+        begun = time.perf_counter()
+        for mailbox in self._primary:
+            if not mailbox.watch(begun + SPIN_SECONDS):
+                return False
+        for mailbox in self._primary:
+            mailbox.take_step()
+        spinning.learn(time.perf_counter() - begun, slept=False)
+        return True
 
     def _submit_messages(self, operation: Operation) -> None:
         """Pack all parts before sending any, so that a failure leaves nothing half done."""

@@ -16,34 +16,14 @@ itself; other architectures need a fence (``publish`` and ``read``).
 
 from __future__ import annotations
 
-import os
 import platform
 import threading
-import time
 from collections.abc import Callable
 from functools import partial
 
 from agym.backends.process.channel import Channel
 
-# How long to spin before sleeping. A wake-up adds less than a twentieth to a longer wait.
-# CartPole x64 is 20 % faster with this than with 100 us.
-SPIN_SECONDS = 1e-3
-
-# The part of it that may block an event loop; in the rest, the loop turns between looks.
-HOLD_SECONDS = 100e-6
-
-# Rough cost of waking a sleeper: without it, a wait that slept would be this much shorter.
-WAKE_SECONDS = 50e-6
-
 _WEAK_ORDER = platform.machine().lower() not in ("x86_64", "amd64")
-
-if hasattr(os, "sched_yield"):
-    give_way = os.sched_yield
-else:
-
-    def give_way() -> None:
-        """Yield the core to another thread."""
-        time.sleep(0)
 
 
 class Doorbell:
@@ -102,31 +82,3 @@ def _look(words: memoryview, lock: threading.Lock, counter: int) -> int:
     value: int = words[counter]
     _fence(lock)
     return value
-
-
-class SpinPolicy:
-    """Decides whether to spin: only if recent waits were shorter than ``SPIN_SECONDS``."""
-
-    def __init__(self) -> None:
-        self._expected = 0.0
-
-    def spin(self, ready: Callable[[], bool], seconds: float = SPIN_SECONDS) -> bool:
-        """Spin for at most ``seconds``; return whether it became ready."""
-        if not self.worth_spinning:
-            return False
-        end = time.perf_counter() + seconds
-        while time.perf_counter() < end:
-            give_way()
-            if ready():
-                return True
-        return False
-
-    @property
-    def worth_spinning(self) -> bool:
-        """Whether to spin in the next wait."""
-        return self._expected <= SPIN_SECONDS
-
-    def learn(self, seconds: float, *, slept: bool) -> None:
-        """Record the length of a wait."""
-        seconds = min(seconds, 4 * SPIN_SECONDS) - WAKE_SECONDS * slept
-        self._expected += (seconds - self._expected) / 8

@@ -14,6 +14,7 @@ completion without a payload is a count in shared memory; any other is a message
 from __future__ import annotations
 
 import struct
+import time
 from collections import deque
 from collections.abc import Sequence
 
@@ -22,6 +23,7 @@ import numpy as np
 from agym.backends.process.channel import Channel
 from agym.backends.process.doorbell import Doorbell
 from agym.backends.process.serialization import Buffer, unpack
+from agym.backends.spinning import give_way
 from agym.protocol.arguments import runs
 from agym.protocol.frames import FrameLeases, ShelvedFrame
 from agym.protocol.memory import Field
@@ -79,7 +81,10 @@ class Mailbox:
     def post_step(self, number: int, start: int, stop: int, plane: int, size: int) -> None:
         """Post a step that is entirely in the table; ``size`` environments complete together."""
         words, tail, ring = self._words, self._tail, self.stop - self.start
-        self._note_name(Step.name, start, stop)
+        if stop - start == ring and not self._last_names:
+            self._last_name = Step.name
+        else:
+            self._note_name(Step.name, start, stop)
         for low in range(start, stop, size):
             high = low + size
             entry = RING + ENTRY * (tail % ring)
@@ -131,6 +136,24 @@ class Mailbox:
         if words[COMPLETED] != self._completed or words[ANSWERED] > self._received:
             return True
         return bool(self._completions)
+
+    def watch(self, end: float) -> bool:
+        """Watch until a time of ``perf_counter`` for the end of a step, the only operation pending.
+
+        Returns:
+            Whether it has ended and there is nothing else to collect.
+        """
+        words, completed, received = self._words, self._completed, self._received
+        while words[COMPLETED] == completed and words[ANSWERED] == received:
+            if time.perf_counter() > end:
+                return False
+            give_way()
+        return words[ANSWERED] == received and self.bell.read(COMPLETED) == completed + 1
+
+    def take_step(self) -> None:
+        """Settle the step whose end was watched."""
+        del self._pending[self._steps.popleft()]
+        self._completed += 1
 
     def collect(self) -> Sequence[Completion]:
         """Return the completions that have arrived."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from agym._system.defer_signals import RECHECK_SECONDS
 from agym.backends.process.channel import Channel
-from agym.backends.process.doorbell import Doorbell, SpinPolicy
+from agym.backends.process.doorbell import Doorbell
 from agym.backends.process.mailbox import (
     ANSWERED,
     CALLER_ASLEEP,
@@ -28,6 +28,7 @@ from agym.backends.process.mailbox import (
     SlotRange,
 )
 from agym.backends.process.serialization import Buffer, find_unsendable, pack, unpack
+from agym.backends.spinning import SpinPolicy
 from agym.hosts.base import Host
 from agym.hosts.gym import EnvHost
 from agym.protocol.frames import ShelvedFrame

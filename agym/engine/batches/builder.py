@@ -42,6 +42,10 @@ class BatchBuilder:
         self._views = Views() if debug and not copy else None
         self.planes = Planes(table)
         self._latest = 0
+        self._turn = 0
+        # ``dict`` of these are the infos of environments without any.
+        self._no_infos = ((),) * table.num_envs
+        self._all = range(table.num_envs)
         self._step_columns = {p: _columns(plane) for p, plane in table.planes.items()}
         # Whether a batch of observations is a single array.
         self._plain = table.observation.single and not table.observation.objects
@@ -73,17 +77,32 @@ class BatchBuilder:
 
     def step(self, ticket: Ticket) -> StepResult:
         """Return the rows of the ticket's environments, in ascending order of their ids."""
-        ids, payload = ticket.ids, ticket.payload
         self.note(ticket)
-        columns = self._columns_of(ticket)
-        infos = self._infos(ids, ticket.plane, payload)
+        return self._result(ticket.ids, ticket.plane, self._columns_of(ticket), ticket.payload)
+
+    def whole(self, plane: int) -> StepResult:
+        """Return the rows of all environments, of which nothing travels as messages."""
+        self._latest = plane
+        if self._strays:
+            self._strays.clear()
+            self._kept.clear()
+        return self._result(self._all, plane, self._whole_columns(plane), None)
+
+    def _result(
+        self, ids: Ids, plane: int, columns: list[Array], payload: Payload | None
+    ) -> StepResult:
+        if payload is None and not self._reader.schemas and len(ids) == len(self._all):
+            infos: list[dict[str, Any]] = [*map(dict, self._no_infos)]
+        else:
+            infos = self._infos(ids, plane, payload)
         if self._plain:
             observations, rewards, terminated, truncated = columns
         else:
             *arrays, rewards, terminated, truncated = columns
-            observations = self._observations(ticket, arrays)
+            objects = self._table.objects
+            observations = self._table.nest(arrays, [objects[i] for i in ids] if objects else [])
         if self._table.final:
-            self._add_final(ids, ticket.plane, payload, infos, terminated | truncated)
+            self._add_final(ids, plane, payload, infos, terminated | truncated)
         return StepResult(observations, rewards, terminated, truncated, infos)
 
     def _columns_of(self, ticket: Ticket) -> list[Array]:
@@ -91,8 +110,10 @@ class BatchBuilder:
         ids, out = ticket.ids, ticket.out
         if out is not None and out.plane == ticket.plane:
             return [*out.leaves, *out.rest]
-        columns = self._step_columns[ticket.plane]
         whole = len(ids) == self._table.num_envs
+        if whole and out is None:
+            return self._whole_columns(ticket.plane)
+        columns = self._step_columns[ticket.plane]
         if not whole:
             index = list(ids)
             columns = [column[index] for column in columns]
@@ -100,14 +121,16 @@ class BatchBuilder:
             if self._views is not None and whole:
                 self._views.of_batch(())  # a batch in ``out`` counts as a view
             return out.fill(columns)
-        if not whole:
-            return columns
+        return columns
+
+    def _whole_columns(self, plane: int) -> list[Array]:
+        columns = self._step_columns[plane]
         if self._views is not None:
             return self._views.of_batch(columns)
         if not self._copy:
             # Hosts write flags only when these change, so the caller must not write into them.
             return [*columns[:-2], columns[-2].copy(), columns[-1].copy()]
-        leased = None if ticket.plane < PLANES else self.planes.lease(ticket.plane)
+        leased = None if plane < PLANES else self.planes.lease(plane)
         if leased is None:
             return [*map(np.ndarray.copy, columns)]
         return [*leased, *(column.copy() for column in columns[len(leased) :])]
@@ -135,10 +158,6 @@ class BatchBuilder:
         )
         env_ids = np.array(ids, np.int64)
         return Batch(env_ids, observations, rewards, terminated, truncated, infos)
-
-    def _observations(self, ticket: Ticket, arrays: list[Array]) -> Any:
-        objects = self._table.objects
-        return self._table.nest(arrays, [objects[i] for i in ticket.ids] if objects else [])
 
     def note(self, ticket: Ticket) -> None:
         """Track a ticket's rows, and keep its object leaves."""
@@ -171,10 +190,13 @@ class BatchBuilder:
         if out is not None and out.plane is not None:
             return out.plane
         if out is None and self._copy and self._table.leasable:
-            return self.planes.take(self.in_use)
-        if self._views is not None:
+            plane = self.planes.take(self.in_use)
+            if plane is not None:
+                return plane
+        elif self._views is not None:
             self._views.next_batch()
-        return self.planes.pair()
+        self._turn = 1 - self._turn  # the two planes whose batches are copied, or are views
+        return self._turn
 
     def choose_sent_plane(self, ids: Ids) -> int:
         if self._views is not None:

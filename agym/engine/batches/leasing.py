@@ -29,25 +29,19 @@ class Planes:
 
     def __init__(self, table: SlotTable) -> None:
         self._table = table
-        self._turn = 0
         self._states = dict.fromkeys(table.leasable, FREE)
         # Whether each observation leaf is large enough to be leased.
         self._large = [block.nbytes >= LEASE_BYTES for block in table.planes[0].observations]
         if table.shared:
             notify_before_forks(self)
 
-    def take(self, in_use: set[int]) -> int:
-        """Choose a plane for the next whole batch that holds no environment's latest row."""
+    def take(self, in_use: set[int]) -> int | None:
+        """Choose a free plane that holds no environment's latest row, if there is one."""
         for plane, state in self._states.items():
             if state == FREE and plane not in in_use:
                 self._states[plane] = RESERVED
                 return plane
-        return self.pair()
-
-    def pair(self) -> int:
-        """Choose from the two planes whose batches are copied, or are views, in turns."""
-        self._turn = 1 - self._turn
-        return self._turn
+        return None
 
     def give_back(self, plane: int) -> None:
         """Free a plane whose batch was not leased."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from itertools import count
+from typing import Any
 
 from agym.backends.base import Backend
 from agym.engine.calls.deadlines import Deadlines
@@ -25,6 +26,7 @@ class Dispatcher:
 
     Attributes:
         tickets: The tickets under way, by number.
+        numbers: The numbers of operations.
         scheduler: Decides which operations may be sent now.
         deadlines: The deadlines of calls.
         in_place: The environments that a call of the backend is stepping at this moment, in any
@@ -42,7 +44,7 @@ class Dispatcher:
         self._backend = backend
         self._num_envs = num_envs
         self._status = status
-        self._numbers = count(1)
+        self.numbers = count(1)
 
     def set_groups(self) -> None:
         """Learn which environments are one program, now that they are made."""
@@ -50,7 +52,7 @@ class Dispatcher:
 
     def ticket(self, kind: type[Message], ids: Ids) -> Ticket:
         """Make a ticket, which is not yet under way."""
-        return Ticket(next(self._numbers), kind, ids)
+        return Ticket(next(self.numbers), kind, ids)
 
     # ---------------------------------------------------------------- sending
 
@@ -65,11 +67,19 @@ class Dispatcher:
             for part in self.scheduler.admit(ticket, operation):
                 self._submit(part, ticket)
 
-    def adopt(self, ticket: Ticket, message: Step) -> None:
-        """Register a step that the backend has begun by itself."""
-        self.tickets[ticket.number] = ticket
-        ticket.operation = Operation(ticket.number, 0, self._num_envs, message)
+    def adopt(self, number: int, message: Step) -> Ticket:
+        """Make a ticket of a step of all environments that the backend has begun already."""
+        ticket = self.tickets[number] = Ticket(number, Step, range(self._num_envs))
+        ticket.plane, ticket.watched = message.plane, True
+        ticket.operation = Operation(number, 0, self._num_envs, message)
         self.scheduler.take_all(ticket)
+        return ticket
+
+    def done(self, value: Any) -> Ticket:
+        """Return the ticket of a step that has ended already."""
+        ticket = self.ticket(Step, ())
+        ticket.finish(value)
+        return ticket
 
     def begin_internal(self, message: Message, ids: Ids) -> int:
         """Begin an internal operation on neighbours, ahead of all queued ones."""

@@ -45,6 +45,7 @@ class Ticket:
         out: The caller's own arrays for the result.
         operation: The operation, over the range from its first to its last environment.
         followed: When it was dispatched, if it is timed for ``engine/stats.py``; else 0.
+        watched: Whether the backend has watched for its end already.
         suspended: Whether the deadline is suspended while environments are being replaced.
     """
 
@@ -62,6 +63,7 @@ class Ticket:
     out: OutTarget | None = None
     operation = Operation(OPEN, 0, 0, Make())
     followed = 0
+    watched = False
     suspended = False
     _callbacks: tuple[Callable[[], None], ...] = ()
 

@@ -35,37 +35,41 @@ class Hook:
 
 
 class Hooks:
-    """The hooks of one engine."""
+    """The hooks of one engine.
+
+    Attributes:
+        all: The hooks, in the order of calls.
+    """
 
     def __init__(self) -> None:
-        self._all: tuple[Hook, ...] = ()
+        self.all: tuple[Hook, ...] = ()
         self._lock = threading.Lock()  # a live page attaches and detaches in its own thread
 
     def __bool__(self) -> bool:
-        return bool(self._all)
+        return bool(self.all)
 
     def __iter__(self) -> Iterator[Hook]:
         """Iterate in the order of calls."""
-        return iter(self._all)
+        return iter(self.all)
 
     def add(self, hook: Hook, *, first: bool = False) -> None:
         """Add a hook at the end, or as the first."""
         with self._lock:
-            self._all = (hook, *self._all) if first else (*self._all, hook)
+            self.all = (hook, *self.all) if first else (*self.all, hook)
 
     def remove(self, hook: Hook) -> None:
         """Remove a hook. Idempotent."""
         with self._lock:
-            self._all = tuple(other for other in self._all if other is not hook)
+            self.all = tuple(other for other in self.all if other is not hook)
 
     def before_step(self, ids: Ids) -> None:
-        for hook in self._all:
+        for hook in self.all:
             hook.before_step(ids)
 
     def after_reset_sent(self, number: int, ids: Ids) -> None:
-        for hook in self._all:
+        for hook in self.all:
             hook.after_reset_sent(number, ids)
 
     def after_step(self, number: int | None, ids: Ids, result: StepOutcome) -> None:
-        for hook in self._all:
+        for hook in self.all:
             hook.after_step(number, ids, result)

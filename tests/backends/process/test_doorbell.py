@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import pytest
 
 from agym.backends.process.channel import Channel
-from agym.backends.process.doorbell import SPIN_SECONDS, Doorbell, SpinPolicy
+from agym.backends.process.doorbell import Doorbell
+from agym.backends.spinning import SPIN_SECONDS, SpinPolicy
 
 COUNTER, OURS, THEIRS, ANSWER = range(4)
 
