@@ -5,8 +5,8 @@ from __future__ import annotations
 import typer
 
 from agym.cli.commands import Commands
+from benchmarks.overhead import calls, imports, startup
 from benchmarks.overhead import command as overhead
-from benchmarks.overhead import imports, startup
 from benchmarks.pong import command as pong
 from benchmarks.ray import command as ray_command
 from benchmarks.render import command as render
@@ -24,6 +24,8 @@ python -m benchmarks grid CartPole-v1 --num-envs 1,8
 python -m benchmarks overhead
 
 python -m benchmarks imports
+
+python -m benchmarks calls
 
 python -m benchmarks all --quick
 
@@ -61,6 +63,7 @@ app.command(epilog=scale.EXAMPLES)(scale.scale)
 app.command(epilog=startup.STARTUP_EXAMPLES)(startup.startup)
 app.command(epilog=startup.MEMORY_EXAMPLES)(startup.memory)
 app.command(epilog=imports.EXAMPLES)(imports.imports)
+app.command(epilog=calls.EXAMPLES)(calls.calls)
 app.command("all", epilog=everything.EXAMPLES)(everything.everything)
 app.command(epilog=io.EXAMPLES)(io.io)
 app.command(epilog=overlap.EXAMPLES)(overlap.overlap)

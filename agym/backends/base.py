@@ -169,9 +169,12 @@ class Backend(ABC):
 
         Returns:
             Whether the step has ended and the rows are the whole result; otherwise completions
-            follow.
+            follow. They follow too if :meth:`settle` is not called.
         """
         raise NotImplementedError
+
+    def settle(self, number: int) -> None:
+        """Drop the completions of a step whose end was watched."""
 
     @abstractmethod
     def poll(self) -> Sequence[Completion]:

@@ -80,8 +80,7 @@ class Collector:
 
     def poll(self) -> None:
         """Take in all completions since the last call; tickets become done."""
-        if self._dispatcher.in_place is not None:
-            return  # a signal handler's call, inside a step of the backend, which takes them in
+        self._dispatcher.adopt_now()
         # Read before the poll, so that completions older than the end are accounted for first.
         ended = self.closing is not None and self._backend.ended
         recovery, resend = self._recovery, True

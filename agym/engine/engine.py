@@ -190,9 +190,19 @@ class Engine:
         followed = traffic.begin() if traffic.returned or not traffic.left else 0
         try:
             dispatcher.in_place = self._all
+            if not self.runs_here:
+                dispatcher.now = number, plane, parts
             over = self.backend.step(number, plane, parts)
+            dispatcher.now = None  # from here on, a signal handler drops the step's completions
+            if dispatcher.adopted is not None:
+                ticket, dispatcher.adopted = dispatcher.adopted, None
+                ticket.planes = batches.planes
+                dispatcher.in_place, over = None, False
+                return ticket
             dispatcher.in_place = None
             if over:
+                if not self.runs_here:
+                    self.backend.settle(number)
                 result = batches.whole(plane)
                 if followed:
                     traffic.settle(followed, table.gauges, self.backend.ranges)
@@ -213,7 +223,7 @@ class Engine:
     def _call_off_now(self, number: int, error: BaseException, *, built: bool) -> None:
         """Clean up after an error in the short way; ``built`` if only its result was missing."""
         dispatcher = self.dispatcher
-        dispatcher.in_place = None
+        dispatcher.in_place = dispatcher.now = dispatcher.adopted = None
         ticket = dispatcher.tickets.get(number)
         if ticket is not None:
             dispatcher.call_off(ticket, error)

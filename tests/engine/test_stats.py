@@ -129,7 +129,7 @@ def test_what_limits_it(
         gauges.ended[2] = now
         now += back * MILLISECOND
         if ticket.followed:
-            traffic.settle(ticket, gauges, workers)
+            traffic.settle(ticket.followed, gauges, workers)
         now += caller * MILLISECOND
     traffic.dispatch(ticket)
     stats = traffic.read(gauges, workers, [None, None], [0] * 4, [0, 0])

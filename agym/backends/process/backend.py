@@ -219,10 +219,12 @@ class ProcessBackend(Backend):
         for mailbox in self._primary:
             if not mailbox.watch(begun + SPIN_SECONDS):
                 return False
-        for mailbox in self._primary:
-            mailbox.take_step()
         spinning.learn(time.perf_counter() - begun, slept=False)
         return True
+
+    def settle(self, number: int) -> None:
+        for mailbox in self._primary:
+            mailbox.take_step(number)
 
     def _submit_messages(self, operation: Operation) -> None:
         """Pack all parts before sending any, so that a failure leaves nothing half done."""

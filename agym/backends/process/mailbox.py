@@ -150,10 +150,12 @@ class Mailbox:
             give_way()
         return words[ANSWERED] == received and self.bell.read(COMPLETED) == completed + 1
 
-    def take_step(self) -> None:
-        """Settle the step whose end was watched."""
-        del self._pending[self._steps.popleft()]
-        self._completed += 1
+    def take_step(self, number: int) -> None:
+        """Forget a step whose end was watched, unless a signal handler has collected it."""
+        key = number, self.start
+        if self._pending.pop(key, None) is not None:
+            self._steps.remove(key)
+            self._completed += 1
 
     def collect(self) -> Sequence[Completion]:
         """Return the completions that have arrived."""

@@ -31,9 +31,13 @@ class Dispatcher:
         deadlines: The deadlines of calls.
         in_place: The environments that a call of the backend is stepping at this moment, in any
             thread.
+        now: The step that the backend watches in such a call: number, plane, parts of actions.
+        adopted: Its ticket, if one was made meanwhile.
     """
 
     in_place: Ids | None = None
+    now: tuple[int, int, list[Any] | None] | None = None
+    adopted: Ticket | None = None
 
     def __init__(
         self, backend: Backend, num_envs: int, status: EnvStatus, deadlines: Deadlines
@@ -70,10 +74,16 @@ class Dispatcher:
     def adopt(self, number: int, message: Step) -> Ticket:
         """Make a ticket of a step of all environments that the backend has begun already."""
         ticket = self.tickets[number] = Ticket(number, Step, range(self._num_envs))
-        ticket.plane, ticket.watched = message.plane, True
+        ticket.plane, ticket.watched = message.plane, not self._backend.news()
         ticket.operation = Operation(number, 0, self._num_envs, message)
         self.scheduler.take_all(ticket)
         return ticket
+
+    def adopt_now(self) -> None:
+        """Make a ticket of the step that the backend watches: a signal handler takes it in."""
+        if self.now is not None:
+            (number, plane, parts), self.now = self.now, None
+            self.adopted = self.adopt(number, Step(plane, parts))
 
     def done(self, value: Any) -> Ticket:
         """Return the ticket of a step that has ended already."""
