@@ -41,4 +41,4 @@ def test_a_handler_may_ask_while_the_end_of_a_step_is_watched(
 
         monkeypatch.setattr(Mailbox, "watch", asking)
         assert play(envs) == expected
-    assert len(answers) >= STEPS
+    assert answers
