@@ -267,7 +267,11 @@ class Statistics:
         assert self._rows.opened is not None
         gauges, backend, recovery = self._rows.opened.table.gauges, self._backend, self._recovery
         return lambda: self._traffic.read(
-            gauges, backend.ranges, backend.pids, recovery.counts, recovery.restarts
+            gauges,
+            backend.ranges,
+            backend.pids,
+            recovery.fault_log.counts,
+            recovery.workers.restarts,
         )
 
     def keep(self) -> None:

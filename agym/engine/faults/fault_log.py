@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,9 +11,11 @@ from agym.engine.calls.dispatcher import Dispatcher
 from agym.engine.calls.ticket import Ticket
 from agym.engine.faults.action_log import ActionLog, Episode
 from agym.engine.faults.env_rows import EnvRows
+from agym.engine.faults.policy import FaultPolicy
 from agym.errors import Fault
 from agym.hosts.episode import name_of
 from agym.protocol.arguments import Ids
+from agym.protocol.messages.completions import Payload
 from agym.protocol.messages.failures import Failure, WorkerDeath
 from agym.protocol.messages.operations import Reset, Step
 from agym.protocol.messages.resets import EpisodeStart, Options, as_keywords, lasting
@@ -23,6 +25,8 @@ class FaultLog:
     """Makes fault records, and writes capsules if these are wanted.
 
     Attributes:
+        counts: How many faults each environment had.
+        pending: Faults that have not been reported to the caller.
         seeds: Seed of each environment's last explicit reset.
         options: Options of each environment's last explicit reset.
         notices: Warnings for the caller.
@@ -30,8 +34,7 @@ class FaultLog:
 
     def __init__(
         self,
-        directory: str | None,
-        log: ActionLog | None,
+        policy: FaultPolicy,
         options: BackendOptions,
         dispatcher: Dispatcher,
         rows: EnvRows,
@@ -39,17 +42,18 @@ class FaultLog:
         """Begin with no fault.
 
         Args:
-            directory: The folder for capsules, ``None`` for no capsules.
-            log: The log of actions, if there is one.
+            policy: Says what is recorded.
             options: What the backend runs.
             dispatcher: Knows the operation of each environment.
             rows: Its actions.
         """
+        self.counts = [0] * len(options.factories)
+        self.pending: dict[int, Fault] = {}
         self.seeds: dict[int, int] = {}
         self.options: dict[int, dict[str, Any] | None] = {}
         self.notices: list[str] = []
-        self._directory = directory
-        self._log = log
+        self._directory = policy.folder
+        self._log = ActionLog(policy.replay_limit) if policy.record_actions else None
         self._options = options
         self._dispatcher = dispatcher
         self._rows = rows
@@ -61,6 +65,29 @@ class FaultLog:
             if seed is not None:
                 self.seeds[i] = seed
             self.options[i] = lasting(options)
+
+    @property
+    def follows_steps(self) -> bool:
+        """Whether :meth:`report` wants every completion."""
+        return self._log is not None or bool(self.pending)
+
+    def count(self, ids: Iterable[int]) -> None:
+        """Count a fault of some environments."""
+        for i in ids:
+            self.counts[i] += 1
+
+    def report(self, ids: Ids, ticket: Ticket, payload: Payload) -> None:
+        """Log the actions that environments took, and report pending faults in their infos."""
+        log = self._log
+        for i in ids:
+            if i in self.pending:
+                payload.infos.setdefault(i, {})["fault"] = self.pending.pop(i)
+                if log is not None:
+                    log.cut(i)
+            elif log is not None and ticket.kind is Step and i not in payload.starts:
+                log.add(i, self._rows.action(i, ticket))
+            if log is not None and i in payload.starts:
+                log.begin(i, payload.starts[i])
 
     def raised(self, failure: Failure) -> Fault:
         """Return the fault of an environment that raised."""
@@ -75,7 +102,7 @@ class FaultLog:
         message, slot = ticket.operation.message, failure.env_id
         position = ticket.ids.index(slot) if slot in ticket.ids else 0  # a group's first may not be
         arguments = message.arguments(position)
-        path = self._write(self.raised(failure), self._episode(failure.env_id), arguments)
+        path = self._write(self.raised(failure), self.episode(failure.env_id), arguments)
         return replace(failure, capsule=path)
 
     def died(self, death: WorkerDeath) -> dict[int, Fault]:
@@ -100,10 +127,14 @@ class FaultLog:
         )
         return self._complete(fault, suspected=True)
 
+    def episode(self, slot: int) -> Episode | None:
+        """Return what is known of an environment's episode, ``None`` if nothing is logged."""
+        return None if self._log is None else self._log.episode(slot)
+
     def _complete(self, fault: Fault, *, suspected: bool) -> Fault:
         """Add what the action log knows, and write the capsule of a suspect."""
         slot = fault.env_id
-        episode = self._episode(slot)
+        episode = self.episode(slot)
         ticket = self._dispatcher.in_flight(slot)
         message = None if ticket is None else ticket.operation.message
         if ticket is not None and isinstance(message, Step):
@@ -115,9 +146,6 @@ class FaultLog:
         if episode is not None and episode.complete and episode.start is not None:
             fault = replace(fault, step=len(episode.actions) + (fault.operation == "step"))
         return replace(fault, capsule=self._write(fault, episode)) if suspected else fault
-
-    def _episode(self, slot: int) -> Episode | None:
-        return None if self._log is None else self._log.episode(slot)
 
     def _write(self, fault: Fault, episode: Episode | None, arguments: tuple[Any, ...] = ()) -> str:
         if self._directory is None or episode is None:

@@ -77,7 +77,7 @@ class Recycling:
                 ids = self._backend.ranges[worker]
                 self._backend.prepare(worker, self._dispatcher.begin_internal(Spare(), ids))
         elif self._ready[worker] and slot not in self._moved[worker]:
-            if slot in self._recovery.recovering or slot in self._recovery.pending:
+            if slot in self._recovery.recovering or slot in self._recovery.fault_log.pending:
                 return
             number = self._dispatcher.seize(slot, Export())
             if number is not None:
@@ -130,12 +130,12 @@ class Recycling:
 
     def _hand_over(self, worker: int, slot: int, start: Any) -> None:
         """Import an environment's exported state into the spare."""
-        restore = self._recovery.import_env(slot)
+        restore = self._recovery.restores.in_other_worker(slot)
         over = None
         if self._backend.options.autoreset is not AutoresetMode.SAME_STEP:
             over = self._rows.flags(slot, self._holders[slot][1])
         self._backend.move(worker, slot)
-        restore = replace(restore, used=False, start=start, over=over)
+        restore = replace(restore, start=start, over=over)
         self._dispatcher.begin_internal(Import([restore]), (slot,))
 
     def _taken_over(self, worker: int, slot: int, problems: Sequence[Any], reason: Any) -> None:
@@ -150,7 +150,7 @@ class Recycling:
         self._end_move(slot)
         if len(self._moved[worker]) == len(self._backend.ranges[worker]):
             self._backend.finish(worker)
-            self._recovery.restarts[worker] += 1
+            self._recovery.workers.restarts[worker] += 1
             self.forget_worker(worker)
 
     def forget_worker(self, worker: int) -> None:
