@@ -20,20 +20,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from gymnasium.vector import AutoresetMode
 
-from agym.backends.options import BackendSpec, Recycle
+from agym.backends.options import BackendSpec
+from agym.backends.parts import Extensions, Groups, InPlace, Spares, Supervision
 from agym.backends.spinning import SpinPolicy
 from agym.hosts.base import ALL_INFOS, Factory, Host
 from agym.hosts.gym import EnvHost
-from agym.protocol.arguments import Ids
 from agym.protocol.infos.policy import InfoPolicy
 from agym.protocol.messages.completions import Completion, Description, Payload
 from agym.protocol.messages.failures import Failure
-from agym.protocol.messages.operations import CLOSE, OPEN, Message, Operation
-from agym.protocol.table import Extension, SlotTable
+from agym.protocol.messages.operations import CLOSE, OPEN, Operation
+from agym.protocol.table import SlotTable
 
 # Everything that a third-party backend needs.
 __all__ = [
@@ -142,39 +142,9 @@ class Backend(ABC):
     def attach(self, table: SlotTable) -> None:
         """Give the hosts the table whose rows they fill, before any operation."""
 
-    @property
-    def extensible(self) -> bool:
-        """Whether hosts can use planes that are added to the table later."""
-        return not self.shared
-
-    def extend(self, extension: Extension) -> None:
-        """Give the hosts planes that were added to the table, before operations on them."""
-
-    def shrink(self, extension: Extension) -> None:
-        """Tell the hosts that planes were removed from the table."""
-
     @abstractmethod
     def submit(self, operation: Operation) -> None:
         """Start an operation."""
-
-    # Whether there is :meth:`step`, and whether it runs the environments in this thread.
-    immediate: bool = False
-    runs_here: bool = False
-
-    def step(self, number: int, plane: int, parts: list[Any] | None = None) -> bool:
-        """Step all environments; nothing else is under way.
-
-        ``parts`` are those of the actions that are not in the table. It may watch for the end of
-        the step as long as a spin may take.
-
-        Returns:
-            Whether the step has ended and the rows are the whole result; otherwise completions
-            follow. They follow too if :meth:`settle` is not called.
-        """
-        raise NotImplementedError
-
-    def settle(self, number: int) -> None:
-        """Drop the completions of a step whose end was watched."""
 
     @abstractmethod
     def poll(self) -> Sequence[Completion]:
@@ -198,62 +168,34 @@ class Backend(ABC):
         """Whether the finalizer has run, perhaps before the owner's ``__del__``."""
         return False
 
+    # ---------------------------------------------------------------- optional parts
+
     @property
-    def env_groups(self) -> Sequence[range]:
-        """Environments of one ``VectorEnv``, which step together; known once constructed."""
-        return ()
-
-    def reason_unsupported(
-        self, kind: type[Message], ids: Ids, seeds: Sequence[int | None] | None = None
-    ) -> str | None:
-        """Return why some environments cannot do something without others of their ``VectorEnv``.
-
-        The engine asks before it sends anything, ``Restart`` included, except a step of all.
-        ``seeds`` are those of a reset.
-        """
+    def in_place(self) -> InPlace | None:
+        """What steps all environments in one call."""
         return None
 
-    # Whether a worker can be killed and replaced.
-    replaceable: bool = False
-
-    def end_worker(self, worker: int, reason: str) -> None:
-        """Kill a worker that missed its deadline and report a ``WorkerDeath``.
-
-        Any worker that ends unexpectedly is reported by a completion with the number ``FAULT`` for
-        its range, whose problems include a ``WorkerDeath``. Each of its pending operations then
-        completes with that death.
-        """
-        raise NotImplementedError
-
-    def replace_worker(self, worker: int, number: int) -> None:
-        """Start a replacement for a worker that has ended; its completion has the given number.
-
-        Operations may be submitted at once.
-        """
-        raise NotImplementedError
-
-    def running(self, worker: int) -> int | None:
-        """Return the environment that a worker is running, if known."""
+    @property
+    def supervision(self) -> Supervision | None:
+        """What ends and replaces workers."""
         return None
 
-    # When to replace workers by fresh ones, if the backend can.
-    recycle: Recycle | None = None
+    @property
+    def spares(self) -> Spares | None:
+        """What recycles workers."""
+        return None
 
-    def prepare(self, worker: int, number: int) -> None:
-        """Start a spare for a worker; its completion has the given number."""
-        raise NotImplementedError
+    @property
+    def groups(self) -> Groups | None:
+        """What knows the environments that are one ``VectorEnv``."""
+        return None
 
-    def discard(self, worker: int) -> None:
-        """End a spare that has taken over no environment."""
-        raise NotImplementedError
+    @property
+    def extensions(self) -> Extensions | None:
+        """What adds planes to the tables of hosts in other processes."""
+        return None
 
-    def move(self, worker: int, slot: int, *, back: bool = False) -> None:
-        """Route later operations of an environment to the spare, or back."""
-        raise NotImplementedError
-
-    def finish(self, worker: int) -> None:
-        """Put the spare in the worker's place, once all environments have moved."""
-        raise NotImplementedError
+    # ---------------------------------------------------------------- closing
 
     def terminate(self) -> None:
         """End workers that did not end when asked."""
@@ -270,9 +212,6 @@ class Backend(ABC):
 
     def unpark(self) -> None:
         """End the caller's sleep."""
-
-    def check_workers(self) -> None:
-        """Detect workers that have ended without waking the caller."""
 
     def abandon(self) -> bool:
         """Drop the workers in a forked child, without taking locks or sending messages.

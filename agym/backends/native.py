@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 
 from agym.backends.base import BackendOptions, RunningHost
 from agym.backends.outbox import Outbox
+from agym.backends.parts import Groups
 from agym.backends.thread import ThreadBackend, ThreadWorker, WorkerReply, WriteGuard
 from agym.hosts.vector.construction import Traits
 from agym.hosts.vector.envpool import PoolHost
@@ -55,6 +56,10 @@ class NativeBackend(ThreadBackend):
         super().__init__(options)
         self.ranges = options.ranges(options.spec.workers or 1)
         self._traits: Traits | None = None
+
+    @property
+    def groups(self) -> Groups:
+        return self
 
     @property
     def env_groups(self) -> Sequence[range]:

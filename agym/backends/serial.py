@@ -15,6 +15,7 @@ from typing import Any
 from agym._system.defer_signals import Interruptible
 from agym._system.no_running_loop import NoRunningLoop
 from agym.backends.base import Backend, BackendOptions, close_host, open_host
+from agym.backends.parts import InPlace
 from agym.hosts.gym import EnvHost
 from agym.protocol.messages.completions import Completion
 from agym.protocol.messages.operations import Operation
@@ -24,7 +25,11 @@ from agym.protocol.table import SlotTable
 class SerialBackend(Backend):
     """Runs operations synchronously, in ``submit``."""
 
-    immediate = runs_here = True
+    runs_here = True
+
+    @property
+    def in_place(self) -> InPlace:
+        return self
 
     def __init__(self, options: BackendOptions) -> None:
         super().__init__(options)
@@ -61,6 +66,9 @@ class SerialBackend(Backend):
         if payload is not None:
             self._completions.append(Completion(number, 0, host.stop, payload))
         return payload is None
+
+    def settle(self, number: int) -> None:
+        """Nothing was watched."""
 
     def poll(self) -> Sequence[Completion]:
         completions, self._completions = self._completions, []

@@ -20,6 +20,7 @@ from typing import ClassVar
 from agym._system.pygame_lock import lock_polygons
 from agym.backends.base import BackendOptions, RunningHost, close_host, open_host
 from agym.backends.outbox import Outbox, OutboxBackend
+from agym.backends.parts import Supervision
 from agym.hosts.gym import EnvHost
 from agym.protocol.messages.completions import Completion, Payload
 from agym.protocol.messages.failures import WorkerDeath
@@ -127,7 +128,6 @@ MakeHost = Callable[[range, WriteGuard, list[int]], RunningHost]
 class ThreadBackend(OutboxBackend[WorkerReply]):
     """Divides environments among threads."""
 
-    replaceable = True
     worker_type: ClassVar[type[ThreadWorker]] = ThreadWorker
 
     def __init__(self, options: BackendOptions) -> None:
@@ -182,6 +182,17 @@ class ThreadBackend(OutboxBackend[WorkerReply]):
                     worker.settle(completion)
                 completions += completed
         return completions
+
+    @property
+    def supervision(self) -> Supervision:
+        return self
+
+    def running(self, worker: int) -> int | None:
+        """Threads have no coroutines, of which one could block the others."""
+        return None
+
+    def check_workers(self) -> None:
+        """A thread's end always wakes the caller."""
 
     def end_worker(self, worker: int, reason: str) -> None:
         """Abandon a thread."""

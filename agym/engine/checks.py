@@ -67,7 +67,8 @@ class Checks:
         self, kind: type[Message], ids: Ids, seeds: Sequence[int | None] | None = None
     ) -> None:
         """Refuse what some environments of a group cannot do without the others."""
-        reason = self._backend.reason_unsupported(kind, ids, seeds)
+        groups = self._backend.groups
+        reason = None if groups is None else groups.reason_unsupported(kind, ids, seeds)
         if reason is not None:
             raise UsageError(reason)
 
@@ -78,8 +79,9 @@ class Checks:
         if not scheduler.idle:
             self._collector.poll()
             busy = scheduler.stepping(ids)
-            if busy is not None:
-                self._backend.check_workers()
+            supervision = self._backend.supervision
+            if busy is not None and supervision is not None:
+                supervision.check_workers()
                 self._collector.poll()
                 busy = scheduler.stepping(ids)
             if busy is not None:

@@ -92,23 +92,26 @@ class Engine:
             policy: What to do about faults.
         """
         policy = policy or FaultPolicy()
-        resend = policy.tolerant or policy.record_actions or backend.recycle is not None
+        spares, in_place = backend.spares, backend.in_place
+        recycle = None if spares is None else spares.recycle
+        resend = policy.tolerant or policy.record_actions or recycle is not None
         self.num_envs = num_envs = len(backend.factories)
         self.autoreset = name_of(backend.options.autoreset)
         self._all = range(num_envs)
         self.backend = backend
         self._status = status = EnvStatus(num_envs)
-        self._short = backend.immediate and timeout is None and not resend
-        self.runs_here = self._short and backend.runs_here
+        # What the short way of a step uses, if it can be taken at all.
+        self._in_place = None if timeout is not None or resend else in_place
+        self.runs_here = self._in_place is not None and self._in_place.runs_here
         self.dispatcher = dispatcher = Dispatcher(backend, num_envs, status, Deadlines(timeout))
         self.rows = rows = EnvRows(dispatcher)
         self.recovery = recovery = Recovery(policy, status, dispatcher, rows, backend)
         recycling = None
-        if backend.recycle is not None:
+        if spares is not None and recycle is not None:
             # A late import, because few programs recycle workers.
             from agym.engine.faults.recycling import Recycling
 
-            recycling = Recycling(backend.recycle, dispatcher, rows, backend, recovery)
+            recycling = Recycling(recycle, dispatcher, rows, backend, spares, recovery)
             recovery.on_replace = recycling.forget_worker
         opening = Opening.of(
             num_envs, self.autoreset, copy=copy, plain=not resend, recycles=recycling is not None
@@ -174,8 +177,9 @@ class Engine:
             UsageError: Wrong number, shape or dtype of actions.
         """
         dispatcher, collector, opened = self.dispatcher, self.collector, self.rows.opened
+        in_place = self._in_place
         if (
-            not self._short
+            in_place is None
             or opened is None
             or not self._status.all_ready
             or dispatcher.tickets
@@ -192,7 +196,7 @@ class Engine:
             dispatcher.in_place = self._all
             if not self.runs_here:
                 dispatcher.now = number, plane, parts
-            over = self.backend.step(number, plane, parts)
+            over = in_place.step(number, plane, parts)
             dispatcher.now = None  # from here on, a signal handler drops the step's completions
             if dispatcher.adopted is not None:
                 ticket, dispatcher.adopted = dispatcher.adopted, None
@@ -202,7 +206,7 @@ class Engine:
             dispatcher.in_place = None
             if over:
                 if not self.runs_here:
-                    self.backend.settle(number)
+                    in_place.settle(number)
                 result = batches.whole(plane)
                 if followed:
                     traffic.settle(followed, table.gauges, self.backend.ranges)

@@ -138,7 +138,7 @@ def _check_backend(envs: BaseEnvs, rates: dict[str, float]) -> None:
             " end this program: take backend='process'"
         )
     if rates["hang"]:
-        if not (envs._backend.replaceable or envs._engine.rows.coroutines):
+        if not (envs._backend.supervision or envs._engine.rows.coroutines):
             raise UsageError(
                 f"hang={rates['hang']:g} cannot work with backend={backend!r}, which cannot"
                 " end a step that hangs: take backend='process' or 'thread', or delay="

@@ -37,10 +37,6 @@ def never() -> Any:
 class FakeBackend(Backend):
     """Remembers what it was given; the test says what comes of it."""
 
-    shared = False
-    replaceable = False
-    immediate = False
-    env_groups: Sequence[range] = ()
     pids: Sequence[int | None] = (None,)
     ended = False
 
@@ -50,13 +46,9 @@ class FakeBackend(Backend):
         self.operations: list[Operation] = []
         self.outcomes: list[Completion] = []
         self.resorts: list[str] = []
-        self.looks = 0
         self.ended = False
         self.table: SlotTable
         self.description = description or Description(SPACE, spaces.Discrete(3), {}, None, None)
-
-    def reason_unsupported(self, *_: Any) -> str | None:
-        return None
 
     def start(self) -> None:
         payload = Payload(values={0: self.description})
@@ -71,19 +63,6 @@ class FakeBackend(Backend):
     def poll(self) -> Sequence[Completion]:
         outcomes, self.outcomes = self.outcomes, []
         return outcomes
-
-    def check_workers(self) -> None:
-        self.looks += 1
-
-    def end_worker(self, worker: int, reason: str) -> None:
-        raise NotImplementedError
-
-    replace_worker: Any = end_worker
-    running: Any = end_worker
-    prepare: Any = end_worker
-    discard: Any = end_worker
-    move: Any = end_worker
-    finish: Any = end_worker
 
     def close(self) -> None:
         self.resorts.append("close")

@@ -20,6 +20,7 @@ from typing import Any
 from agym._system.cpus import available_cores
 from agym.backends.base import Backend, BackendOptions
 from agym.backends.options import Process
+from agym.backends.parts import Extensions, InPlace, Spares, Supervision
 from agym.backends.process.mailbox import Mailbox
 from agym.backends.process.serialization import pack_by_value
 from agym.backends.process.worker_handle import WorkerHandle, pack_make, start_worker
@@ -41,8 +42,7 @@ class ProcessBackend(Backend):
     """Divides environments among worker processes, and posts operations to their mailboxes."""
 
     shared = True
-    replaceable = True
-    immediate = True
+    runs_here = False
 
     def __init__(self, options: BackendOptions) -> None:
         check_platform()
@@ -98,8 +98,8 @@ class ProcessBackend(Backend):
             handle.attach(table)
 
     @property
-    def extensible(self) -> bool:
-        return True
+    def extensions(self) -> Extensions:
+        return self
 
     def extend(self, extension: Extension) -> None:
         self._arenas.append(extension.arena)
@@ -110,6 +110,10 @@ class ProcessBackend(Backend):
         self._arenas.remove(extension.arena)
         for handle in self._living_handles():
             handle.shrink(extension.planes.start)
+
+    @property
+    def supervision(self) -> Supervision:
+        return self
 
     def replace_worker(self, worker: int, number: int) -> None:
         handle = self._start_another(worker, number)
@@ -152,6 +156,10 @@ class ProcessBackend(Backend):
         ]
 
     # ---------------------------------------------------------------- recycling
+
+    @property
+    def spares(self) -> Spares:
+        return self
 
     def prepare(self, worker: int, number: int) -> None:
         self._spares[worker] = self._start_another(worker, number)
@@ -203,6 +211,10 @@ class ProcessBackend(Backend):
                     mailbox.post_step(number, low, high, plane, size)
         else:
             self._submit_messages(operation)
+
+    @property
+    def in_place(self) -> InPlace:
+        return self
 
     def step(self, number: int, plane: int, parts: list[Any] | None = None) -> bool:
         """Post a step of all environments, and watch for its end while that is worth it."""

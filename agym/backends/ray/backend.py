@@ -23,6 +23,7 @@ from typing import Any
 from agym.backends.base import BackendOptions
 from agym.backends.options import Ray
 from agym.backends.outbox import Outbox, OutboxBackend
+from agym.backends.parts import Supervision
 from agym.backends.process.serialization import Sealed, seal
 from agym.backends.ray.actor import RayActor
 from agym.backends.ray.actor_group import ActorGroup
@@ -41,14 +42,12 @@ from agym.protocol.messages.operations import (
     Operation,
     Step,
 )
-from agym.protocol.table import Extension, SlotTable
+from agym.protocol.table import SlotTable
 from agym.protocol.transfer import ENV_GAUGES
 
 
 class RayBackend(OutboxBackend[ActorReply]):
     """Divides environments among actors."""
-
-    replaceable = True
 
     def __init__(self, options: BackendOptions) -> None:
         """Join the cluster, or start one.
@@ -120,13 +119,21 @@ class RayBackend(OutboxBackend[ActorReply]):
         message = Attach(table.num_envs, table.final, gauges=gauges)
         handle.send(seal((Operation(OPEN, 0, table.num_envs, message), ())))
 
-    def extend(self, extension: Extension) -> None:
-        """Do nothing: rows arrive as messages, and the driver chooses their plane."""
-
     @property
     def pids(self) -> Sequence[int | None]:
         """The actors' processes that are on this machine."""
         return [None if handle.death else handle.local_pid for handle in self._handles]
+
+    @property
+    def supervision(self) -> Supervision:
+        return self
+
+    def running(self, worker: int) -> int | None:
+        """Actors do not say."""
+        return None
+
+    def check_workers(self) -> None:
+        """An actor's end always wakes the caller."""
 
     def replace_worker(self, worker: int, number: int) -> None:
         """Start another actor, on any node that has room or will have it."""

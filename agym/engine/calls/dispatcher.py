@@ -52,7 +52,9 @@ class Dispatcher:
 
     def set_groups(self) -> None:
         """Learn which environments are one program, now that they are made."""
-        self.scheduler = Scheduler(self._num_envs, self._backend.env_groups)
+        groups = self._backend.groups
+        if groups is not None:
+            self.scheduler = Scheduler(self._num_envs, groups.env_groups)
 
     def ticket(self, kind: type[Message], ids: Ids) -> Ticket:
         """Make a ticket, which is not yet under way."""

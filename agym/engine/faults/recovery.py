@@ -19,6 +19,7 @@ from dataclasses import replace
 from typing import Any
 
 from agym.backends.base import Backend
+from agym.backends.parts import Supervision
 from agym.engine.calls.dispatcher import Dispatcher
 from agym.engine.calls.ticket import Ticket
 from agym.engine.faults.budget import BudgetExceeded, RestartBudget
@@ -69,6 +70,7 @@ class Recovery:
         self._dispatcher = dispatcher
         self._rows = rows
         self._backend = backend
+        self._supervision = backend.supervision
         self._budget = RestartBudget(policy.max_restarts, policy.restart_window)
         self._parts = InterruptedParts(dispatcher)
         # Environments that the caller asked to recreate: a failure of these is raised at once.
@@ -239,13 +241,13 @@ class Recovery:
         self.workers.note_replacement(worker)
         self.on_replace(worker)
         if self._rows.opened is None:
-            self._backend.replace_worker(worker, OPEN)
+            self._workers().replace_worker(worker, OPEN)
             return
         self.recovering.update(ids)
         if not self.policy.tolerant:
             self._status.mark_unready(ids, "was replaced after a missed deadline")
         begin = self._dispatcher.begin_internal
-        self._backend.replace_worker(worker, begin(Restart(), ids))
+        self._workers().replace_worker(worker, begin(Restart(), ids))
         after_fault = self.restores.after_fault
         begin(Recreate([after_fault(i, used=False, innocent=i not in suspects) for i in ids]), ids)
         for i in self._status.closed_envs.intersection(ids):
@@ -273,7 +275,7 @@ class Recovery:
             if isinstance(failure, Failure):
                 worker = self._backend.worker_of(failure.env_id)
                 self.workers.note_failure([worker])
-                self._backend.end_worker(worker, f"could not be made again: {failure.error}")
+                self._workers().end_worker(worker, f"could not be made again: {failure.error}")
                 self.dirty = True
 
     # ---------------------------------------------------------------- a deadline passed
@@ -281,7 +283,18 @@ class Recovery:
     @property
     def can_force(self) -> bool:
         """Whether what missed a deadline can be replaced."""
-        return self._backend.replaceable or self._rows.coroutines
+        return self._supervision is not None or self._rows.coroutines
+
+    def _workers(self) -> Supervision:
+        """Return what ends and replaces workers; without it none is reported dead or late."""
+        assert self._supervision is not None
+        return self._supervision
+
+    def _running(self, env_id: int) -> int | None:
+        """Return the environment that runs in an environment's worker, if known."""
+        if self._supervision is None:
+            return None
+        return self._supervision.running(self._backend.worker_of(env_id))
 
     def force(self, late: Iterable[int], ticket: Ticket, reason: str) -> Iterator[Completion]:
         """Replace what missed a deadline; yield completions of the parts that will not arrive."""
@@ -290,7 +303,8 @@ class Recovery:
             self._end_workers(late, reason)
             return
         # A coroutine that never awaits blocks its whole event loop.
-        stuck = {i for i in late if self._backend.running(self._backend.worker_of(i)) in late}
+        running = {i: self._running(i) for i in late}
+        stuck = {i for i, other in running.items() if other in late}
         if stuck:
             self._end_workers(stuck, reason)
         for i in late - stuck:
@@ -311,7 +325,7 @@ class Recovery:
     def overdue(self, ticket: Ticket, reason: str) -> Iterator[Completion]:
         """Handle a replacement that missed its own deadline."""
         late = ticket.late()
-        if self._backend.replaceable:
+        if self._supervision is not None:
             self.workers.note_failure(self.workers.of(late))
             self._end_workers(late, reason)
         else:
@@ -321,7 +335,7 @@ class Recovery:
         """Kill the workers of some environments."""
         for worker in sorted(self.workers.of(ids)):
             self.recovering.update(self._backend.ranges[worker])
-            self._backend.end_worker(worker, reason)
+            self._workers().end_worker(worker, reason)
 
     # ---------------------------------------------------------------- on request
 
@@ -333,7 +347,7 @@ class Recovery:
             self.workers.note_replacement(worker)
             self.on_replace(worker)
             number = self._dispatcher.begin_internal(Restart(), span)
-            self._backend.replace_worker(worker, number)
+            self._workers().replace_worker(worker, number)
         for run in runs(ids):
             self._budget.clear(run)
         self.recovering.update(ids)

@@ -25,6 +25,7 @@ from gymnasium.vector import AutoresetMode
 
 from agym.backends.base import Backend
 from agym.backends.options import Recycle
+from agym.backends.parts import Spares
 from agym.engine.calls.dispatcher import Dispatcher
 from agym.engine.calls.ticket import Ticket
 from agym.engine.faults.env_rows import EnvRows
@@ -46,12 +47,14 @@ class Recycling:
         dispatcher: Dispatcher,
         rows: EnvRows,
         backend: Backend,
+        spares: Spares,
         recovery: Recovery,
     ) -> None:
         self._policy = policy
         self._dispatcher = dispatcher
         self._rows = rows
         self._backend = backend
+        self._spares = spares
         self._recovery = recovery
         self._episodes: dict[int, int] = {}
         # For each worker with a spare, whether the spare is ready.
@@ -75,7 +78,7 @@ class Recycling:
                 self._ready[worker] = False
                 self._moved[worker] = set()
                 ids = self._backend.ranges[worker]
-                self._backend.prepare(worker, self._dispatcher.begin_internal(Spare(), ids))
+                self._spares.prepare(worker, self._dispatcher.begin_internal(Spare(), ids))
         elif self._ready[worker] and slot not in self._moved[worker]:
             if slot in self._recovery.recovering or slot in self._recovery.fault_log.pending:
                 return
@@ -120,7 +123,7 @@ class Recycling:
     def _prepared(self, worker: int, problems: Sequence[Any]) -> None:
         for problem in problems:
             self.forget_worker(worker)
-            self._backend.discard(worker)
+            self._spares.discard(worker)
             if isinstance(problem, Failure):
                 self._recovery.fault_log.notices.append(
                     f"worker {worker} cannot be recycled: {problem.error}"
@@ -134,7 +137,7 @@ class Recycling:
         over = None
         if self._backend.options.autoreset is not AutoresetMode.SAME_STEP:
             over = self._rows.flags(slot, self._holders[slot][1])
-        self._backend.move(worker, slot)
+        self._spares.move(worker, slot)
         restore = replace(restore, start=start, over=over)
         self._dispatcher.begin_internal(Import([restore]), (slot,))
 
@@ -144,12 +147,12 @@ class Recycling:
             if isinstance(problem, Failure):
                 self._recovery.recover(problem)
         if reason:
-            self._backend.move(worker, slot, back=True)
+            self._spares.move(worker, slot, back=True)
         else:
             self._moved[worker].add(slot)
         self._end_move(slot)
         if len(self._moved[worker]) == len(self._backend.ranges[worker]):
-            self._backend.finish(worker)
+            self._spares.finish(worker)
             self._recovery.workers.restarts[worker] += 1
             self.forget_worker(worker)
 
