@@ -63,13 +63,18 @@ class EpisodeRule:
 
     def __init__(self, mode: AutoresetMode) -> None:
         self.resets_now = mode is AutoresetMode.SAME_STEP
-        self.table: Array = np.zeros((len(Phase), 2), np.int8)
-        self.table[Phase.HELD] = Phase.HELD
-        self.table[[Phase.RUNNING, Phase.CUT], 1] = AFTER_END[mode]
+        over = AFTER_END[mode]
+        self._after = {
+            Phase.RUNNING: (Phase.RUNNING, over),
+            Phase.DUE: (Phase.RUNNING, Phase.RUNNING),
+            Phase.HELD: (Phase.HELD, Phase.HELD),
+            Phase.CUT: (Phase.RUNNING, over),
+        }
+        self.table: Array = np.array([self._after[phase] for phase in Phase], np.int8)
 
     def after(self, phase: Phase, *, ended: bool) -> Phase:
         """Return the phase after a step in some phase, whose flags say whether it ended."""
-        return Phase(self.table[phase, int(ended)])
+        return self._after[phase][ended]
 
 
 @dataclass(slots=True)
