@@ -309,7 +309,7 @@ class BaseEnvs(Generic[Observations, Actions]):
     @property
     def backend(self) -> str:
         """The name of the backend; for ``"auto"``, of the one it chose."""
-        return self._backend.name
+        return type(self._backend).__name__.removesuffix("Backend").lower()
 
     @property
     def workers(self) -> int:

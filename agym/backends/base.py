@@ -118,21 +118,9 @@ class Backend(ABC):
         self.ranges = options.ranges(1)
 
     @property
-    def name(self) -> str:
-        return type(self).__name__.removesuffix("Backend").lower()
-
-    @property
     def pids(self) -> Sequence[int | None]:
         """Process id of each worker, ``None`` if it has ended."""
         return [os.getpid()] * len(self.ranges)
-
-    def worker_of(self, slot: int) -> int:
-        """Return the index of an environment's worker."""
-        return next(k for k, ids in enumerate(self.ranges) if slot in ids)
-
-    @property
-    def factories(self) -> Sequence[Factory]:
-        return self.options.factories
 
     @abstractmethod
     def start(self) -> None:

@@ -95,7 +95,7 @@ class Engine:
         spares, in_place = backend.spares, backend.in_place
         recycle = None if spares is None else spares.recycle
         resend = policy.tolerant or policy.record_actions or recycle is not None
-        self.num_envs = num_envs = len(backend.factories)
+        self.num_envs = num_envs = len(backend.options.factories)
         self.autoreset = name_of(backend.options.autoreset)
         self._all = range(num_envs)
         self.backend = backend

@@ -38,7 +38,7 @@ class Life:
         checks: Checks,
         statistics: Statistics,
     ) -> None:
-        self._all = range(len(backend.factories))
+        self._all = range(len(backend.options.factories))
         self._backend = backend
         self._status = status
         self._dispatcher = dispatcher

@@ -131,7 +131,7 @@ def _check_seconds(seconds: dict[str, float]) -> None:
 
 def _check_backend(envs: BaseEnvs, rates: dict[str, float]) -> None:
     """Refuse faults that cannot happen, or cannot end, on the backend."""
-    backend = envs._backend.name
+    backend = envs.backend
     if rates["kill"] and os.getpid() in envs._backend.pids:
         raise UsageError(
             f"kill={rates['kill']:g} needs worker processes, and with backend={backend!r} it would"
@@ -168,7 +168,7 @@ class Chaos(Hook):
         seed: int | None,
     ) -> None:
         self.injections: list[Injection] = []
-        self._engine, self._backend = envs._engine, envs._backend
+        self._engine = envs._engine
         self._members = None if envs._ids is None else frozenset(envs._ids)
         self._rng = np.random.default_rng(seed)
         # A number below the first bound kills, below the second hangs, and so on.
@@ -227,7 +227,7 @@ class Chaos(Hook):
             or self._engine.dispatcher.in_flight(slot) is not None
         ):
             return
-        worker = self._backend.worker_of(slot)
+        worker = self._engine.recovery.workers.worker_of(slot)
         others = [other for other in self._in_flight.get(worker, ()) if self._is_under_way(other)]
         if others and (
             kind in self._worker_wide or any(other.kind in self._worker_wide for other in others)

@@ -219,7 +219,7 @@ class ProcessBackend(Backend):
     def step(self, number: int, plane: int, parts: list[Any] | None = None) -> bool:
         """Post a step of all environments, and watch for its end while that is worth it."""
         if parts is not None or self._dead or self._moved:
-            self.submit(Operation(number, 0, len(self.factories), Step(plane, parts)))
+            self.submit(Operation(number, 0, len(self.options.factories), Step(plane, parts)))
             return False
         for mailbox in self._primary:
             start, stop = mailbox.start, mailbox.stop

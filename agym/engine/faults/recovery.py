@@ -273,7 +273,7 @@ class Recovery:
         """End a replacement worker that failed to make its environments."""
         for failure in problems:
             if isinstance(failure, Failure):
-                worker = self._backend.worker_of(failure.env_id)
+                worker = self.workers.worker_of(failure.env_id)
                 self.workers.note_failure([worker])
                 self._workers().end_worker(worker, f"could not be made again: {failure.error}")
                 self.dirty = True
@@ -294,7 +294,7 @@ class Recovery:
         """Return the environment that runs in an environment's worker, if known."""
         if self._supervision is None:
             return None
-        return self._supervision.running(self._backend.worker_of(env_id))
+        return self._supervision.running(self.workers.worker_of(env_id))
 
     def force(self, late: Iterable[int], ticket: Ticket, reason: str) -> Iterator[Completion]:
         """Replace what missed a deadline; yield completions of the parts that will not arrive."""
@@ -356,7 +356,7 @@ class Recovery:
         self._status.mark_unready(ids, "was restarted")
         for i in ids:
             self.fault_log.pending.pop(i, None)
-        worker_of = self._backend.worker_of
+        worker_of = self.workers.worker_of
         return [self.restores.on_request(i, used=worker_of(i) not in dead) for i in ids]
 
     def recover(self, failure: Failure) -> None:

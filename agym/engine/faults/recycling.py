@@ -71,7 +71,7 @@ class Recycling:
                 self._on_episode_over(slot, plane)
 
     def _on_episode_over(self, slot: int, plane: int) -> None:
-        worker = self._backend.worker_of(slot)
+        worker = self._recovery.workers.worker_of(slot)
         self._episodes[slot] = self._episodes.get(slot, 0) + 1
         if worker not in self._ready:
             if self._due(worker, slot):
@@ -104,7 +104,7 @@ class Recycling:
     def advance(self, ticket: Ticket) -> None:
         """Continue a move after one of its operations has ended."""
         slot = ticket.ids[0]
-        worker = self._backend.worker_of(slot)
+        worker = self._recovery.workers.worker_of(slot)
         payload = ticket.payload
         problems = [] if payload is None else payload.problems
         if worker not in self._ready:

@@ -47,9 +47,13 @@ class WorkerLog:
         self.restarts[worker] += 1
         self.dead.discard(worker)
 
+    def worker_of(self, env_id: int) -> int:
+        """Return the worker of an environment."""
+        return next(k for k, ids in enumerate(self._backend.ranges) if env_id in ids)
+
     def of(self, ids: Iterable[int]) -> set[int]:
         """Return the workers of environments."""
-        return {self._backend.worker_of(i) for i in ids}
+        return {self.worker_of(i) for i in ids}
 
     def with_dead_neighbours(self, ids: Ids) -> set[int]:
         """Add all environments that died with some of these."""
