@@ -76,7 +76,7 @@ BAD_OWN_OPTIONS: dict[str, tuple[Callable[..., Any], dict[str, Any], str]] = {
     "capsule-dir-empty": (agym.FaultPolicy, {"capsule_dir": ""}, "path of a folder"),
     "placement": (Ray, {"placement": "sprad"}, "did you mean 'spread'"),
     "resources": (Ray, {"resources": {"num_cpu": 1}}, "'num_cpus'"),
-    "rss": (partial(agym.Recycle), {"rss_mb": float("inf")}, "positive"),
+    "rss": (agym.Recycle, {"rss_mb": float("inf")}, "positive"),
 }
 
 
@@ -125,8 +125,11 @@ def test_what_is_no_backend(backend: Any) -> None:
 
 
 def test_a_function_that_makes_no_backend() -> None:
+    def backend(options: Any) -> Any:
+        return None
+
     with pytest.raises(agym.UsageError, match=r"which is no agym.backends.base.Backend"):
-        agym.make(tally, 2, backend=lambda options: None)  # type: ignore[arg-type,return-value]
+        agym.make(tally, 2, backend=backend)
 
 
 @pytest.mark.parametrize("kind", [BackendSpec, LoopSpec])
@@ -136,8 +139,9 @@ def test_a_base_class_of_backends_options(kind: Any) -> None:
 
 
 def test_a_misspelt_backend() -> None:
+    backend: Any = "Process"
     with pytest.raises(agym.UsageError, match="did you mean 'process'"):
-        agym.make(tally, 2, backend="Process")  # type: ignore[arg-type]
+        agym.make(tally, 2, backend=backend)
 
 
 BAD_ENVS: dict[str, tuple[Any, Any, str]] = {

@@ -270,8 +270,9 @@ def test_registering_checks_values_too() -> None:
     for options in ({"workers": -1}, {"on_fault": "x"}, {"timeout": -3}, {"autoreset": "x"}):
         with pytest.raises(agym.UsageError, match=next(iter(options))):
             agym.register("CartPole-v1", **options)
+    no_id: Any = Swallows
     with pytest.raises(agym.UsageError, match="must be an id"):
-        agym.register(Swallows)  # type: ignore[arg-type]
+        agym.register(no_id)
 
 
 class Pins(Tally):
