@@ -14,8 +14,10 @@ from agym.backends.base import (
     BackendOptions,
     Completion,
     EnvHost,
+    Force,
     Operation,
     SlotTable,
+    Workers,
     close_host,
     open_host,
 )
@@ -24,7 +26,7 @@ from tests.support.backends import FORK
 from tests.support.core_selection import examples
 
 
-class QueueBackend(Backend):
+class QueueBackend(Backend, Workers):
     """All environments in one thread, behind a queue: written against backends/base.py alone."""
 
     def __init__(self, options: BackendOptions) -> None:
@@ -51,6 +53,10 @@ class QueueBackend(Backend):
             outcomes.append(self._outbox.get())
         return outcomes
 
+    @property
+    def workers(self) -> Workers:
+        return self
+
     def waitables(self) -> dict[int, int]:
         return {self._reader: EVENT_READ}
 
@@ -58,7 +64,7 @@ class QueueBackend(Backend):
         with contextlib.suppress(BlockingIOError):
             os.read(self._reader, 4096)
 
-    def close(self) -> None:
+    def close(self, force: Force = Force.NONE) -> None:
         self._inbox.put(None)
 
     @property

@@ -16,6 +16,7 @@ from agym.api.base import BaseEnvs, is_own, suggest
 from agym.api.handles import Handle
 from agym.api.output import Output
 from agym.api.waiting import AsyncWaiter, close_quickly
+from agym.backends.base import Force
 from agym.engine.batches.results import Batch, ResetResult, StepResult
 from agym.engine.calls.ticket import Ticket
 from agym.engine.checks import NOT_OPEN
@@ -349,7 +350,7 @@ class AsyncEnvs(BaseEnvs[Observations, Actions]):
                 await self._waiter.wait_at_most(ticket, seconds)
                 error = ticket.error
         except BaseException:
-            self._backend.kill()
+            self._backend.close(Force.KILL)
             raise
         finally:
             self._waiter.stop_watching()

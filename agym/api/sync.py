@@ -74,16 +74,17 @@ class Envs(BaseEnvs[Observations, Actions]):
         """Step, and return arrays."""
         result = None
         engine, waiter, whole = self._engine, self._waiter, env_ids is None and out is None
+        inline, watched = engine.inline, engine.watched
         if engine.dispatcher.in_place is not None:
             engine.checks.not_in_place(env_ids, engine.num_envs)
-        if whole and engine.runs_here:  # so Ctrl-C must be able to interrupt it
+        if whole and inline is not None:  # outside of ``Uninterrupted``, for Ctrl-C's sake
             with waiter.lock:
-                result = engine.step_now(actions)
+                result = inline.step(actions)
         if result is None:
             with Uninterrupted():
                 with waiter.lock:
-                    if whole and not engine.runs_here:
-                        result = engine.step_now(actions)
+                    if whole and watched is not None:
+                        result = watched.step(actions)
                     if result is None:
                         result = engine.step(actions, env_ids, out)
                 if isinstance(result, Ticket):

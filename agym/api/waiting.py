@@ -78,8 +78,8 @@ class SyncWaiter:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._backend = engine.backend
-        self._spinning = engine.backend.spinning
+        self._workers = engine.backend.workers
+        self._spinning = self._workers.spinning
         self.lock: Any = threading.RLock()  # typed Any for the methods that ``Condition`` uses
         # The leader, and the descriptors that it sleeps on.
         self._leader: int | None = None
@@ -108,15 +108,14 @@ class SyncWaiter:
                 throttle.hold(end)
 
     def _await(self, ticket: Ticket, seconds: float | None) -> None:
-        news = self._backend.news
+        news = self._workers.news
         if ticket.done or (news() and self._ready(ticket)):
             return
         begun = time.perf_counter()
         # While another thread leads, spinning would take the core that the leader needs.
         alone = self._leader is None
-        spins = alone and not ticket.watched
         slept = not (
-            spins and self._spinning.spin(lambda: ticket.done or (news() and self._ready(ticket)))
+            alone and self._spinning.spin(lambda: ticket.done or (news() and self._ready(ticket)))
         )
         if slept:
             self._sleep(ticket, None if seconds is None else time.monotonic() + seconds)
@@ -145,13 +144,13 @@ class SyncWaiter:
 
     def _lead(self, ticket: Ticket, end: float | None) -> None:
         """Sleep on the backend's descriptors."""
-        backend, engine = self._backend, self._engine
+        workers, engine = self._workers, self._engine
         alarm = self._alarm = self._alarm or Alarm()
         before, self._leader = self._leader, get_ident()
         ticket.on_done(self._wake)
         try:
             while True:
-                backend.park()
+                workers.park()
                 engine.poll()
                 deadline = engine.expire()
                 if ticket.done or (end is not None and time.monotonic() >= end):
@@ -159,7 +158,7 @@ class SyncWaiter:
                 limits = [RECHECK_SECONDS]
                 limits += [] if deadline is None else [deadline]
                 limits += [] if end is None else [end - time.monotonic()]
-                self._asleep = backend.waitables()
+                self._asleep = workers.waitables()
                 poller = select.poll()
                 poller.register(alarm.descriptor, select.POLLIN)
                 for descriptor, events in self._asleep.items():
@@ -174,11 +173,11 @@ class SyncWaiter:
                     alarm.clear()
                 if self._alarm is not alarm:
                     return  # a signal handler has closed everything
-                backend.unpark()
+                workers.unpark()
                 engine.poll()
         finally:
             if self._alarm is alarm:
-                backend.unpark()
+                workers.unpark()
                 engine.poll()
             self._leader = before
             ticket.remove_callback(self._wake)
@@ -188,7 +187,7 @@ class SyncWaiter:
         turn = threading.Condition(self.lock)
         ticket.on_done(turn.notify)
         self._followers.append(turn)
-        if self._backend.waitables() != self._asleep:
+        if self._workers.waitables() != self._asleep:
             self._wake()
         try:
             while not ticket.done and self._leader is not None:
@@ -265,8 +264,8 @@ class AsyncWaiter:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._backend = engine.backend
-        self._spinning = engine.backend.spinning
+        self._workers = engine.backend.workers
+        self._spinning = self._workers.spinning
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watched: dict[int, int] = {}
         self._sleepers = 0
@@ -309,9 +308,9 @@ class AsyncWaiter:
 
     def _spin(self, ticket: Ticket, end: float) -> Generator[Any, None, bool]:
         """Spin, for ``HOLD_SECONDS`` in one go, then with a turn of the loop between two polls."""
-        if not self._backend.watchable:
+        if not self._workers.watchable:
             return False
-        news = self._backend.news
+        news = self._workers.news
         if self._spinning.spin(lambda: news() and self.ready(ticket), HOLD_SECONDS):
             return True
         while self._spinning.worth_spinning and time.perf_counter() < end:
@@ -348,12 +347,12 @@ class AsyncWaiter:
     def _stop_watching(self) -> None:
         """Tell the workers not to wake this process if nothing here sleeps."""
         if not self._sleepers:
-            self._backend.unpark()
+            self._workers.unpark()
             self._cancel_timer()
 
     def _park(self, loop: asyncio.AbstractEventLoop) -> None:
         """Arrange to be woken, and take in completions that came just before."""
-        self._backend.park()
+        self._workers.park()
         self._engine.poll()
         self._watch(loop)
         deadline = self._engine.expire()
@@ -368,7 +367,7 @@ class AsyncWaiter:
 
     def _wake(self) -> None:
         """Handle a wake-up from a descriptor or the timer."""
-        self._backend.unpark()
+        self._workers.unpark()
         self._engine.poll()
         self._engine.expire()
         assert self._loop is not None
@@ -382,7 +381,7 @@ class AsyncWaiter:
         if loop is not self._loop:
             self._watched = {}  # the previous loop, with its readers, is gone
             self._loop = loop
-        wanted = self._backend.waitables()
+        wanted = self._workers.waitables()
         if wanted == self._watched:
             return
         for descriptor, events in self._watched.items():

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from agym.backends.base import BackendOptions, closed, open_host
+from agym.backends.base import BackendOptions, Force, closed, open_host
 from agym.backends.options import Asyncio
 from agym.backends.outbox import Outbox, OutboxBackend
 from agym.backends.process.worker_process import own_loop
@@ -67,11 +67,12 @@ class AsyncioBackend(OutboxBackend[Completion]):
     def poll(self) -> Sequence[Completion]:
         return self._outbox.take()
 
-    def close(self) -> None:
+    def close(self, force: Force = Force.NONE) -> None:
         """Cancel pending operations and close the environments."""
-        if self._loop_thread is None and asyncio._get_running_loop() is None:
-            self.kill()  # the interpreter is exiting, and the loop has ended
-        else:
+        lost = self._loop_thread is None and asyncio._get_running_loop() is None
+        if force is Force.KILL or lost:  # the interpreter is exiting, and the loop has ended
+            self._give_up()
+        elif force is Force.NONE:
             self._on_loop(self._begin_closing)
 
     def _begin_closing(self) -> None:
@@ -82,7 +83,7 @@ class AsyncioBackend(OutboxBackend[Completion]):
         self._ended = True
         self._outbox.ring()
 
-    def kill(self) -> None:
+    def _give_up(self) -> None:
         """Give up environments that resist cancellation, and the private loop with them."""
         self._ended = True
         if self._loop_thread is not None:

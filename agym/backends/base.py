@@ -15,18 +15,26 @@ Test a subclass with ``agym.testing.BackendConformance``.
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from itertools import pairwise
 from typing import Protocol, TypeVar
 
 from gymnasium.vector import AutoresetMode
 
 from agym.backends.options import BackendSpec
-from agym.backends.parts import Extensions, Groups, InPlace, Spares, Supervision
-from agym.backends.spinning import SpinPolicy
+from agym.backends.parts import (
+    NO_WORKERS,
+    Groups,
+    Inline,
+    Shared,
+    Spares,
+    Supervision,
+    Watched,
+    Workers,
+)
 from agym.hosts.base import ALL_INFOS, Factory, Host
 from agym.hosts.gym import EnvHost
 from agym.protocol.infos.policy import InfoPolicy
@@ -41,8 +49,10 @@ __all__ = [
     "BackendOptions",
     "Completion",
     "EnvHost",
+    "Force",
     "Operation",
     "SlotTable",
+    "Workers",
     "close_host",
     "open_host",
 ]
@@ -96,31 +106,28 @@ class BackendOptions:
         return ((f"the factory of environment {i}", factory) for i, factory in named)
 
 
+class Force(IntEnum):
+    """How hard to end workers."""
+
+    NONE = 0
+    TERMINATE = 1
+    KILL = 2
+
+
 class Backend(ABC):
     """Runs environments; the module's docstring lists the guarantees.
 
+    What only some backends can do are parts (``backends/parts.py``).
+
     Attributes:
         options: What it runs.
-        spinning: Decides whether a caller that waits spins.
         ranges: The environments of each worker.
     """
-
-    # Whether the slot table is shared memory: hosts run, or may later run, in other processes.
-    shared: bool = False
-
-    # Whether completions can arrive while the caller's thread spins.
-    watchable = True
 
     def __init__(self, options: BackendOptions) -> None:
         """Store the options; :meth:`start` constructs the environments."""
         self.options = options
-        self.spinning = SpinPolicy()
         self.ranges = options.ranges(1)
-
-    @property
-    def pids(self) -> Sequence[int | None]:
-        """Process id of each worker, ``None`` if it has ended."""
-        return [os.getpid()] * len(self.ranges)
 
     @abstractmethod
     def start(self) -> None:
@@ -138,29 +145,39 @@ class Backend(ABC):
     def poll(self) -> Sequence[Completion]:
         """Return the completions that have arrived since the last call."""
 
-    def news(self) -> bool:
-        """Check quickly whether completions may have arrived, for a caller that spins."""
-        return True
-
     @abstractmethod
-    def close(self) -> None:
-        """Ask the hosts to finish their queues, to close their environments, and to end."""
+    def close(self, force: Force = Force.NONE) -> None:
+        """End the hosts.
+
+        Args:
+            force: ``NONE`` asks them to finish their queues and to close their environments. If
+                they have not ended after some seconds, ``TERMINATE`` follows, and then ``KILL``.
+        """
 
     @property
     @abstractmethod
     def ended(self) -> bool:
         """Whether every host has ended."""
 
+    @abstractmethod
+    def release(self) -> None:
+        """Release what is left, once the hosts have ended. Idempotent."""
+
     @property
-    def finalized(self) -> bool:
-        """Whether the finalizer has run, perhaps before the owner's ``__del__``."""
-        return False
+    def workers(self) -> Workers:
+        """What runs beside the caller's thread."""
+        return NO_WORKERS
 
     # ---------------------------------------------------------------- optional parts
 
     @property
-    def in_place(self) -> InPlace | None:
-        """What steps all environments in one call."""
+    def inline(self) -> Inline | None:
+        """What steps all environments in the caller's thread."""
+        return None
+
+    @property
+    def watched(self) -> Watched | None:
+        """What steps all environments and watches for the end."""
         return None
 
     @property
@@ -179,38 +196,9 @@ class Backend(ABC):
         return None
 
     @property
-    def extensions(self) -> Extensions | None:
-        """What adds planes to the tables of hosts in other processes."""
+    def shared(self) -> Shared | None:
+        """What needs the table in shared memory."""
         return None
-
-    # ---------------------------------------------------------------- closing
-
-    def terminate(self) -> None:
-        """End workers that did not end when asked."""
-
-    def kill(self) -> None:
-        """End workers that did not terminate."""
-
-    def waitables(self) -> Mapping[int, int]:
-        """Return the file descriptors to sleep on, with masks of ``selectors`` events."""
-        return {}
-
-    def park(self) -> None:
-        """Prepare for the caller's sleep on the waitables: completions must wake it."""
-
-    def unpark(self) -> None:
-        """End the caller's sleep."""
-
-    def abandon(self) -> bool:
-        """Drop the workers in a forked child, without taking locks or sending messages.
-
-        Returns:
-            Whether the backend is of no use in the child.
-        """
-        return False
-
-    def release(self) -> None:
-        """Release what is left, once the hosts have ended."""
 
 
 class RunningHost(Protocol):

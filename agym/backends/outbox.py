@@ -7,15 +7,17 @@ completions arrive meanwhile.
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import threading
 import weakref
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from selectors import EVENT_READ
 from typing import Any, Generic, TypeVar
 
 from agym.backends.base import Backend, BackendOptions
+from agym.backends.parts import Workers
 
 # Bells to read at once; more than one is rare.
 _READ = 64
@@ -91,7 +93,7 @@ class Outbox(Generic[Item]):
             self._theirs.close()
 
 
-class OutboxBackend(Backend, Generic[Item]):
+class OutboxBackend(Backend, Workers, Generic[Item]):
     """A backend whose completions come from other threads or from an event loop's tasks."""
 
     _end: weakref.finalize[..., Any]
@@ -99,6 +101,14 @@ class OutboxBackend(Backend, Generic[Item]):
     def __init__(self, options: BackendOptions) -> None:
         super().__init__(options)
         self._outbox: Outbox[Item] = Outbox()
+
+    @property
+    def workers(self) -> Workers:
+        return self
+
+    @property
+    def pids(self) -> Sequence[int | None]:
+        return [os.getpid()] * len(self.ranges)
 
     @property
     def finalized(self) -> bool:

@@ -2,33 +2,91 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any, Protocol
 
 from agym.backends.options import Recycle
+from agym.backends.spinning import SpinPolicy
 from agym.protocol.arguments import Ids
 from agym.protocol.messages.operations import Message
 from agym.protocol.table import Extension
 
 
-class InPlace(Protocol):
-    """Steps all environments in one call, while nothing else is under way."""
+class Workers:
+    """What runs environments beside the caller's thread, which it wakes.
+
+    As it stands there is nothing beside it: each operation has ended when it was submitted.
+    """
+
+    # Whether completions can arrive while the caller's thread spins.
+    watchable = True
+
+    @cached_property
+    def spinning(self) -> SpinPolicy:
+        """Decides whether a caller that waits spins."""
+        return SpinPolicy()
 
     @property
-    def runs_here(self) -> bool:
-        """Whether the environments run in the thread that calls."""
+    def pids(self) -> Sequence[int | None]:
+        """Process id of each worker, ``None`` if it has ended."""
+        return [os.getpid()]
 
-    def step(self, number: int, plane: int, parts: list[Any] | None = None) -> bool:
+    def news(self) -> bool:
+        """Check quickly whether completions may have arrived, for a caller that spins."""
+        return True
+
+    def waitables(self) -> Mapping[int, int]:
+        """Return the file descriptors to sleep on, with masks of ``selectors`` events."""
+        return {}
+
+    def park(self) -> None:
+        """Prepare for the caller's sleep on the waitables: completions must wake it."""
+
+    def unpark(self) -> None:
+        """End the caller's sleep."""
+
+    @property
+    def finalized(self) -> bool:
+        """Whether the finalizer has run, perhaps before the owner's ``__del__``."""
+        return False
+
+    def abandon(self) -> bool:
+        """Drop the workers in a forked child, without taking locks or sending messages.
+
+        Returns:
+            Whether the backend is of no use in the child.
+        """
+        return False
+
+
+NO_WORKERS = Workers()
+
+
+class Inline(Protocol):
+    """Steps all environments in the caller's thread, in one call."""
+
+    def step_inline(self, number: int, plane: int, parts: list[Any] | None) -> bool:
         """Step all environments; ``parts`` are those of the actions that are not in the table.
 
-        It may watch for the end of the step as long as a spin may take.
+        Returns:
+            Whether the rows are the whole result; otherwise a completion follows.
+        """
+
+
+class Watched(Protocol):
+    """Steps all environments, and watches for the end as long as a spin may take."""
+
+    def step_watched(self, number: int, plane: int, parts: list[Any] | None) -> bool:
+        """Step all environments; ``parts`` are those of the actions that are not in the table.
 
         Returns:
             Whether the step has ended and the rows are the whole result; otherwise completions
-            follow. They follow too if :meth:`settle` is not called.
+            follow. They follow too if :meth:`settle_watched` is not called.
         """
 
-    def settle(self, number: int) -> None:
+    def settle_watched(self, number: int) -> None:
         """Drop the completions of a step whose end was watched."""
 
 
@@ -93,8 +151,8 @@ class Groups(Protocol):
         """
 
 
-class Extensions(Protocol):
-    """Hosts in other processes that can use planes added to the table later."""
+class Shared(Protocol):
+    """Hosts that map the table's memory in other processes, also planes that are added later."""
 
     def extend(self, extension: Extension) -> None:
         """Give the hosts planes that were added to the table, before operations on them."""

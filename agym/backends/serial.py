@@ -14,8 +14,8 @@ from typing import Any
 
 from agym._system.defer_signals import Interruptible
 from agym._system.no_running_loop import NoRunningLoop
-from agym.backends.base import Backend, BackendOptions, close_host, open_host
-from agym.backends.parts import InPlace
+from agym.backends.base import Backend, BackendOptions, Force, close_host, open_host
+from agym.backends.parts import Inline
 from agym.hosts.gym import EnvHost
 from agym.protocol.messages.completions import Completion
 from agym.protocol.messages.operations import Operation
@@ -24,12 +24,6 @@ from agym.protocol.table import SlotTable
 
 class SerialBackend(Backend):
     """Runs operations synchronously, in ``submit``."""
-
-    runs_here = True
-
-    @property
-    def in_place(self) -> InPlace:
-        return self
 
     def __init__(self, options: BackendOptions) -> None:
         super().__init__(options)
@@ -56,7 +50,11 @@ class SerialBackend(Backend):
             completion = self._host.run(operation)
         self._completions.append(completion)
 
-    def step(self, number: int, plane: int, parts: list[Any] | None = None) -> bool:
+    @property
+    def inline(self) -> Inline:
+        return self
+
+    def step_inline(self, number: int, plane: int, parts: list[Any] | None) -> bool:
         host = self._host
         if self._on_loop:
             with NoRunningLoop():
@@ -67,14 +65,11 @@ class SerialBackend(Backend):
             self._completions.append(Completion(number, 0, host.stop, payload))
         return payload is None
 
-    def settle(self, number: int) -> None:
-        """Nothing was watched."""
-
     def poll(self) -> Sequence[Completion]:
         completions, self._completions = self._completions, []
         return completions
 
-    def close(self) -> None:
+    def close(self, force: Force = Force.NONE) -> None:
         with Interruptible(), self._hide_loop():
             completion = close_host(self._host)
         self._completions.append(completion)
@@ -87,3 +82,6 @@ class SerialBackend(Backend):
     @property
     def ended(self) -> bool:
         return self._ended
+
+    def release(self) -> None:
+        """The environments were all there was."""

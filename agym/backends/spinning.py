@@ -30,10 +30,12 @@ class SpinPolicy:
 
     def __init__(self) -> None:
         self._expected = 0.0
+        self._spent = False
 
     def spin(self, ready: Callable[[], bool], seconds: float = SPIN_SECONDS) -> bool:
         """Spin for at most ``seconds``; return whether it became ready."""
-        if not self.worth_spinning:
+        spent, self._spent = self._spent, False
+        if spent or not self.worth_spinning:
             return False
         end = time.perf_counter() + seconds
         while time.perf_counter() < end:
@@ -41,6 +43,10 @@ class SpinPolicy:
             if ready():
                 return True
         return False
+
+    def spend(self) -> None:
+        """Note that the backend has watched for the end of the next wait in vain."""
+        self._spent = True
 
     @property
     def worth_spinning(self) -> bool:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar
 
 from agym._system.pygame_lock import lock_polygons
-from agym.backends.base import BackendOptions, RunningHost, close_host, open_host
+from agym.backends.base import BackendOptions, Force, RunningHost, close_host, open_host
 from agym.backends.outbox import Outbox, OutboxBackend
 from agym.backends.parts import Supervision
 from agym.hosts.gym import EnvHost
@@ -225,13 +225,11 @@ class ThreadBackend(OutboxBackend[WorkerReply]):
         if self._table is not None:
             new.inbox.put(self._table)
 
-    def close(self) -> None:
+    def close(self, force: Force = Force.NONE) -> None:
+        """Ask threads to end, or give them up: these end when their environment returns."""
         for worker in self._workers:
             worker.inbox.put(None)
-
-    def kill(self) -> None:
-        """Give up hanging threads; they end when their environment returns, or at exit."""
-        self._given_up = True
+        self._given_up = force is Force.KILL
 
     @property
     def ended(self) -> bool:

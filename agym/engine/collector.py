@@ -43,6 +43,7 @@ class Collector:
         rows: The rows of environments, and what is known of these once they are open.
         sent: The steps that were sent and not received.
         traffic: Times some steps.
+        ranges: The environments of each worker.
         closing: The ticket of closing, once that has begun.
     """
 
@@ -60,6 +61,7 @@ class Collector:
         hooks: Hooks,
     ) -> None:
         self.rows = rows
+        self.ranges = backend.ranges
         self.sent = SentSteps()
         self.traffic = Traffic()
         self._hooks = hooks
@@ -80,23 +82,26 @@ class Collector:
 
     def poll(self) -> None:
         """Take in all completions since the last call; tickets become done."""
-        self._dispatcher.adopt_now()
+        self._dispatcher.adopt_watched()
         # Read before the poll, so that completions older than the end are accounted for first.
         ended = self.closing is not None and self._backend.ended
-        recovery, resend = self._recovery, True
-        while resend:
-            for completion in self._backend.poll():
+        recovery = self._recovery
+        while completions := self._backend.poll():
+            begins_more = self._recycling is not None
+            for completion in completions:
                 payload = completion.payload
                 wrong = payload is not None and payload.problems
                 if payload is not None and payload.schemas and self.rows.opened is not None:
                     self.rows.opened.batches.learn(payload.schemas)  # even if the rest is dropped
                 if (recovery.active or wrong) and self.closing is None:
+                    begins_more = True
                     ticket = self._dispatcher.tickets.get(completion.number)
                     for part in recovery.filter(completion, ticket):
                         self._account(part)
                 else:
                     self._account(completion)
-            resend, recovery.dirty = recovery.dirty, False
+            if not begins_more:
+                break  # no operations were begun, some of which may have ended already
         if ended and self.closing is not None and not self.closing.done:
             payload = self.closing.payload
             self.closing.finish(
@@ -150,7 +155,6 @@ class Collector:
         if self._recycling is not None and self.closing is None:
             if ticket.kind.moves:
                 self._recycling.advance(ticket)
-                self._recovery.dirty = True  # operations that it began may have ended already
             elif ticket.kind is Step and ticket.ready is None and not ticket.expired:
                 self._recycling.on_steps_ended(ticket.ids, ticket.plane)
 
@@ -161,7 +165,7 @@ class Collector:
             if ticket.kind is Step and opened is not None:
                 value = opened.batches.step(ticket)
                 if ticket.followed:
-                    self.traffic.settle(ticket.followed, opened.table.gauges, self._backend.ranges)
+                    self.traffic.settle(ticket.followed, opened.table.gauges, self.ranges)
                 if self._hooks:
                     self._hooks.after_step(ticket.number, ticket.ids, value)
                 return value, None
@@ -215,7 +219,7 @@ class Collector:
         except AgymError as misfit:
             return misfit
         self.rows.opened = opened
-        self._dispatcher.set_groups()
+        self._dispatcher.open(opened.batches.planes)
         self._backend.attach(opened.table)
         self.traffic.opened = time.monotonic()
         return None

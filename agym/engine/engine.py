@@ -13,19 +13,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-import numpy as np
-
-from agym._system.defer_signals import Interruptible, Uninterrupted
+from agym._system.defer_signals import Interruptible
 from agym.backends.base import Backend
-from agym.engine.batches.actions import Cut, write_actions
+from agym.engine.batches.actions import ActionWriter
 from agym.engine.batches.out_target import OutTarget, RolloutBuffer
 from agym.engine.batches.ready import ReadyQueue
-from agym.engine.batches.results import Batch, StepResult
+from agym.engine.batches.results import Batch
 from agym.engine.calls.deadlines import Deadlines
 from agym.engine.calls.dispatcher import Dispatcher
 from agym.engine.calls.receive import Receiver
+from agym.engine.calls.short_way import ShortWay, Watching
 from agym.engine.calls.ticket import Receive, Ticket
 from agym.engine.checks import Checks
 from agym.engine.collector import Collector
@@ -37,7 +37,7 @@ from agym.engine.life import Life
 from agym.engine.opening import Opening
 from agym.engine.stats import Statistics, Stats
 from agym.engine.status import EnvStatus
-from agym.errors import AgymError, UsageError
+from agym.errors import UsageError
 from agym.hosts.episode import name_of
 from agym.protocol.arguments import Ids, parse_env_ids, parse_seeds, runs, take_mask
 from agym.protocol.messages.operations import (
@@ -51,7 +51,7 @@ from agym.protocol.messages.operations import (
     Step,
 )
 from agym.protocol.messages.resets import Options, PerEnvOptions
-from agym.protocol.table import SENT_PLANE, SIDE_PLANE, SlotTable
+from agym.protocol.table import SIDE_PLANE
 
 
 class Engine:
@@ -69,11 +69,11 @@ class Engine:
         checks: What calls check.
         statistics: What ``stats`` returns.
         life: Opens and closes the environments.
-        runs_here: ``step_now`` runs the environments in this thread.
+        writer: Writes actions.
+        inline: Steps all environments in this thread; Ctrl-C may interrupt it anywhere, after
+            which they must be reset. ``None`` if the backend cannot.
+        watched: Steps all environments, and watches for the end; ``None`` if the backend cannot.
     """
-
-    # Splits batches of actions that are passed on unchanged; ``None`` to check them instead.
-    _cut: Cut | None = None
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Engine:
             policy: What to do about faults.
         """
         policy = policy or FaultPolicy()
-        spares, in_place = backend.spares, backend.in_place
+        spares = backend.spares
         recycle = None if spares is None else spares.recycle
         resend = policy.tolerant or policy.record_actions or recycle is not None
         self.num_envs = num_envs = len(backend.options.factories)
@@ -100,9 +100,6 @@ class Engine:
         self._all = range(num_envs)
         self.backend = backend
         self._status = status = EnvStatus(num_envs)
-        # What the short way of a step uses, if it can be taken at all.
-        self._in_place = None if timeout is not None or resend else in_place
-        self.runs_here = self._in_place is not None and self._in_place.runs_here
         self.dispatcher = dispatcher = Dispatcher(backend, num_envs, status, Deadlines(timeout))
         self.rows = rows = EnvRows(dispatcher)
         self.recovery = recovery = Recovery(policy, status, dispatcher, rows, backend)
@@ -120,17 +117,25 @@ class Engine:
         self.collector = Collector(
             opening, backend, dispatcher, rows, status, recovery, recycling, self.hooks
         )
+        self.writer = ActionWriter(num_envs)
+        self.inline: ShortWay | None = None
+        self.watched: ShortWay | None = None
+        if timeout is None and not resend:
+            short = partial(
+                ShortWay,
+                writer=self.writer,
+                status=status,
+                dispatcher=dispatcher,
+                collector=self.collector,
+                hooks=self.hooks,
+            )
+            if backend.inline is not None:
+                self.inline = short(backend.inline.step_inline)
+            if backend.watched is not None:
+                self.watched = short(Watching(backend.watched, dispatcher).run)
         self.checks = Checks(backend, status, dispatcher, self.collector)
         self.statistics = Statistics(self.collector.traffic, rows, backend, recovery)
         self.life = Life(backend, status, dispatcher, self.collector, self.checks, self.statistics)
-
-    def hand_on_actions(self, cut: Cut) -> None:
-        """Pass actions on unchanged, as Gymnasium's vector environments do.
-
-        Args:
-            cut: Splits a batch into one action per environment.
-        """
-        self._cut = cut
 
     def allow_unreset_step(self) -> None:
         """Allow steps before the first reset, as Gymnasium's vector environments do."""
@@ -147,9 +152,9 @@ class Engine:
             BusyError: An environment has a step in flight, or one that was not received.
             ResetNeededError: An environment must be reset first.
         """
-        if self.runs_here and env_ids is None and out is None:
+        if self.inline is not None and env_ids is None and out is None:
             with Interruptible():
-                outcome = self.step_now(actions)
+                outcome = self.inline.step(actions)
             if outcome is not None:
                 return outcome if isinstance(outcome, Ticket) else self.dispatcher.done(outcome)
         target = None if out is None else self.checks.out(out, env_ids, self.num_envs)
@@ -161,78 +166,6 @@ class Engine:
         if self.hooks:
             self.hooks.before_step(ids)  # what a hook dispatches gets a lower number
         return self._dispatch(Step(self._choose_plane(ids, target), parts), ids, out=target)
-
-    def step_now(self, actions: Any) -> StepResult[Any] | Ticket | None:
-        """Step all environments by the short way, for which nothing else may be under way.
-
-        It makes no ticket, unless the backend does not end the step while it watches. If the
-        environments run in this thread, Ctrl-C may interrupt it anywhere, after which they must be
-        reset.
-
-        Returns:
-            The result; or the ticket of the step, if it is still under way; or ``None`` if the
-            short way cannot be taken. Nothing was done then.
-
-        Raises:
-            UsageError: Wrong number, shape or dtype of actions.
-        """
-        dispatcher, collector, opened = self.dispatcher, self.collector, self.rows.opened
-        in_place = self._in_place
-        if (
-            in_place is None
-            or opened is None
-            or not self._status.all_ready
-            or dispatcher.tickets
-            or self.hooks.all
-            or collector.sent.queues
-        ):
-            return None
-        table, batches, traffic = opened.table, opened.batches, collector.traffic
-        parts = self._write_all(table, actions)
-        plane, number, over = batches.choose_plane(None), next(dispatcher.numbers), False
-        traffic.left -= 1
-        followed = traffic.begin() if traffic.returned or not traffic.left else 0
-        try:
-            dispatcher.in_place = self._all
-            if not self.runs_here:
-                dispatcher.now = number, plane, parts
-            over = in_place.step(number, plane, parts)
-            dispatcher.now = None  # from here on, a signal handler drops the step's completions
-            if dispatcher.adopted is not None:
-                ticket, dispatcher.adopted = dispatcher.adopted, None
-                ticket.planes = batches.planes
-                dispatcher.in_place, over = None, False
-                return ticket
-            dispatcher.in_place = None
-            if over:
-                if not self.runs_here:
-                    in_place.settle(number)
-                result = batches.whole(plane)
-                if followed:
-                    traffic.settle(followed, table.gauges, self.backend.ranges)
-                return result
-            with Uninterrupted():
-                ticket = dispatcher.adopt(number, Step(plane, parts))
-                ticket.planes, ticket.followed = batches.planes, followed
-                collector.poll()
-            return ticket
-        except BaseException as error:
-            with Uninterrupted():
-                self._call_off_now(number, error, built=over)
-            raise
-        finally:
-            if over and plane > SENT_PLANE:
-                batches.planes.give_back(plane)
-
-    def _call_off_now(self, number: int, error: BaseException, *, built: bool) -> None:
-        """Clean up after an error in the short way; ``built`` if only its result was missing."""
-        dispatcher = self.dispatcher
-        dispatcher.in_place = dispatcher.now = dispatcher.adopted = None
-        ticket = dispatcher.tickets.get(number)
-        if ticket is not None:
-            dispatcher.call_off(ticket, error)
-        elif not isinstance(error, Exception if built else AgymError):
-            self._status.mark_unready(self._all, "was interrupted in step")
 
     def send(self, actions: Any, env_ids: Sequence[int] | None, ready: ReadyQueue) -> None:
         """Step environments, in any order of ids; each enters ``ready`` when its step has ended.
@@ -427,24 +360,10 @@ class Engine:
             self.checks.steppable(ids)
         if len(ids) < self.num_envs:
             self.checks.groups(Step, ids)
-        given = ids if env_ids is None else tuple(int(i) for i in env_ids)
         table = self.checks.opened().table
         if env_ids is None:
-            return ids, self._write_all(table, actions)
-        parts = write_actions(table.action, table.actions, actions, given, self._cut)
-        if parts is not None and given != ids:
-            by_id = dict(zip(given, parts, strict=True))
-            parts = [by_id[i] for i in ids]
-        return ids, parts
-
-    def _write_all(self, table: SlotTable, actions: Any) -> list[Any] | None:
-        """Write the actions of all environments; see ``write_actions``."""
-        if type(actions) is np.ndarray and self._cut is None and table.action.single:
-            for block in table.actions:
-                if actions.dtype == block.dtype and actions.shape == block.shape:
-                    block[...] = actions  # the common case: nothing to convert
-                    return None
-        return write_actions(table.action, table.actions, actions, self._all, self._cut)
+            return ids, self.writer.write_all(table, actions)
+        return ids, self.writer.write_some(table, actions, env_ids, ids)
 
     def _choose_plane(self, ids: Ids, out: OutTarget | None) -> int:
         if len(ids) < self.num_envs:
@@ -466,8 +385,7 @@ class Engine:
             ticket.ended = []
             dispatcher.deadlines.start(ticket)
         if isinstance(message, Step | Reset):
-            ticket.plane, ticket.planes = message.plane, batches.planes
-            ticket.ready, ticket.out = ready, out
+            ticket.plane, ticket.ready, ticket.out = message.plane, ready, out
         if self.hooks and ticket.kind is Reset:
             self.hooks.after_reset_sent(ticket.number, ids)
         if ticket.kind is Step and dispatcher.scheduler.idle and ready is None:

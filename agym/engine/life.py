@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from agym._system.fork_safety import abandon_in_forks
-from agym.backends.base import Backend
+from agym.backends.base import Backend, Force
 from agym.engine.calls.dispatcher import Dispatcher
 from agym.engine.calls.ticket import Ticket
 from agym.engine.checks import FORKED, Checks
@@ -62,7 +62,7 @@ class Life:
         """
         if self.closed:
             return
-        if self._backend.finalized:
+        if self._backend.workers.finalized:
             self.discard()
             return
         if self._collector.rows.opened is not None:
@@ -72,10 +72,9 @@ class Life:
             ticket.finish(error=ClosedError("the environments were closed meanwhile"))
         closing = self._dispatcher.tickets[CLOSE] = Ticket(CLOSE, Close, self._all)
         self._collector.closing = closing
-        resorts = (self._backend.close, self._backend.terminate, self._backend.kill)
         seconds = FAST_CLOSE_SECONDS if self.fast_close else GRACE_SECONDS
-        for resort, grace in zip(resorts, seconds, strict=True):
-            resort()
+        for force, grace in zip(Force, seconds, strict=True):
+            self._backend.close(force)
             self._collector.poll()
             yield closing, grace
             if closing.done:
@@ -83,7 +82,7 @@ class Life:
 
     def release(self) -> None:
         """Release the slot table. The caller's views of it keep its memory alive."""
-        self._dispatcher.tickets.clear()  # late completions are dropped
+        self._dispatcher.close()
         self._collector.rows.opened = None
 
     def forget_calls(self) -> None:
@@ -98,7 +97,7 @@ class Life:
 
     def abandon(self) -> None:
         """Mark the environments closed in a forked child, which does not have the workers."""
-        if not self._backend.abandon():
+        if not self._backend.workers.abandon():
             return
         self._checks.forked = True
         for ticket in self._collector.tickets:

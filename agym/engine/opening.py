@@ -93,7 +93,7 @@ class Opening:
         Raises:
             UsageError: Environments cannot move between workers.
         """
-        if self.recycles and description.coroutines:
+        if self.recycles and not description.movable:
             raise UsageError(
                 "recycle= moves environments between worker processes, which coroutine environments"
                 " cannot do: leave it out"
@@ -104,7 +104,7 @@ class Opening:
             self.num_envs,
             final=self.final,
             leases=self.leases,
-            shared=backend.shared,
+            shared=backend.shared is not None,
         )
         batches = BatchBuilder(table, copy=self.copy, debug=self.debug)
         rows = Rows(table, 0, self.num_envs)

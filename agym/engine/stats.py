@@ -269,7 +269,7 @@ class Statistics:
         return lambda: self._traffic.read(
             gauges,
             backend.ranges,
-            backend.pids,
+            backend.workers.pids,
             recovery.fault_log.counts,
             recovery.workers.restarts,
         )

@@ -273,7 +273,8 @@ def _describe(env: Any) -> Description:
         dict(getattr(env, "metadata", None) or {}),
         getattr(env, "spec", None),
         getattr(env, "render_mode", None),
-        is_coroutine_env(env),
+        cancellable=is_coroutine_env(env),
+        movable=not is_coroutine_env(env),
     )
 
 

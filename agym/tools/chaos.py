@@ -132,13 +132,13 @@ def _check_seconds(seconds: dict[str, float]) -> None:
 def _check_backend(envs: BaseEnvs, rates: dict[str, float]) -> None:
     """Refuse faults that cannot happen, or cannot end, on the backend."""
     backend = envs.backend
-    if rates["kill"] and os.getpid() in envs._backend.pids:
+    if rates["kill"] and os.getpid() in envs._backend.workers.pids:
         raise UsageError(
             f"kill={rates['kill']:g} needs worker processes, and with backend={backend!r} it would"
             " end this program: take backend='process'"
         )
     if rates["hang"]:
-        if not (envs._backend.supervision or envs._engine.rows.coroutines):
+        if not (envs._backend.supervision or envs._engine.rows.cancellable):
             raise UsageError(
                 f"hang={rates['hang']:g} cannot work with backend={backend!r}, which cannot"
                 " end a step that hangs: take backend='process' or 'thread', or delay="
@@ -178,7 +178,7 @@ class Chaos(Hook):
         # Kinds that stop all environments of a worker; one must be over before the next fault.
         self._worker_wide = {"kill"}
         if (
-            not self._engine.rows.coroutines
+            not self._engine.rows.cancellable
             and self._engine.dispatcher.deadlines.timeout is not None
         ):
             self._worker_wide |= {"hang", "delay"}

@@ -50,7 +50,7 @@ def calls_of_a_step(backend: Any, num_envs: int = 4, steps: int = STEPS) -> list
         actions = np.zeros(num_envs, np.int64)
         for _ in range(steps):
             # As on an idle machine: whatever earlier waits took, this one is watched.
-            envs._backend.spinning = SpinPolicy()
+            envs._backend.workers.spinning = SpinPolicy()
             calls = _profiled(envs, actions)
             if not found or len(calls) < len(found):
                 found = calls

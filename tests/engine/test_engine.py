@@ -10,7 +10,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
-from agym.backends.base import Backend, BackendOptions
+from agym.backends.base import Backend, BackendOptions, Force
 from agym.engine.calls.ticket import Ticket
 from agym.engine.engine import Engine
 from agym.errors import (
@@ -37,7 +37,6 @@ def never() -> Any:
 class FakeBackend(Backend):
     """Remembers what it was given; the test says what comes of it."""
 
-    pids: Sequence[int | None] = (None,)
     ended = False
 
     def __init__(self, num_envs: int, description: Description | None = None) -> None:
@@ -45,7 +44,7 @@ class FakeBackend(Backend):
         self.num_envs = num_envs
         self.operations: list[Operation] = []
         self.outcomes: list[Completion] = []
-        self.resorts: list[str] = []
+        self.forces: list[Force] = []
         self.ended = False
         self.table: SlotTable
         self.description = description or Description(SPACE, spaces.Discrete(3), {}, None, None)
@@ -64,14 +63,11 @@ class FakeBackend(Backend):
         outcomes, self.outcomes = self.outcomes, []
         return outcomes
 
-    def close(self) -> None:
-        self.resorts.append("close")
+    def close(self, force: Force = Force.NONE) -> None:
+        self.forces.append(force)
 
-    def terminate(self) -> None:
-        self.resorts.append("terminate")
-
-    def kill(self) -> None:
-        self.resorts.append("kill")
+    def release(self) -> None:
+        """There is nothing to release."""
 
     def end(self, index: int = 0, *, fill: float = 0.0, payload: Payload | None = None) -> None:
         """Let the operation at ``index`` end, its rows filled with a number."""
@@ -310,7 +306,7 @@ def test_closing_asks_then_terminates_then_kills() -> None:
     pending = engine.step([0] * 4)
     for _ticket, _seconds in engine.life.closing():
         pass
-    assert backend.resorts == ["close", "terminate", "kill"]
+    assert backend.forces == [*Force]
     with pytest.raises(ClosedError):
         pending.result()
     with pytest.raises(ClosedError):
@@ -327,7 +323,7 @@ def test_closing_stops_when_all_have_ended() -> None:
         assert ticket.done
         with pytest.raises(EnvError, match="environment 1 raised in close"):
             ticket.result()
-    assert backend.resorts == ["close"]
+    assert backend.forces == [Force.NONE]
     assert list(engine.life.closing()) == []
 
 

@@ -156,7 +156,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
             raise SpaceMismatchError(f"{error}. {HOW_TO_DIFFER}") from None
         self._engine = self.runner._engine
         self._engine.allow_unreset_step()
-        self._engine.hand_on_actions(lambda actions: iterate(self.action_space, actions))
+        self._engine.writer.cut = lambda actions: iterate(self.action_space, actions)
         try:
             self._describe(observation_mode)
             if not allow_custom and has_custom(self.single_observation_space):

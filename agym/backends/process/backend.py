@@ -18,9 +18,9 @@ from selectors import EVENT_READ, EVENT_WRITE
 from typing import Any
 
 from agym._system.cpus import available_cores
-from agym.backends.base import Backend, BackendOptions
+from agym.backends.base import Backend, BackendOptions, Force
 from agym.backends.options import Process
-from agym.backends.parts import Extensions, InPlace, Spares, Supervision
+from agym.backends.parts import Shared, Spares, Supervision, Watched, Workers
 from agym.backends.process.mailbox import Mailbox
 from agym.backends.process.serialization import pack_by_value
 from agym.backends.process.worker_handle import WorkerHandle, pack_make, start_worker
@@ -38,11 +38,8 @@ from agym.protocol.table import Extension, SlotTable
 EXIT_CODE_SECONDS = 0.05
 
 
-class ProcessBackend(Backend):
+class ProcessBackend(Backend, Workers):
     """Divides environments among worker processes, and posts operations to their mailboxes."""
-
-    shared = True
-    runs_here = False
 
     def __init__(self, options: BackendOptions) -> None:
         check_platform()
@@ -98,7 +95,7 @@ class ProcessBackend(Backend):
             handle.attach(table)
 
     @property
-    def extensions(self) -> Extensions:
+    def shared(self) -> Shared:
         return self
 
     def extend(self, extension: Extension) -> None:
@@ -213,10 +210,10 @@ class ProcessBackend(Backend):
             self._submit_messages(operation)
 
     @property
-    def in_place(self) -> InPlace:
+    def watched(self) -> Watched:
         return self
 
-    def step(self, number: int, plane: int, parts: list[Any] | None = None) -> bool:
+    def step_watched(self, number: int, plane: int, parts: list[Any] | None) -> bool:
         """Post a step of all environments, and watch for its end while that is worth it."""
         if parts is not None or self._dead or self._moved:
             self.submit(Operation(number, 0, len(self.options.factories), Step(plane, parts)))
@@ -230,11 +227,13 @@ class ProcessBackend(Backend):
         begun = time.perf_counter()
         for mailbox in self._primary:
             if not mailbox.watch(begun + SPIN_SECONDS):
+                if not self.news():
+                    spinning.spend()
                 return False
         spinning.learn(time.perf_counter() - begun, slept=False)
         return True
 
-    def settle(self, number: int) -> None:
+    def settle_watched(self, number: int) -> None:
         for mailbox in self._primary:
             mailbox.take_step(number)
 
@@ -277,6 +276,10 @@ class ProcessBackend(Backend):
         return bool(self._completions)
 
     # ---------------------------------------------------------------- waiting
+
+    @property
+    def workers(self) -> Workers:
+        return self
 
     def waitables(self) -> Mapping[int, int]:
         for old in self._replaced:
@@ -372,7 +375,16 @@ class ProcessBackend(Backend):
 
     # ---------------------------------------------------------------- closing
 
-    def close(self) -> None:
+    def close(self, force: Force = Force.NONE) -> None:
+        for handle in self._handles:
+            if force is Force.TERMINATE:
+                handle.process.terminate()
+            elif force is Force.KILL:
+                handle.process.kill()
+        if force is Force.NONE:
+            self._ask_to_close()
+
+    def _ask_to_close(self) -> None:
         self._closing = True
         for worker in [*self._spares]:
             self._discard_spare(worker)
@@ -381,14 +393,6 @@ class ProcessBackend(Backend):
                 ids = self.ranges[worker]
                 close = Operation(CLOSE, ids.start, ids.stop, Close())
                 handle.mailbox.post(close, pack_by_value(close))
-
-    def terminate(self) -> None:
-        for handle in self._handles:
-            handle.process.terminate()
-
-    def kill(self) -> None:
-        for handle in self._handles:
-            handle.process.kill()
 
     @property
     def finalized(self) -> bool:

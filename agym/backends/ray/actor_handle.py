@@ -189,7 +189,7 @@ class ActorHandle:
                 if not self.made:
                     self.made = True
                     found = None if payload is None else payload.values.get(start)
-                    self.posting |= isinstance(found, Description) and found.coroutines
+                    self.posting |= isinstance(found, Description) and found.cancellable
                 yield Completion(number, start, stop, payload)
 
     def _take_gauges(self, reply: Reply, table: SlotTable) -> None:

@@ -20,7 +20,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from agym.backends.base import BackendOptions
+from agym.backends.base import BackendOptions, Force
 from agym.backends.options import Ray
 from agym.backends.outbox import Outbox, OutboxBackend
 from agym.backends.parts import Supervision
@@ -242,7 +242,13 @@ class RayBackend(OutboxBackend[ActorReply]):
 
     # ---------------------------------------------------------------- closing
 
-    def close(self) -> None:
+    def close(self, force: Force = Force.NONE) -> None:
+        """Ask the actors to close, or kill them: Ray ends them at once."""
+        if force is not Force.NONE:
+            for handle in self._handles:
+                if handle.death is None and not handle.closed:
+                    self._report_death(handle, "it did not close its environments in time")
+            return
         self._closing = True
         self._check_connection()
         for handle in self._handles:
@@ -252,12 +258,6 @@ class RayBackend(OutboxBackend[ActorReply]):
     def _close(self, handle: ActorHandle) -> None:
         closing = Operation(CLOSE, handle.ids.start, handle.ids.stop, Close())
         self._post(handle, closing, seal((closing, ())))
-
-    def terminate(self) -> None:
-        """Kill the actors that are left: Ray ends them at once."""
-        for handle in self._handles:
-            if handle.death is None and not handle.closed:
-                self._report_death(handle, "it did not close its environments in time")
 
     @property
     def ended(self) -> bool:

@@ -59,7 +59,7 @@ class PoolBridge:
             self._fail(self._make, error)
         while True:
             inbox.park()
-            backend.park()
+            backend.workers.park()
             for do in inbox.take():
                 do()
             ended = self._closing and backend.ended
@@ -72,12 +72,12 @@ class PoolBridge:
             if not completions:
                 self._sleep()
             inbox.unpark()
-            backend.unpark()
+            backend.workers.unpark()
         backend.release()
 
     def _sleep(self) -> None:
         poller = select.poll()
-        for descriptor in (*self._inbox.waitables(), *self._backend.waitables()):
+        for descriptor in (*self._inbox.waitables(), *self._backend.workers.waitables()):
             poller.register(descriptor, select.POLLIN)
         poller.poll(RECHECK_SECONDS * 1000)
 

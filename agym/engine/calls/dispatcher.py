@@ -12,6 +12,7 @@ from itertools import count
 from typing import Any
 
 from agym.backends.base import Backend
+from agym.engine.batches.leasing import Planes
 from agym.engine.calls.deadlines import Deadlines
 from agym.engine.calls.scheduler import Scheduler
 from agym.engine.calls.ticket import Ticket
@@ -31,12 +32,12 @@ class Dispatcher:
         deadlines: The deadlines of calls.
         in_place: The environments that a call of the backend is stepping at this moment, in any
             thread.
-        now: The step that the backend watches in such a call: number, plane, parts of actions.
+        watched: The step that the backend watches in such a call: number, plane, parts of actions.
         adopted: Its ticket, if one was made meanwhile.
     """
 
     in_place: Ids | None = None
-    now: tuple[int, int, list[Any] | None] | None = None
+    watched: tuple[int, int, list[Any] | None] | None = None
     adopted: Ticket | None = None
 
     def __init__(
@@ -48,13 +49,20 @@ class Dispatcher:
         self._backend = backend
         self._num_envs = num_envs
         self._status = status
+        self._planes: Planes | None = None
         self.numbers = count(1)
 
-    def set_groups(self) -> None:
-        """Learn which environments are one program, now that they are made."""
+    def open(self, planes: Planes) -> None:
+        """Learn which environments are one program, and who lends planes, now that all are made."""
+        self._planes = planes
         groups = self._backend.groups
         if groups is not None:
             self.scheduler = Scheduler(self._num_envs, groups.env_groups)
+
+    def close(self) -> None:
+        """Forget all tickets, so that what they complete late is dropped, and the table."""
+        self.tickets.clear()
+        self._planes = None
 
     def ticket(self, kind: type[Message], ids: Ids) -> Ticket:
         """Make a ticket, which is not yet under way."""
@@ -73,19 +81,22 @@ class Dispatcher:
             for part in self.scheduler.admit(ticket, operation):
                 self._submit(part, ticket)
 
-    def adopt(self, number: int, message: Step) -> Ticket:
-        """Make a ticket of a step of all environments that the backend has begun already."""
+    def adopt(self, number: int, plane: int, parts: list[Any] | None) -> Ticket:
+        """Make the ticket of a step of all environments that the backend has begun already."""
+        adopted, self.adopted = self.adopted, None
+        if adopted is not None:
+            return adopted
         ticket = self.tickets[number] = Ticket(number, Step, range(self._num_envs))
-        ticket.plane, ticket.watched = message.plane, not self._backend.news()
-        ticket.operation = Operation(number, 0, self._num_envs, message)
+        ticket.plane = plane
+        ticket.operation = Operation(number, 0, self._num_envs, Step(plane, parts))
         self.scheduler.take_all(ticket)
         return ticket
 
-    def adopt_now(self) -> None:
-        """Make a ticket of the step that the backend watches: a signal handler takes it in."""
-        if self.now is not None:
-            (number, plane, parts), self.now = self.now, None
-            self.adopted = self.adopt(number, Step(plane, parts))
+    def adopt_watched(self) -> None:
+        """Make the ticket of the step that the backend watches: a signal handler takes it in."""
+        if self.watched is not None:
+            (number, plane, parts), self.watched = self.watched, None
+            self.adopted = self.adopt(number, plane, parts)
 
     def done(self, value: Any) -> Ticket:
         """Return the ticket of a step that has ended already."""
@@ -141,7 +152,8 @@ class Dispatcher:
     def drop(self, ticket: Ticket) -> None:
         """Forget a ticket, and send the operations that waited for its rows."""
         self.tickets.pop(ticket.number, None)
-        ticket.give_back()
+        if self._planes is not None:
+            self._planes.give_back(ticket.plane)  # unless its batch was leased
         if not self.scheduler.free_all(ticket):
             self.release(ticket, ticket.ids)
 

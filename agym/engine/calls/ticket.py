@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from agym.engine.batches.leasing import Planes
 from agym.engine.batches.out_target import OutTarget
 from agym.engine.batches.ready import ReadyQueue
 from agym.errors import StepTimeout
@@ -40,12 +39,10 @@ class Ticket:
         deadline: ``time.monotonic()`` at which the call times out, ``None`` for never.
         about: The environments whose observations a reset returns.
         plane: The plane of the slot table that takes the rows.
-        planes: Gets the plane back, if it may be leased.
         ready: The queue that environments enter as they end (a step that was sent).
         out: The caller's own arrays for the result.
         operation: The operation, over the range from its first to its last environment.
         followed: When it was dispatched, if it is timed for ``engine/stats.py``; else 0.
-        watched: Whether the backend has watched for its end already.
         suspended: Whether the deadline is suspended while environments are being replaced.
     """
 
@@ -56,14 +53,12 @@ class Ticket:
     payload: Payload | None = None
     about: Ids = ()
     plane = 0
-    planes: Planes | None = None
     deadline: float | None = None
     ended: list[range] | None = None
     ready: ReadyQueue | None = None
     out: OutTarget | None = None
     operation = Operation(OPEN, 0, 0, Make())
     followed = 0
-    watched = False
     suspended = False
     _callbacks: tuple[Callable[[], None], ...] = ()
 
@@ -105,11 +100,6 @@ class Ticket:
             " answer late is dropped"
         )
         self.finish(error=StepTimeout(message, operation=self.kind.name, env_ids=late))
-
-    def give_back(self) -> None:
-        """Give the plane back, unless its batch was leased."""
-        if self.planes is not None:
-            self.planes.give_back(self.plane)
 
     def suspend(self) -> None:
         self.deadline = None

@@ -25,9 +25,9 @@ class EnvRows:
         self._dispatcher = dispatcher
 
     @property
-    def coroutines(self) -> bool:
-        """Whether the environments are known to be coroutine environments."""
-        return self.opened is not None and self.described.first.coroutines
+    def cancellable(self) -> bool:
+        """Whether operations of single environments are known to be cancellable."""
+        return self.opened is not None and self.described.first.cancellable
 
     def last(self, slot: int) -> tuple[Any, tuple[bool, bool]]:
         """Return the last known observation and flags of an environment."""

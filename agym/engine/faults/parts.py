@@ -27,13 +27,12 @@ class InterruptedParts:
         """Keep parts of a ticket until their environments are recreated."""
         self._held.update((i, ticket) for i in ids)
 
-    def resend(self, ids: Iterable[int]) -> bool:
-        """Send the parts that were kept, joined for neighbours; return whether there are any."""
+    def resend(self, ids: Iterable[int]) -> None:
+        """Send the parts that were kept, joined for neighbours."""
         pending = [(self._held.pop(i), i) for i in ids if i in self._held]
         for ticket in dict.fromkeys(ticket for ticket, _ in pending):
             for run in runs(tuple(i for other, i in pending if other is ticket)):
                 self._dispatcher.resend(ticket, run.start, run.stop)
-        return bool(pending)
 
     def cancel(self, env_id: int, ticket: Ticket) -> None:
         """Drop the completion of an environment's part, which may still arrive."""

@@ -47,7 +47,6 @@ class Recovery:
         workers: What became of the workers.
         restores: What replacements restore.
         recovering: The environments that are being replaced.
-        dirty: Operations were sent while filtering, so completions may have arrived meanwhile.
         on_replace: Called with the index of a worker that is about to be replaced.
     """
 
@@ -64,7 +63,6 @@ class Recovery:
         self.workers = WorkerLog(backend)
         self.restores = Restores(policy, status, rows, self.fault_log, backend.options.autoreset)
         self.recovering: set[int] = set()
-        self.dirty = False
         self.on_replace: Callable[[int], None] = _ignore
         self._status = status
         self._dispatcher = dispatcher
@@ -143,7 +141,6 @@ class Recovery:
 
     def _recreate(self, span: range) -> None:
         """Replace an environment, or a whole group."""
-        self.dirty = True
         self.recovering.update(span)
         message = Recreate([*map(self.restores.after_fault, span)])
         self._dispatcher.begin_internal(message, span)
@@ -162,7 +159,7 @@ class Recovery:
         self._parts.uncancel(ids)
         self._requested.difference_update(ids)
         self.recovering.difference_update(well)
-        self.dirty |= self._parts.resend(well)
+        self._parts.resend(well)
         pending = self.fault_log.pending
         for i in well:
             reason = None if payload is None else payload.values.get(i)
@@ -237,7 +234,6 @@ class Recovery:
     def _replace(self, worker: int, suspects: set[int]) -> None:
         """Replace a worker, and recreate or restore its environments."""
         ids = self._backend.ranges[worker]
-        self.dirty = True
         self.workers.note_replacement(worker)
         self.on_replace(worker)
         if self._rows.opened is None:
@@ -276,14 +272,13 @@ class Recovery:
                 worker = self.workers.worker_of(failure.env_id)
                 self.workers.note_failure([worker])
                 self._workers().end_worker(worker, f"could not be made again: {failure.error}")
-                self.dirty = True
 
     # ---------------------------------------------------------------- a deadline passed
 
     @property
     def can_force(self) -> bool:
         """Whether what missed a deadline can be replaced."""
-        return self._supervision is not None or self._rows.coroutines
+        return self._supervision is not None or self._rows.cancellable
 
     def _workers(self) -> Supervision:
         """Return what ends and replaces workers; without it none is reported dead or late."""
@@ -299,10 +294,10 @@ class Recovery:
     def force(self, late: Iterable[int], ticket: Ticket, reason: str) -> Iterator[Completion]:
         """Replace what missed a deadline; yield completions of the parts that will not arrive."""
         late = set(late)
-        if not self._rows.coroutines:
+        if not self._rows.cancellable:
             self._end_workers(late, reason)
             return
-        # A coroutine that never awaits blocks its whole event loop.
+        # What does not yield, such as a coroutine that never awaits, blocks the others.
         running = {i: self._running(i) for i in late}
         stuck = {i for i, other in running.items() if other in late}
         if stuck:

@@ -96,7 +96,8 @@ class Recycling:
         self._memory_read_at[worker] = now
         try:
             return bool(
-                psutil.Process(self._backend.pids[worker]).memory_info().rss > policy.rss_mb * 1e6
+                psutil.Process(self._backend.workers.pids[worker]).memory_info().rss
+                > policy.rss_mb * 1e6
             )
         except psutil.Error:  # the process is gone, which the backend notices
             return False

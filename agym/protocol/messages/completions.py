@@ -70,14 +70,26 @@ class Completion(NamedTuple):
 
 @dataclass(frozen=True)
 class Description:
-    """An environment's spaces and metadata, as its host found them."""
+    """An environment's spaces and metadata, as its host found them.
+
+    Attributes:
+        observation_space: Of one environment, as are all others.
+        action_space: Likewise.
+        metadata: Its metadata.
+        spec: Its ``EnvSpec``, ``None`` if it has none.
+        render_mode: Its render mode.
+        cancellable: Its operations can be cancelled, and it can be replaced alone meanwhile.
+        movable: Another worker can take it over between two episodes.
+        exact: Its observation space must equal that of the others.
+    """
 
     observation_space: Any
     action_space: Any
     metadata: dict[str, Any]
     spec: Any
     render_mode: str | None
-    coroutines: bool = False
+    cancellable: bool = False
+    movable: bool = True
     exact: bool = True
 
     def reads_as(self, other: Description) -> bool:

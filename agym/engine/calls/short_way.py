@@ -1,0 +1,133 @@
+"""The short way: a step of all environments with nothing else under way, no deadline and no hook.
+
+It makes no ticket, unless the backend has not ended the step when it returns. Everything else takes
+the general way, through the dispatcher and the collector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from agym._system.defer_signals import Uninterrupted
+from agym.backends.parts import Watched
+from agym.engine.batches.actions import ActionWriter
+from agym.engine.batches.results import StepResult
+from agym.engine.calls.dispatcher import Dispatcher
+from agym.engine.calls.ticket import Ticket
+from agym.engine.collector import Collector
+from agym.engine.hooks.hooks import Hooks
+from agym.engine.status import EnvStatus
+from agym.errors import AgymError
+from agym.protocol.table import SENT_PLANE, SlotTable
+
+# Steps all environments; returns whether the rows are the whole result.
+Run = Callable[[int, int, list[Any] | None], bool]
+
+
+class Watching:
+    """Runs a step while the backend watches for its end, which a signal handler may take in."""
+
+    def __init__(self, part: Watched, dispatcher: Dispatcher) -> None:
+        self._part = part
+        self._dispatcher = dispatcher
+
+    def run(self, number: int, plane: int, parts: list[Any] | None) -> bool:
+        dispatcher, part = self._dispatcher, self._part
+        dispatcher.watched = number, plane, parts
+        whole = part.step_watched(number, plane, parts)
+        dispatcher.watched = None  # from here on, a signal handler drops the step's completions
+        if dispatcher.adopted is not None:
+            return False
+        if whole:
+            part.settle_watched(number)
+        return whole
+
+
+class ShortWay:
+    """Steps all environments through one call of the backend."""
+
+    def __init__(
+        self,
+        run: Run,
+        writer: ActionWriter,
+        status: EnvStatus,
+        dispatcher: Dispatcher,
+        collector: Collector,
+        hooks: Hooks,
+    ) -> None:
+        self._run = run
+        self._writer = writer
+        self._status = status
+        self._dispatcher = dispatcher
+        self._collector = collector
+        self._hooks = hooks
+
+    def step(self, actions: Any) -> StepResult[Any] | Ticket | None:
+        """Step all environments.
+
+        Returns:
+            The result; or the ticket of the step, if it is still under way; or ``None`` if this way
+            cannot be taken. Nothing was done then.
+
+        Raises:
+            UsageError: Wrong number, shape or dtype of actions.
+        """
+        dispatcher, collector = self._dispatcher, self._collector
+        opened = collector.rows.opened
+        if (
+            not self._status.all_ready
+            or dispatcher.tickets
+            or self._hooks.all
+            or collector.sent.queues
+            or opened is None
+        ):
+            return None
+        parts = self._write(opened.table, actions)
+        batches, traffic, whole = opened.batches, collector.traffic, False
+        plane, number = batches.choose_plane(None), next(dispatcher.numbers)
+        traffic.left -= 1
+        followed = traffic.begin() if traffic.returned or not traffic.left else 0
+        try:
+            dispatcher.in_place = self._writer.all
+            whole = self._run(number, plane, parts)
+            dispatcher.in_place = None
+            if whole:
+                result = batches.whole(plane)
+                if followed:
+                    traffic.settle(followed, opened.table.gauges, collector.ranges)
+                return result
+            with Uninterrupted():
+                ticket = dispatcher.adopt(number, plane, parts)
+                ticket.followed = followed
+                collector.poll()
+            return ticket
+        except BaseException as error:
+            with Uninterrupted():
+                self._call_off(number, error, built=whole)
+            raise
+        finally:
+            if whole and plane > SENT_PLANE:
+                batches.planes.give_back(plane)
+
+    def _write(self, table: SlotTable, actions: Any) -> list[Any] | None:
+        """Write the actions; the common case, in which there is nothing to convert, comes first."""
+        writer = self._writer
+        if type(actions) is np.ndarray and writer.cut is None and table.action.single:
+            for block in table.actions:
+                if actions.dtype == block.dtype and actions.shape == block.shape:
+                    block[...] = actions
+                    return None
+        return writer.write_all(table, actions)
+
+    def _call_off(self, number: int, error: BaseException, *, built: bool) -> None:
+        """Clean up after an error; ``built`` if only the result was missing."""
+        dispatcher = self._dispatcher
+        dispatcher.in_place = dispatcher.watched = dispatcher.adopted = None
+        ticket = dispatcher.tickets.get(number)
+        if ticket is not None:
+            dispatcher.call_off(ticket, error)
+        elif not isinstance(error, Exception if built else AgymError):
+            self._status.mark_unready(self._writer.all, "was interrupted in step")
