@@ -72,8 +72,9 @@ class NativeBackend(ThreadBackend):
         ]
 
     def _traits_of(self, worker: ThreadWorker) -> Traits:
+        assert isinstance(worker.host, PoolHost)
         # A replacement may not have made its environments yet.
-        self._traits = getattr(worker.host, "traits", self._traits)
+        self._traits = worker.host.found or self._traits
         assert self._traits is not None
         return self._traits
 

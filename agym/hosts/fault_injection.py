@@ -7,6 +7,7 @@ import ctypes
 import os
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 
@@ -14,13 +15,28 @@ class ChaosError(RuntimeError):
     """Raised in an environment by :func:`agym.chaos`."""
 
 
+def _raise(seconds: float) -> None:
+    raise ChaosError("agym.chaos injected an error")
+
+
+# What each kind of fault does, for some seconds if it lasts.
+FAULTS: dict[str, Callable[[float], object]] = {
+    "kill": lambda _: os.kill(os.getpid(), signal.SIGKILL),
+    "segfault": lambda _: os.kill(os.getpid(), signal.SIGSEGV),
+    "exit": lambda _: os._exit(1),
+    "hang": time.sleep,
+    "hang_gil": lambda seconds: ctypes.PyDLL(None).sleep(int(seconds)),
+    "error": _raise,
+    "delay": time.sleep,
+}
+
+
 @dataclass(frozen=True)
 class InjectedFault:
     """A fault to trigger.
 
     Attributes:
-        kind: ``"kill"``, ``"segfault"``, ``"exit"``, ``"hang"``, ``"hang_gil"``, ``"error"`` or
-            ``"delay"``.
+        kind: One of :data:`FAULTS`.
         seconds: Duration of a hang or a delay.
     """
 
@@ -33,22 +49,11 @@ class InjectedFault:
         Raises:
             ChaosError: The kind is ``"error"``.
         """
-        if self.kind in ("hang", "delay"):
-            time.sleep(self.seconds)
-        elif self.kind == "hang_gil":
-            ctypes.PyDLL(None).sleep(int(self.seconds))
-        elif self.kind == "kill":
-            os.kill(os.getpid(), signal.SIGKILL)
-        elif self.kind == "segfault":
-            os.kill(os.getpid(), signal.SIGSEGV)
-        elif self.kind == "exit":
-            os._exit(1)
-        else:
-            raise ChaosError("agym.chaos injected an error")
+        FAULTS[self.kind](self.seconds)
 
     async def trigger_later(self) -> None:
         """Trigger the fault in a coroutine environment, without blocking the event loop."""
-        if self.kind in ("hang", "delay"):
+        if FAULTS[self.kind] is time.sleep:
             await asyncio.sleep(self.seconds)
         else:
             self.trigger()

@@ -63,7 +63,7 @@ class ReplyBuffer:
 
     ids: range = range(0)
     firsts: Sequence[int] = (0,)
-    table: SlotTable
+    table: SlotTable | None = None
     description: Description | None = None
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ class ReplyBuffer:
     def expect(self, operation: Operation, actions: Sequence[Array]) -> None:
         """Prepare for an operation that is about to begin, and store its actions."""
         number, start, stop, message = operation
-        if isinstance(message, Step):
+        if isinstance(message, Step) and self.table is not None:
             for block, rows in zip(self.table.actions, actions, strict=True):
                 block[start:stop] = rows
         with self._news:
@@ -154,11 +154,14 @@ class ReplyBuffer:
 
     def _pack_rows(self, completions: Sequence[Completion]) -> list[RowTransfer]:
         """Pack the rows of all completions, each plane once."""
+        table = self.table
+        if table is None:
+            return []
         if len(completions) == 1:
             number, start, stop, _ = completions[0]
             if self._planes.get(number, (0, 0))[1] == stop - start:
                 plane, _ = self._planes.pop(number)
-                return [take_rows(self.table, plane, range(start, stop), self._info_bytes)]
+                return [take_rows(table, plane, range(start, stop), self._info_bytes)]
         rows: dict[int, list[int]] = {}
         for number, start, stop, _ in completions:
             if number in self._planes:
@@ -167,12 +170,11 @@ class ReplyBuffer:
                 if left > stop - start:
                     self._planes[number] = plane, left - (stop - start)
         return [
-            take_rows(self.table, plane, sorted(ids), self._info_bytes)
-            for plane, ids in rows.items()
+            take_rows(table, plane, sorted(ids), self._info_bytes) for plane, ids in rows.items()
         ]
 
     def _read_gauges(self) -> tuple[list[int], dict[str, Array] | None]:
-        if not hasattr(self, "table"):
+        if self.table is None:
             return [], None
         arrays, ids = self.table.gauges.arrays, self.ids
         now, every = time.monotonic(), None

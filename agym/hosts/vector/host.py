@@ -58,9 +58,13 @@ Infos = list[dict[str, Any]]
 
 
 class VectorHost(Host):
-    """Runs one vector environment, whose capabilities are in ``traits`` once it is made."""
+    """Runs one vector environment.
 
-    traits: Traits
+    Attributes:
+        found: What the environment can do, once it is made.
+    """
+
+    found: Traits | None = None
     _env: Any = None
 
     def __init__(
@@ -99,6 +103,12 @@ class VectorHost(Host):
 
     # ---------------------------------------------------------------- life
 
+    @property
+    def traits(self) -> Traits:
+        """What the environment can do."""
+        assert self.found is not None
+        return self.found
+
     def make(self) -> tuple[dict[int, Description], list[Failure]]:
         try:
             return {self.first: self._make()}, []
@@ -109,7 +119,7 @@ class VectorHost(Host):
         factory: Any = self._factories[0]
         self._env = factory(num_envs=self._count, first=self.first, mode=self._autoreset)
         check_vector(self._env, self._count)
-        self.traits = Traits.of(self._env)
+        self.found = Traits.of(self._env)
         reason = self.traits.unsupported_mode(self._autoreset, type(self._env).__name__)
         if reason is not None:
             raise UsageError(reason)
