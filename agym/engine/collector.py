@@ -61,7 +61,7 @@ class Collector:
     ) -> None:
         self.rows = rows
         self.sent = SentSteps()
-        self.traffic = Traffic()
+        self.traffic = Traffic(hooks)
         self._hooks = hooks
         self._opening = opening
         self._backend = backend
@@ -162,7 +162,7 @@ class Collector:
                 value = opened.batches.step(ticket)
                 if ticket.followed:
                     self.traffic.settle(ticket.followed, opened.table.gauges, self._backend.ranges)
-                if self._hooks:
+                if self._hooks.all:
                     self._hooks.after_step(ticket.number, ticket.ids, value)
                 return value, None
             if ticket.kind is Reset and opened is not None:

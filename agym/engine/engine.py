@@ -65,7 +65,7 @@ class Engine:
         rows: Rows of single environments, and what is known of these.
         recovery: What a fault does to the environments.
         collector: Takes in completions.
-        hooks: The hooks, called on steps and resets.
+        hooks: The hooks, called on steps, resets and the caller's waits.
         checks: What calls check.
         statistics: What ``stats`` returns.
         life: Opens and closes the environments.
@@ -158,7 +158,7 @@ class Engine:
             raise UsageError(f"env_ids of a step must ascend, as its results do: {env_ids!r}")
         if not ids:
             return self._complete_empty(Step, out=target)
-        if self.hooks:
+        if self.hooks.all:
             self.hooks.before_step(ids)  # what a hook dispatches gets a lower number
         return self._dispatch(Step(self._choose_plane(ids, target), parts), ids, out=target)
 
@@ -183,7 +183,7 @@ class Engine:
             or opened is None
             or not self._status.all_ready
             or dispatcher.tickets
-            or self.hooks.all
+            or self.hooks.follow_steps
             or collector.sent.queues
         ):
             return None
@@ -249,7 +249,7 @@ class Engine:
         ids, parts = self._write(actions, env_ids)
         sent.add(ids, ready)
         try:
-            if self.hooks:
+            if self.hooks.all:
                 self.hooks.before_step(ids)
             plane = opened.batches.choose_sent_plane(ids)
             self._dispatch(Step(plane, parts, sent=True), ids, ready=ready)
@@ -282,7 +282,7 @@ class Engine:
         if taken is None:
             return None
         batch = opened.batches.batch(*taken)
-        if self.hooks:
+        if self.hooks.all:
             self.hooks.after_step(None, tuple(taken[0]), batch)
         return batch
 
@@ -468,7 +468,7 @@ class Engine:
         if isinstance(message, Step | Reset):
             ticket.plane, ticket.planes = message.plane, batches.planes
             ticket.ready, ticket.out = ready, out
-        if self.hooks and ticket.kind is Reset:
+        if ticket.kind is Reset and self.hooks.all:
             self.hooks.after_reset_sent(ticket.number, ids)
         if ticket.kind is Step and dispatcher.scheduler.idle and ready is None:
             collector.traffic.dispatch(ticket)
