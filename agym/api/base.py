@@ -22,7 +22,7 @@ from agym.engine.batches.ready import ReadyQueue
 from agym.engine.batches.results import Batch
 from agym.engine.calls.ticket import Ticket
 from agym.engine.engine import Engine
-from agym.engine.hooks.trace_registry import add_table
+from agym.engine.hooks.trace_registry import register
 from agym.engine.stats import Stats
 from agym.errors import UsageError, UsageTypeError
 from agym.protocol.arguments import check_count, parse_env_ids, refuse_windows, take_mask
@@ -115,7 +115,7 @@ class BaseEnvs(Generic[Observations, Actions]):
         }
         self.spec = description.spec
         self.render_mode = description.render_mode
-        add_table("environments" if self.spec is None else self.spec.id, table.gauges)
+        register("environments" if self.spec is None else self.spec.id, self._engine)
 
     def _describe_batch(self) -> None:
         self.observation_space = self._format.space(self.single_observation_space, self.num_envs)

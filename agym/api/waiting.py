@@ -28,8 +28,7 @@ from agym.backends.spinning import (
 )
 from agym.engine.calls.ticket import Receive, Ticket
 from agym.engine.engine import Engine
-from agym.engine.hooks.throttle import HELD_KINDS, Throttle
-from agym.engine.hooks.trace_registry import WAITING, note
+from agym.protocol.messages.operations import Step
 
 # Let the event loop run at least this often, even if results are always there in time.
 TURN_SECONDS = 1e-3
@@ -69,17 +68,16 @@ class SyncWaiter:
 
     Attributes:
         lock: Held while the engine is used. It is reentrant, for signal handlers and finalizers.
-        throttle: Holds results of steps back, if there is one.
         late: The latest operation that a caller gave up, at a timeout or by Ctrl-C.
     """
 
-    throttle: Throttle | None = None
     late: Ticket | None = None
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._workers = engine.backend.workers
         self._spinning = self._workers.spinning
+        self._hooks = engine.hooks
         self.lock: Any = threading.RLock()  # typed Any for the methods that ``Condition`` uses
         # The leader, and the descriptors that it sleeps on.
         self._leader: int | None = None
@@ -96,21 +94,25 @@ class SyncWaiter:
 
     def wait(self, ticket: Ticket, seconds: float | None = None) -> None:
         """Wait until a ticket is done, or for some seconds."""
-        throttle, begun = self.throttle, 0.0 if seconds is None else time.monotonic()
+        end = None if seconds is None else time.monotonic() + seconds
         try:
-            self._await(ticket, seconds)
+            times = self._await(ticket, end)
         finally:
             if not ticket.done:
                 self.late = ticket
-        if throttle is not None and is_held(ticket):
-            end = until(ticket, None if seconds is None else begun + seconds)
-            with self._engine.collector.traffic.holding(throttle), Interruptible():
-                throttle.hold(end)
+        hooks = self._hooks
+        if hooks.all:
+            if times is not None:
+                hooks.after_wait(ticket.kind.name, *times, in_task=False)
+            if hooks.holds and is_step_result(ticket):
+                with self._engine.collector.traffic.holding(), Interruptible():
+                    hooks.hold(until(ticket, end))
 
-    def _await(self, ticket: Ticket, seconds: float | None) -> None:
+    def _await(self, ticket: Ticket, end: float | None) -> tuple[float, float] | None:
+        """Wait, and return when that began and ended; ``None`` if the ticket was done."""
         news = self._workers.news
         if ticket.done or (news() and self._ready(ticket)):
-            return
+            return None
         begun = time.perf_counter()
         # While another thread leads, spinning would take the core that the leader needs.
         alone = self._leader is None
@@ -118,11 +120,11 @@ class SyncWaiter:
             alone and self._spinning.spin(lambda: ticket.done or (news() and self._ready(ticket)))
         )
         if slept:
-            self._sleep(ticket, None if seconds is None else time.monotonic() + seconds)
+            self._sleep(ticket, end)
         now = time.perf_counter()
         if alone:
             self._spinning.learn(now - begun, slept=slept)
-        note(WAITING, ticket.kind.name, begun, now, in_task=False)
+        return begun, now
 
     def _ready(self, ticket: Ticket) -> bool:
         with self.lock:
@@ -238,9 +240,9 @@ def close_quickly(engine: Engine) -> None:
         engine.life.release()
 
 
-def is_held(ticket: Ticket) -> bool:
-    """Whether a throttle may hold a ticket's result back: a step's, unless it is an error."""
-    return ticket.done and ticket.kind in HELD_KINDS and ticket.error is None
+def is_step_result(ticket: Ticket) -> bool:
+    """Whether a ticket has the result of steps, which hooks may hold back; errors are not."""
+    return ticket.done and ticket.kind in (Step, Receive) and ticket.error is None
 
 
 def until(ticket: Ticket, end: float | None = None) -> float | None:
@@ -254,18 +256,13 @@ def _poll_mask(events: int) -> int:
 
 
 class AsyncWaiter:
-    """Waits on the running event loop, which runs other tasks meanwhile.
-
-    Attributes:
-        throttle: Holds results of steps back, if there is one.
-    """
-
-    throttle: Throttle | None = None
+    """Waits on the running event loop, which runs other tasks meanwhile."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._workers = engine.backend.workers
         self._spinning = self._workers.spinning
+        self._hooks = engine.hooks
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watched: dict[int, int] = {}
         self._sleepers = 0
@@ -289,22 +286,25 @@ class AsyncWaiter:
         """Wait until a ticket is done."""
         begun = now = time.perf_counter()
         slept = False
-        if not self.ready(ticket):
+        waited = not self.ready(ticket)
+        if waited:
             slept = not (yield from self._spin(ticket, begun + SPIN_SECONDS))
             if slept:
                 yield from self._sleep(ticket)
             now = time.perf_counter()
             self._spinning.learn(now - begun, slept=slept)
-            note(WAITING, ticket.kind.name, begun, now, in_task=True)
+        hooks = self._hooks
+        if hooks.all:
+            if waited:
+                hooks.after_wait(ticket.kind.name, begun, now, in_task=True)
+            if hooks.holds and is_step_result(ticket):
+                with self._engine.collector.traffic.holding():
+                    yield from hooks.holding(until(ticket))
         if slept:
             self._last_turn = now
         elif now - self._last_turn > TURN_SECONDS:
             self._last_turn = now
             yield
-        throttle = self.throttle
-        if throttle is not None and is_held(ticket):
-            with self._engine.collector.traffic.holding(throttle):
-                yield from throttle.holding(until(ticket))
 
     def _spin(self, ticket: Ticket, end: float) -> Generator[Any, None, bool]:
         """Spin, for ``HOLD_SECONDS`` in one go, then with a turn of the loop between two polls."""

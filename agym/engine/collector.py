@@ -63,7 +63,7 @@ class Collector:
         self.rows = rows
         self.ranges = backend.ranges
         self.sent = SentSteps()
-        self.traffic = Traffic()
+        self.traffic = Traffic(hooks)
         self._hooks = hooks
         self._opening = opening
         self._backend = backend
@@ -166,7 +166,7 @@ class Collector:
                 value = opened.batches.step(ticket)
                 if ticket.followed:
                     self.traffic.settle(ticket.followed, opened.table.gauges, self.ranges)
-                if self._hooks:
+                if self._hooks.all:
                     self._hooks.after_step(ticket.number, ticket.ids, value)
                 return value, None
             if ticket.kind is Reset and opened is not None:

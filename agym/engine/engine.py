@@ -65,7 +65,7 @@ class Engine:
         rows: Rows of single environments, and what is known of these.
         recovery: What a fault does to the environments.
         collector: Takes in completions.
-        hooks: The hooks, called on steps and resets.
+        hooks: The hooks, called on steps, resets and the caller's waits.
         checks: What calls check.
         statistics: What ``stats`` returns.
         life: Opens and closes the environments.
@@ -132,7 +132,7 @@ class Engine:
             if backend.inline is not None:
                 self.inline = short(backend.inline.step_inline)
             if backend.watched is not None:
-                self.watched = short(Watching(backend.watched, dispatcher).run)
+                self.watched = short(Watching(backend.watched, dispatcher, self.hooks).run)
         self.checks = Checks(backend, status, dispatcher, self.collector)
         self.statistics = Statistics(self.collector.traffic, rows, backend, recovery)
         self.life = Life(backend, status, dispatcher, self.collector, self.checks, self.statistics)
@@ -163,7 +163,7 @@ class Engine:
             raise UsageError(f"env_ids of a step must ascend, as its results do: {env_ids!r}")
         if not ids:
             return self._complete_empty(Step, out=target)
-        if self.hooks:
+        if self.hooks.all:
             self.hooks.before_step(ids)  # what a hook dispatches gets a lower number
         return self._dispatch(Step(self._choose_plane(ids, target), parts), ids, out=target)
 
@@ -182,7 +182,7 @@ class Engine:
         ids, parts = self._write(actions, env_ids)
         sent.add(ids, ready)
         try:
-            if self.hooks:
+            if self.hooks.all:
                 self.hooks.before_step(ids)
             plane = opened.batches.choose_sent_plane(ids)
             self._dispatch(Step(plane, parts, sent=True), ids, ready=ready)
@@ -215,7 +215,7 @@ class Engine:
         if taken is None:
             return None
         batch = opened.batches.batch(*taken)
-        if self.hooks:
+        if self.hooks.all:
             self.hooks.after_step(None, tuple(taken[0]), batch)
         return batch
 
@@ -386,7 +386,7 @@ class Engine:
             dispatcher.deadlines.start(ticket)
         if isinstance(message, Step | Reset):
             ticket.plane, ticket.ready, ticket.out = message.plane, ready, out
-        if self.hooks and ticket.kind is Reset:
+        if ticket.kind is Reset and self.hooks.all:
             self.hooks.after_reset_sent(ticket.number, ids)
         if ticket.kind is Step and dispatcher.scheduler.idle and ready is None:
             collector.traffic.dispatch(ticket)

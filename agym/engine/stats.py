@@ -13,7 +13,7 @@ from agym.backends.base import Backend
 from agym.engine.calls.ticket import Ticket
 from agym.engine.faults.env_rows import EnvRows
 from agym.engine.faults.recovery import Recovery
-from agym.engine.hooks.throttle import Throttle
+from agym.engine.hooks.hooks import Hooks
 from agym.protocol.messages.failures import name_ids
 from agym.protocol.metrics.gauges import WAKING, Gauges, clock, percentiles
 
@@ -23,7 +23,7 @@ STRAGGLER = 5.0
 # One in this many steps of all environments is timed end to end.
 FOLLOWED = 16
 
-# A throttle that takes more seconds than this has held a result back.
+# Hooks that take more seconds than this have held a result back.
 HELD_SECONDS = 1e-4
 
 
@@ -138,12 +138,13 @@ class Traffic:
         opened: When the environments were made.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, hooks: Hooks) -> None:
+        """Start; ``hooks`` may hold results back."""
         self.left = 1
         self.returned = 0
         self._followed = 0
         self._queue = self._work = self._transport = self._caller = 0
-        self._throttle: Throttle | None = None
+        self._hooks = hooks
         self._held = 0.0  # as a share of the time between the latest two results
         self._release = 0.0
         self.opened = time.monotonic()
@@ -166,12 +167,12 @@ class Traffic:
         return now
 
     @contextmanager
-    def holding(self, throttle: Throttle) -> Iterator[None]:
-        """Time how long a throttle holds the latest result back.
+    def holding(self) -> Iterator[None]:
+        """Time how long hooks hold the latest result back.
 
         After a hold, the next step is not timed, because its workers have fallen asleep.
         """
-        self._throttle, self._held = throttle, math.inf
+        self._held = math.inf
         begun = time.monotonic()
         try:
             yield
@@ -237,7 +238,7 @@ class Traffic:
         )  # fmt: skip
 
     def _limit(self, transport: float, work: float, caller: float, busiest: float) -> str:
-        if self._throttle is not None and self._throttle.engaged and self._held > 0.5:
+        if self._held > 0.5 and self._hooks.holds:
             return "page"
         if not self._followed:  # only single environments were stepped, or results were held back
             return "environments" if busiest > 0.5 else "caller"

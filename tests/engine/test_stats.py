@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 import agym
+from agym.engine.hooks.hooks import Hooks
 from agym.engine.stats import FOLLOWED, Traffic
 from tests.support.backends import FORK
 from tests.support.envs.coroutine_envs import AsyncTally
@@ -118,7 +119,7 @@ def test_what_limits_it(
     monkeypatch.setattr("agym.engine.stats.clock", lambda: now)
     gauges = gauges_of(4)
     workers = [range(2), range(2, 4)]
-    traffic = Traffic()
+    traffic = Traffic(Hooks())
     for _ in range(3 * FOLLOWED):
         ticket: Any = SimpleNamespace(followed=0)
         traffic.dispatch(ticket)

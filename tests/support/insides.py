@@ -34,7 +34,11 @@ def hub_of(page: Any) -> Any:
 
 def is_held(page: Any) -> bool:
     """Whether a paused page holds a step back at this moment: its caller waits."""
-    throttle = hub_of(page).throttle
+    return holds_somebody(hub_of(page).throttle)
+
+
+def holds_somebody(throttle: Any) -> bool:
+    """Whether a paused throttle holds a step back at this moment: its caller waits."""
     waits = throttle._sleepers or throttle._changed._waiters
     return bool(waits and throttle.paused and throttle._dispatched > throttle._granted)
 

@@ -1,11 +1,14 @@
 """The short way: a step of all environments with nothing else under way, no deadline and no hook.
 
+A timeline, which records what hosts do and when the caller waits, does not count as a hook here.
+
 It makes no ticket, unless the backend has not ended the step when it returns. Everything else takes
 the general way, through the dispatcher and the collector.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +24,7 @@ from agym.engine.collector import Collector
 from agym.engine.hooks.hooks import Hooks
 from agym.engine.status import EnvStatus
 from agym.errors import AgymError
+from agym.protocol.messages.operations import Step
 from agym.protocol.table import SENT_PLANE, SlotTable
 
 # Steps all environments; returns whether the rows are the whole result.
@@ -30,15 +34,19 @@ Run = Callable[[int, int, list[Any] | None], bool]
 class Watching:
     """Runs a step while the backend watches for its end, which a signal handler may take in."""
 
-    def __init__(self, part: Watched, dispatcher: Dispatcher) -> None:
+    def __init__(self, part: Watched, dispatcher: Dispatcher, hooks: Hooks) -> None:
         self._part = part
         self._dispatcher = dispatcher
+        self._hooks = hooks
 
     def run(self, number: int, plane: int, parts: list[Any] | None) -> bool:
         dispatcher, part = self._dispatcher, self._part
+        begun = time.perf_counter() if self._hooks.all else 0.0
         dispatcher.watched = number, plane, parts
         whole = part.step_watched(number, plane, parts)
         dispatcher.watched = None  # from here on, a signal handler drops the step's completions
+        if begun:
+            self._hooks.after_wait(Step.name, begun, time.perf_counter(), in_task=False)
         if dispatcher.adopted is not None:
             return False
         if whole:
@@ -80,7 +88,7 @@ class ShortWay:
         if (
             not self._status.all_ready
             or dispatcher.tickets
-            or self._hooks.all
+            or self._hooks.follow_steps
             or collector.sent.queues
             or opened is None
         ):

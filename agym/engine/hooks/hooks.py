@@ -1,13 +1,14 @@
 """Hooks, which are called while steps are under way, for example to record a video.
 
-Without hooks, steps have no extra cost. Hooks run in the caller's thread and must be fast.
+A step without hooks pays one test in each place that calls hooks. Hooks run in the caller's thread
+and must be fast, except for those that hold results back.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Generator, Iterator
+from typing import Any, ClassVar
 
 from agym.engine.batches.results import Batch, StepResult
 from agym.protocol.arguments import Ids
@@ -16,7 +17,14 @@ StepOutcome = StepResult[Any] | Batch[Any]
 
 
 class Hook:
-    """Base class of hooks; each method does nothing unless it is overridden."""
+    """Base class of hooks; each method does nothing unless it is overridden.
+
+    Attributes:
+        follows_steps: Whether each step must call it. If no hook has to be called, a step may take
+            its short way, which calls none.
+    """
+
+    follows_steps: ClassVar[bool] = True
 
     def before_step(self, ids: Ids) -> None:
         """Called before a step is sent; operations dispatched here come before it."""
@@ -33,16 +41,47 @@ class Hook:
             result: Rewards and flags as arrays.
         """
 
+    def after_wait(self, name: str, begun: float, ended: float, *, in_task: bool) -> None:
+        """Called after the caller waited for an operation, but not if that had ended before.
+
+        Args:
+            name: Name of the operation.
+            begun: When the caller began to wait, in seconds of ``perf_counter``.
+            ended: When it stopped waiting.
+            in_task: Whether a task of an event loop waited, or else a thread.
+        """
+
+    @property
+    def holds(self) -> bool:
+        """Whether it may hold results of steps back; otherwise it is not asked to."""
+        return False
+
+    def hold(self, end: float | None) -> None:
+        """Block the thread that is about to return the result of steps.
+
+        Args:
+            end: ``time.monotonic()`` at which the result must be returned, ``None`` for never.
+        """
+
+    def holding(self, end: float | None) -> Generator[Any, None, None]:
+        """Do the same as :meth:`hold` in a task of the running event loop."""
+        yield from ()
+
+    def after_removal(self) -> None:
+        """Called after the hook was removed; it must release the callers that it holds."""
+
 
 class Hooks:
     """The hooks of one engine.
 
     Attributes:
         all: The hooks, in the order of calls.
+        follow_steps: Whether each step must call any of them.
     """
 
     def __init__(self) -> None:
         self.all: tuple[Hook, ...] = ()
+        self.follow_steps = False
         self._lock = threading.Lock()  # a live page attaches and detaches in its own thread
 
     def __bool__(self) -> bool:
@@ -53,14 +92,22 @@ class Hooks:
         return iter(self.all)
 
     def add(self, hook: Hook, *, first: bool = False) -> None:
-        """Add a hook at the end, or as the first."""
+        """Add a hook at the end, or as the first. Idempotent."""
         with self._lock:
-            self.all = (hook, *self.all) if first else (*self.all, hook)
+            if hook not in self.all:
+                self._set((hook, *self.all) if first else (*self.all, hook))
 
     def remove(self, hook: Hook) -> None:
         """Remove a hook. Idempotent."""
         with self._lock:
-            self.all = tuple(other for other in self.all if other is not hook)
+            found = hook in self.all
+            self._set(tuple(other for other in self.all if other is not hook))
+        if found:
+            hook.after_removal()
+
+    def _set(self, hooks: tuple[Hook, ...]) -> None:
+        self.all = hooks
+        self.follow_steps = any(hook.follows_steps for hook in hooks)
 
     def before_step(self, ids: Ids) -> None:
         for hook in self.all:
@@ -73,3 +120,20 @@ class Hooks:
     def after_step(self, number: int | None, ids: Ids, result: StepOutcome) -> None:
         for hook in self.all:
             hook.after_step(number, ids, result)
+
+    def after_wait(self, name: str, begun: float, ended: float, *, in_task: bool) -> None:
+        for hook in self.all:
+            hook.after_wait(name, begun, ended, in_task=in_task)
+
+    @property
+    def holds(self) -> bool:
+        """Whether any of them may hold results of steps back."""
+        return any(hook.holds for hook in self.all)
+
+    def hold(self, end: float | None) -> None:
+        for hook in self.all:
+            hook.hold(end)
+
+    def holding(self, end: float | None) -> Generator[Any, None, None]:
+        for hook in self.all:
+            yield from hook.holding(end)

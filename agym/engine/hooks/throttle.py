@@ -2,6 +2,7 @@
 
 Steps that were dispatched still run, but their results are held back. So a loop that steps blocks
 in its ``await`` or its call, while everything else goes on. Another thread may hold the throttle.
+While it holds nothing it can stay out of the engine's hooks, so that steps take their short way.
 """
 
 from __future__ import annotations
@@ -15,14 +16,12 @@ from contextlib import suppress
 from typing import Any
 
 from agym._system.defer_signals import RECHECK_SECONDS
-from agym.engine.calls.ticket import Receive
-from agym.protocol.messages.operations import Step
-
-# The calls whose results are held back.
-HELD_KINDS = frozenset({Step, Receive})
+from agym._system.fork_safety import abandon_in_forks
+from agym.engine.hooks.hooks import Hook
+from agym.protocol.arguments import Ids
 
 
-class Throttle:
+class Throttle(Hook):
     """Counts dispatched steps, and computes how long their results must wait.
 
     Attributes:
@@ -41,18 +40,27 @@ class Throttle:
         self._changed = threading.Condition()
         # Futures of the tasks that wait.
         self._sleepers: set[asyncio.Future[None]] = set()
+        abandon_in_forks(self)
+
+    def abandon(self) -> None:
+        """Let go in a forked child, in which no other thread could do so."""
+        self._changed = threading.Condition()  # another thread of the parent may hold its lock
+        self._sleepers = set()
+        self.paused, self.limit = False, None
 
     @property
-    def engaged(self) -> bool:
-        """Whether steps must be counted."""
+    def holds(self) -> bool:
+        """Whether it is paused or limits the speed."""
         return self.paused or self.limit is not None
 
-    def count(self, steps: int) -> None:
-        """Count steps of single environments, which are about to be dispatched."""
+    def before_step(self, ids: Ids) -> None:
+        """Count the steps, while results are held back."""
         with self._changed:
-            self._dispatched += steps
+            if self.holds:
+                self._dispatched += len(ids)
             if self.limit is not None:
-                self._due = max(self._due, time.monotonic()) + steps / self._num_envs / self.limit
+                seconds = len(ids) / self._num_envs / self.limit
+                self._due = max(self._due, time.monotonic()) + seconds
 
     def pause(self) -> None:
         """Hold steps that are dispatched from now on. Idempotent."""
@@ -79,13 +87,18 @@ class Throttle:
             self.limit, self._due = limit, 0.0
             self._wake()
 
-    def hold(self, end: float | None = None) -> None:
-        """Block the thread until results may be returned, or until a ``time.monotonic()``."""
+    def after_removal(self) -> None:
+        """Release all held results, and hold no more."""
+        self.resume()
+        self.set_limit(None)
+
+    def hold(self, end: float | None) -> None:
+        """Block the thread until results may be returned."""
         with self._changed:
             while (seconds := self._seconds_left(end)) > 0:
                 self._changed.wait(min(seconds, RECHECK_SECONDS))
 
-    def holding(self, end: float | None = None) -> Generator[Any, None, None]:
+    def holding(self, end: float | None) -> Generator[Any, None, None]:
         """Wait likewise in a task of the running event loop."""
         while (seconds := self._seconds_left(end)) > 0:
             loop = asyncio.get_running_loop()

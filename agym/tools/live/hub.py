@@ -21,9 +21,7 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from agym.engine.engine import Engine
-from agym.engine.hooks.hooks import Hook
 from agym.engine.hooks.throttle import Throttle
-from agym.protocol.arguments import Ids
 from agym.tools.live.camera import Camera, FramesById
 from agym.tools.live.metrics import Metrics
 from agym.tools.live.view import View, last, pages, paint
@@ -55,21 +53,11 @@ class Viewer(Protocol):
         """Disconnect within a second."""
 
 
-class StepCounter(Hook):
-    """Counts steps for the throttle."""
-
-    def __init__(self, throttle: Throttle) -> None:
-        self._throttle = throttle
-
-    def before_step(self, ids: Ids) -> None:
-        self._throttle.count(len(ids))
-
-
 class Hub:
     """All viewers of one page.
 
     Attributes:
-        throttle: Throttle of the caller's steps.
+        throttle: Throttle of the caller's steps; a hook of the engine while it holds.
         camera: Renders the wanted environments.
         arrival: Set while there are viewers.
         pressed: Set while a key is held down.
@@ -97,8 +85,6 @@ class Hub:
         }
         self._pictures = pictures
         self._metrics = Metrics(engine)
-        self._step_counter = StepCounter(self.throttle)
-        self._counting = False
         # Settings by code persist; those by a viewer are undone when the last viewer leaves.
         self._speed: float | None = None
         self._paused_by_viewer = False
@@ -175,8 +161,7 @@ class Hub:
         viewers = tuple(self._viewers)
         for viewer in viewers:
             self.remove(viewer)
-        self.set_pause(False)
-        self.set_speed(None)
+        self._engine.hooks.remove(self.throttle)
         await asyncio.gather(*(viewer.hang_up(1001) for viewer in viewers))
         under_way = [task for task in (self._painting, self._sending) if task is not None]
         if under_way:
@@ -196,21 +181,22 @@ class Hub:
             self.throttle.pause()
         else:
             self.throttle.resume()
-        self._count()
+        self._attach_throttle()
 
     def set_speed(self, steps: float | None, *, default: bool = False) -> None:
         """Limit steps per second of each environment; ``default`` also without viewers."""
         if default:
             self._speed = steps
         self.throttle.set_limit(steps)
-        self._count()
+        self._attach_throttle()
 
-    def _count(self) -> None:
-        """Count steps while they are throttled."""
-        if self.throttle.engaged != self._counting:
-            self._counting = self.throttle.engaged
-            hooks = self._engine.hooks
-            (hooks.add if self._counting else hooks.remove)(self._step_counter)
+    def _attach_throttle(self) -> None:
+        """Attach the throttle while it holds only: without hooks, steps take a short way."""
+        hooks = self._engine.hooks
+        if self.throttle.holds and not self._closed:
+            hooks.add(self.throttle)
+        else:
+            hooks.remove(self.throttle)
         self._send_controls()
 
     # ---------------------------------------------------------------- pictures

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol, Self, overload
+from typing import Any, Self, overload
 
 from agym._system.defer_signals import Uninterrupted
 from agym._system.extras import require
@@ -16,18 +16,11 @@ from agym.api.sync import Envs
 from agym.api.vector.env import AgymVectorEnv
 from agym.engine.calls.ticket import Ticket
 from agym.engine.engine import Engine
-from agym.engine.hooks.throttle import Throttle
 from agym.errors import ClosedError, UsageError
 from agym.protocol.arguments import check_count, check_seconds
 from agym.tools.live.app import MOST_FPS, make_app, positive
 from agym.tools.live.hub import Hub
 from agym.tools.live.server import Server, Thread, bind
-
-
-class Waiter(Protocol):
-    """The part of the API that waits for the caller's steps."""
-
-    throttle: Throttle | None
 
 
 class Page:
@@ -45,7 +38,6 @@ class Page:
     def __init__(
         self,
         engine: Engine,
-        waiter: Waiter,
         *,
         title: str,
         pictures: bool,
@@ -59,8 +51,6 @@ class Page:
             raise ClosedError("the environments are closed: make new ones")
         if engine.rows.opened is None:
             raise ClosedError("the environments are not open yet: `await` them first")
-        if waiter.throttle is not None:
-            raise UsageError("these environments have a page already: close() that one first")
         if not isinstance(host, str):
             raise UsageError(f"host={host!r} must be an address, such as '127.0.0.1'")
         if check_count("port", port, 0) > 65535:
@@ -68,7 +58,6 @@ class Page:
         fps, share = _number("fps", fps, MOST_FPS), _number("share", share, 1.0)
         if pictures:
             require("PIL.Image", "watch")
-        self._waiter = waiter
         self._engine = engine
         self._token = secrets.token_urlsafe(16)
         self._listening = bind(host, port)
@@ -81,7 +70,6 @@ class Page:
         except BaseException:
             self._listening.close()
             raise
-        waiter.throttle = self._hub.throttle
 
     def _begin(self, serve: Callable[[], None]) -> None:
         self._thread = Thread()
@@ -137,7 +125,6 @@ class Page:
     async def _end(self) -> None:
         await self._hub.close()
         await self._server.aclose()
-        self._waiter.throttle = None
 
     def close(self) -> None:
         """Stop serving; the environments stay open. Idempotent."""
@@ -152,7 +139,6 @@ class Page:
         """Release the port in a forked child, which cannot serve."""
         self._listening.close()
         self._closed = True
-        self._waiter.throttle = None
 
     def __enter__(self) -> Self:
         return self
@@ -313,10 +299,11 @@ def watch(
         "pictures": getattr(envs, "render_mode", None) not in (None, "human"),
         "port": port, "host": host, "fps": fps, "share": share, "legend": legend,
     }  # fmt: skip
-    waiter = envs._waiter
+    if any(not page._closed for page in envs._pages):
+        raise UsageError("these environments have a page already: close() that one first")
     if isinstance(envs, AsyncEnvs):
-        page: Page = AsyncPage(envs._engine, waiter, wait=waiter.waiting, **options)
+        page: Page = AsyncPage(envs._engine, wait=envs._waiter.waiting, **options)
     else:
-        page = Page(envs._engine, waiter, **options)
+        page = Page(envs._engine, **options)
     envs._pages[:] = [page]
     return page

@@ -11,12 +11,11 @@ from pathlib import Path
 import numpy as np
 
 from agym._system.extras import require
-from agym.engine.hooks.trace_registry import WAITING
 from agym.errors import UsageError
 from agym.protocol.typing import Array
 
-# The lane groups of environments and of the caller's blocks; see ``agym.tools.trace.timeline``.
-ENVIRONMENTS, CALLER = "environments", "caller"
+# The groups of lanes, which the format calls processes; see ``agym.tools.trace.timeline``.
+ENVIRONMENTS, WAITING, CALLER = "environments", "waiting", "caller"
 
 COLOURS = {
     "step": "#2563eb", "reset": "#f59e0b", "render": "#10b981", WAITING: "#e5e7eb",

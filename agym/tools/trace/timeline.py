@@ -9,20 +9,24 @@ There are three kinds of lanes, on one clock::
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
-from agym.engine.hooks.trace_registry import Recorded, add_recorder, note, remove_recorder
+from agym.engine.engine import Engine
+from agym.engine.hooks.hooks import Hook
+from agym.engine.hooks.trace_registry import registered, timelines
 from agym.errors import UsageError
 from agym.protocol.metrics.spans import KINDS, SpanReader
+from agym.tools.trace.report import CALLER, ENVIRONMENTS, WAITING
 
 # Interval of emptying the hosts' ring buffers, which hold 4096 spans each for few environments.
 READ_SECONDS = 0.025
@@ -30,11 +34,8 @@ READ_SECONDS = 0.025
 # Maximum number of spans kept: more would make a file of several hundred megabytes.
 MOST_SPANS = 1_000_000
 
-# The groups of lanes, which the format calls processes.
-ENVIRONMENTS, CALLER = "environments", "caller"
 
-
-class trace:  # noqa: N801 (used like a function)
+class trace(Hook):  # noqa: N801 (used like a function)
     """Record what overlaps within a ``with`` block, and write it to a file.
 
     Example:
@@ -63,6 +64,8 @@ class trace:  # noqa: N801 (used like a function)
         UsageError: The folder does not exist.
     """
 
+    follows_steps = False  # hosts record them: a step takes the same way as without a timeline
+
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = Path(path)
         if not self._path.parent.is_dir():
@@ -78,16 +81,27 @@ class trace:  # noqa: N801 (used like a function)
         self._thread = threading.Thread(target=self._run, name="agym-trace", daemon=True)
         self._begun = 0
 
-    def add_table(self, name: str, recorded: Recorded) -> None:
-        """Record these environments, too."""
+    def add_engine(self, name: str, engine: Engine) -> None:
+        """Record these environments, too, and the caller's waits for them. Idempotent."""
+        opened = engine.rows.opened
         with self._lock:
-            self._tables.append((name, SpanReader(recorded.arrays)))
+            if opened is None or self._over.is_set() or self in engine.hooks:
+                return
+            self._tables.append((name, SpanReader(opened.table.gauges.arrays)))
+            engine.hooks.add(self)
 
-    def add_block(self, kind: str, lane: str, name: str, begun: int, ended: int) -> None:
-        """Record an interval of the caller's."""
+    def after_wait(self, name: str, begun: float, ended: float, *, in_task: bool) -> None:
+        """Record that the caller waited."""
+        self._add(WAITING, _lane(in_task=in_task), name, begun, ended)
+
+    def add_block(self, name: str, begun: float, ended: float) -> None:
+        """Record a block of the caller's."""
+        self._add(CALLER, _lane(in_task=True), name, begun, ended)
+
+    def _add(self, kind: str, lane: str, name: str, begun: float, ended: float) -> None:
         with self._lock:
             if self._has_room(1):
-                self._blocks.append((kind, lane, name, begun, ended))
+                self._blocks.append((kind, lane, name, int(begun * 1e9), int(ended * 1e9)))
 
     def _has_room(self, count: int) -> bool:
         room = self._kept + count <= MOST_SPANS
@@ -110,14 +124,19 @@ class trace:  # noqa: N801 (used like a function)
         if self._begun:
             raise UsageError("a trace records once: make another")
         self._begun = time.perf_counter_ns()
-        add_recorder(self)
+        timelines.append(self)
+        for name, engine in registered():
+            self.add_engine(name, engine)
         self._thread.start()
         return self
 
     def __exit__(self, *error: object) -> None:
         """Stop, and write the file, also if the block raised."""
-        remove_recorder(self)
-        self._over.set()
+        timelines.remove(self)
+        with self._lock:  # environments that another thread is opening are added before, or never
+            self._over.set()
+        for _, engine in registered():
+            engine.hooks.remove(self)
         self._thread.join()
         self._read()
         for _, reader in self._tables:
@@ -164,6 +183,15 @@ def _meta(kind: str, name: str, process: int, thread: int) -> dict[str, Any]:
     return {"name": kind, "ph": "M", "pid": process, "tid": thread, "args": {"name": name}}
 
 
+def _lane(*, in_task: bool) -> str:
+    """Return the name of the current task, if there may be one, or else of the thread."""
+    task = None
+    if in_task:
+        with suppress(RuntimeError):  # no loop is running
+            task = asyncio.current_task()
+    return threading.current_thread().name if task is None else task.get_name()
+
+
 @contextmanager
 def mark(name: str) -> Iterator[None]:
     """Show the block in timelines under a name; see :class:`agym.trace`.
@@ -177,4 +205,6 @@ def mark(name: str) -> Iterator[None]:
     try:
         yield
     finally:
-        note(CALLER, name, begun, time.perf_counter())
+        ended = time.perf_counter()
+        for timeline in tuple(timelines):
+            timeline.add_block(name, begun, ended)

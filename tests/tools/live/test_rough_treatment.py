@@ -273,6 +273,15 @@ def test_a_forked_child_closes_at_once(child: Any) -> None:
                 look.next("about")
 
 
+def test_a_forked_child_is_not_held_back(child: Any) -> None:
+    with agym.make([Tally] * 2, backend="serial") as envs:
+        envs.reset()
+        with agym.watch(envs) as page:
+            page.limit_speed(1e-3)
+            page.pause()
+            child(partial(envs.step, [0, 0]))
+
+
 def test_closing_in_the_midst_of_a_picture() -> None:
     with agym.make([partial(Painter, seconds=0.3)] * 2, **TWO) as envs:
         envs.reset()
