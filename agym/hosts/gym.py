@@ -17,11 +17,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from functools import partial
-from itertools import count, pairwise
+from itertools import compress, count, pairwise
 from threading import RLock
 from typing import Any, ClassVar
 
-import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from agym.hosts.base import ALL_INFOS, Factory, Host
@@ -224,6 +223,8 @@ class EnvHost(Host):
         infos: Sequence[Info]
         observations, rewards, terminated, truncated, infos = zip(*results, strict=True)
         done = any(terminated) or any(truncated)
+        over = [*compress(count(), terminated)] if done else ()
+        cut = [*compress(count(), truncated)] if done else ()
         if self._filter.active:
             infos = self._select(results, infos, start, done=done)
         # The marks change first, in case an exception ends the rest.
@@ -238,8 +239,11 @@ class EnvHost(Host):
             except Exception:
                 write_column(rows.rewards, rewards)
             if rows.unflagged != self._unflagged:
-                write_column(rows.terminated, terminated)
-                write_column(rows.truncated, truncated)
+                rows.terminated[...] = rows.truncated[...] = False
+                for k in over:
+                    rows.terminated[k] = True
+                for k in cut:
+                    rows.truncated[k] = True
                 if not done and plane < FIRST_BUFFER:  # buffers have other writers
                     rows.unflagged = self._unflagged
             if rows.blank != self._blank:
@@ -253,7 +257,7 @@ class EnvHost(Host):
         if self._filter.active:
             self._filter.add(start - self.first, rewards)
         if done:
-            for k in np.flatnonzero(rows.terminated | rows.truncated).tolist():
+            for k in sorted({*over, *cut}):
                 self._finish(start + k, results[k], infos[k], plane)
 
     def _select(
@@ -377,8 +381,10 @@ class EnvHost(Host):
 
     def _begin(self, i: int, **arguments: Any) -> tuple[Any, dict[str, Any]]:
         env = self._envs[i]
-        arguments = self._seeded(i, arguments)
-        self._episodes[i].begin()
+        episode = self._episodes[i]
+        if episode.reseed is not None:
+            arguments = self._seeded(i, arguments)
+        episode.begin()
         self._steps[i] = env.step
         self._meter.begin_episode(self.first + i)
         self._begun[i] = self._rounds

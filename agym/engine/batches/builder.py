@@ -44,7 +44,6 @@ class BatchBuilder:
         self._latest = 0
         self._turn = 0
         # ``dict`` of these are the infos of environments without any.
-        self._no_infos = ((),) * table.num_envs
         self._all = range(table.num_envs)
         self._step_columns = {p: _columns(plane) for p, plane in table.planes.items()}
         # Whether a batch of observations is a single array.
@@ -92,7 +91,7 @@ class BatchBuilder:
         self, ids: Ids, plane: int, columns: list[Array], payload: Payload | None
     ) -> StepResult:
         if payload is None and not self._reader.schemas and len(ids) == len(self._all):
-            infos: list[dict[str, Any]] = [*map(dict, self._no_infos)]
+            infos: list[dict[str, Any]] = [{} for _ in ids]
         else:
             infos = self._infos(ids, plane, payload)
         if self._plain:
