@@ -21,7 +21,7 @@ import signal
 from collections.abc import Callable
 from contextlib import suppress
 from threading import get_ident, main_thread
-from typing import Any, ClassVar
+from typing import Any
 
 # The C module behind ``signal``: a call takes 0.5 us, and 8 us through ``signal``'s enums.
 _plain_signal = importlib.import_module("_signal")
@@ -35,39 +35,49 @@ RECHECK_SECONDS = 1.0
 Handler = Callable[[int, Any], Any]
 
 
-class _State:
+class _MainThread:
     """State of the main thread, the only thread that receives signals.
 
     Attributes:
+        ident: Its id.
         owner: The thread's id while an uninterrupted block runs.
         handlers: The caller's handlers of signals whose handler is replaced.
         held: Whether signals are deferred.
+        pending: The signals that are deferred.
     """
 
-    owner: int | None = None
-    handlers: ClassVar[dict[int, Handler]] = {}
-    held = False
-    pending: ClassVar[list[int]] = []
+    # An instance with slots, because each assignment to a class makes Python forget its look-ups.
+    __slots__ = ("handlers", "held", "ident", "owner", "pending")
+
+    def __init__(self) -> None:
+        self.ident = main_thread().ident
+        self.owner: int | None = None
+        self.handlers: dict[int, Handler] = {}
+        self.held = False
+        self.pending: list[int] = []
+
+
+_main = _MainThread()
 
 
 def _remember(signum: int, frame: Any) -> None:
-    if not _State.held:
-        _State.handlers[signum](signum, frame)
-    elif signum not in _State.pending:
-        _State.pending.append(signum)
+    if not _main.held:
+        _main.handlers[signum](signum, frame)
+    elif signum not in _main.pending:
+        _main.pending.append(signum)
 
 
 def _put_back() -> None:
     """Install the caller's handlers again."""
-    for signum, handler in tuple(_State.handlers.items()):  # a handler may call agym meanwhile
+    for signum, handler in tuple(_main.handlers.items()):  # a handler may call agym meanwhile
         if _plain_signal.getsignal(signum) is _remember:
             _plain_signal.signal(signum, handler)
 
 
 def _forget() -> None:
     """Reset the state in a forked child, where neither the block nor the parent's signals exist."""
-    _State.owner, _State.held = None, False
-    _State.pending.clear()
+    _main.ident, _main.owner, _main.held = get_ident(), None, False
+    _main.pending.clear()
     with suppress(ValueError):  # Python is embedded: the main thread is not Python's
         _put_back()
 
@@ -78,10 +88,10 @@ if hasattr(os, "register_at_fork"):
 
 def _deliver() -> None:
     """Call the handlers of all pending signals, even if one of them raises."""
-    if _State.pending:
-        signum = _State.pending.pop(0)
+    if _main.pending:
+        signum = _main.pending.pop(0)
         try:
-            _State.handlers[signum](signum, None)
+            _main.handlers[signum](signum, None)
         finally:
             _deliver()
 
@@ -99,10 +109,10 @@ class Uninterrupted:
 
     def __enter__(self) -> None:
         thread = get_ident()
-        if _State.owner == thread:
-            self._nested, self._was_held = True, _State.held
-            _State.held = True
-        elif thread == main_thread().ident:
+        if _main.owner == thread:
+            self._nested, self._was_held = True, _main.held
+            _main.held = True
+        elif thread == _main.ident:
             self._replace()
 
     def _replace(self) -> None:
@@ -110,23 +120,23 @@ class Uninterrupted:
         for signum in SIGNALS:
             handler = _plain_signal.getsignal(signum)
             if callable(handler) and handler is not _remember:
-                _State.handlers[signum] = handler
+                _main.handlers[signum] = handler
                 try:
                     _plain_signal.signal(signum, _remember)
                 except ValueError:
                     return  # Python is embedded: the main thread is not Python's
         self._replaces = True
-        _State.owner, _State.held = get_ident(), True
+        _main.owner, _main.held = get_ident(), True
 
     def __exit__(self, *_: object) -> None:
         if self._nested:
-            _State.held = self._was_held
+            _main.held = self._was_held
         elif self._replaces:
-            _State.owner, _State.held = None, False
+            _main.owner, _main.held = None, False
             _put_back()
         else:
             return
-        if not _State.held:
+        if _main.pending and not _main.held:
             _deliver()
 
 
@@ -136,14 +146,14 @@ class Interruptible:
     _was_held = False
 
     def __enter__(self) -> None:
-        if _State.held and _State.owner == get_ident():
-            self._was_held, _State.held = True, False
+        if _main.held and _main.owner == get_ident():
+            self._was_held, _main.held = True, False
             try:
                 _deliver()
             except BaseException:
-                _State.held = True
+                _main.held = True
                 raise
 
     def __exit__(self, *_: object) -> None:
         if self._was_held:
-            _State.held = True
+            _main.held = True
