@@ -105,9 +105,9 @@ class CoroutineHost(Host):
             arguments = self._rows.actions(start, stop, message.parts)
         else:
             arguments = message.values or [None] * (stop - start)
-        for slot, argument in zip(range(start, stop), arguments, strict=True):
-            i = slot - self.first
-            if isinstance(message, Recreate) and argument.used:
+        recreates = isinstance(message, Recreate)
+        for i, argument in enumerate(arguments, start - self.first):
+            if recreates and argument.used:
                 # Still queued behind the concurrency limit: not at fault, so reuse it.
                 queued = i in self._turns and self._turns[i].waiting
                 self._give_up(i)
@@ -154,13 +154,12 @@ class CoroutineHost(Host):
             while not task.cancelling():  # also if the environment ignored it
                 if queue:
                     operation, argument = queue.popleft()
-                    self._turns[i] = turn = _Turn(self._limit)
-                    async with turn:
-                        with self._meter.running(self.first + i, operation.message.name):
-                            running = self._run(i, operation, argument)
-                            if self._marker is not None:
-                                running = track_running(running, self._marker, self.first + i)
-                            payload = await running
+                    if self._limit is None:
+                        payload = await self._run_metered(i, operation, argument)
+                    else:
+                        self._turns[i] = turn = _Turn(self._limit)
+                        async with turn:
+                            payload = await self._run_metered(i, operation, argument)
                     if task is not self._tasks.get(i):
                         return  # it was given up
                     if self._writer.new:
@@ -172,6 +171,17 @@ class CoroutineHost(Host):
                     await idle
         if self._closing and task is self._tasks.get(i):
             await self._close(i)
+
+    async def _run_metered(self, i: int, operation: Operation, argument: Any) -> Payload | None:
+        slot, name, meter = self.first + i, operation.message.name, self._meter
+        running = self._run(i, operation, argument)
+        if self._marker is not None:
+            running = track_running(running, self._marker, slot)
+        begun = meter.begin_one(slot, name)
+        try:
+            return await running
+        finally:
+            meter.end_one(slot, name, begun)
 
     async def _close(self, i: int) -> None:
         if i not in self._closed:
@@ -425,21 +435,20 @@ class CoroutineHost(Host):
 class _Turn:
     """A slot of the concurrency limit, which other tasks may release."""
 
-    def __init__(self, limit: asyncio.Semaphore | None) -> None:
+    def __init__(self, limit: asyncio.Semaphore) -> None:
         self._limit = limit
         self._held = False
-        self.waiting = limit is not None
+        self.waiting = True
 
     async def __aenter__(self) -> None:
-        if self._limit is not None:
-            await self._limit.acquire()
-            self._held, self.waiting = True, False
+        await self._limit.acquire()
+        self._held, self.waiting = True, False
 
     async def __aexit__(self, *_: object) -> None:
         self.end()
 
     def end(self) -> None:
-        if self._limit is not None and self._held:
+        if self._held:
             self._held = False
             self._limit.release()
 

@@ -70,12 +70,20 @@ class Rows:
     ) -> dict[int, list[Any]] | None:
         """Write the results of one environment; see :meth:`write`."""
         whole = self._table.planes[plane]
-        blocks = [block[slot : slot + 1] for block in whole.observations]
-        objects = self.write(blocks, [observation], slot)
-        row = slice(slot, slot + 1)
-        write_column(whole.rewards[row], [reward])
-        write_column(whole.terminated[row], [terminated])
-        write_column(whole.truncated[row], [truncated])
+        row, objects = slice(slot, slot + 1), None
+        if self._plain and _fits(observation, whole.observations[0]):
+            whole.observations[0][slot] = observation
+        else:
+            blocks = [block[row] for block in whole.observations]
+            objects = self.write(blocks, [observation], slot)
+        if type(reward) is float and type(terminated) is type(truncated) is bool:
+            whole.rewards[slot] = reward
+            whole.terminated[slot] = terminated
+            whole.truncated[slot] = truncated
+        else:
+            write_column(whole.rewards[row], [reward])
+            write_column(whole.terminated[row], [terminated])
+            write_column(whole.truncated[row], [truncated])
         return objects
 
     def with_final(self, info: dict[str, Any], observation: Any) -> dict[str, Any]:
@@ -116,6 +124,13 @@ class Rows:
             slot: [copy_value(values[leaf]) for leaf in layout.objects]
             for slot, values in enumerate(flat, start)
         }
+
+
+def _fits(value: Any, block: Array) -> bool:
+    """Whether a value is an array just like the rows of a block."""
+    if type(value) is not np.ndarray:
+        return False
+    return bool(value.dtype == block.dtype and value.shape == block.shape[1:])
 
 
 def write_rows(block: Array, rows: Sequence[Any]) -> None:

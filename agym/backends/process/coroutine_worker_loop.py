@@ -1,7 +1,8 @@
 """The worker's end of a mailbox on an event loop, for coroutine environments.
 
-Environments complete operations one by one. Completions of one turn of the loop are sent as one
-message per operation.
+Environments complete operations one by one. An operation of several environments is reported when
+the last one has completed it, and until then now and then, so that deadlines find out who is late.
+Completions that are reported together are one message per operation.
 """
 
 from __future__ import annotations
@@ -20,6 +21,11 @@ from agym.protocol.messages.completions import Payload
 from agym.protocol.messages.operations import Close, Operation, Recreate, Step
 
 
+# How long completions wait for the others of their operation. Each message costs the caller a turn
+# of its loop, on a core that the workers need.
+PATIENCE_SECONDS = 5e-3
+
+
 class CoroutineWorkerLoop(WorkerLoop):
     """Starts posted operations on the running loop, until ``close``.
 
@@ -35,6 +41,10 @@ class CoroutineWorkerLoop(WorkerLoop):
         super().__init__(words, channel, rebalance)
         # By number. A problem is sent by itself, so that its environment is known.
         self._ended: dict[tuple[int, int | None], tuple[list[tuple[int, int]], Payload]] = {}
+        # How many environments have not completed an operation of several, by number and start.
+        self._left: dict[tuple[int, int], int] = {}
+        self._sending: asyncio.Handle | None = None
+        self._is_urgent = False
 
     async def run(self, host: CoroutineHost) -> None:
         """Start operations in the order of posting, until ``close`` or EOF."""
@@ -51,10 +61,13 @@ class CoroutineWorkerLoop(WorkerLoop):
 
     def report(self, operation: Operation, slot: int, payload: Payload | None) -> None:
         """Record that an environment has completed an operation."""
-        if not self._ended:
-            self._loop.call_soon(self._send_ended)
+        self._send_later(urgent=self._is_last(operation))
         wrong = slot if payload is not None and payload.problems else None
-        ended, merged = self._ended.setdefault((operation.number, wrong), ([], Payload()))
+        key = operation.number, wrong
+        found = self._ended.get(key)
+        if found is None:
+            found = self._ended[key] = ([], Payload())
+        ended, merged = found
         ended.append((operation.start, slot))
         if payload is not None:
             merged.merge(payload)
@@ -63,6 +76,33 @@ class CoroutineWorkerLoop(WorkerLoop):
                 next(iter(self._ended.values()))[1].schemas.update(schemas)
         if isinstance(operation.message, Recreate):
             self._send_ended()  # before the environment's next completion
+
+    def _is_last(self, operation: Operation) -> bool:
+        """Note that an environment has completed an operation; return whether it is the last."""
+        number, start, stop, _ = operation
+        if stop - start == 1:
+            return True
+        left = self._left.pop((number, start), stop - start) - 1
+        if left:
+            self._left[number, start] = left
+        else:  # older ones are over, too: what is left of them was given up
+            self._left = {
+                key: count
+                for key, count in self._left.items()
+                if key[0] > number or key[1] not in range(start, stop)
+            }
+        return not left
+
+    def _send_later(self, *, urgent: bool) -> None:
+        if self._sending is not None:
+            if self._is_urgent or not urgent:
+                return
+            self._sending.cancel()
+        self._is_urgent = urgent
+        if urgent:
+            self._sending = self._loop.call_soon(self._send_ended)
+        else:
+            self._sending = self._loop.call_later(PATIENCE_SECONDS, self._send_ended)
 
     def _begin_posted(self, host: CoroutineHost) -> None:
         self._receive()
@@ -90,6 +130,9 @@ class CoroutineWorkerLoop(WorkerLoop):
             self._closed.set_result(None)
 
     def _send_ended(self) -> None:
+        if self._sending is not None:
+            self._sending.cancel()
+            self._sending = None
         ended, self._ended = self._ended, {}
         for (number, _), (slots, payload) in ended.items():
             self.send(number, [*_spans(sorted(slots))], None if payload == NOTHING else payload)

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -145,28 +144,32 @@ class Meter:
         wait = min(MOST_ROUNDS, int(quick))
         self._next = self._rounds + 1 + (wait * (self._dice & 1023) >> 9) if wait else self._rounds
 
-    @contextmanager
-    def running(self, slot: int, kind: str) -> Iterator[None]:
-        """Meter an operation of one of several environments that run at the same time."""
-        gauges, first = self._gauges, self._first
+    def begin_one(self, slot: int, kind: str) -> int:
+        """Begin an operation of one of several environments that run at the same time.
+
+        Returns:
+            When it began, for :meth:`end_one`; 0 if that does not matter.
+        """
+        gauges = self._gauges
         if not self._running:
-            self._begun = gauges.began[first] = clock()
+            self._begun = gauges.began[self._first] = clock()
         self._running += 1
-        begun = clock() if self._spans.recording[0] else 0
-        started = clock() if kind == "render" else 0
         if kind == "step":
             gauges.steps[slot] += 1
-        try:
-            yield
-        finally:
-            self._running -= 1
-            if kind == "render":
-                gauges.rendering[first] += clock() - started
-            if begun:
-                self._spans.add(kind, -1 - slot, begun, clock())
-            if not self._running:
-                now = gauges.ended[first] = clock()
-                self.add_busy(now - self._begun)
+            return clock() if self._spans.recording[0] else 0
+        return clock()
+
+    def end_one(self, slot: int, kind: str, begun: int) -> None:
+        """End such an operation."""
+        gauges, first = self._gauges, self._first
+        self._running -= 1
+        if kind == "render":
+            gauges.rendering[first] += clock() - begun
+        if begun and self._spans.recording[0]:
+            self._spans.add(kind, -1 - slot, begun, clock())
+        if not self._running:
+            now = gauges.ended[first] = clock()
+            self.add_busy(now - self._begun)
 
     def did(self, kind: str, count: int, begun: int) -> None:
         """Meter an operation other than a step."""
