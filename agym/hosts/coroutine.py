@@ -155,11 +155,11 @@ class CoroutineHost(Host):
                 if queue:
                     operation, argument = queue.popleft()
                     if self._limit is None:
-                        payload = await self._run_metered(i, operation, argument)
+                        payload = await self._running(i, operation, argument)
                     else:
                         self._turns[i] = turn = _Turn(self._limit)
                         async with turn:
-                            payload = await self._run_metered(i, operation, argument)
+                            payload = await self._running(i, operation, argument)
                     if task is not self._tasks.get(i):
                         return  # it was given up
                     if self._writer.new:
@@ -172,30 +172,27 @@ class CoroutineHost(Host):
         if self._closing and task is self._tasks.get(i):
             await self._close(i)
 
-    async def _run_metered(self, i: int, operation: Operation, argument: Any) -> Payload | None:
-        slot, name, meter = self.first + i, operation.message.name, self._meter
-        running = self._run(i, operation, argument)
-        if self._marker is not None:
-            running = track_running(running, self._marker, slot)
-        begun = meter.begin_one(slot, name)
-        try:
-            return await running
-        finally:
-            meter.end_one(slot, name, begun)
-
     async def _close(self, i: int) -> None:
         if i not in self._closed:
             self._closed.add(i)
             await _close(self._envs[i])
 
+    def _running(self, i: int, operation: Operation, argument: Any) -> Awaitable[Payload | None]:
+        """Return an operation that is about to run, with a marker if there is one."""
+        running = self._run(i, operation, argument)
+        if self._marker is None:
+            return running
+        return track_running(running, self._marker, self.first + i)
+
     async def _run(self, i: int, operation: Operation, argument: Any) -> Payload | None:
         """Run an operation; an exception becomes part of its completion."""
-        message = operation.message
+        message, slot, meter = operation.message, self.first + i, self._meter
+        begun = meter.begin_one(slot, message.name)
         try:
             answer = await self._handlers[type(message)](self, i, message, argument)
             if message.writes_rows:
                 return cast(Payload | None, answer)
-            return Payload(values={self.first + i: answer})
+            return Payload(values={slot: answer})
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -205,12 +202,14 @@ class CoroutineHost(Host):
             raise
         except BaseException as error:
             problem = error
+        finally:
+            meter.end_one(slot, message.name, begun)
         name, stepping = message.name, isinstance(message, Step)
         action = argument if stepping else None
         if self._resetting[i]:
             name, stepping, self._resetting[i] = "reset", False, False
         step = self._steps[i] + stepping  # the failed one was not counted
-        return Payload(problems=[self._failure(problem, self.first + i, name, step, action)])
+        return Payload(problems=[self._failure(problem, slot, name, step, action)])
 
     async def _reset(self, i: int, reset: Reset, seed: int | None) -> Payload | None:
         if seed is not None:
@@ -277,11 +276,11 @@ class CoroutineHost(Host):
 
     def _store(self, i: int, plane: int, result: Any) -> Payload | None:
         """Write a row; return what does not fit into it."""
-        if asyncio.current_task() is not self._tasks.get(i):
+        if asyncio.current_task(self._loop) is not self._tasks.get(i):
             raise asyncio.CancelledError  # it was given up, and ignored that
         slot = self.first + i
-        *row, info = result
-        objects = self._rows.store(plane, slot, *row)
+        observation, reward, terminated, truncated, info = result
+        objects = self._rows.store(plane, slot, observation, reward, terminated, truncated)
         start = self._starts.pop(i, None)
         area = self._rows.plane(plane, self.first, self.stop).infos
         fits = self._writer.put(area, slot, info)

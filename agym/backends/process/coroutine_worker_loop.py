@@ -8,22 +8,30 @@ Completions that are reported together are one message per operation.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
-from itertools import groupby
-from operator import itemgetter
+from collections.abc import Callable
 
 from agym.backends.process.channel import Channel
 from agym.backends.process.mailbox import SENT, TAIL, SlotRange
 from agym.backends.process.worker_loop import WorkerLoop
 from agym.hosts.coroutine import CoroutineHost
 from agym.protocol.arguments import runs
+from agym.protocol.infos.schema import Schema
 from agym.protocol.messages.completions import Payload
 from agym.protocol.messages.operations import Close, Operation, Recreate, Step
-
 
 # How long completions wait for the others of their operation. Each message costs the caller a turn
 # of its loop, on a core that the workers need.
 PATIENCE_SECONDS = 5e-3
+
+
+class _Progress:
+    """Who has completed an operation and was not reported yet, and how many have not."""
+
+    __slots__ = ("left", "slots")
+
+    def __init__(self, width: int) -> None:
+        self.left = width
+        self.slots: list[int] = []
 
 
 class CoroutineWorkerLoop(WorkerLoop):
@@ -39,10 +47,12 @@ class CoroutineWorkerLoop(WorkerLoop):
         self, words: memoryview, channel: Channel, rebalance: Callable[[], None] | None = None
     ) -> None:
         super().__init__(words, channel, rebalance)
-        # By number. A problem is sent by itself, so that its environment is known.
-        self._ended: dict[tuple[int, int | None], tuple[list[tuple[int, int]], Payload]] = {}
-        # How many environments have not completed an operation of several, by number and start.
-        self._left: dict[tuple[int, int], int] = {}
+        self._progress: dict[tuple[int, int], _Progress] = {}  # by an operation's number and start
+        # What has to be sent beside the spans, by number; the schemas that it needs; and problems,
+        # each of which is sent by itself, so that its environment is known.
+        self._payloads: dict[int, Payload] = {}
+        self._schemas: dict[int, Schema] = {}
+        self._problems: list[tuple[int, SlotRange, Payload]] = []
         self._sending: asyncio.Handle | None = None
         self._is_urgent = False
 
@@ -61,42 +71,37 @@ class CoroutineWorkerLoop(WorkerLoop):
 
     def report(self, operation: Operation, slot: int, payload: Payload | None) -> None:
         """Record that an environment has completed an operation."""
-        self._send_later(urgent=self._is_last(operation))
-        wrong = slot if payload is not None and payload.problems else None
-        key = operation.number, wrong
-        found = self._ended.get(key)
-        if found is None:
-            found = self._ended[key] = ([], Payload())
-        ended, merged = found
-        ended.append((operation.start, slot))
-        if payload is not None:
-            merged.merge(payload)
-            if merged.schemas:  # they must arrive before infos that use them
-                schemas, merged.schemas = merged.schemas, {}
-                next(iter(self._ended.values()))[1].schemas.update(schemas)
-        if isinstance(operation.message, Recreate):
+        number, start, stop, message = operation
+        progress = self._progress.get((number, start))
+        if progress is None:
+            progress = self._progress[number, start] = _Progress(stop - start)
+        progress.left -= 1
+        if payload is None:
+            progress.slots.append(slot)
+        else:
+            self._add(number, start, slot, payload, progress)
+        if self._sending is None or not (progress.left or self._is_urgent):
+            self._send_later(urgent=not progress.left)
+        if isinstance(message, Recreate):
             self._send_ended()  # before the environment's next completion
 
-    def _is_last(self, operation: Operation) -> bool:
-        """Note that an environment has completed an operation; return whether it is the last."""
-        number, start, stop, _ = operation
-        if stop - start == 1:
-            return True
-        left = self._left.pop((number, start), stop - start) - 1
-        if left:
-            self._left[number, start] = left
-        else:  # older ones are over, too: what is left of them was given up
-            self._left = {
-                key: count
-                for key, count in self._left.items()
-                if key[0] > number or key[1] not in range(start, stop)
-            }
-        return not left
+    def _add(
+        self, number: int, start: int, slot: int, payload: Payload, progress: _Progress
+    ) -> None:
+        self._schemas.update(payload.schemas)
+        payload.schemas = {}
+        if payload.problems:
+            self._problems.append((number, (start, slot, slot + 1), payload))
+            return
+        progress.slots.append(slot)
+        merged = self._payloads.get(number)
+        if merged is None:
+            self._payloads[number] = payload
+        else:
+            merged.merge(payload)
 
     def _send_later(self, *, urgent: bool) -> None:
         if self._sending is not None:
-            if self._is_urgent or not urgent:
-                return
             self._sending.cancel()
         self._is_urgent = urgent
         if urgent:
@@ -133,10 +138,32 @@ class CoroutineWorkerLoop(WorkerLoop):
         if self._sending is not None:
             self._sending.cancel()
             self._sending = None
-        ended, self._ended = self._ended, {}
-        for (number, _), (slots, payload) in ended.items():
-            self.send(number, [*_spans(sorted(slots))], None if payload == NOTHING else payload)
+        spans: dict[int, list[SlotRange]] = {}
+        for (number, start), progress in [*self._progress.items()]:
+            if progress.slots:
+                ended = runs(tuple(sorted(progress.slots)))
+                spans.setdefault(number, []).extend((start, ids.start, ids.stop) for ids in ended)
+                progress.slots.clear()
+            if not progress.left:
+                self._forget(number, start)
+        payloads, self._payloads = self._payloads, {}
+        problems, self._problems = self._problems, []
+        answers = [(number, ids, payloads.get(number)) for number, ids in spans.items()]
+        answers += [(number, [span], payload) for number, span, payload in problems]
+        for number, ids, payload in answers:
+            if self._schemas:  # they must arrive before infos that use them
+                payload = payload or Payload()
+                payload.schemas, self._schemas = self._schemas, {}
+            self.send(number, ids, payload)
         self._flush()
+
+    def _forget(self, number: int, start: int) -> None:
+        """Forget an operation that has ended, and older ones, of which parts were given up."""
+        self._progress = {
+            key: progress
+            for key, progress in self._progress.items()
+            if key[1] != start or key[0] > number
+        }
 
     def _flush(self) -> None:
         """Send what the channel accepts now, and the rest when it is writable."""
@@ -145,13 +172,3 @@ class CoroutineWorkerLoop(WorkerLoop):
             self._loop.add_writer(self._channel.fileno(), self._flush)
         else:
             self._loop.remove_writer(self._channel.fileno())
-
-
-NOTHING = Payload()
-
-
-def _spans(slots: list[tuple[int, int]]) -> Iterator[SlotRange]:
-    """Join neighbours of one operation; each slot follows its operation's start."""
-    for start, group in groupby(slots, key=itemgetter(0)):
-        for span in runs(tuple(slot for _, slot in group)):
-            yield start, span.start, span.stop

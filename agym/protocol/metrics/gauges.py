@@ -92,6 +92,7 @@ class Meter:
         self._running = 0
         self._timed_until = 0
         self._warm: deque[int] = deque(maxlen=USUAL)
+        self._times = gauges.times
         self._spans = SpanLog(gauges.arrays, first)
 
     def begin(self, start: int, stop: int, *, whole: bool) -> bool:
@@ -134,7 +135,7 @@ class Meter:
         elif self._warm:
             usual = sorted(self._warm)[len(self._warm) // 2]
             nanoseconds = max(min(nanoseconds, usual), nanoseconds - min(idle, WAKING))
-        self._gauges.times[slot, bucket_of(nanoseconds)] += 1
+        self._times[slot, bucket_of(nanoseconds)] += 1
 
     def _schedule(self, nanoseconds: int, count: int) -> None:
         """Decide when to time again, after a round of ``count`` timed environments."""
