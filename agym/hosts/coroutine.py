@@ -15,7 +15,7 @@ import inspect
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 from gymnasium.vector import AutoresetMode
 
@@ -93,6 +93,8 @@ class CoroutineHost(Host):
         # Tasks of environments that were given up, and tasks that close such environments.
         self._leftovers: set[asyncio.Task[None]] = set()
         self._resetting = [False] * n
+        # Whether any task was ever given up.
+        self._gave_up = False
         self._closing = False
         self._closed: set[int] = set()
 
@@ -125,6 +127,7 @@ class CoroutineHost(Host):
 
     def _give_up(self, i: int) -> None:
         """Cancel an environment's task, and ignore what it still does."""
+        self._gave_up = True
         task = self._tasks.pop(i, None)
         self._idle[i] = None
         if i in self._turns:
@@ -150,6 +153,7 @@ class CoroutineHost(Host):
         """Run the operations of an environment, from the first until its end."""
         queue, task = self._queues[i], asyncio.current_task()
         assert task is not None
+        loop = task.get_loop()
         with suppress(asyncio.CancelledError):
             while not task.cancelling():  # also if the environment ignored it
                 if queue:
@@ -167,7 +171,7 @@ class CoroutineHost(Host):
                         payload.schemas = self._writer.take_new()
                     self._report(operation, self.first + i, payload)
                 else:
-                    self._idle[i] = idle = task.get_loop().create_future()
+                    self._idle[i] = idle = loop.create_future()
                     await idle
         if self._closing and task is self._tasks.get(i):
             await self._close(i)
@@ -189,9 +193,10 @@ class CoroutineHost(Host):
         message, slot, meter = operation.message, self.first + i, self._meter
         begun = meter.begin_one(slot, message.name)
         try:
-            answer = await self._handlers[type(message)](self, i, message, argument)
+            answer: Any = await self._handlers[type(message)](self, i, message, argument)
             if message.writes_rows:
-                return cast(Payload | None, answer)
+                payload: Payload | None = answer
+                return payload
             return Payload(values={slot: answer})
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
@@ -276,7 +281,7 @@ class CoroutineHost(Host):
 
     def _store(self, i: int, plane: int, result: Any) -> Payload | None:
         """Write a row; return what does not fit into it."""
-        if asyncio.current_task(self._loop) is not self._tasks.get(i):
+        if self._gave_up and asyncio.current_task() is not self._tasks.get(i):
             raise asyncio.CancelledError  # it was given up, and ignored that
         slot = self.first + i
         observation, reward, terminated, truncated, info = result

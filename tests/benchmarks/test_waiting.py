@@ -67,8 +67,8 @@ def test_io_on_a_loop_and_over_processes(tmp_path: Path) -> None:
     run = bench(tmp_path, "io", "--num-envs", "6", "--delay", "0.01", "--rounds", "2")
     run.check(2)
     assert run.rows == [
-        "6 environments on one event loop", "plain asyncio: 6 waits on one event loop",
-        "6 environments over 2 worker processes", "plain asyncio: 3 waits on one event loop",
+        "6 environments on one event loop", "plain asyncio: 6 waits on each event loop",
+        "6 environments over 2 worker processes", "plain asyncio: 3 waits on each event loop",
     ]  # fmt: skip
     assert run.report["rows"][0]["ideals"] == [10.0, 10.0]
     assert run.report["settings"]["backends"] == ["asyncio", "process"]
