@@ -25,6 +25,7 @@ from typing import Any
 
 # The C module behind ``signal``: a call takes 0.5 us, and 8 us through ``signal``'s enums.
 _plain_signal = importlib.import_module("_signal")
+_getsignal, _setsignal = _plain_signal.getsignal, _plain_signal.signal
 
 # Signals whose handlers raise: Ctrl-C, termination, and the limit of ``signal.alarm``.
 SIGNALS = (int(signal.SIGINT), int(signal.SIGTERM), int(signal.SIGALRM))
@@ -69,9 +70,9 @@ def _remember(signum: int, frame: Any) -> None:
 
 def _put_back() -> None:
     """Install the caller's handlers again."""
-    for signum, handler in tuple(_main.handlers.items()):  # a handler may call agym meanwhile
-        if _plain_signal.getsignal(signum) is _remember:
-            _plain_signal.signal(signum, handler)
+    for signum, handler in (*_main.handlers.items(),):  # a handler may call agym meanwhile
+        if _getsignal(signum) is _remember:
+            _setsignal(signum, handler)
 
 
 def _forget() -> None:
@@ -118,11 +119,11 @@ class Uninterrupted:
     def _replace(self) -> None:
         """Record signals from here on. A handler that raises before the last line has no effect."""
         for signum in SIGNALS:
-            handler = _plain_signal.getsignal(signum)
+            handler = _getsignal(signum)
             if callable(handler) and handler is not _remember:
                 _main.handlers[signum] = handler
                 try:
-                    _plain_signal.signal(signum, _remember)
+                    _setsignal(signum, _remember)
                 except ValueError:
                     return  # Python is embedded: the main thread is not Python's
         self._replaces = True

@@ -53,6 +53,9 @@ class WorkerLoop:
         self._rebalance = rebalance
         self._bell = Doorbell(words, WORKER_ASLEEP, CALLER_ASLEEP, channel)
         self._spinning = SpinPolicy()
+        # The latest wait, in seconds, and whether it ended in sleep.
+        self._waited = 0.0
+        self._slept = False
         self._rebalanced = 0.0
         self._inbox: deque[Buffer] = deque()
         self._head = 0
@@ -171,8 +174,10 @@ class WorkerLoop:
         return words[TAIL] != self._head or words[SENT] != self._received or bool(self._inbox)
 
     def _wait(self) -> None:
+        if self._waited:  # learned of now, and not while the caller waited for the step
+            self._spinning.learn(self._waited, slept=self._slept)
         begun = time.perf_counter()
-        slept = not self._spinning.spin(self._news)
+        self._slept = slept = not self._spinning.spin(self._news)
         if slept:
             self._bell.park()
             while not self._news() and not self._channel.ended:
@@ -181,7 +186,7 @@ class WorkerLoop:
                 self._receive()
             self._bell.unpark()
         now = time.perf_counter()
-        self._spinning.learn(now - begun, slept=slept)
+        self._waited = now - begun
         if now - self._rebalanced > REBALANCE_SECONDS and self._rebalance is not None:
             self._rebalanced = now
             self._rebalance()
