@@ -164,8 +164,9 @@ class Collector:
         try:
             if ticket.kind is Step and opened is not None:
                 value = opened.batches.step(ticket)
-                if ticket.followed:
-                    self.traffic.settle(ticket.followed, opened.table.gauges, self.ranges)
+                number, followed = self.traffic.following
+                if number == ticket.number:
+                    self.traffic.settle(followed, opened.table.gauges, self.ranges)
                 if self._hooks.all:
                     self._hooks.after_step(ticket.number, ticket.ids, value)
                 return value, None

@@ -135,6 +135,7 @@ class Traffic:
     Attributes:
         left: How many steps are left until one is timed.
         returned: When the last timed step came back, until the caller's next step.
+        following: The number of the ticket that is timed, and when it was dispatched.
         opened: When the environments were made.
     """
 
@@ -142,6 +143,7 @@ class Traffic:
         """Start; ``hooks`` may hold results back."""
         self.left = 1
         self.returned = 0
+        self.following = (-1, 0)
         self._followed = 0
         self._queue = self._work = self._transport = self._caller = 0
         self._hooks = hooks
@@ -153,7 +155,9 @@ class Traffic:
         """Record that a step of all environments is dispatched while none is under way."""
         self.left -= 1
         if self.returned or not self.left:
-            ticket.followed = self.begin()
+            began = self.begin()
+            if began:
+                self.following = ticket.number, began
 
     def begin(self) -> int:
         """Time the caller before this step, and the step if it is due; return when it began."""

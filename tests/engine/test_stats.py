@@ -6,15 +6,16 @@ import os
 import time
 from dataclasses import FrozenInstanceError
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pytest
 
 import agym
+from agym.engine.calls.ticket import Ticket
 from agym.engine.hooks.hooks import Hooks
 from agym.engine.stats import FOLLOWED, Traffic
+from agym.protocol.messages.operations import Step
 from tests.support.backends import FORK
 from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.faulty_envs import Exits, Raises
@@ -120,19 +121,19 @@ def test_what_limits_it(
     gauges = gauges_of(4)
     workers = [range(2), range(2, 4)]
     traffic = Traffic(Hooks())
-    for _ in range(3 * FOLLOWED):
-        ticket: Any = SimpleNamespace(followed=0)
-        traffic.dispatch(ticket)
+    for number in range(3 * FOLLOWED):
+        traffic.dispatch(Ticket(number, Step, range(4)))
         now += there * MILLISECOND
         gauges.began[0] = gauges.began[2] = now
         gauges.ended[0] = now + MILLISECOND // 2  # of two workers the slower one counts
         now += work * MILLISECOND
         gauges.ended[2] = now
         now += back * MILLISECOND
-        if ticket.followed:
-            traffic.settle(ticket.followed, gauges, workers)
+        following, began = traffic.following
+        if following == number:
+            traffic.settle(began, gauges, workers)
         now += caller * MILLISECOND
-    traffic.dispatch(ticket)
+    traffic.dispatch(Ticket(-1, Step, range(4)))
     stats = traffic.read(gauges, workers, [None, None], [0] * 4, [0, 0])
     parts = stats.queue, stats.work, stats.transport, stats.caller
     assert parts == pytest.approx([part / 1000 for part in (there, work, back, caller)])

@@ -109,7 +109,8 @@ class ShortWay:
                 return result
             with Uninterrupted():
                 ticket = dispatcher.adopt(number, plane, parts)
-                ticket.followed = followed
+                if followed:
+                    traffic.following = number, followed
                 collector.poll()
             return ticket
         except BaseException as error:

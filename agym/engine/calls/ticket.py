@@ -42,7 +42,6 @@ class Ticket:
         ready: The queue that environments enter as they end (a step that was sent).
         out: The caller's own arrays for the result.
         operation: The operation, over the range from its first to its last environment.
-        followed: When it was dispatched, if it is timed for ``engine/stats.py``; else 0.
         suspended: Whether the deadline is suspended while environments are being replaced.
     """
 
@@ -58,7 +57,6 @@ class Ticket:
     ready: ReadyQueue | None = None
     out: OutTarget | None = None
     operation = Operation(OPEN, 0, 0, Make())
-    followed = 0
     suspended = False
     _callbacks: tuple[Callable[[], None], ...] = ()
 
