@@ -13,10 +13,11 @@ if TYPE_CHECKING:
     from agym import backends, sb3
     from agym.api.aio import AsyncEnvHandle, AsyncEnvs, Pending
     from agym.api.auto.plan import plan
-    from agym.api.make import make, make_async, make_vec, register
+    from agym.api.make import make, make_async
     from agym.api.rollout import Rollout, rollout
     from agym.api.sync import EnvHandle, Envs
     from agym.api.vector.env import AgymVectorEnv
+    from agym.api.vector.make import make_vec, register
     from agym.backends.options import Recycle
     from agym.engine.batches.debugging import debug
     from agym.engine.batches.out_target import RolloutBuffer
@@ -164,13 +165,13 @@ _MODULE_OF = {
     "debug": "agym.engine.batches.debugging",
     "make": "agym.api.make",
     "make_async": "agym.api.make",
-    "make_vec": "agym.api.make",
+    "make_vec": "agym.api.vector.make",
     "mark": "agym.tools.trace.timeline",
     "mosaic": "agym.tools.video.tiling",
     "overlap": "agym.tools.trace.report",
     "plan": "agym.api.auto.plan",
     "record": "agym.tools.video.recording",
-    "register": "agym.api.make",
+    "register": "agym.api.vector.make",
     "rollout": "agym.api.rollout",
     "run": "agym.tools.run",
     "trace": "agym.tools.trace.timeline",

@@ -13,7 +13,6 @@ from agym.backends.base import (
     Backend,
     BackendOptions,
     Completion,
-    EnvHost,
     Force,
     Operation,
     SlotTable,
@@ -21,6 +20,7 @@ from agym.backends.base import (
     close_host,
     open_host,
 )
+from agym.hosts.gym import EnvHost
 from agym.testing import BackendConformance
 from tests.support.backends import FORK
 from tests.support.core_selection import examples

@@ -71,6 +71,7 @@ def test_the_page_on_the_architecture_names_what_there_is() -> None:
 # What few programs use, and these files import late.
 LATE = {
     "api/options/build.py": {"agym.api.auto.choosing", "agym.planning.model"},
+    "hosts/factories.py": {"agym.hosts.vector.construction"},
     "sb3.py": {"agym.api.sb3.vec_env"},
     "engine/engine.py": {"agym.engine.faults.recycling"},
     "engine/faults/fault_log.py": {

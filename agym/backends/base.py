@@ -36,19 +36,17 @@ from agym.backends.parts import (
     Workers,
 )
 from agym.hosts.base import ALL_INFOS, Factory, Host
-from agym.hosts.gym import EnvHost
 from agym.protocol.infos.policy import InfoPolicy
 from agym.protocol.messages.completions import Completion, Description, Payload
 from agym.protocol.messages.failures import Failure
 from agym.protocol.messages.operations import CLOSE, OPEN, Operation
 from agym.protocol.table import SlotTable
 
-# Everything that a third-party backend needs.
+# Everything that a third-party backend needs, beside a host such as ``agym.hosts.gym.EnvHost``.
 __all__ = [
     "Backend",
     "BackendOptions",
     "Completion",
-    "EnvHost",
     "Force",
     "Operation",
     "SlotTable",

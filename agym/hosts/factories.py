@@ -18,7 +18,6 @@ from agym._system.pickling import is_importable
 from agym.errors import MissingExtraError, UsageError
 from agym.hosts.async_env import AsyncEnv
 from agym.hosts.base import Factory
-from agym.hosts.vector.construction import ExistingFactory, VectorFactory
 from agym.protocol.arguments import check_count, refuse_windows
 
 AnyEnv = gymnasium.Env[Any, Any] | AsyncEnv[Any, Any]
@@ -79,6 +78,9 @@ def make_vector_factories(
     Raises:
         UsageError: ``env`` does not make vector environments.
     """
+    # A late import, because few programs have vector environments.
+    from agym.hosts.vector.construction import ExistingFactory, VectorFactory
+
     if num_envs is not None:
         num_envs = check_count("num_envs", num_envs)
     if isinstance(env, VectorEnv):

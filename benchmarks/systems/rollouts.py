@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from agym._system.extras import require
-from agym.api.make import make_vec
+from agym.api.vector.make import make_vec
 from agym.backends.options import BackendName
 from benchmarks.measuring.workloads import Workload
 from benchmarks.systems.base import Contest, System
