@@ -144,12 +144,11 @@ class Collector:
             if ticket.kind.writes_rows and self.rows.opened is not None:
                 self.rows.opened.batches.note(ticket)
         else:
-            value, error = self.value(ticket)
+            value, error = self._value(ticket)
         ticket.finish(value, error)
         if ticket.kind.moves:
-            del self._dispatcher.tickets[
-                ticket.number
-            ]  # the row stays owned until the move is over
+            # The row stays owned until the move is over.
+            del self._dispatcher.tickets[ticket.number]
         else:
             self._dispatcher.drop(ticket)
         if self._recycling is not None and self.closing is None:
@@ -158,7 +157,7 @@ class Collector:
             elif ticket.kind is Step and ticket.ready is None and not ticket.expired:
                 self._recycling.on_steps_ended(ticket.ids, ticket.plane)
 
-    def value(self, ticket: Ticket) -> tuple[Any, BaseException | None]:
+    def _value(self, ticket: Ticket) -> tuple[Any, BaseException | None]:
         """Build a ticket's value, or return the error that prevented it."""
         opened = self.rows.opened
         try:

@@ -1,4 +1,4 @@
-"""The engine: the calls of an API, for sync and async callers alike. Nothing here awaits or blocks.
+"""The engine: the calls of an API, for sync and async callers alike. Nothing here awaits.
 
 It owns the parts that carry them out, none of which refers back to it::
 
@@ -70,9 +70,10 @@ class Engine:
         statistics: What ``stats`` returns.
         life: Opens and closes the environments.
         writer: Writes actions.
-        inline: Steps all environments in this thread; Ctrl-C may interrupt it anywhere, after
-            which they must be reset. ``None`` if the backend cannot.
-        watched: Steps all environments, and watches for the end; ``None`` if the backend cannot.
+        inline: The short way of a step in this thread; Ctrl-C may interrupt it anywhere, after
+            which the environments must be reset. ``None`` if the backend cannot, or with a
+            deadline, recovery or recycling.
+        watched: The short way of a step that is watched for its end; ``None`` likewise.
     """
 
     def __init__(

@@ -20,7 +20,7 @@ class EnvStatus:
     Attributes:
         all_ready: All environments are alive, open and reset, so a step needs no checks.
         lost: What happened to the environments that are gone.
-        retired: The environments that the caller closed individually.
+        closed_envs: The environments that the caller closed individually.
     """
 
     def __init__(self, num_envs: int) -> None:

@@ -227,7 +227,7 @@ class CoroutineHost(Host):
     async def _step(self, i: int, step: Step, action: Any) -> Payload | None:
         plane = step.plane
         if i in self._injected_faults:
-            await self._injected_faults.pop(i).trigger_later()
+            await self._injected_faults.pop(i).trigger_async()
         episode = self._episodes[i]
         if episode.phase is Phase.HELD:
             return self._store(i, plane, episode.known_row())

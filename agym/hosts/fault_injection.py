@@ -51,7 +51,7 @@ class InjectedFault:
         """
         FAULTS[self.kind](self.seconds)
 
-    async def trigger_later(self) -> None:
+    async def trigger_async(self) -> None:
         """Trigger the fault in a coroutine environment, without blocking the event loop."""
         if FAULTS[self.kind] is time.sleep:
             await asyncio.sleep(self.seconds)

@@ -87,15 +87,15 @@ class EnvHost(Host):
         # Steps of the whole range so far, and the count at which each episode began.
         self._rounds = 0
         self._begun = [0] * len(factories)
-        # A row of the table whose mark equals this counter has no flag set, and no info. The host
-        # increments the counter when it sets one anywhere, so that all rows are rewritten once.
-        # Rows with other marks may have been written by a previous host.
+        # Rows of a plane whose mark (``Plane.unflagged``, ``Plane.blank``) equals this counter have
+        # no flag set, or no info. The host increments the counter when it sets one anywhere, so
+        # that all rows are rewritten once. Other marks may be those of a previous host.
         self._unflagged = self._blank = 1
         self._payload: Payload | None = None
         self._closed: set[int] = set()
         # How the latest episodes began, if that is logged.
         self._starts: dict[int, EpisodeStart] = {}
-        # The environment that is resetting, so that steps need not track this.
+        # The environment that is in its ``reset``, to tell what raised.
         self._resetting: int | None = None
 
     # ---------------------------------------------------------------- life
@@ -332,7 +332,7 @@ class EnvHost(Host):
                 self._mark(slot)
                 beginning = self._autoreset(i)
                 self._mark(None)
-                self._reset_row(slot, plane, row, *beginning)
+                self._reset_row(slot, row, *beginning)
         except self._catch as error:
             self._fail(error, slot, "reset")
 
@@ -361,15 +361,13 @@ class EnvHost(Host):
         options = copy.deepcopy(as_keywords(reset.options, slot))
         beginning = self._begin(i, seed=seed, **options)
         row = self._rows.plane(reset.plane, slot, slot + 1)
-        self._reset_row(slot, reset.plane, row, *beginning)
+        self._reset_row(slot, row, *beginning)
         with self._guard:
             row.rewards[:] = 0.0
             row.terminated[:] = False
             row.truncated[:] = False
 
-    def _reset_row(
-        self, slot: int, plane: int, row: Plane, observation: Any, info: dict[str, Any]
-    ) -> None:
+    def _reset_row(self, slot: int, row: Plane, observation: Any, info: dict[str, Any]) -> None:
         with self._guard:
             objects = self._rows.write(row.observations, [observation], slot)
             if info:

@@ -72,12 +72,12 @@ def test_every_tool_is_a_hook_and_leaves_none(name: str, tmp_path: Path) -> None
     with agym.make([Painter] * 2, backend="serial", on_fault="restart") as envs:
         envs.reset()
         hooks = engine_of(envs).hooks
-        assert not hooks
+        assert not hooks.all
         with begin(envs, tmp_path):
             until(lambda: any(isinstance(hook, kind) for hook in hooks))
             assert all(isinstance(hook, Hook) for hook in hooks)
             envs.step([0, 0])
-        assert not hooks
+        assert not hooks.all
         envs.step([0, 0])
 
 
@@ -202,6 +202,6 @@ def test_environments_that_are_opened_while_timelines_begin_and_end(tmp_path: Pa
         thread.join()
     for envs in made:
         engine = engine_of(envs)
-        assert not engine.hooks
+        assert not engine.hooks.all
         assert not engine.rows.opened.table.gauges.arrays["recording"].any()
         envs.close()

@@ -1,7 +1,8 @@
 """The worker's end of a mailbox on an event loop, for coroutine environments.
 
 Environments complete operations one by one. An operation of several environments is reported when
-the last one has completed it, and until then now and then, so that deadlines find out who is late.
+the last one has completed it, and until then every few milliseconds, so that a deadline can name
+the late environments.
 Completions that are reported together are one message per operation.
 """
 
@@ -25,7 +26,7 @@ PATIENCE_SECONDS = 5e-3
 
 
 class _Progress:
-    """Who has completed an operation and was not reported yet, and how many have not."""
+    """The environments that completed an operation and were not reported; how many have not yet."""
 
     __slots__ = ("left", "slots")
 

@@ -162,13 +162,13 @@ class Mailbox:
         words, bell = self._words, self.bell
         while True:
             # Read the count before the messages, which then include all that were sent before it.
-            # Read it again after them, since they may have included a bell.
             completed, answered = bell.read(COMPLETED), words[ANSWERED]
             received = answered > self._received
             if completed == self._completed and not received:
                 break
             if received and not self._receive_until(answered):
                 break  # the announced messages are on the way, and will wake the caller
+            # The messages may have settled steps that were counted after the first reading.
             counted = bell.read(COMPLETED) if received else completed
             if not self._completed <= counted <= self._completed + len(self._steps):
                 self.channel.give_up("a count of steps that were not posted")

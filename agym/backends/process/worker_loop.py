@@ -70,7 +70,7 @@ class WorkerLoop:
             tail = self._bell.read(TAIL)
             if words[SENT] > self._received:
                 self._receive_all(words[SENT])
-            if self._inbox and self.message_is_next():
+            if self.message_is_next():
                 operation = self.next_message()
                 if operation is None:
                     continue
@@ -174,7 +174,7 @@ class WorkerLoop:
         return words[TAIL] != self._head or words[SENT] != self._received or bool(self._inbox)
 
     def _wait(self) -> None:
-        if self._waited:  # learned of now, and not while the caller waited for the step
+        if self._waited:  # the policy learns now: before the step, the caller waited for that
             self._spinning.learn(self._waited, slept=self._slept)
         begun = time.perf_counter()
         self._slept = slept = not self._spinning.spin(self._news)

@@ -43,7 +43,6 @@ class BatchBuilder:
         self.planes = Planes(table)
         self._latest = 0
         self._turn = 0
-        # ``dict`` of these are the infos of environments without any.
         self._all = range(table.num_envs)
         self._step_columns = {p: _columns(plane) for p, plane in table.planes.items()}
         # Whether a batch of observations is a single array.

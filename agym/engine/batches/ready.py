@@ -36,7 +36,7 @@ class ReadyQueue:
         return bool(self.errors) or len(self.ids) >= min(count, self.left)
 
     def take(self, count: int | None) -> tuple[list[int], Payload]:
-        """Take the oldest environments, at most ``count``, with their extras."""
+        """Take the oldest environments, at most ``count``, with their payload."""
         number = len(self.ids) if count is None else min(count, len(self.ids))
         ids = [self.ids.popleft() for _ in range(number)]
         return ids, self.payload.take(ids)

@@ -53,14 +53,14 @@ class Dispatcher:
         self.numbers = count(1)
 
     def open(self, planes: Planes) -> None:
-        """Learn which environments are one program, and who lends planes, now that all are made."""
+        """Store what is known once the environments are made: the planes, and which are a group."""
         self._planes = planes
         groups = self._backend.groups
         if groups is not None:
             self.scheduler = Scheduler(self._num_envs, groups.env_groups)
 
     def close(self) -> None:
-        """Forget all tickets, so that what they complete late is dropped, and the table."""
+        """Drop the table and all tickets; completions that still arrive are ignored."""
         self.tickets.clear()
         self._planes = None
 

@@ -1,6 +1,6 @@
-"""The short way: a step of all environments with nothing else under way, no deadline and no hook.
+"""The short way: a step of all environments with nothing else under way.
 
-A timeline, which records what hosts do and when the caller waits, does not count as a hook here.
+All must have been reset, with no deadline, recovery or recycling, and no hook that follows steps.
 
 It makes no ticket, unless the backend has not ended the step when it returns. Everything else takes
 the general way, through the dispatcher and the collector.

@@ -1,11 +1,11 @@
 """Recovery: what a fault does to the environments, by the ``on_fault`` option.
 
-Recovery filters every completion before the engine accounts for it. Under ``raise`` a fault passes
+Recovery filters every completion before the collector accounts for it. Under ``raise`` a fault passes
 and becomes the caller's error. Under ``restart`` and ``replay`` the worker, or the environment that
-raised, is replaced, and its pending operations are sent again, behind a ``recreate``::
+raised, is replaced, and its pending operations are sent again, behind a ``Recreate``::
 
-    death  --> replace(worker) --> recreate(its envs) --> their pending steps and resets, again
-    raised -->                     recreate(that env) --> its step or reset, again
+    death  --> replace_worker --> Recreate(its envs) --> their pending steps and resets, again
+    raised -->                    Recreate(that env) --> its step or reset, again
 
 A recreated environment keeps nothing but its id: its next step comes back truncated, with the last
 known observation and no reward, and the autoreset mode decides what follows. A replayed environment
@@ -82,7 +82,7 @@ class Recovery:
     # ---------------------------------------------------------------- completions
 
     def filter(self, completion: Completion, ticket: Ticket | None) -> Iterator[Completion]:
-        """Handle the problems of a completion; yield what the engine is to account for."""
+        """Handle the problems of a completion; yield what the collector is to account for."""
         number, start, stop, payload = completion
         problems = [] if payload is None else payload.problems
         for problem in problems:

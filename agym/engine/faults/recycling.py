@@ -4,8 +4,8 @@ When one of a worker's environments has had its number of episodes, or the worke
 the limit, a spare worker makes the same environments beside it. Once the spare is ready, each
 environment moves when its episode is over, which costs no more waiting than a few messages::
 
-    episode over --> export (old worker: returns the state of the random numbers)
-                 --> import_env (spare: continues from it) --> the environment's next operation
+    episode over --> Export (old worker: returns the state of the random numbers)
+                 --> Import (spare: continues from it) --> the environment's next operation
     all moved    --> the spare becomes the worker, and the old one ends
 
 A trajectory that is a function of ``np_random`` does not change. Under same-step autoreset the next

@@ -1,7 +1,8 @@
 """Hooks, which are called while steps are under way, for example to record a video.
 
-A step without hooks pays one test in each place that calls hooks. Hooks run in the caller's thread
-and must be fast, except for those that hold results back.
+A step without hooks pays one test in each place that calls hooks. Hooks must be fast, except for
+those that hold results back. They run in a thread of the caller's, ``after_step`` in any that waits
+for environments at that moment, and ``after_removal`` in the one that removes the hook.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ class Hook:
     """Base class of hooks; each method does nothing unless it is overridden.
 
     Attributes:
-        follows_steps: Whether each step must call it. If no hook has to be called, a step may take
-            its short way, which calls none.
+        follows_steps: Whether it needs ``before_step`` or ``after_step`` of every step. Without
+            such a hook, a step may take its short way, which calls ``after_wait`` at most.
     """
 
     follows_steps: ClassVar[bool] = True
@@ -83,9 +84,6 @@ class Hooks:
         self.all: tuple[Hook, ...] = ()
         self.follow_steps = False
         self._lock = threading.Lock()  # a live page attaches and detaches in its own thread
-
-    def __bool__(self) -> bool:
-        return bool(self.all)
 
     def __iter__(self) -> Iterator[Hook]:
         """Iterate in the order of calls."""

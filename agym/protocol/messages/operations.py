@@ -13,8 +13,8 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 from agym.protocol.messages.resets import Options, RestoreSpec
 
-# Ticket numbers of the first operation, which makes the environments, of the last, and of
-# completions that nobody requested: a worker's death.
+# Reserved numbers: the operation that makes the environments, the one that closes them, and
+# completions that answer no operation, such as a worker's death.
 OPEN, CLOSE, FAULT = 0, -1, -2
 
 

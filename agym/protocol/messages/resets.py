@@ -43,7 +43,7 @@ class RestoreSpec:
     """The state that a replacement of an environment takes over.
 
     Attributes:
-        anew: The environment in place was used already: make another.
+        used: The environment in place was used already: make another.
         seed: Seed of the last explicit reset.
         reseed: Seed for the first reset, if that has none.
         options: Options for every automatic reset.

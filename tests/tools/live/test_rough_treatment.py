@@ -91,7 +91,7 @@ def test_who_comes_before_the_first_reset_sees_the_first_step() -> None:
         looking(page.url) as look,
     ):
         look.next("about")
-        until(lambda: bool(engine_of(envs).hooks))
+        until(lambda: bool(engine_of(envs).hooks.all))
         envs.reset()
         waiting = seen(look)
         while waiting.is_alive():
@@ -106,7 +106,7 @@ def test_a_slow_environment_keeps_only_itself_out_of_the_picture(tmp_path: Path)
         envs.reset()
         with agym.watch(envs, fps=30, share=1.0) as page, looking(page.url) as look:
             look.next("about")
-            until(lambda: bool(engine_of(envs).hooks))
+            until(lambda: bool(engine_of(envs).hooks.all))
             envs.send([0, 0])
             waiting, others = seen(look), 0
             while waiting.is_alive():
@@ -287,7 +287,7 @@ def test_closing_in_the_midst_of_a_picture() -> None:
         envs.reset()
         with agym.watch(envs, fps=30, share=1.0) as page, looking(page.url) as look:
             look.next("about")
-            until(lambda: bool(engine_of(envs).hooks))
+            until(lambda: bool(engine_of(envs).hooks.all))
             envs.send([0, 0])
         assert len(envs.recv(2).env_ids) == 2
         assert len(envs.step([0, 0])[0]) == 2
