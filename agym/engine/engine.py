@@ -390,7 +390,7 @@ class Engine:
         if ticket.kind is Reset and self.hooks.all:
             self.hooks.after_reset_sent(ticket.number, ids)
         if ticket.kind is Step and dispatcher.scheduler.idle and ready is None:
-            collector.traffic.dispatch(ticket)
+            collector.traffic.dispatch(ticket.number)
         if tolerant and ticket.plane >= SIDE_PLANE:
             batches.keep(ids, ticket.plane)
         dispatcher.dispatch(ticket, message)

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from statistics import median
 
 from agym.backends.base import Backend
-from agym.engine.calls.ticket import Ticket
 from agym.engine.faults.env_rows import EnvRows
 from agym.engine.faults.recovery import Recovery
 from agym.engine.hooks.hooks import Hooks
@@ -133,9 +132,9 @@ class Traffic:
     """Times some steps of all environments, from dispatch to result.
 
     Attributes:
-        left: How many steps are left until one is timed.
+        left: How many steps are left until one is timed; the short way counts by itself.
         returned: When the last timed step came back, until the caller's next step.
-        following: The number of the ticket that is timed, and when it was dispatched.
+        following: The number of the latest step that is timed, and when it was dispatched.
         opened: When the environments were made.
     """
 
@@ -151,15 +150,13 @@ class Traffic:
         self._release = 0.0
         self.opened = time.monotonic()
 
-    def dispatch(self, ticket: Ticket) -> None:
-        """Record that a step of all environments is dispatched while none is under way."""
+    def dispatch(self, number: int) -> None:
+        """Note that a step of all environments is dispatched while none is under way."""
         self.left -= 1
         if self.returned or not self.left:
-            began = self.begin()
-            if began:
-                self.following = ticket.number, began
+            self.begin(number)
 
-    def begin(self) -> int:
+    def begin(self, number: int) -> int:
         """Time the caller before this step, and the step if it is due; return when it began."""
         now = clock()
         if self.returned:
@@ -167,7 +164,7 @@ class Traffic:
             self.returned = 0
         if self.left > 0:
             return 0
-        self.left = FOLLOWED
+        self.left, self.following = FOLLOWED, (number, now)
         return now
 
     @contextmanager

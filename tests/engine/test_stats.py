@@ -12,10 +12,8 @@ import psutil
 import pytest
 
 import agym
-from agym.engine.calls.ticket import Ticket
 from agym.engine.hooks.hooks import Hooks
 from agym.engine.stats import FOLLOWED, Traffic
-from agym.protocol.messages.operations import Step
 from tests.support.backends import FORK
 from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.faulty_envs import Exits, Raises
@@ -122,7 +120,7 @@ def test_what_limits_it(
     workers = [range(2), range(2, 4)]
     traffic = Traffic(Hooks())
     for number in range(3 * FOLLOWED):
-        traffic.dispatch(Ticket(number, Step, range(4)))
+        traffic.dispatch(number)
         now += there * MILLISECOND
         gauges.began[0] = gauges.began[2] = now
         gauges.ended[0] = now + MILLISECOND // 2  # of two workers the slower one counts
@@ -133,7 +131,7 @@ def test_what_limits_it(
         if following == number:
             traffic.settle(began, gauges, workers)
         now += caller * MILLISECOND
-    traffic.dispatch(Ticket(-1, Step, range(4)))
+    traffic.dispatch(-1)
     stats = traffic.read(gauges, workers, [None, None], [0] * 4, [0, 0])
     parts = stats.queue, stats.work, stats.transport, stats.caller
     assert parts == pytest.approx([part / 1000 for part in (there, work, back, caller)])

@@ -97,7 +97,7 @@ class ShortWay:
         batches, traffic, whole = opened.batches, collector.traffic, False
         plane, number = batches.choose_plane(None), next(dispatcher.numbers)
         traffic.left -= 1
-        followed = traffic.begin() if traffic.returned or not traffic.left else 0
+        followed = traffic.begin(number) if traffic.returned or not traffic.left else 0
         try:
             dispatcher.in_place = self._writer.all
             whole = self._run(number, plane, parts)
@@ -109,8 +109,6 @@ class ShortWay:
                 return result
             with Uninterrupted():
                 ticket = dispatcher.adopt(number, plane, parts)
-                if followed:
-                    traffic.following = number, followed
                 collector.poll()
             return ticket
         except BaseException as error:

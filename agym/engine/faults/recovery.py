@@ -1,8 +1,9 @@
 """Recovery: what a fault does to the environments, by the ``on_fault`` option.
 
-Recovery filters every completion before the collector accounts for it. Under ``raise`` a fault passes
-and becomes the caller's error. Under ``restart`` and ``replay`` the worker, or the environment that
-raised, is replaced, and its pending operations are sent again, behind a ``Recreate``::
+Recovery filters every completion before the collector accounts for it. Under ``raise`` a fault
+passes and becomes the caller's error. Under ``restart`` and ``replay`` the worker, or the
+environment that raised, is replaced, and its pending operations are sent again, behind a
+``Recreate``::
 
     death  --> replace_worker --> Recreate(its envs) --> their pending steps and resets, again
     raised -->                    Recreate(that env) --> its step or reset, again

@@ -272,7 +272,7 @@ def test_what_was_there_is_written_when_the_block_raises(api: str, tmp_path: Pat
                 envs.runner.run(fail(envs.envs, tmp_path))
         envs.step([0, 0])
         api_of = envs if api == "sync" else envs.envs
-        assert not engine_of(api_of).hooks
+        assert not engine_of(api_of).hooks.all
     assert [count for _, count in scalars(tmp_path, "episodes/ended")] == [2.0]
 
 
@@ -311,7 +311,7 @@ def test_what_cannot_be_is_refused(options: dict[str, Any], words: str, tmp_path
     with agym.make([short] * 2, backend="serial") as envs:
         with pytest.raises(agym.UsageError, match=words):
             agym.TensorBoard(options.pop("writer"), envs, **options)
-        assert not engine_of(envs).hooks
+        assert not engine_of(envs).hooks.all
     with pytest.raises(agym.ClosedError):
         agym.TensorBoard(tmp_path, envs)
     with pytest.raises(agym.UsageError, match="agym made"):

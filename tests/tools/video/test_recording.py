@@ -356,7 +356,7 @@ def test_what_is_replaced_meanwhile_is_recorded_on(chaos_first: bool, tmp_path: 
         with pytest.raises(agym.UsageError, match="chaos in these"):
             agym.chaos(envs, error=0.3)
         stack.close()
-        assert not engine_of(envs).hooks
+        assert not engine_of(envs).hooks.all
     assert chaos.injected["error"] > 0
     assert recording.frames + recording.dropped == 21
     assert len(decoded(path)) == recording.frames > 5
@@ -425,7 +425,7 @@ async def test_each_api_has_its_own_kind_of_block(tmp_path: Path) -> None:
         with pytest.raises(agym.UsageError, match="without asyncio"):
             async with agym.record(other, tmp_path / "run.gif"):
                 pass
-        assert not engine_of(other).hooks
+        assert not engine_of(other).hooks.all
 
 
 def test_pyav_is_an_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
