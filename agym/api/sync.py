@@ -80,6 +80,8 @@ class Envs(BaseEnvs[Observations, Actions]):
         if whole and inline is not None:  # outside of ``Uninterrupted``, for Ctrl-C's sake
             with waiter.lock:
                 result = inline.step(actions)
+            if isinstance(result, Ticket) and not result.done:
+                self._wait(result)
         if result is None:
             with Uninterrupted():
                 with waiter.lock:

@@ -26,7 +26,7 @@ from gymnasium.vector import AutoresetMode
 from agym.hosts.base import ALL_INFOS, Factory, Host
 from agym.hosts.episode import Phase
 from agym.hosts.fault_injection import InjectedFault
-from agym.hosts.rows import write_column
+from agym.hosts.rows import write_column, write_flag
 from agym.hosts.running_env import RunningSlot
 from agym.hosts.snapshot import Snapshot, note_start, pack_env, restore_start, same_observation
 from agym.protocol.attributes import assign, look_up, peek
@@ -241,9 +241,9 @@ class EnvHost(Host):
             if rows.unflagged != self._unflagged:
                 rows.terminated[...] = rows.truncated[...] = False
                 for k in over:
-                    rows.terminated[k] = True
+                    write_flag(rows.terminated, k, terminated[k])
                 for k in cut:
-                    rows.truncated[k] = True
+                    write_flag(rows.truncated, k, truncated[k])
                 if not done and plane < FIRST_BUFFER:  # buffers have other writers
                     rows.unflagged = self._unflagged
             if rows.blank != self._blank:

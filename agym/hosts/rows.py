@@ -180,3 +180,15 @@ def write_column(block: Array, values: Sequence[Any]) -> None:
         block[...] = values
     except Exception:  # arrays with a dimension; tensors with a gradient, or of a dtype NumPy lacks
         block[...] = [v.item() if hasattr(v, "item") else v for v in values]
+
+
+def write_flag(block: Array, k: int, flag: Any) -> None:
+    """Write a flag that counts as true.
+
+    Raises:
+        ValueError: It is a sequence, or an array of several elements.
+    """
+    if type(flag) is bool:
+        block[k] = True
+    else:
+        write_column(block[k : k + 1], [flag])

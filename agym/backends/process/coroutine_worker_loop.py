@@ -1,8 +1,8 @@
 """The worker's end of a mailbox on an event loop, for coroutine environments.
 
 Environments complete operations one by one. An operation of several environments is reported when
-the last one has completed it, and until then every few milliseconds, so that a deadline can name
-the late environments.
+the last one has completed it, and until then every few milliseconds; but at once where a deadline
+or recovery asks who is late.
 Completions that are reported together are one message per operation.
 """
 
@@ -20,8 +20,7 @@ from agym.protocol.infos.schema import Schema
 from agym.protocol.messages.completions import Payload
 from agym.protocol.messages.operations import Close, Operation, Recreate, Step
 
-# How long completions wait for the others of their operation. Each message costs the caller a turn
-# of its loop, on a core that the workers need.
+# Each message costs the caller a turn of its loop, on a core that the workers need.
 PATIENCE_SECONDS = 5e-3
 
 
@@ -40,6 +39,9 @@ class CoroutineWorkerLoop(WorkerLoop):
 
     It receives its first messages before any loop runs, since the environments decide on that.
     """
+
+    # How long completions wait for the others of their operation.
+    patience = PATIENCE_SECONDS
 
     _loop: asyncio.AbstractEventLoop
     _closed: asyncio.Future[None]
@@ -82,7 +84,7 @@ class CoroutineWorkerLoop(WorkerLoop):
         else:
             self._add(number, start, slot, payload, progress)
         if self._sending is None or not (progress.left or self._is_urgent):
-            self._send_later(urgent=not progress.left)
+            self._send_later(urgent=not (progress.left and self.patience))
         if isinstance(message, Recreate):
             self._send_ended()  # before the environment's next completion
 
@@ -108,7 +110,7 @@ class CoroutineWorkerLoop(WorkerLoop):
         if urgent:
             self._sending = self._loop.call_soon(self._send_ended)
         else:
-            self._sending = self._loop.call_later(PATIENCE_SECONDS, self._send_ended)
+            self._sending = self._loop.call_later(self.patience, self._send_ended)
 
     def _begin_posted(self, host: CoroutineHost) -> None:
         self._receive()

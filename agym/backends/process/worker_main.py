@@ -88,6 +88,8 @@ class WorkerMain:
         coroutines, factories = describe_first(options.factories)
         marker = words[RUNNING : RUNNING + 1] if options.track_running else None
         if coroutines:
+            if options.track_running:  # it matters which environments have ended
+                worker.patience = 0.0
             tasks = CoroutineHost(
                 factories, make.start, options.autoreset, worker.report,
                 options.spec_as(Process).max_concurrency, log=options.record_actions,

@@ -94,11 +94,12 @@ class ShortWay:
         ):
             return None
         parts = self._write(opened.table, actions)
-        batches, traffic, whole = opened.batches, collector.traffic, False
-        plane, number = batches.choose_plane(None), next(dispatcher.numbers)
+        batches, traffic = opened.batches, collector.traffic
+        number, plane, whole = next(dispatcher.numbers), 0, False
         traffic.left -= 1
         followed = traffic.begin(number) if traffic.returned or not traffic.left else 0
         try:
+            plane = batches.choose_plane(None)
             dispatcher.in_place = self._writer.all
             whole = self._run(number, plane, parts)
             dispatcher.in_place = None
@@ -109,6 +110,7 @@ class ShortWay:
                 return result
             with Uninterrupted():
                 ticket = dispatcher.adopt(number, plane, parts)
+                plane = 0  # its ticket gives it back
                 collector.poll()
             return ticket
         except BaseException as error:
@@ -116,7 +118,7 @@ class ShortWay:
                 self._call_off(number, error, built=whole)
             raise
         finally:
-            if whole and plane > SENT_PLANE:
+            if plane > SENT_PLANE:
                 batches.planes.give_back(plane)
 
     def _write(self, table: SlotTable, actions: Any) -> list[Any] | None:

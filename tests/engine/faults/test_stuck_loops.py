@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import os
 import time
@@ -98,3 +99,22 @@ def test_a_constructor_that_hangs_in_the_new_worker(
         assert envs.restart() == [0, 1]
         envs.reset(env_ids=[0, 1])
         envs.step([1] * 4)
+
+
+class BlocksLater(Blocks):
+    """Blocks only after all others in its worker have ended their step."""
+
+    async def step(self, action: Any) -> Any:
+        if action == 9:
+            await asyncio.sleep(0.1)
+        return await super().step(action)
+
+
+def test_who_had_ended_before_is_not_late() -> None:
+    """Completions wait for one another only where nobody asks who is late."""
+    options = {**FORKED, "workers": 1, "timeout": deadline(0.5)}
+    with agym.make(partial(BlocksLater, "python"), 4, **options) as envs:
+        envs.reset(seed=0)
+        with pytest.raises(agym.StepTimeout) as caught:
+            envs.step([1, 1, 9, 1])
+        assert caught.value.env_ids == (2,)
