@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import agym
+from agym.backends.base import Backend
 
 PACKAGE = Path(agym.__file__).parent
 
@@ -162,3 +163,27 @@ def names_of_others(node: ast.AST) -> list[str]:
     ):
         return [node.attr]
     return []
+
+
+def test_the_engine_knows_no_backend() -> None:
+    """It asks what a backend can do, by its optional parts."""
+    for path in (PACKAGE / "engine").rglob("*.py"):
+        for name in imported(ast.parse(path.read_text())):
+            if name.startswith("agym.backends"):
+                assert name.split(".")[2] in ("base", "parts", "options"), f"{path} imports {name}"
+
+
+def test_a_backend_is_small() -> None:
+    """What every backend has; what only some have are parts."""
+    made = Backend.__init__.__code__.co_names  # the attributes that it sets, among others
+    members = {name for name in vars(Backend) if not name.startswith("_")} | {"options", "ranges"}
+    assert {"options", "ranges"} <= {*made}
+    assert len(members) <= 16, members
+
+
+def test_classes_of_the_engine_are_small() -> None:
+    for path in (PACKAGE / "engine").rglob("*.py"):
+        for kind in ast.walk(ast.parse(path.read_text())):
+            if isinstance(kind, ast.ClassDef):
+                methods = [node for node in kind.body if isinstance(node, ast.FunctionDef)]
+                assert len(methods) <= 25, f"{path}: {kind.name} has {len(methods)} methods"
