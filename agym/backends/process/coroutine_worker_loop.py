@@ -142,13 +142,20 @@ class CoroutineWorkerLoop(WorkerLoop):
             self._sending.cancel()
             self._sending = None
         spans: dict[int, list[SlotRange]] = {}
-        for (number, start), progress in [*self._progress.items()]:
+        over: dict[int, int] = {}  # the latest operation that has ended, by its start
+        for (number, start), progress in self._progress.items():
             if progress.slots:
                 ended = runs(tuple(sorted(progress.slots)))
                 spans.setdefault(number, []).extend((start, ids.start, ids.stop) for ids in ended)
                 progress.slots.clear()
             if not progress.left:
-                self._forget(number, start)
+                over[start] = max(number, over.get(start, number))
+        if over:  # older ones are over, too: what is left of them was given up
+            self._progress = {
+                key: progress
+                for key, progress in self._progress.items()
+                if key[0] > over.get(key[1], -1)
+            }
         payloads, self._payloads = self._payloads, {}
         problems, self._problems = self._problems, []
         answers = [(number, ids, payloads.get(number)) for number, ids in spans.items()]
@@ -159,14 +166,6 @@ class CoroutineWorkerLoop(WorkerLoop):
                 payload.schemas, self._schemas = self._schemas, {}
             self.send(number, ids, payload)
         self._flush()
-
-    def _forget(self, number: int, start: int) -> None:
-        """Forget an operation that has ended, and older ones, of which parts were given up."""
-        self._progress = {
-            key: progress
-            for key, progress in self._progress.items()
-            if key[1] != start or key[0] > number
-        }
 
     def _flush(self) -> None:
         """Send what the channel accepts now, and the rest when it is writable."""
