@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, Protocol
@@ -90,7 +91,7 @@ class Watched(Protocol):
         """Drop the completions of a step whose end was watched."""
 
 
-class Supervision(Protocol):
+class Supervision(ABC):
     """Ends and replaces workers.
 
     Any worker that ends unexpectedly is reported by a completion with the number ``FAULT`` for its
@@ -98,9 +99,11 @@ class Supervision(Protocol):
     with that death.
     """
 
+    @abstractmethod
     def end_worker(self, worker: int, reason: str) -> None:
         """End a worker that missed its deadline, and report a ``WorkerDeath``."""
 
+    @abstractmethod
     def replace_worker(self, worker: int, number: int) -> None:
         """Start a replacement for a worker that has ended; its completion has the given number.
 
@@ -109,9 +112,10 @@ class Supervision(Protocol):
 
     def running(self, worker: int) -> int | None:
         """Return the environment that a worker is running, if known."""
+        return None
 
     def check_workers(self) -> None:
-        """Detect workers that have ended without waking the caller."""
+        """Detect workers that have ended without waking the caller, if there can be any."""
 
 
 class Spares(Protocol):

@@ -125,7 +125,7 @@ WorkerReply = tuple[ThreadWorker, Sequence[Completion]]
 MakeHost = Callable[[range, WriteGuard, list[int]], RunningHost]
 
 
-class ThreadBackend(OutboxBackend[WorkerReply]):
+class ThreadBackend(OutboxBackend[WorkerReply], Supervision):
     """Divides environments among threads."""
 
     worker_type: ClassVar[type[ThreadWorker]] = ThreadWorker
@@ -186,13 +186,6 @@ class ThreadBackend(OutboxBackend[WorkerReply]):
     @property
     def supervision(self) -> Supervision:
         return self
-
-    def running(self, worker: int) -> int | None:
-        """Threads have no coroutines, of which one could block the others."""
-        return None
-
-    def check_workers(self) -> None:
-        """A thread's end always wakes the caller."""
 
     def end_worker(self, worker: int, reason: str) -> None:
         """Abandon a thread."""

@@ -38,7 +38,7 @@ from agym.protocol.table import Extension, SlotTable
 EXIT_CODE_SECONDS = 0.05
 
 
-class ProcessBackend(Backend, Workers):
+class ProcessBackend(Backend, Workers, Supervision):
     """Divides environments among worker processes, and posts operations to their mailboxes."""
 
     def __init__(self, options: BackendOptions) -> None:

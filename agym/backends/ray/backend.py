@@ -46,7 +46,7 @@ from agym.protocol.table import SlotTable
 from agym.protocol.transfer import ENV_GAUGES
 
 
-class RayBackend(OutboxBackend[ActorReply]):
+class RayBackend(OutboxBackend[ActorReply], Supervision):
     """Divides environments among actors."""
 
     def __init__(self, options: BackendOptions) -> None:
@@ -127,13 +127,6 @@ class RayBackend(OutboxBackend[ActorReply]):
     @property
     def supervision(self) -> Supervision:
         return self
-
-    def running(self, worker: int) -> int | None:
-        """Actors do not say."""
-        return None
-
-    def check_workers(self) -> None:
-        """An actor's end always wakes the caller."""
 
     def replace_worker(self, worker: int, number: int) -> None:
         """Start another actor, on any node that has room or will have it."""
