@@ -2,31 +2,84 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 
 def available_cores() -> int:
     """Return the number of cores this process may use: its affinity, capped by the CPU quota."""
+    return max(1, math.ceil(min(len(core_numbers()), quota())))
+
+
+def core_numbers() -> list[int]:
+    """Return the numbers of the cores that this process may run on, without the CPU quota."""
     if hasattr(os, "sched_getaffinity"):
-        cores = len(os.sched_getaffinity(0))
-    else:
-        cores = os.cpu_count() or 1
-    return max(1, math.ceil(min(cores, _quota())))
+        return sorted(os.sched_getaffinity(0))
+    return [*range(os.cpu_count() or 1)]
 
 
-def spread(position: int) -> None:
-    """Move this process to one of its cores, then let the scheduler move it freely.
+# A worker that was moved off its core returns after this many seconds: where there are as many
+# workers as cores, and where there are fewer, so that another core may be free.
+CROWDED_RETURN_SECONDS, RETURN_SECONDS = 1e-3, 10e-3
 
-    The kernel wakes a process on the core of its waker. Without this, all workers may stay stacked
-    on that core for half a second, since they never leave it for long.
+
+class HomeCore:
+    """Brings a worker back to a core of its own, which the scheduler may move it off again.
+
+    Workers that compute and a caller that watches are more threads than cores. The scheduler then
+    leaves two workers on one core for long, while the caller alone has another. It also wakes a
+    worker on the core of its waker. A worker that looks for its core after each wait is back for
+    the next batch.
+
+    Its affinity stays what it was, so that where another program wants that core, the scheduler can
+    still move the worker to an idle one.
     """
-    if hasattr(os, "sched_setaffinity"):
-        cores = sorted(os.sched_getaffinity(0))
-        os.sched_setaffinity(0, {cores[position % len(cores)]})
-        os.sched_setaffinity(0, cores)
+
+    def __init__(self, position: int, *, crowded: bool) -> None:
+        """Choose the core.
+
+        Args:
+            position: Counts around the cores that this process may use.
+            crowded: There are as many workers as cores.
+        """
+        self._position = position
+        self._pause = CROWDED_RETURN_SECONDS if crowded else RETURN_SECONDS
+        self._cores: set[int] = set()
+        self._home = -1
+        self._returned = 0.0
+
+    def __call__(self, now: float) -> None:
+        """Return to the core; ``now`` is a time of ``perf_counter``."""
+        if now - self._returned < self._pause:
+            return
+        if current_core is None or current_core() == self._home:
+            return
+        self._returned = now
+        cores = os.sched_getaffinity(0)
+        if cores != self._cores:  # the first time, or because somebody has changed it
+            self._cores, ordered = cores, sorted(cores)
+            self._home = ordered[self._position % len(ordered)]
+        with suppress(OSError):  # it has changed again
+            os.sched_setaffinity(0, {self._home})
+            os.sched_setaffinity(0, cores)
+
+
+def find_current_core() -> Callable[[], int] | None:
+    """Return the C library's function for the number of the core that runs this thread."""
+    if not hasattr(os, "sched_setaffinity"):
+        return None
+    try:
+        function: Callable[[], int] = ctypes.CDLL(None).sched_getcpu
+    except (OSError, AttributeError):
+        return None
+    return function
+
+
+current_core = find_current_core()
 
 
 def core_of(worker: int) -> int:
@@ -35,7 +88,7 @@ def core_of(worker: int) -> int:
     return cores[worker % len(cores)]
 
 
-def _quota(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> float:
+def quota(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> float:
     """Return the CPU quota in CPUs (cgroup v2 or v1), infinite without a limit.
 
     A process is limited by its own cgroup and by every ancestor. In a container, the outermost

@@ -262,6 +262,7 @@ class AsyncWaiter:
         self._engine = engine
         self._workers = engine.backend.workers
         self._spinning = self._workers.spinning
+        self._spinning.limit = SPIN_SECONDS  # the loop has other things to do
         self._hooks = engine.hooks
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watched: dict[int, int] = {}

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from agym._system.cpus import _quota, available_cores
+from agym._system import cpus
+from agym._system.cpus import HomeCore, available_cores, quota
 
 
 def test_available_cores_follow_the_affinity() -> None:
@@ -35,7 +36,7 @@ def test_quotas_of_both_cgroup_versions(files: dict[str, str], cpus: float, tmp_
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
-    assert _quota(tmp_path, tmp_path / "none") == cpus
+    assert quota(tmp_path, tmp_path / "none") == cpus
 
 
 @pytest.mark.parametrize(
@@ -62,4 +63,75 @@ def test_quotas_of_all_cgroups_around_a_process(
         path = tmp_path / "groups" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    assert _quota(tmp_path / "groups", own) == cpus
+    assert quota(tmp_path / "groups", own) == cpus
+
+
+# ---------------------------------------------------------------- a core of one's own
+
+
+@pytest.fixture
+def moves(monkeypatch: pytest.MonkeyPatch) -> list[set[int]]:
+    """The affinities that are set, of a thread that may use the cores 2, 3 and 5."""
+    found: list[set[int]] = []
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {2, 3, 5})
+    monkeypatch.setattr(os, "sched_setaffinity", lambda pid, cores: found.append(cores))
+    return found
+
+
+def on_core(monkeypatch: pytest.MonkeyPatch, core: int) -> None:
+    monkeypatch.setattr(cpus, "current_core", lambda: core)
+
+
+def test_a_worker_returns_to_its_core_and_may_leave_it_again(
+    monkeypatch: pytest.MonkeyPatch, moves: list[set[int]]
+) -> None:
+    on_core(monkeypatch, 2)
+    home = HomeCore(4, crowded=True)
+    home(10.0)
+    assert moves == [{3}, {2, 3, 5}]
+    on_core(monkeypatch, 3)
+    home(11.0)
+    assert len(moves) == 2  # it is there
+
+
+@pytest.mark.parametrize("crowded", [True, False])
+def test_it_returns_no_more_often_than_needed(
+    monkeypatch: pytest.MonkeyPatch, moves: list[set[int]], crowded: bool
+) -> None:
+    pause = cpus.CROWDED_RETURN_SECONDS if crowded else cpus.RETURN_SECONDS
+    on_core(monkeypatch, 5)
+    home = HomeCore(0, crowded=crowded)
+    for now, times in ((10.0, 1), (10.0 + 0.9 * pause, 1), (10.0 + 1.1 * pause, 2)):
+        home(now)
+        assert moves == [{2}, {2, 3, 5}] * times
+
+
+def test_it_follows_when_it_is_given_other_cores(
+    monkeypatch: pytest.MonkeyPatch, moves: list[set[int]]
+) -> None:
+    on_core(monkeypatch, 5)
+    home = HomeCore(1, crowded=True)
+    home(10.0)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {5, 7})
+    home(11.0)
+    assert moves == [{3}, {2, 3, 5}, {7}, {5, 7}]
+
+
+def test_cores_that_are_taken_away_meanwhile_are_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(pid: int, cores: set[int]) -> None:
+        raise OSError(22, "Invalid argument")
+
+    on_core(monkeypatch, -2)
+    monkeypatch.setattr(os, "sched_setaffinity", fails)
+    HomeCore(0, crowded=True)(10.0)
+
+
+def test_a_thread_is_really_moved() -> None:
+    allowed = os.sched_getaffinity(0)
+    for position, core in enumerate(sorted(allowed)):
+        home, there = HomeCore(position, crowded=True), False
+        for attempt in range(1, 200):  # on a busy machine it may be moved off again at once
+            home(float(attempt))
+            there = there or cpus.current_core() == core
+        assert there
+    assert os.sched_getaffinity(0) == allowed

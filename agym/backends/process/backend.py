@@ -13,6 +13,7 @@ import select
 import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from multiprocessing.util import Finalize
 from selectors import EVENT_READ, EVENT_WRITE
 from typing import Any
@@ -22,11 +23,11 @@ from agym.backends.base import Backend, BackendOptions, Force
 from agym.backends.options import Process
 from agym.backends.parts import Shared, Spares, Supervision, Watched, Workers
 from agym.backends.process.mailbox import Mailbox
-from agym.backends.process.serialization import pack_by_value
+from agym.backends.process.serialization import Buffer, pack_by_value
 from agym.backends.process.worker_handle import WorkerHandle, pack_make, start_worker
 from agym.backends.process.worker_process import WorkerProcess, check_daemon, check_platform
 from agym.backends.registry import Entries, collect, refuse_import
-from agym.backends.spinning import SPIN_SECONDS
+from agym.backends.spinning import WATCH_SECONDS, SpinPolicy
 from agym.protocol.arguments import runs
 from agym.protocol.memory import Arena
 from agym.protocol.messages.completions import Completion, Payload
@@ -78,9 +79,7 @@ class ProcessBackend(Backend, Workers, Supervision):
         registry = self._registry()
         makes = [pack_make(self.options, ids, OPEN, registry) for ids in self.ranges]
         for worker, (make, message) in enumerate(makes):
-            handle = start_worker(make, message, worker, self._spec)
-            self._handles.append(handle)
-            self._exits.register(handle.process.ended, select.POLLIN)
+            self._handles.append(self._start_worker(make, message, worker))
         self._list_mailboxes()
 
     def _registry(self) -> Entries | None:
@@ -119,10 +118,15 @@ class ProcessBackend(Backend, Workers, Supervision):
         self._dead.pop(worker, None)
         self._list_mailboxes()
 
+    def _start_worker(self, make: Operation, message: list[Buffer], worker: int) -> WorkerHandle:
+        crowded = len(self.ranges) >= available_cores()
+        handle = start_worker(make, message, worker, self._spec, crowded=crowded)
+        self._exits.register(handle.process.ended, select.POLLIN)
+        return handle
+
     def _start_another(self, worker: int, number: int) -> WorkerHandle:
         make, message = pack_make(self.options, self.ranges[worker], number, self._registry())
-        handle = start_worker(make, message, worker, self._spec)
-        self._exits.register(handle.process.ended, select.POLLIN)
+        handle = self._start_worker(make, message, worker)
         if self._table is not None:
             handle.attach(self._table)
         if self._parked:
@@ -226,7 +230,7 @@ class ProcessBackend(Backend, Workers, Supervision):
             return False
         begun = time.perf_counter()
         for mailbox in self._primary:
-            if not mailbox.watch(begun + SPIN_SECONDS):
+            if not mailbox.watch(begun + spinning.limit):
                 if not self.news():
                     spinning.spend()
                 return False
@@ -280,6 +284,10 @@ class ProcessBackend(Backend, Workers, Supervision):
     @property
     def workers(self) -> Workers:
         return self
+
+    @cached_property
+    def spinning(self) -> SpinPolicy:
+        return SpinPolicy(WATCH_SECONDS)
 
     def waitables(self) -> Mapping[int, int]:
         for old in self._replaced:

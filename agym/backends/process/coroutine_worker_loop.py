@@ -47,9 +47,9 @@ class CoroutineWorkerLoop(WorkerLoop):
     _closed: asyncio.Future[None]
 
     def __init__(
-        self, words: memoryview, channel: Channel, rebalance: Callable[[], None] | None = None
+        self, words: memoryview, channel: Channel, go_home: Callable[[float], None] | None = None
     ) -> None:
-        super().__init__(words, channel, rebalance)
+        super().__init__(words, channel, go_home)
         self._progress: dict[tuple[int, int], _Progress] = {}  # by an operation's number and start
         # What has to be sent beside the spans, by number; the schemas that it needs; and problems,
         # each of which is sent by itself, so that its environment is known.

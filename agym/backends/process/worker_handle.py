@@ -6,7 +6,7 @@ import os
 import socket
 from dataclasses import dataclass, replace
 
-from agym._system.cpus import core_of
+from agym._system.cpus import HomeCore, core_of
 from agym.backends.base import BackendOptions
 from agym.backends.options import Process
 from agym.backends.process.channel import Channel
@@ -79,16 +79,18 @@ def pack_make(
 
 
 def start_worker(
-    make: Operation, message: list[Buffer], worker: int, spec: Process
+    make: Operation, message: list[Buffer], worker: int, spec: Process, *, crowded: bool
 ) -> WorkerHandle:
-    """Start a worker, and post its ``make``."""
+    """Start a worker, and post its ``make``; ``crowded`` if there are as many as cores."""
     ids = range(make.start, make.stop)
     ours, theirs = socket.socketpair()
     channel = Channel(ours)  # before the process starts, so that a fork drops it
     try:
-        core = core_of(worker) if spec.pin else None
+        # Callers count from different numbers, so that they do not all begin with the same core.
+        home = HomeCore(os.getpid() + worker, crowded=crowded)
+        core = core_of(worker) if spec.pin else home
         process = WorkerProcess(
-            WorkerMain(theirs, len(ids), os.getpid() + worker, core),
+            WorkerMain(theirs, len(ids), core),
             name=f"agym-{worker}",
             start_method=spec.start_method or "spawn",
         )

@@ -37,26 +37,22 @@ from agym.protocol.messages.failures import Failure
 from agym.protocol.messages.operations import Close, Extend, Operation, Render, Shrink
 from agym.protocol.value_copies import is_plain
 
-# After this long the scheduler may have moved a worker to another worker's core.
-REBALANCE_SECONDS = 10e-3
-
 
 class WorkerLoop:
     """Runs a host on what is posted, until ``close``."""
 
     def __init__(
-        self, words: memoryview, channel: Channel, rebalance: Callable[[], None] | None = None
+        self, words: memoryview, channel: Channel, go_home: Callable[[float], None] | None = None
     ) -> None:
-        """Use the worker's end of a channel; ``rebalance`` is called now and then, after a wait."""
+        """Use the worker's end of a channel; after each wait, call ``go_home`` with the time."""
         self._words = words
         self._channel = channel
-        self._rebalance = rebalance
+        self._go_home = go_home
         self._bell = Doorbell(words, WORKER_ASLEEP, CALLER_ASLEEP, channel)
         self._spinning = SpinPolicy()
         # The latest wait, in seconds, and whether it ended in sleep.
         self._waited = 0.0
         self._slept = False
-        self._rebalanced = 0.0
         self._inbox: deque[Buffer] = deque()
         self._head = 0
         self._received = 0
@@ -187,9 +183,8 @@ class WorkerLoop:
             self._bell.unpark()
         now = time.perf_counter()
         self._waited = now - begun
-        if now - self._rebalanced > REBALANCE_SECONDS and self._rebalance is not None:
-            self._rebalanced = now
-            self._rebalance()
+        if self._go_home is not None:
+            self._go_home(now)
 
 
 def pack_payload(payload: Payload) -> list[Buffer]:

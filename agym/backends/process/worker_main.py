@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import cast
 
-from agym._system.cpus import spread
+from agym._system.cpus import HomeCore
 from agym.backends.base import BackendOptions, closed, open_host
 from agym.backends.options import Process
 from agym.backends.process.channel import Channel
@@ -42,26 +42,23 @@ class WorkerMain:
 
     _serve_on_loop: Callable[[], Awaitable[None]] | None = None
 
-    def __init__(self, end: socket.socket, count: int, position: int, core: int | None) -> None:
+    def __init__(self, end: socket.socket, count: int, core: int | HomeCore) -> None:
         """Store the arguments; the process gets a copy of this object.
 
         Args:
             end: The worker's end of the channel.
             count: Number of its environments.
-            position: Its position among the workers, which decides on a core. Callers count from
-                different numbers, so that they do not all begin with the same core.
-            core: The core for all of its threads; ``None`` to leave that to the system.
+            core: The core for all of its threads; or what brings this thread back to its own.
         """
         self._end = end
         self._count = count
-        self._position = position
         self._core = core
 
     def begin(self) -> None:
         """Serve until the end, unless that needs a loop."""
         set_worker_signals()
         cap_threads()
-        if self._core is not None:
+        if isinstance(self._core, int):
             os.sched_setaffinity(0, {self._core})
         channel = Channel(self._end)
         try:
@@ -78,7 +75,8 @@ class WorkerMain:
         mail.close()
         words = mail.carve(fields)["words"].data
         # Serves plain environments too, as long as its loop is not run.
-        worker = CoroutineWorkerLoop(words, channel, rebalance=partial(spread, self._position))
+        home = None if isinstance(self._core, int) else self._core
+        worker = CoroutineWorkerLoop(words, channel, go_home=home)
         make = worker.next_message("make")
         if make is None:  # its factories could not be unpickled, which has been reported
             close = _wait_for_close(worker, None)

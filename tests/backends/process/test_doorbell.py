@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 from collections.abc import Iterator
@@ -9,9 +10,13 @@ from dataclasses import dataclass
 
 import pytest
 
+import agym
 from agym.backends.process.channel import Channel
 from agym.backends.process.doorbell import Doorbell
-from agym.backends.spinning import SPIN_SECONDS, SpinPolicy
+from agym.backends.spinning import SPIN_SECONDS, WATCH_SECONDS, SpinPolicy
+from tests.support.backends import FORK
+from tests.support.envs.plain_envs import Tally
+from tests.support.insides import backend_of
 
 COUNTER, OURS, THEIRS, ANSWER = range(4)
 
@@ -107,6 +112,26 @@ def test_watching_sees_what_comes() -> None:
 
 def test_watching_has_a_limit() -> None:
     assert not SpinPolicy().spin(lambda: False)
+
+
+def test_a_longer_limit_is_worth_longer_waits() -> None:
+    policy = SpinPolicy(WATCH_SECONDS)
+    for _ in range(50):
+        policy.learn(2 * SPIN_SECONDS, slept=False)
+    assert policy.worth_spinning
+    policy.limit = SPIN_SECONDS
+    assert not policy.worth_spinning
+
+
+def test_only_callers_without_a_loop_watch_for_long() -> None:
+    with agym.make(Tally, 2, backend=FORK) as envs:
+        assert backend_of(envs).workers.spinning.limit == WATCH_SECONDS
+
+    async def main() -> float:
+        async with agym.make_async(Tally, 2, backend=FORK) as envs:
+            return float(backend_of(envs).workers.spinning.limit)
+
+    assert asyncio.run(main()) == SPIN_SECONDS
 
 
 def test_long_waits_are_not_watched_and_short_ones_are_again() -> None:
