@@ -13,6 +13,7 @@ from agym.backends.spinning import SpinPolicy
 from agym.protocol.arguments import Ids
 from agym.protocol.messages.operations import Message
 from agym.protocol.table import Extension
+from agym.protocol.typing import Array
 
 
 class Workers:
@@ -68,8 +69,10 @@ NO_WORKERS = Workers()
 class Inline(Protocol):
     """Steps all environments in the caller's thread, in one call."""
 
-    def step_inline(self, number: int, plane: int, parts: list[Any] | None) -> bool:
+    def step_inline(self, number: int, plane: int, parts: list[Any] | Array | None) -> bool:
         """Step all environments; ``parts`` are those of the actions that are not in the table.
+
+        An array has all actions; environments may keep its rows.
 
         Returns:
             Whether the rows are the whole result; otherwise a completion follows.

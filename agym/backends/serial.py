@@ -20,6 +20,7 @@ from agym.hosts.gym import EnvHost
 from agym.protocol.messages.completions import Completion
 from agym.protocol.messages.operations import Operation
 from agym.protocol.table import SlotTable
+from agym.protocol.typing import Array
 
 
 class SerialBackend(Backend):
@@ -54,7 +55,7 @@ class SerialBackend(Backend):
     def inline(self) -> Inline:
         return self
 
-    def step_inline(self, number: int, plane: int, parts: list[Any] | None) -> bool:
+    def step_inline(self, number: int, plane: int, parts: list[Any] | Array | None) -> bool:
         host = self._host
         if self._on_loop:
             with NoRunningLoop():

@@ -131,9 +131,10 @@ class Engine:
                 hooks=self.hooks,
             )
             if backend.inline is not None:
-                self.inline = short(backend.inline.step_inline)
+                self.inline = short(backend.inline.step_inline, inline=True)
             if backend.watched is not None:
-                self.watched = short(Watching(backend.watched, dispatcher, self.hooks).run)
+                watching = Watching(backend.watched, dispatcher, self.hooks)
+                self.watched = short(watching.run, inline=False)
         self.checks = Checks(backend, status, dispatcher, self.collector)
         self.statistics = Statistics(self.collector.traffic, rows, backend, recovery)
         self.life = Life(backend, status, dispatcher, self.collector, self.checks, self.statistics)

@@ -53,7 +53,7 @@ from agym.protocol.messages.operations import (
 from agym.protocol.messages.resets import EpisodeStart, RestoreSpec, as_keywords, lasting
 from agym.protocol.metrics.gauges import clock
 from agym.protocol.table import FIRST_BUFFER, Plane
-from agym.protocol.typing import Info
+from agym.protocol.typing import Array, Info
 from agym.protocol.value_copies import copy_info
 
 StepResult = tuple[Any, Any, Any, Any, Info]
@@ -151,9 +151,12 @@ class EnvHost(Host):
             self._marker[0] = 0 if slot is None else slot + 1
 
     def step(
-        self, start: int, stop: int, plane: int, each: list[list[Any]] | None = None
+        self, start: int, stop: int, plane: int, each: list[list[Any]] | Array | None = None
     ) -> Payload | None:
-        """Step the environments ``start:stop``; return what does not fit into their rows."""
+        """Step the environments ``start:stop``; return what does not fit into their rows.
+
+        For ``each`` see :meth:`Rows.actions`.
+        """
         width = stop - start
         whole = width == len(self._envs)
         if whole:
@@ -168,12 +171,14 @@ class EnvHost(Host):
         else:
             for low in range(start, stop, chunk):
                 high = min(low + chunk, stop)
-                part = each and each[low - start : high - start]
+                part = None if each is None else each[low - start : high - start]
                 self._step_chunk(low, high, plane, part)
         self._meter.end(width, timed=self._timing)
         return self._take_payload() if self._payload or self._writer.new else None
 
-    def _step_chunk(self, start: int, stop: int, plane: int, each: list[list[Any]] | None) -> None:
+    def _step_chunk(
+        self, start: int, stop: int, plane: int, each: list[list[Any]] | Array | None
+    ) -> None:
         steps = self._steps
         if stop - start < len(steps):
             steps = steps[start - self.first : stop - self.first]
@@ -221,7 +226,12 @@ class EnvHost(Host):
         """Write results as whole columns, then handle the episodes that ended."""
         rows = self._rows.plane(plane, start, stop)
         infos: Sequence[Info]
-        observations, rewards, terminated, truncated, infos = zip(*results, strict=True)
+        if len(results) == 1:  # quicker than zip, which matters for one environment alone
+            ((observation, reward, over_now, cut_now, info),) = results
+            observations, rewards, infos = (observation,), (reward,), (info,)
+            terminated, truncated = (over_now,), (cut_now,)
+        else:
+            observations, rewards, terminated, truncated, infos = zip(*results, strict=True)
         done = any(terminated) or any(truncated)
         over = [*compress(count(), terminated)] if done else ()
         cut = [*compress(count(), truncated)] if done else ()

@@ -47,8 +47,19 @@ class Rows:
                 self._views[plane, start, stop] = rows
         return rows
 
-    def actions(self, start: int, stop: int, each: Sequence[Any] | None) -> Any:
-        """Return one action per environment: copies, since environments may keep them."""
+    def actions(self, start: int, stop: int, each: Sequence[Any] | Array | None) -> Any:
+        """Return one action per environment: copies, since environments may keep them.
+
+        Args:
+            start: The first environment.
+            stop: The one past the last.
+            each: An array of all actions, which environments may keep; or what the table lacks of
+                each, ``None`` if that is nothing.
+        """
+        if isinstance(each, np.ndarray):
+            if self._plain_actions:
+                return each
+            return self._table.action.cut([each], (), stop - start)
         if each and type(each[0]) is GivenAction:
             return [given.action for given in each]
         blocks = self._whole_actions

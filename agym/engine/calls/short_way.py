@@ -65,7 +65,11 @@ class ShortWay:
         dispatcher: Dispatcher,
         collector: Collector,
         hooks: Hooks,
+        *,
+        inline: bool,
     ) -> None:
+        """Use parts of the engine; ``inline`` if ``run`` steps in this thread."""
+        self._inline = inline
         self._run = run
         self._writer = writer
         self._status = status
@@ -121,12 +125,19 @@ class ShortWay:
             if plane > SENT_PLANE:
                 batches.planes.give_back(plane)
 
-    def _write(self, table: SlotTable, actions: Any) -> list[Any] | None:
-        """Write the actions; the common case, in which there is nothing to convert, comes first."""
+    def _write(self, table: SlotTable, actions: Any) -> Any:
+        """Write the actions; the common case, in which there is nothing to convert, comes first.
+
+        Returns:
+            What is not in the table; in this thread, an array of all actions.
+        """
         writer = self._writer
         if type(actions) is np.ndarray and writer.cut is None and table.action.single:
             for block in table.actions:
                 if actions.dtype == block.dtype and actions.shape == block.shape:
+                    if self._inline:
+                        # Numbers are copied when environments get them, rows are not.
+                        return actions if actions.ndim == 1 else actions.copy()
                     block[...] = actions
                     return None
         return writer.write_all(table, actions)
