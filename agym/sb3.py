@@ -16,7 +16,9 @@ from agym._system.extras import require
 from agym.api.options.options import VecEnvOptions, parse_backend
 from agym.backends.options import Native
 from agym.errors import UsageError
+from agym.hosts.base import Factory
 from agym.hosts.factories import find_spec
+from agym.planning.sampling import Known, is_known, name_of
 from agym.protocol.arguments import check_count
 
 if TYPE_CHECKING:
@@ -71,7 +73,7 @@ def make_vec_env(
     if seed is not None:
         check_count("seed", seed, least=0)
     all_options = _join(vec_env_kwargs, options)
-    if isinstance(parse_backend(all_options.get("backend", "process")), Native):
+    if isinstance(parse_backend(all_options.get("backend", "auto")), Native):
         _refuse_for_native(
             monitor_dir=monitor_dir, wrapper_class=wrapper_class, monitor_kwargs=monitor_kwargs,
             wrapper_kwargs=wrapper_kwargs,
@@ -87,7 +89,7 @@ def make_vec_env(
         monitor_dir=monitor_dir,
         wrapper_class=wrapper_class,
         env_kwargs=env_kwargs,
-        vec_env_cls=_vec_env_class(),
+        vec_env_cls=_vec_env_maker(None if wrapper_class else _sample(env_id, env_kwargs)),
         vec_env_kwargs=all_options,
         monitor_kwargs=monitor_kwargs,
         wrapper_kwargs=wrapper_kwargs,
@@ -110,7 +112,7 @@ def make_atari_env(
     """Make Atari environments as SB3's ``make_atari_env`` does; see :func:`make_vec_env`."""
     check_count("n_envs", n_envs)
     all_options = _join(vec_env_kwargs, options)
-    if isinstance(parse_backend(all_options.get("backend", "process")), Native):
+    if isinstance(parse_backend(all_options.get("backend", "auto")), Native):
         raise UsageError(
             "make_atari_env wraps single environments, and backend='native' makes one VectorEnv of"
             " all: take agym.sb3.make_vec_env"
@@ -123,7 +125,7 @@ def make_atari_env(
         monitor_dir=monitor_dir,
         wrapper_kwargs=wrapper_kwargs,
         env_kwargs=env_kwargs,
-        vec_env_cls=_vec_env_class(),
+        vec_env_cls=_vec_env_maker(_atari_sample(env_id, env_kwargs, wrapper_kwargs)),
         vec_env_kwargs=all_options,
         monitor_kwargs=monitor_kwargs,
     )
@@ -161,6 +163,34 @@ def _make_one(spec: EnvSpec, **env_kwargs: Any) -> AnyEnv:
         return gymnasium.make(spec, **{"render_mode": "rgb_array", **env_kwargs})
     except TypeError:
         return gymnasium.make(spec, **env_kwargs)
+
+
+def _sample(env: Any, env_kwargs: dict[str, Any] | None) -> Factory | None:
+    """Return a factory that ``backend="auto"`` may try; ``None`` if its code is the user's own."""
+    if not isinstance(env, str | EnvSpec):
+        return None
+    factory = partial(gymnasium.make, find_spec(env), **(env_kwargs or {}))
+    return factory if is_known(factory) else None
+
+
+def _atari_sample(
+    env: Any, env_kwargs: dict[str, Any] | None, wrapper_kwargs: dict[str, Any] | None
+) -> Factory | None:
+    """Return the same with SB3's wrapper, which repeats actions and scales pictures."""
+    sample = _sample(env, env_kwargs)
+    if sample is None:
+        return None
+    wrapped = partial(_make_atari, sample, wrapper_kwargs or {})
+    return Known(wrapped, f"AtariWrapper({name_of(sample)})")
+
+
+def _make_atari(sample: Factory, wrapper_kwargs: dict[str, Any]) -> Any:
+    wrappers = require("stable_baselines3.common.atari_wrappers", "sb3")
+    return wrappers.AtariWrapper(sample(), **wrapper_kwargs)
+
+
+def _vec_env_maker(sample: Factory | None) -> Callable[..., AgymVecEnv]:
+    return partial(_vec_env_class(), sample=sample)
 
 
 def _vec_env_class() -> type[AgymVecEnv]:

@@ -9,7 +9,7 @@ import multiprocessing
 import os
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 
@@ -17,6 +17,8 @@ import psutil
 import pytest
 import uvloop
 
+from agym.api.auto.machine import remember_machines
+from agym.planning.typical import typical
 from tests.support.envs.gated_envs import Gates
 from tests.support.patience import patience
 
@@ -28,8 +30,14 @@ os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
 
 @pytest.fixture(scope="session", autouse=True)
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """What agym remembers of this machine is remembered for the tests alone."""
+    """What agym remembers of this machine is remembered for the tests alone.
+
+    Its costs are those of a typical one, so that no choice depends on what else runs.
+    """
     os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+    machine = typical()
+    loads = range(machine.cores + 2)
+    remember_machines(machine.cores, {load: replace(machine, load=float(load)) for load in loads})
 
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {

@@ -71,7 +71,11 @@ def test_the_page_on_the_architecture_names_what_there_is() -> None:
 
 # What few programs use, and these files import late.
 LATE = {
-    "api/options/build.py": {"agym.api.auto.choosing", "agym.planning.model"},
+    "api/options/build.py": {
+        "agym.api.auto.choosing",
+        "agym.api.auto.learning",
+        "agym.planning.model",
+    },
     "hosts/factories.py": {"agym.hosts.vector.construction"},
     "sb3.py": {"agym.api.sb3.vec_env"},
     "engine/engine.py": {"agym.engine.faults.recycling"},
@@ -93,8 +97,15 @@ def test_imports_inside_functions_are_few() -> None:
     assert late == LATE
 
 
-# Environments that wait, and what makes environments wait, sleep on purpose.
-SLEEPERS = {"envs", "testing.py", "hosts/fault_injection.py"}
+# Environments that wait, and what makes environments wait, sleep on purpose; so does whoever wants
+# to see for a moment what other programs do.
+SLEEPERS = {
+    "envs",
+    "testing.py",
+    "hosts/fault_injection.py",
+    "api/auto/bench.py",
+    "api/auto/machine.py",
+}
 
 
 def test_only_spinning_sleeps() -> None:
@@ -131,7 +142,6 @@ REACHED = {
     "api/test_debug.py": {"_views"},
     "api/test_leases.py": {"_states"},
     "api/test_rollout_buffer.py": {"_begin", "_wait"},
-    "_system/test_cpus.py": {"_quota"},
     "tools/live/test_limited_by.py": {"_metrics"},
     "tools/live/test_page.py": {"_envs", "_host"},
     "tools/live/test_rough_treatment.py": {"_envs", "_frames", "_host", "_loop"},

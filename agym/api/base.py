@@ -321,4 +321,6 @@ class BaseEnvs(Generic[Observations, Actions]):
         name = "environments" if spec is None else spec.id
         state = ", closed" if self.closed else "" if self._engine.rows.opened else ", not open"
         kind, count = type(self).__name__, self.num_envs
-        return f"{kind}({name}, num_envs={count}, backend={self.backend!r}{state})"
+        remark = self._engine.collector.traffic.remark
+        learned = f"; {remark.removesuffix('.')}" if remark else ""
+        return f"{kind}({name}, num_envs={count}, backend={self.backend!r}{state}{learned})"

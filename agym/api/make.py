@@ -52,8 +52,8 @@ def make(
             (coroutine environments), ``"native"`` (a ``VectorEnv``), ``"ray"`` (a Ray cluster), an
             object of :mod:`agym.backends` with that backend's own options, such as
             ``agym.backends.Process(pin=True)``, a subclass of
-            :class:`~agym.backends.base.Backend`, or ``"auto"``: the backend that is predicted to
-            be the fastest (see :func:`plan`).
+            :class:`~agym.backends.base.Backend`, or ``"auto"``: ``"serial"``, unless another
+            backend is clearly faster (see :func:`plan`).
         workers: Number of worker processes or threads; each gets a contiguous range of
             environments. By default one process per core that this process may use, by its affinity
             and its cgroup's CPU quota, or one thread per environment up to 256.
@@ -121,7 +121,9 @@ def make_async(
     The arguments are those of :func:`make`; the defaults are arrays and Gymnasium's next-step
     autoreset. ``backend="auto"`` chooses in this call, before the environments are opened. It
     chooses ``"serial"``, which blocks the event loop, only for batches of less than a millisecond,
-    or for a factory that returns the same environment each time.
+    or for a factory that returns the same environment each time. What the caller computes while the
+    environments step it takes as nothing, since it cannot know; ``agym.backends.Auto(overlap=...)``
+    says how long that is.
 
     Returns:
         The environments, to be opened by ``async with`` or ``await``.

@@ -84,9 +84,25 @@ class BackendSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class Auto(BackendSpec):
-    """Runs environments on the backend that is predicted to be fastest; see :func:`agym.plan`."""
+    """Runs environments in this thread, unless another backend is clearly faster.
+
+    :func:`agym.plan` shows what it would choose, and why.
+
+    Attributes:
+        overlap: Seconds for which the caller computes between a step's dispatch and its result,
+            such as a gradient step. The more it is, the more worker processes are worth.
+
+    Raises:
+        UsageError: An option is invalid.
+    """
 
     name = "auto"
+
+    overlap: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_overlap(self.overlap)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -257,6 +273,16 @@ class Custom(BackendSpec):
 SPECS: dict[str, type[BackendSpec]] = {
     spec.name: spec for spec in (Auto, Serial, Thread, Asyncio, Process, Native, Ray)
 }
+
+
+def check_overlap(overlap: Any) -> None:
+    """Check the seconds for which a caller computes while environments step.
+
+    Raises:
+        UsageError: It is not a number of seconds.
+    """
+    if not is_number(overlap) or not 0 <= overlap < math.inf:
+        raise UsageError(f"overlap={overlap!r} must be a number of seconds that is not negative")
 
 
 def check_start_method(name: str, method: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.progress import Progress, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TimeElapsedColumn
 from rich.table import Table
 
 from agym.api.auto.plan import plan
@@ -21,7 +21,7 @@ agym plan CartPole-v1 64
 
 agym plan ALE/Pong-v5 16 --verify
 
-agym plan Acrobot-v1 32 --async
+agym plan Acrobot-v1 32 --async --overlap 0.002
 
 agym plan HumanoidStandup-v5 1024 --cluster
 """
@@ -39,6 +39,10 @@ def plan_command(
     workers: Annotated[
         int | None, typer.Option(min=1, help="Number of workers.", show_default="any number")
     ] = None,
+    overlap: Annotated[
+        float,
+        typer.Option(min=0.0, help="Seconds that the caller computes while a batch is stepped."),
+    ] = 0.0,
     cluster: Annotated[
         bool, typer.Option("--cluster", help="Also consider a Ray cluster, and say if it pays.")
     ] = False,
@@ -49,20 +53,26 @@ def plan_command(
 ) -> None:
     """Measure one environment, predict the time of a batch on every backend, and choose one."""
     with Progress(
-        text_column("{task.description}"), TimeElapsedColumn(),
+        text_column("{task.description}"), BarColumn(), TimeElapsedColumn(),
         console=console(stderr=True), auto_refresh=False, transient=True,
     ) as progress:  # fmt: skip
-        task = progress.add_task("measuring one environment and this machine")
+        task = progress.add_task("measuring one environment", total=None)
         progress.refresh()
 
         def announce(candidate: Candidate) -> None:
-            progress.update(task, description=f"trying {candidate.name}", refresh=True)
+            progress.update(task, description=f"trying {candidate.name}", total=None, refresh=True)
+
+        def measuring(share: float) -> None:
+            progress.update(
+                task, description="measuring this machine, once", total=1.0, completed=share,
+                refresh=True,
+            )  # fmt: skip
 
         try:
             found = plan(
-                env, num_envs, blocking=not loop, workers=workers, verify=verify,
+                env, num_envs, blocking=not loop, workers=workers, overlap=overlap, verify=verify,
                 cluster=Ray(address=address) if cluster or address else False,
-                on_candidate=announce,
+                on_candidate=announce, on_progress=measuring,
             )  # fmt: skip
         except (UsageError, MissingExtraError):
             raise
@@ -80,7 +90,7 @@ def table(found: Plan) -> Table:
     names, rows = found.rows()
     shown = Table(title=f"{found.name} ×{found.num_envs}, time per batch")
     for name in names:
-        right = name in ("workers", "predicted", "measured")
+        right = name in ("workers", "predicted", "at worst", "measured")
         shown.add_column(name, justify="right" if right else "left")
     for row in rows:
         shown.add_row(*row, style="bold" if row[0] else None)

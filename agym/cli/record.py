@@ -51,7 +51,7 @@ def record_command(
 ) -> None:
     """Step environments with random actions and record all of them in one video."""
     find_spec(env)
-    # Drawing takes longer than most steps, and threads would draw one after the other.
+    # Not "auto", which weighs steps: drawing takes longer than most, and needs processes.
     backend: BackendName = "process" if workers or num_envs > 1 else "serial"
     with (
         Progress(

@@ -54,7 +54,7 @@ def watch_command(
     ] = None,
     backend: Annotated[
         BackendName, typer.Option(help="Where environments run, as in agym.make.")
-    ] = "process",
+    ] = "auto",
     workers: Annotated[
         int | None, typer.Option(min=1, help="Worker processes.", show_default="one per core")
     ] = None,

@@ -22,6 +22,9 @@ STRAGGLER = 5.0
 # One in this many steps of all environments is timed end to end.
 FOLLOWED = 16
 
+# How many of these are kept, for whoever wants to compare them with a prediction.
+FIRST = 16
+
 # Hooks that take more seconds than this have held a result back.
 HELD_SECONDS = 1e-4
 
@@ -85,6 +88,7 @@ class Stats:
             ``queue``) or ``"caller"``; ``"page"`` while the live page holds results back for more
             than half of the time.
         stragglers: Environments whose steps take several times as long as their peers'.
+        remark: What was learned from these steps, in a sentence; usually empty.
     """
 
     seconds: float
@@ -96,6 +100,7 @@ class Stats:
     caller: float
     limit: str
     stragglers: tuple[int, ...]
+    remark: str = ""
 
     def __str__(self) -> str:
         steps = sum(env.steps for env in self.envs)
@@ -121,6 +126,8 @@ class Stats:
             lines.append(f"  faults: {sum(faults.values())}, in environments {name_ids([*faults])}")
         if self.stragglers:
             lines.append(f"  stragglers: environments {name_ids(self.stragglers)}")
+        if self.remark:
+            lines.append(f"  {self.remark}")
         return "\n".join(lines)
 
 
@@ -136,7 +143,14 @@ class Traffic:
         returned: When the last timed step came back, until the caller's next step.
         following: The number of the latest step that is timed, and when it was dispatched.
         opened: When the environments were made.
+        first: The first timed steps: from dispatch to the end of the last environment, and what all
+            workers took together, in nanoseconds.
+        learn: Called once with these; ``None`` if nobody wants to know.
+        remark: What was learned, in a sentence.
     """
+
+    remark = ""
+    learn: Callable[[Sequence[tuple[int, int]]], None] | None = None
 
     def __init__(self, hooks: Hooks) -> None:
         """Start; ``hooks`` may hold results back."""
@@ -149,6 +163,7 @@ class Traffic:
         self._held = 0.0  # as a share of the time between the latest two results
         self._release = 0.0
         self.opened = time.monotonic()
+        self.first: list[tuple[int, int]] = []
 
     def dispatch(self, number: int) -> None:
         """Note that a step of all environments is dispatched while none is under way."""
@@ -195,6 +210,11 @@ class Traffic:
         self._queue += sum(began) // len(began) - followed
         self._work += max(end - begin for begin, end in zip(began, ended, strict=True))
         self._transport += max(0, now - max(ended))
+        if self.learn is not None:
+            self.first.append((max(ended) - followed, sum(ended) - sum(began)))
+            if len(self.first) == FIRST:
+                learn, self.learn = self.learn, None
+                learn(self.first)
 
     def read(
         self,
@@ -235,7 +255,7 @@ class Traffic:
         limit = self._limit(queue + transport, work, caller, max(w.busy for w in workers))
         return Stats(
             seconds, envs, workers, queue, transport, work, caller, limit,
-            _stragglers(envs, ranges),
+            _stragglers(envs, ranges), self.remark,
         )  # fmt: skip
 
     def _limit(self, transport: float, work: float, caller: float, busiest: float) -> str:

@@ -14,6 +14,7 @@ import math
 import os
 import platform
 import tempfile
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,10 @@ from agym.hosts.base import Factory
 from agym.planning.model import Profile
 
 # Of the records; other versions are not read.
-VERSION = 1
+VERSION = 2
+
+# Seconds for which a measurement of a real run counts instead of a prediction.
+MEASURED_SECONDS = 24 * 3600.0
 
 # Factories that hold more bytes than this are not looked up.
 MAX_PICKLED = 64 * 1024
@@ -104,6 +108,27 @@ def remember_profile(factory: Factory, profile: Profile, file: str | None) -> No
     key = _key(factory)
     if key is not None:
         remember("profile", key, {**asdict(profile), "file": file, "changed": _changed(file)})
+
+
+def recall_measured(factory: Factory, num_envs: int) -> dict[str, float]:
+    """Return the seconds per batch that real runs took in the last day, by candidate's name."""
+    key = _key(factory)
+    found = None if key is None else recall("measured", f"{key}-{num_envs}")
+    measured = {}
+    with contextlib.suppress(TypeError, ValueError):
+        for name, (seconds, taken) in (found or {}).items():
+            if is_number(seconds) and 0 <= time.time() - taken < MEASURED_SECONDS:
+                measured[name] = float(seconds)
+    return measured
+
+
+def remember_measured(factory: Factory, num_envs: int, measured: dict[str, float]) -> None:
+    """Add the seconds per batch that candidates took."""
+    key = _key(factory)
+    if key is not None:
+        all_measured = recall_measured(factory, num_envs) | measured
+        record = {name: (seconds, time.time()) for name, seconds in all_measured.items()}
+        remember("measured", f"{key}-{num_envs}", record)
 
 
 def source_file(env: Any) -> str | None:

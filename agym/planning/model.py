@@ -1,21 +1,21 @@
-"""Predicts how long a batch takes on each backend, and chooses one. Nothing is measured here.
+"""Predicts how long a batch takes on each backend. Nothing is measured or chosen here.
 
-A :class:`Profile` describes one environment, a :class:`Transport` the costs of this machine. Both
-are measured elsewhere (``planning/profiling.py``, ``api/auto/transport.py``)::
+A :class:`Profile` describes one environment, a :class:`Machine` the costs of this machine. Both
+are measured elsewhere (``planning/profiling.py``, ``api/auto/machine.py``)::
 
-    Profile + Transport + Requirements --> candidates with predicted seconds --> the chosen one
+    Profile + Machine + Requirements --> candidates with predicted seconds --> the chosen one
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
 
 from agym.backends.thread import MAX_THREADS
-
-# A simpler backend is preferred to one that is faster by less than this share.
-MARGIN = 0.05
 
 # The simplest first: starts nothing, threads or a loop in this process, other processes.
 BACKENDS = ("serial", "thread", "asyncio", "process")
@@ -34,7 +34,6 @@ class Profile:
         reset: Seconds of a reset.
         step: Seconds of a step, with its share of the resets at the ends of episodes.
         waiting: Share of these in which it waited instead of computing, 0 to 1.
-        parallel: Threads compute it at the same time, since it releases the GIL.
         observation_bytes: Size of an observation.
         info_bytes: Pickled bytes per info that are sent as messages, on average. Empty and numeric
             infos count as 0: the latter are sent in the table.
@@ -46,7 +45,6 @@ class Profile:
     reset: float
     step: float
     waiting: float = 0.0
-    parallel: bool = False
     observation_bytes: int = 0
     info_bytes: int = 0
     coroutine: bool = False
@@ -64,35 +62,91 @@ class Cost:
     Attributes:
         batch: Per batch.
         worker: Per worker and batch.
-        wake: Per batch that takes longer than the caller spins, so that it sleeps.
         host: Per environment, on its worker.
         byte: Per byte of observations, on its way to the caller.
         info: Per info that is a message, on its way to the caller.
         info_byte: Per byte of these.
     """
 
-    batch: float
+    batch: float = 0.0
     worker: float = 0.0
-    wake: float = 0.0
     host: float = 0.0
     byte: float = 0.0
     info: float = 0.0
     info_byte: float = 0.0
 
 
+class Span(NamedTuple):
+    """A predicted duration in seconds: the median, and the pessimistic end of its spread."""
+
+    usual: float
+    worst: float
+
+    def __add__(self, seconds: object) -> Span:
+        """Make both ends longer."""
+        assert isinstance(seconds, float)
+        return Span(self.usual + seconds, self.worst + seconds)
+
+
 @dataclass(frozen=True)
-class Transport:
+class Curve:
+    """How long a batch takes while all workers compute at the same time, by the work of each.
+
+    It contains what the cores cost one another (hyper-threads, quotas, other programs), waking,
+    the wait for the slowest worker, and the caller's own work.
+
+    Attributes:
+        work: Seconds of work of each worker per batch, as one core does it alone; ascending.
+        usual: Seconds that a batch takes, the median.
+        worst: The same for the upper quartile.
+    """
+
+    work: tuple[float, ...]
+    usual: tuple[float, ...]
+    worst: tuple[float, ...]
+
+    def at(self, work: float) -> Span:
+        """Interpolate; beyond the ends, the overhead or the slowdown is that of the end."""
+        return Span(self._value(work, self.usual), self._value(work, self.worst))
+
+    def _value(self, work: float, seconds: tuple[float, ...]) -> float:
+        if work <= self.work[0]:
+            return max(work, work + seconds[0] - self.work[0])
+        if work >= self.work[-1]:
+            return work * max(1.0, seconds[-1] / self.work[-1])
+        return float(np.interp(work, self.work, seconds))
+
+
+@dataclass(frozen=True)
+class Machine:
     """What this machine costs.
 
     Attributes:
         cores: Cores that this process may use.
-        watch: Seconds for which a caller spins before it sleeps.
         costs: By backend.
+        curves: Of worker processes, by their number.
+        starts: Seconds to start worker processes, by their number.
+        load: How many of the cores other programs kept busy when this was measured; ``None`` if
+            this was not measured.
     """
 
     cores: int
-    watch: float
-    costs: dict[str, Cost]
+    costs: Mapping[str, Cost]
+    curves: Mapping[int, Curve] = field(default_factory=dict)
+    starts: Mapping[int, float] = field(default_factory=dict)
+    load: float | None = None
+
+    def curve(self, workers: int) -> tuple[int, Curve]:
+        """Return the curve of the largest measured number of workers up to this one."""
+        number = max((k for k in self.curves if k <= workers), default=min(self.curves))
+        return number, self.curves[number]
+
+    def start(self, backend: str, workers: int | None) -> float:
+        """Return how many seconds the workers of a backend take to start."""
+        if backend != "process" or not self.starts:
+            return 0.0
+        number = max((k for k in self.starts if k <= (workers or 1)), default=min(self.starts))
+        return self.starts[number] * max(1.0, (workers or 1) / number)
 
 
 @dataclass(frozen=True)
@@ -105,6 +159,7 @@ class Requirements:
         blocking: The caller's thread runs no event loop while it waits.
         fault_tolerant: Environments that hang or crash must be ended and replaced automatically.
         max_concurrency: How many coroutine environments of a loop may be busy at once.
+        overlap: Seconds for which the caller computes between a step's dispatch and its result.
         obstacle: Why no worker processes can run them; empty if they can.
     """
 
@@ -113,6 +168,7 @@ class Requirements:
     blocking: bool = True
     fault_tolerant: bool = False
     max_concurrency: int | None = None
+    overlap: float = 0.0
     obstacle: str = ""
 
 
@@ -124,13 +180,17 @@ class Candidate:
         backend: Its name.
         workers: Threads, processes or loops; ``None`` where there are none.
         predicted: Seconds per batch; ``None`` if not predicted.
+        worst: The pessimistic end of the prediction.
+        start: Seconds until the environments can be stepped.
         remark: Why it cannot be chosen; empty if it can.
         measured: Seconds per batch, if measured.
     """
 
     backend: str
     workers: int | None
-    predicted: float | None
+    predicted: float | None = None
+    worst: float | None = None
+    start: float = 0.0
     remark: str = ""
     measured: float | None = None
 
@@ -138,17 +198,29 @@ class Candidate:
     def name(self) -> str:
         return self.backend if self.workers is None else f"{self.backend} ×{self.workers}"
 
+    @property
+    def usual(self) -> float:
+        """Seconds per batch, as measured, or else as predicted."""
+        return self.measured or self.predicted or math.inf
+
+    @property
+    def pessimistic(self) -> float:
+        """The same at the pessimistic end."""
+        return self.measured or self.worst or math.inf
+
 
 def predict(
-    profile: Profile, transport: Transport, needs: Requirements, backend: str, workers: int | None
-) -> float:
+    profile: Profile, machine: Machine, needs: Requirements, backend: str, workers: int | None
+) -> Span:
     """Predict how long a batch takes, in seconds.
 
     With ``n`` environments on ``k`` workers::
 
-        T = batch + k · worker + [B > watch] · wake + B + n · C
+        T = batch + k · worker + B + n · C       in this process, and on a cluster
+        T = curve_k(W) + (B - W) + n · C         on worker processes
         C = byte · O + [I > 0] · (info + info_byte · I)
-        B = max( ⌈n / k⌉ · (t + host),  n · (t · (1 - w) + host) / p )
+        W = max( ⌈n / k⌉, n / p ) · (t · (1 - w) + host)
+        B = max( ⌈n / k⌉ · (t + host), W )
 
     ======================  =======  =======================================================
     term                    unit     meaning
@@ -156,38 +228,60 @@ def predict(
     ``t``                   s        a step of the environment, resets at ends included
     ``w``                   1        the share of it spent waiting
     ``O``, ``I``            bytes    an observation; an info that is a message, pickled
-    ``p``                   1        workers that compute at once: 1 in this process unless
-                                     the environment releases the GIL, else ``min(k, cores)``
-    ``B``                   s        what the busiest worker, or all cores together, need
+    ``p``                   1        workers that compute at once: 1 in this process, else
+                                     ``min(k, cores)``
+    ``W``                   s        what the busiest worker computes
+    ``B``                   s        what it needs, with the time that it waits
+    ``curve_k``             s        what a batch takes while ``k`` processes compute ``W``
+                                     each at the same time, see :class:`Curve`
     ``batch``, ``worker``,  s        this machine's costs of the backend, see :class:`Cost`
-    ``wake``, ``host``,
-    ``info``
+    ``host``, ``info``
     ``byte``, ``info_byte`` s/byte   likewise
     ======================  =======  =======================================================
 
     Each environment on a loop is a worker for ``B`` (up to ``max_concurrency``), but costs nothing.
 
+    Where the caller computes for ``overlap`` seconds meanwhile, the batch and that take as long as
+    the longer of both, or as all cores need for their sum; in the caller's thread, their sum.
+
     Its special case with one worker that only computes (``k = p = 1``, ``w = 0``) is the
     efficiency of the literature on batched environments, ``E = N·t_env / (N·t_env + t_os)``, where
     ``t_os`` is all that ``T`` has beside ``n · t``: :func:`efficiency`.
+
+    Returns:
+        ``T``, and its pessimistic end: the curve's, or with twice the cost of the batch and the
+        workers. That of ``serial``, with which others are compared, is ``T`` itself.
     """
     n, k = needs.num_envs, workers or 1
-    cost = transport.costs[backend]
-    at_once, cores = k, min(k, transport.cores)
+    cost = machine.costs[backend]
+    computing = profile.computing + cost.host
+    at_once = k
     if profile.coroutine:
         share = math.ceil(n / k)
         at_once = k * min(share, needs.max_concurrency or share)
-    if backend in ("serial", "asyncio") or (backend == "thread" and not profile.parallel):
-        cores = 1
-    busy = max(
-        math.ceil(n / at_once) * (profile.step + cost.host),
-        n * (profile.computing + cost.host) / cores,
-    )
+    here = backend in ("serial", "asyncio", "thread")
+    cores = 1 if here else min(k, machine.cores)
+    work = n * computing if here else max(math.ceil(n / k), n / cores) * computing
+    busy = max(math.ceil(n / at_once) * (profile.step + cost.host), work)
     each = cost.byte * profile.observation_bytes
     if profile.info_bytes:
         each += cost.info + cost.info_byte * profile.info_bytes
-    wake = cost.wake if busy > transport.watch else 0.0
-    return cost.batch + k * cost.worker + wake + busy + n * each
+    if backend == "process" and machine.curves:
+        number, curve = machine.curve(k)
+        work = max(work, n / number * computing)
+        span = curve.at(work) + (max(busy, work) - work + n * each)
+    else:
+        overhead = cost.batch + k * cost.worker
+        seconds = overhead + busy + n * each
+        span = Span(seconds, seconds if backend == "serial" else seconds + overhead)
+    if needs.overlap:
+        own = n * computing if here else 0.0
+        least = max(needs.overlap + own, (n * computing + needs.overlap) / machine.cores)
+        if backend == "serial":
+            span += needs.overlap
+        else:
+            span = Span(*(max(seconds, least) for seconds in span))
+    return span
 
 
 def efficiency(num_envs: float, step: float, overhead: float) -> float:
@@ -201,19 +295,21 @@ def efficiency(num_envs: float, step: float, overhead: float) -> float:
     return num_envs * step / (num_envs * step + overhead)
 
 
-def candidates(profile: Profile, transport: Transport, needs: Requirements) -> list[Candidate]:
+def candidates(profile: Profile, machine: Machine, needs: Requirements) -> list[Candidate]:
     """List the backends that could run the environments, the simplest first."""
     found = []
     for backend in BACKENDS:
-        for workers in _workers(backend, profile, transport, needs):
-            seconds = predict(profile, transport, needs, backend, workers)
-            remark = _reason_unsupported(backend, seconds, profile, needs)
-            found.append(Candidate(backend, workers, seconds, remark))
+        for workers in _workers(backend, profile, machine, needs):
+            span = predict(profile, machine, needs, backend, workers)
+            per_worker = math.ceil(needs.num_envs / (workers or 1))
+            start = machine.start(backend, workers) + per_worker * profile.construction
+            remark = _reason_unsupported(backend, span.usual - needs.overlap, profile, needs)
+            found.append(Candidate(backend, workers, *span, start, remark))
     return found
 
 
 def _workers(
-    backend: str, profile: Profile, transport: Transport, needs: Requirements
+    backend: str, profile: Profile, machine: Machine, needs: Requirements
 ) -> Iterator[int | None]:
     """Yield the numbers of workers to consider for a backend."""
     if backend in ("serial", "asyncio"):
@@ -224,15 +320,18 @@ def _workers(
         if profile.coroutine:
             return
         # Threads that only take turns gain nothing from their number.
-        helps = profile.waiting > 0.0 or profile.parallel
-        most = MAX_THREADS if profile.waiting > 0.0 else transport.cores
-        most = min(most, needs.num_envs) if helps else 1
+        most = min(MAX_THREADS, needs.num_envs) if profile.waiting > 0.0 else 1
     else:
-        most = min(transport.cores, needs.num_envs)
+        most = min(machine.cores, needs.num_envs)
     if needs.workers is not None:
         yield min(needs.workers, needs.num_envs)
         return
-    yield from sorted({*(2**i for i in range(most.bit_length()) if 2**i <= most), most})
+    yield from worker_counts(most)
+
+
+def worker_counts(most: int) -> list[int]:
+    """Return the numbers of workers to consider: the powers of two below the most, and that."""
+    return sorted({*(2**i for i in range(most.bit_length()) if 2**i <= most), most})
 
 
 def _reason_unsupported(backend: str, seconds: float, profile: Profile, needs: Requirements) -> str:
@@ -246,12 +345,3 @@ def _reason_unsupported(backend: str, seconds: float, profile: Profile, needs: R
     if backend == "serial" and not needs.blocking and seconds + profile.reset > BLOCKING_SECONDS:
         return "would block the event loop"
     return ""
-
-
-def choose(found: list[Candidate]) -> Candidate | None:
-    """Return the simplest candidate within ``MARGIN`` of the fastest, ``None`` if none is able."""
-    able = [one for one in found if not one.remark and one.predicted is not None]
-    if not able:
-        return None
-    best = min(one.predicted or 0.0 for one in able)
-    return next(one for one in able if (one.predicted or 0.0) <= best * (1 + MARGIN))

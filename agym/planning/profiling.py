@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import copy
 import pickle
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -23,7 +22,7 @@ from agym.backends.process.worker_process import own_loop
 from agym.hosts.async_env import AnySpace
 from agym.hosts.base import Factory
 from agym.planning.model import Profile
-from agym.planning.sampling import CHEAP_SECONDS, Sample, name_of, undisturbed
+from agym.planning.sampling import Sample, name_of, undisturbed
 from agym.protocol.infos.schema import signature_of
 from agym.protocol.space_layout import Layout
 
@@ -33,12 +32,6 @@ STEPPING_SECONDS, STEPPING_STEPS = 0.015, 384
 
 # If warming up takes this long, it is the measurement.
 SLOW_SECONDS = 0.2
-
-# Shorter steps are not tried in threads.
-LONG_STEP_SECONDS = 100e-6
-
-# Two at once compute in parallel if they take less than this many times as long as one.
-PARALLEL = 1.4
 
 # A smaller share of waiting counts as none.
 LEAST_WAITING = 0.1
@@ -72,13 +65,7 @@ def _measure(sample: Sample, factory: Factory) -> Profile:
     info_bytes = sum(map(_pickled, sent)) // max(1, len(infos))
     if layout.objects:
         info_bytes += _pickled(observation)
-    parallel = False
-    cheap = not sample.existing and sample.construction <= CHEAP_SECONDS
-    if waiting == 0.0 and seconds >= LONG_STEP_SECONDS and cheap:
-        parallel = in_parallel(factory, space, seconds)
-    return Profile(
-        name_of(factory), sample.construction, reset, seconds, waiting, parallel, size, info_bytes
-    )
+    return Profile(name_of(factory), sample.construction, reset, seconds, waiting, size, info_bytes)
 
 
 class OnLoop:
@@ -199,37 +186,3 @@ def _pickled(value: Any) -> int:
         return len(pickle.dumps(value, pickle.HIGHEST_PROTOCOL)) if value else 0
     except Exception:  # it is sent in another way, which is not cheaper
         return 1000
-
-
-def in_parallel(factory: Factory, space: gymnasium.Space[Any], step: float) -> bool:
-    """Return whether two steps in two threads take about as long as one."""
-    count = max(2, int(STEPPING_SECONDS / 3 / step))
-    action = space.sample()
-    barrier = threading.Barrier(2)
-
-    def work() -> tuple[float, float]:
-        env = None
-        try:
-            env = factory()
-            env.reset()
-            barrier.wait()
-            begun = time.perf_counter()
-            for _ in range(count):
-                *_, terminated, truncated, _ = env.step(action)
-                if terminated or truncated:
-                    env.reset()
-            return begun, time.perf_counter()
-        except BaseException:
-            barrier.abort()
-            raise
-        finally:
-            if env is not None:
-                env.close()
-
-    with ThreadPoolExecutor(2, thread_name_prefix="agym-measure") as pool:
-        both = [pool.submit(work) for _ in range(2)]
-    try:
-        begun, ended = zip(*(one.result() for one in both), strict=True)
-    except Exception:  # whatever it is, it does not work in threads
-        return False
-    return bool(max(ended) - min(begun) < PARALLEL * count * step)

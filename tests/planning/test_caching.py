@@ -2,62 +2,134 @@
 
 from __future__ import annotations
 
+import json
 import threading
+import time
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from agym.api.auto import transport
-from agym.api.auto.transport import PLAUSIBLE, extremes, measure_transport, this_machine, typical
+from agym.api.auto import machine
+from agym.api.auto.machine import forget_machine, known, recall_machines, this_machine
+from agym.api.auto.measuring import falling, measure_machine
 from agym.errors import UsageError
+from agym.planning import caching
 from agym.planning.caching import (
     cache_folder,
     key_of,
     recall,
+    recall_measured,
     recall_profile,
     remember,
+    remember_measured,
     remember_profile,
     source_file,
 )
-from agym.planning.model import Profile, Transport
+from agym.planning.model import Machine, Profile, worker_counts
+from agym.planning.typical import PLAUSIBLE, extremes, typical
 from tests.support.envs.plain_envs import Tally
 
-PROFILE = Profile("Tally", 0.1, 0.2, 0.3, 0.4, True, 5, 6, False)
+PROFILE = Profile("Tally", 0.1, 0.2, 0.3, 0.4, 5, 6, False)
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    this_machine.cache_clear()
+    another_process()
     yield tmp_path / "agym"
-    this_machine.cache_clear()
+    another_process()
+
+
+def another_process() -> None:
+    """Forget what this process knows, but not what is on disk."""
+    machine.latest.machine = None
 
 
 @pytest.fixture
-def measured(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def load(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How many cores other programs keep busy."""
+    load = [0.0]
+
+    class Load:
+        def cores(self) -> float:
+            return load[0]
+
+    monkeypatch.setattr(machine, "OtherLoad", Load)
+    monkeypatch.setattr(machine, "LOOK_SECONDS", 0.0)
+    return load
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch, load: list[float]) -> list[int]:
     """How often the machine was measured."""
     calls: list[int] = []
 
-    def measure(cores: int) -> Transport:
+    def measure(cores: int, on_progress: Any = None) -> Machine:
         calls.append(cores)
-        return typical()
+        return replace(typical(), load=load[0])
 
-    monkeypatch.setattr(transport, "measure_transport", measure)
+    monkeypatch.setattr(machine, "measure_machine", measure)
     return calls
 
 
 def test_this_machine_is_measured_once(measured: list[int]) -> None:
     first = this_machine()
     assert this_machine() is first
-    this_machine.cache_clear()  # another process
+    another_process()
     assert this_machine() == first
+    assert known() == first
     assert len(measured) == 1
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"costs": {"serial": {"batch": 1}}}'])
+def test_a_machine_that_others_keep_busy_is_another(measured: list[int], load: list[float]) -> None:
+    quiet = this_machine()
+    for busy in (0.9, 0.1, 1.1):
+        load[0] = busy
+        another_process()
+        assert this_machine().load == (0.9 if busy > 0.5 else 0.0)
+    assert len(measured) == 2
+    assert known() == quiet
+
+
+def test_a_machine_with_other_cores_is_another(
+    measured: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    this_machine()
+    for name, value in (("core_numbers", [7]), ("quota", 1.5), ("available_cores", 1)):
+        monkeypatch.setattr(machine, name, lambda value=value: value)
+        another_process()
+        this_machine()
+    assert len(measured) == 4
+
+
+def test_costs_that_were_refuted_are_measured_again(measured: list[int], load: list[float]) -> None:
+    this_machine()
+    load[0] = 1.0
+    another_process()
+    this_machine()
+    forget_machine()
+    assert [*recall_machines(typical().cores)] == [0]
+    this_machine()
+    assert len(measured) == 3
+
+
+def test_what_this_process_saw_counts_for_a_minute(
+    measured: list[int], load: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    this_machine()
+    load[0] = 1.0
+    assert this_machine().load == 0.0
+    monkeypatch.setattr(machine.latest, "until", 0.0)
+    assert this_machine().load == 1.0
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"0": {}}', '{"0": {"costs": {"serial": {}}}}'])
 def test_a_file_that_cannot_be_read_is_written_anew(
     measured: list[int], folder: Path, text: str
 ) -> None:
@@ -65,16 +137,29 @@ def test_a_file_that_cannot_be_read_is_written_anew(
     (file,) = folder.iterdir()
     good = file.read_text()
     file.write_text(text)
-    this_machine.cache_clear()
+    another_process()
     this_machine()
     assert len(measured) == 2
     assert file.read_text() == good
 
 
+@pytest.mark.parametrize("part", ["work", "usual", "worst"])
+def test_a_curve_with_wrong_numbers_is_not_used(
+    measured: list[int], folder: Path, part: str
+) -> None:
+    this_machine()
+    (file,) = folder.iterdir()
+    for wrong in (-1.0, "x", None):
+        record = json.loads(file.read_text())
+        record["0"]["curves"]["1"][part][0] = wrong
+        file.write_text(json.dumps(record))
+        assert recall_machines(typical().cores) == {}
+
+
 def test_a_folder_that_cannot_be_written_is_no_error(measured: list[int], folder: Path) -> None:
     folder.write_text("a file")
     this_machine()
-    this_machine.cache_clear()
+    another_process()
     this_machine()
     assert len(measured) == 2
     assert folder.read_text() == "a file"
@@ -93,12 +178,12 @@ def test_a_user_without_a_home(measured: list[int], monkeypatch: pytest.MonkeyPa
 
 
 def test_where_nothing_can_be_measured_costs_are_typical(
-    monkeypatch: pytest.MonkeyPatch, folder: Path
+    monkeypatch: pytest.MonkeyPatch, folder: Path, load: list[float]
 ) -> None:
-    def fails(cores: int) -> Transport:
+    def fails(cores: int, on_progress: Any) -> Machine:
         raise UsageError("worker processes need something")
 
-    monkeypatch.setattr(transport, "measure_transport", fails)
+    monkeypatch.setattr(machine, "measure_machine", fails)
     assert this_machine() == typical()
     assert not folder.exists()
 
@@ -112,7 +197,7 @@ def test_nothing_is_left_behind_when_a_record_cannot_be_written(folder: Path) ->
 def test_records_come_back_as_they_were() -> None:
     remember("profile", "key", {"a": 1.5})
     assert recall("profile", "key") == {"a": 1.5}
-    assert recall("transport", "key") is None
+    assert recall("machine", "key") is None
     assert key_of("a") == key_of("a") != key_of("b")
 
 
@@ -136,10 +221,29 @@ def test_factories_that_hold_much_or_cannot_be_pickled_are_not_looked_up(folder:
     assert not folder.exists()
 
 
+def test_measured_times_count_for_a_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    remember_measured(Tally, 8, {"process ×2": 2e-3})
+    remember_measured(Tally, 8, {"serial": 1e-3})
+    assert recall_measured(Tally, 8) == {"process ×2": 2e-3, "serial": 1e-3}
+    assert recall_measured(Tally, 9) == {}
+    now = time.time()
+    clock = SimpleNamespace(time=lambda: now + caching.MEASURED_SECONDS + 1)
+    monkeypatch.setattr(caching, "time", clock)
+    assert recall_measured(Tally, 8) == {}
+
+
 @pytest.mark.full
 def test_a_machine_is_measured_with_all_its_backends() -> None:
-    found: Any = measure_transport(2)
+    shares: list[float] = []
+    found = measure_machine(2, shares.append)
+    assert shares == sorted(shares)
     assert found.costs.keys() == typical().costs.keys()
+    assert [*found.curves] == [*found.starts] == worker_counts(2)
+    assert found.load is not None
+    for curve in found.curves.values():
+        assert [*curve.work] == sorted(curve.work)
+        for seconds in (curve.usual, curve.worst):
+            assert [*seconds] == sorted(seconds)
     for name, cost in found.costs.items():
         for figure, value in asdict(cost).items():
             usual = getattr(typical().costs[name], figure)
@@ -147,9 +251,22 @@ def test_a_machine_is_measured_with_all_its_backends() -> None:
             assert value <= usual * PLAUSIBLE * (1 + 1e-9)
 
 
+@given(st.lists(st.floats(0.1, 10.0), min_size=1, max_size=8))
+def test_ratios_fall_and_keep_their_sum(values: list[float]) -> None:
+    fallen = falling(values)
+    assert fallen == sorted(fallen, reverse=True)
+    assert sum(fallen) == pytest.approx(sum(values))
+    if values == sorted(values, reverse=True):
+        assert fallen == values
+
+
 def test_the_extremes_are_around_what_is_typical() -> None:
-    low, high = extremes(2)
-    for name, cost in typical(2).costs.items():
+    low, high = extremes(4)
+    for name, cost in typical(4).costs.items():
         for figure, value in asdict(cost).items():
             assert getattr(low.costs[name], figure) <= value <= getattr(high.costs[name], figure)
-            assert getattr(low.costs[name], figure) >= 0.0
+    for workers, curve in typical(4).curves.items():
+        if workers > 1:
+            for work in (1e-5, 1e-3, 1e-1):
+                less, more = low.curves[workers].at(work), high.curves[workers].at(work)
+                assert less.usual <= curve.at(work).usual <= more.usual

@@ -16,26 +16,12 @@ import gymnasium
 import numpy as np
 import pytest
 
-from agym.envs.probes import FaultyEnv
 from agym.hosts.factories import make_factories
 from agym.planning import sampling
-from agym.planning.profiling import in_parallel, measure, measure_on_loop
+from agym.planning.profiling import measure, measure_on_loop
 from agym.planning.sampling import make_sample, name_of, obstacle
 from tests.support.envs.costly_envs import AsyncCostly, Costly
-from tests.support.envs.plain_envs import Counted, Result, Tally
-from tests.support.patience import patience
-
-
-class Meets(Counted):
-    """Waits in a step for another that is in one."""
-
-    def __init__(self, path: str, barrier: threading.Barrier) -> None:
-        super().__init__(path)
-        self._barrier = barrier
-
-    def step(self, action: Any) -> Result:
-        self._barrier.wait(patience())
-        return super().step(action)
+from tests.support.envs.plain_envs import Result, Tally
 
 
 class Talks(Tally):
@@ -60,7 +46,6 @@ def test_what_computes_does_not_wait(log: Path) -> None:
     profile = measure(make_sample(factory), factory)
     assert profile.waiting == 0.0
     assert profile.step >= 0.002
-    assert not profile.parallel
     assert profile.observation_bytes == 3 * 8
     assert profile.info_bytes == 0  # numbers, which travel in the table
 
@@ -138,19 +123,6 @@ def test_what_others_take_of_the_core_is_not_construction(
     assert sample.existing == (not waits)
     assert len(calls) == (1 if waits else 2)
     assert (sample.construction == 60) == waits
-
-
-def test_whether_threads_run_it_at_the_same_time(log: Path) -> None:
-    """Waiting holds no lock, computing in Python does."""
-    space = Tally().action_space
-    assert in_parallel(partial(Meets, str(log), threading.Barrier(2)), space, patience())
-    assert not in_parallel(partial(Costly, str(log), computes=0.02), space, 0.02)
-    assert lines(log).count("made") == lines(log).count("closed") == 4
-
-
-def test_what_raises_is_not_run_in_threads() -> None:
-    assert not in_parallel(partial(FaultyEnv, "step"), FaultyEnv.action_space, 0.01)
-    assert not in_parallel(partial(FaultyEnv, "make"), FaultyEnv.action_space, 0.01)
 
 
 def test_whether_it_can_be_sent_to_another_process() -> None:

@@ -9,6 +9,9 @@ The cheapest rule that decides is used::
     otherwise make one and measure it          -> plan, if all plausible costs give the same choice
     the choice depends on the costs            -> plan with this machine's measured costs
 
+What a plan prefers is decided by ``planning/choice.py``. What a real run has measured replaces the
+prediction (``api/auto/learning.py``).
+
 A user's own environment is never stepped before the caller steps it: it may write files, move a
 robot, or end this process. ``agym.plan`` measures it in a separate process, and keeps the profile
 on disk for the next choice.
@@ -19,17 +22,23 @@ numbers are no longer those of a new one. If construction is slow, it is measure
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from agym._system.no_running_loop import NoRunningLoop
-from agym.api.auto.transport import extremes, known, this_machine, typical
+from agym.api.auto.machine import known, this_machine
 from agym.backends.registry import refuse_import
 from agym.hosts.base import Factory, OneShotFactory, describe_first, reraise
-from agym.planning.caching import recall_profile, remember_profile, source_file
-from agym.planning.model import Candidate, Profile, Requirements, Transport, candidates, choose
-from agym.planning.plans import Plan, explain
+from agym.planning.caching import (
+    recall_measured,
+    recall_profile,
+    remember_profile,
+    source_file,
+)
+from agym.planning.choice import Decision, decide, describe_costs, explain
+from agym.planning.model import Candidate, Machine, Profile, Requirements, candidates
+from agym.planning.plans import Plan
 from agym.planning.profiling import measure
 from agym.planning.sampling import (
     CHEAP_SECONDS,
@@ -39,6 +48,7 @@ from agym.planning.sampling import (
     name_of,
     obstacle,
 )
+from agym.planning.typical import extremes, typical
 
 
 @dataclass(frozen=True)
@@ -54,9 +64,18 @@ class BackendChoice:
     factories: Sequence[Factory]
 
 
-def choose_backend(factories: Sequence[Factory], needs: Requirements) -> BackendChoice:
-    """Choose a backend for environments; the first of them may be made here."""
-    name = name_of(factories[0])
+def choose_backend(
+    factories: Sequence[Factory], needs: Requirements, sample: Factory | None = None
+) -> BackendChoice:
+    """Choose a backend for environments.
+
+    Args:
+        factories: Their factories; the first may be called here.
+        needs: The caller's requirements.
+        sample: Makes an environment like these, to be measured instead of the first.
+    """
+    measured = sample or factories[0]
+    name = name_of(measured)
     if needs.fault_tolerant:
         return BackendChoice(_safe(name, factories, needs), factories)
     if needs.num_envs == 1 and needs.blocking and needs.workers is None:
@@ -64,9 +83,11 @@ def choose_backend(factories: Sequence[Factory], needs: Requirements) -> Backend
             _by_rule(name, needs, "serial", "one environment needs no company"), factories
         )
     refuse_import()
-    profile = recall_profile(factories[0])
+    profile = recall_profile(measured)
     if profile is not None:
-        return BackendChoice(plan_for(profile, factories, needs), factories)
+        return BackendChoice(plan_for(profile, factories, needs, measured), factories)
+    if sample is not None:
+        return BackendChoice(_plan_measured(name, sample, factories, needs), factories)
     choose_here = _choose_known if is_known(factories[0]) else _choose_unknown
     try:
         return choose_here(name, factories, needs)
@@ -109,25 +130,34 @@ def _choose_unknown(name: str, factories: Sequence[Factory], needs: Requirements
 
 
 def _choose_known(name: str, factories: Sequence[Factory], needs: Requirements) -> BackendChoice:
+    """Measure one environment, and plan.
+
+    Raises:
+        Exception: The constructor's own exception.
+    """
+    return BackendChoice(_plan_measured(name, factories[0], factories, needs), factories)
+
+
+def _plan_measured(
+    name: str, measured: Factory, factories: Sequence[Factory], needs: Requirements
+) -> Plan:
     """Make one environment, measure it unless it shows a window, and plan.
 
     Raises:
         Exception: The constructor's own exception.
     """
-    sample = make_sample(factories[0])
+    sample = make_sample(measured)
     try:
         if sample.shown:
-            return BackendChoice(
-                _unmeasured(name, factories, needs, "it shows a window"), factories
-            )
+            return _unmeasured(name, factories, needs, "it shows a window")
         try:
-            profile = measure(sample, factories[0])
+            profile = measure(sample, measured)
         except Exception as error:
             why = f"it raised {type(error).__name__} when it was measured"
-            return BackendChoice(_unmeasured(name, factories, needs, why), factories)
+            return _unmeasured(name, factories, needs, why)
         if sample.construction > CHEAP_SECONDS:
-            remember_profile(factories[0], profile, source_file(sample.env))
-        return BackendChoice(plan_for(profile, factories, needs), factories)
+            remember_profile(measured, profile, source_file(sample.env))
+        return plan_for(profile, factories, needs, measured)
     finally:
         sample.close()
 
@@ -136,7 +166,8 @@ def plan_for(
     profile: Profile,
     factories: Sequence[Factory],
     needs: Requirements,
-    transport: Transport | None = None,
+    measured: Factory | None = None,
+    machine: Machine | None = None,
 ) -> Plan:
     """Plan for measured environments.
 
@@ -144,40 +175,44 @@ def plan_for(
         profile: The profile of one.
         factories: Their factories.
         needs: The caller's requirements.
-        transport: The costs to predict with; ``None`` for this machine's, which are measured only
+        measured: The factory of the environment that was measured; ``None`` for the first.
+        machine: The costs to predict with; ``None`` for this machine's, which are measured only
             if the choice depends on them.
     """
-    exact = transport is not None
-    transport = transport or _sufficient(profile, needs)
-    found = candidates(profile, transport, needs)
-    chosen = choose(found)
-    # Pickling is a test that only processes need.
-    if (exact or (chosen and chosen.backend == "process")) and (why := obstacle(factories)):
-        needs = replace(needs, obstacle=why)
-        found = candidates(profile, transport, needs)
-        chosen = choose(found)
-    why = ""
+    took = recall_measured(measured or factories[0], needs.num_envs)
+    if machine is None and _certain(profile, needs, took):
+        machine = typical()
+    elif not needs.obstacle:
+        needs = replace(needs, obstacle=obstacle(factories))
+    if machine is None:
+        # They are not measured if that would block an event loop, or cannot matter.
+        machine = this_machine() if needs.blocking and not needs.obstacle else known()
+    found, decision = _decide(profile, machine, needs, took)
+    chosen = decision.chosen
     if chosen is None:
         # No backend meets all requirements: let the chosen one raise the error.
         chosen = found[0]
         why = f"{chosen.name}, though it {chosen.remark}: no other backend can be chosen."
-    return Plan(
-        profile.name, needs.num_envs, tuple(found), chosen, why or explain(chosen, found, needs),
-        profile, transport,
-    )  # fmt: skip
+    else:
+        why = f"{explain(decision, found, needs)} {describe_costs(machine)}"
+    return Plan(profile.name, needs.num_envs, tuple(found), chosen, why, profile, machine)
 
 
-def _sufficient(profile: Profile, needs: Requirements) -> Transport:
-    """Return this machine's costs, or typical ones if the choice is the same with all.
+def _decide(
+    profile: Profile, machine: Machine, needs: Requirements, took: Mapping[str, float]
+) -> tuple[list[Candidate], Decision]:
+    """List the candidates, with what was measured of them, and decide."""
+    found = [
+        replace(one, measured=took.get(one.name)) for one in candidates(profile, machine, needs)
+    ]
+    return found, decide(found)
 
-    They are not measured if that would block an event loop.
-    """
-    measured = this_machine if needs.blocking else known
-    low, high = (choose(candidates(profile, extreme, needs)) for extreme in extremes())
-    if low is not None and high is not None:
-        same = (low.backend, low.workers) == (high.backend, high.workers)
-        return typical() if same else measured()
-    return typical()
+
+def _certain(profile: Profile, needs: Requirements, took: Mapping[str, float]) -> bool:
+    """Return whether all machines would lead to the same choice, one that needs no pickling."""
+    low, high = (_decide(profile, extreme, needs, took)[1].chosen for extreme in extremes())
+    same = low is not None and high is not None and low.name == high.name
+    return same and low is not None and low.backend != "process"
 
 
 def _unmeasured(

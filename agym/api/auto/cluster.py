@@ -4,18 +4,28 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from agym.api.auto.transport import LARGE, Bench
+from agym.api.auto.bench import Bench
+from agym.api.auto.measuring import LARGE
 from agym.backends.options import Ray
 from agym.backends.ray.backend import RayBackend
 from agym.backends.ray.cluster import MEMBERS
-from agym.planning.model import Candidate, Cost, Profile, Requirements, Transport, choose, predict
-from agym.planning.plans import Plan, readable
+from agym.planning.choice import decide, readable
+from agym.planning.model import (
+    Candidate,
+    Cost,
+    Machine,
+    Profile,
+    Requirements,
+    predict,
+    worker_counts,
+)
+from agym.planning.plans import Plan
 
 # The most actors that are considered.
 MOST = 1024
 
 
-def measure_cluster(cluster: Ray, local: Transport) -> Transport:
+def measure_cluster(cluster: Ray, local: Machine) -> Machine:
     """Join a cluster, and measure its costs with environments that do nothing.
 
     Args:
@@ -46,27 +56,26 @@ def measure_cluster(cluster: Ray, local: Transport) -> Transport:
             MEMBERS.leave()
     packing = local.costs["process"]
     cost = Cost(
-        max(0.0, single - worker - host), worker, 0.0, host, byte, packing.info, packing.info_byte
+        max(0.0, single - worker - host), worker, host, byte, packing.info, packing.info_byte
     )
     return replace(local, cores=cores, costs={**local.costs, "ray": cost})
 
 
 def with_cluster(made: Plan, profile: Profile, needs: Requirements, cluster: Ray) -> Plan:
     """Add a cluster to a plan, and say whether it pays."""
-    assert made.transport is not None
-    transport = measure_cluster(cluster, made.transport)
-    most = min(transport.cores, needs.num_envs, MOST)
-    counts = sorted({*(2**i for i in range(most.bit_length()) if 2**i <= most), most})
+    assert made.machine is not None
+    machine = measure_cluster(cluster, made.machine)
+    counts = worker_counts(min(machine.cores, needs.num_envs, MOST))
     if needs.workers is not None:
         counts = [min(needs.workers, needs.num_envs)]
-    actors = [Candidate("ray", k, predict(profile, transport, needs, "ray", k)) for k in counts]
+    actors = [Candidate("ray", k, *predict(profile, machine, needs, "ray", k)) for k in counts]
     best = min(actors, key=lambda one: one.predicted or 0.0)
     found = [*made.candidates, *actors]
-    chosen = choose(found) or made.chosen
-    cost = transport.costs["ray"]
+    chosen = decide(found).chosen or made.chosen
+    cost = machine.costs["ray"]
     message = f"a message to an actor and back takes {readable(cost.batch + cost.worker)}"
     here, there = made.chosen.predicted, best.predicted
-    said = f"A cluster of {transport.cores} CPUs"
+    said = f"A cluster of {machine.cores} CPUs"
     if chosen.backend == "ray" and here and chosen.predicted:
         said += (
             f" pays: {chosen.name} is predicted to take {readable(chosen.predicted)} per batch,"
@@ -79,4 +88,4 @@ def with_cluster(made: Plan, profile: Profile, needs: Requirements, cluster: Ray
             f" and {message}."
         )
         why = f"{made.why} {said}"
-    return replace(made, candidates=tuple(found), chosen=chosen, why=why, transport=transport)
+    return replace(made, candidates=tuple(found), chosen=chosen, why=why, machine=machine)

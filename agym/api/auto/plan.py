@@ -9,19 +9,21 @@ from typing import Any
 
 from agym.api.auto.choosing import plan_for
 from agym.api.auto.cluster import with_cluster
+from agym.api.auto.machine import this_machine
+from agym.api.auto.measuring import Progress
 from agym.api.auto.probing import measure_apart, measure_here
-from agym.api.auto.transport import this_machine
 from agym.api.options.build import build
 from agym.api.options.names import NESTED, check_option_names
 from agym.api.options.options import OPTION_NAMES, Options
 from agym.api.sync import Envs
-from agym.backends.options import SPECS, BackendSpec, LoopSpec, Ray
+from agym.backends.options import SPECS, BackendSpec, LoopSpec, Ray, check_overlap
 from agym.errors import UsageError
 from agym.hosts.base import Factory
 from agym.hosts.factories import EnvLike, find_spec, is_vector, make_factories
-from agym.planning.caching import recall_profile, remember_profile
+from agym.planning.caching import recall_profile, remember_measured, remember_profile
+from agym.planning.choice import decide, explain
 from agym.planning.model import Candidate, Requirements
-from agym.planning.plans import Plan, readable
+from agym.planning.plans import Plan
 from agym.planning.sampling import CHEAP_SECONDS, is_known
 from agym.protocol.arguments import check_count, check_flag
 
@@ -51,9 +53,11 @@ def plan(
     blocking: bool = True,
     workers: int | None = None,
     max_concurrency: int | None = None,
+    overlap: float = 0.0,
     verify: bool = False,
     cluster: bool | Ray = False,
     on_candidate: Callable[[Candidate], None] | None = None,
+    on_progress: Progress | None = None,
     **env_kwargs: Any,
 ) -> Plan:
     """Measure one environment, predict each backend's time per batch, and choose.
@@ -67,8 +71,8 @@ def plan(
     with random actions for some 20 ms. Unless its code is Gymnasium's, ALE's or agym's, this
     happens in a separate process, which contains crashes and hangs, and in a temporary folder. Its
     profile is then kept on disk until its code changes, and ``backend="auto"`` uses it. Measuring
-    this machine's own costs takes two more seconds, once. For the prediction see
-    :func:`agym.planning.model.predict`.
+    this machine's own costs takes some more seconds, once. For the prediction see
+    :func:`agym.planning.model.predict`, for the rule :mod:`agym.planning.choice`.
 
     Args:
         env: As for :func:`make`.
@@ -76,12 +80,17 @@ def plan(
         blocking: ``False`` for the async API, whose event loop must not be blocked.
         workers: Number of workers; ``None`` to choose it too.
         max_concurrency: How many coroutine environments of one loop may be busy at once.
-        verify: Also make and step all environments on every candidate, and show the measured times.
-            Each candidate constructs its own ``num_envs``, some of them in this process.
+        overlap: Seconds for which the caller computes between a step's dispatch and its result,
+            such as a gradient step. Predictions are then of both together.
+        verify: Also make and step all environments on every candidate, and choose by the measured
+            times, which ``backend="auto"`` uses for a day. Each candidate constructs its own
+            ``num_envs``, some of them in this process.
         cluster: Also consider a Ray cluster, or the one that an :class:`agym.backends.Ray` names.
             It is joined, and the cost of messages to actors is measured with environments that do
             nothing, which takes some ten seconds.
         on_candidate: Called with each candidate that ``verify`` is about to try.
+        on_progress: Called with the share of the machine's measurement that is done, if it has to
+            be measured.
         **env_kwargs: For the environment, as in ``gymnasium.make``.
 
     Returns:
@@ -102,20 +111,25 @@ def plan(
         workers = check_count("workers", workers)
     if max_concurrency is not None:
         max_concurrency = check_count("max_concurrency", max_concurrency)
-    needs = Requirements(len(factories), workers, blocking, max_concurrency=max_concurrency)
-    made = _plan_measured(factories, needs)
+    check_overlap(overlap)
+    needs = Requirements(
+        len(factories), workers, blocking, max_concurrency=max_concurrency, overlap=float(overlap)
+    )
+    made = _plan_measured(factories, needs, on_progress)
     if not isinstance(cluster, bool | Ray):
         raise UsageError(f"cluster={cluster!r} must be True, False or an agym.backends.Ray")
     ray = Ray() if cluster is True else cluster or None
     if ray is not None and made.profile is not None:
         made = with_cluster(made, made.profile, needs, ray)
     if isinstance(env, str) and find_spec(env).vector_entry_point is not None:
-        native = Candidate("native", None, None, OTHER_GAMES)
+        native = Candidate("native", None, remark=OTHER_GAMES)
         made = replace(made, candidates=(*made.candidates, native))
-    return verified(made, factories, max_concurrency, on_candidate, ray) if verify else made
+    return verified(made, factories, needs, on_candidate, ray) if verify else made
 
 
-def _plan_measured(factories: list[Factory], needs: Requirements) -> Plan:
+def _plan_measured(
+    factories: list[Factory], needs: Requirements, on_progress: Progress | None
+) -> Plan:
     factory = factories[0]
     profile = recall_profile(factory)
     if profile is None:
@@ -123,17 +137,17 @@ def _plan_measured(factories: list[Factory], needs: Requirements) -> Plan:
         profile, file = measure_here(factory) if known else measure_apart(factory)
         if not known or profile.construction > CHEAP_SECONDS:
             remember_profile(factory, profile, file)
-    return plan_for(profile, factories, needs, this_machine())
+    return plan_for(profile, factories, needs, machine=this_machine(on_progress))
 
 
 def verified(
     made: Plan,
     factories: list[Factory],
-    max_concurrency: int | None = None,
+    needs: Requirements,
     on_candidate: Callable[[Candidate], None] | None = None,
     ray: Ray | None = None,
 ) -> Plan:
-    """Try every candidate of a plan in turn, and add the measured times."""
+    """Try every candidate of a plan in turn, and choose by the measured times."""
     tried = []
     for candidate in made.candidates:
         if candidate.predicted is None or (candidate.backend == "process" and candidate.remark):
@@ -142,19 +156,30 @@ def verified(
         if on_candidate is not None:
             on_candidate(candidate)
         spec = ray if candidate.backend == "ray" and ray else SPECS[candidate.backend]()
-        if max_concurrency is not None and isinstance(spec, LoopSpec):
-            spec = replace(spec, max_concurrency=max_concurrency)
-        seconds = try_out(replace(spec, workers=candidate.workers), factories)
+        if needs.max_concurrency is not None and isinstance(spec, LoopSpec):
+            spec = replace(spec, max_concurrency=needs.max_concurrency)
+        seconds = try_out(replace(spec, workers=candidate.workers), factories, needs.overlap)
         tried.append(replace(candidate, measured=seconds))
-    chosen = tried[made.candidates.index(made.chosen)]
-    best = min((one for one in tried if one.measured), key=lambda one: one.measured or 0.0)
-    why = f"{made.why} Measured: {chosen.name} took {readable(chosen.measured)}"
-    why += ", the quickest." if best is chosen else f", {best.name} {readable(best.measured)}."
-    return replace(made, candidates=tuple(tried), chosen=chosen, why=why)
+    remember_measured(
+        factories[0],
+        needs.num_envs,
+        {one.name: one.measured for one in tried if one.measured is not None},
+    )
+    decision = decide(tried)
+    if decision.chosen is None:
+        return replace(made, candidates=tuple(tried))
+    why = explain(decision, tried, needs)
+    before = made.chosen.name
+    if decision.chosen.name != before:
+        why += f" The prediction was {before}."
+    return replace(made, candidates=tuple(tried), chosen=decision.chosen, why=why)
 
 
-def try_out(spec: BackendSpec, factories: list[Factory]) -> float:
-    """Step environments on a backend with random actions; return seconds per batch."""
+def try_out(spec: BackendSpec, factories: list[Factory], overlap: float = 0.0) -> float:
+    """Step environments on a backend with random actions; return seconds per batch.
+
+    Between dispatch and result, the caller computes for ``overlap`` seconds.
+    """
     envs: Envs[Any, Any] = Envs(build(factories, None, {}, Options(spec)), "array")
     with envs:
         envs.reset(seed=0)
@@ -164,9 +189,23 @@ def try_out(spec: BackendSpec, factories: list[Factory]) -> float:
         end = time.perf_counter() + VERIFY_SECONDS
         while time.perf_counter() < end or len(times) < VERIFY_BATCHES:
             begun = time.perf_counter()
-            envs.step(actions[len(times) % ACTION_BATCHES])
+            action = actions[len(times) % ACTION_BATCHES]
+            if overlap:
+                pending = envs._begin(envs._engine.step, action)
+                _compute(overlap)
+                envs._wait(pending)
+                pending.result()
+            else:
+                envs.step(action)
             times.append(time.perf_counter() - begun)
     # Without the first batch and the slowest ones, which other programs interrupted.
     usual = sorted(times[1:])
     usual = usual[: len(usual) - len(usual) // 16]
     return sum(usual) / len(usual)
+
+
+def _compute(seconds: float) -> None:
+    """Keep this thread's core busy for some seconds of its own time, as a training loop does."""
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -14,6 +15,7 @@ from agym.backends.base import Backend, BackendOptions
 from agym.backends.options import SPECS, Asyncio, Auto, BackendSpec, Custom, Native
 from agym.engine.engine import Engine
 from agym.engine.faults.policy import FaultPolicy
+from agym.engine.stats import Traffic
 from agym.errors import UsageError
 from agym.hosts.base import Factory, innermost, is_coroutine_env
 from agym.hosts.factories import EnvLike, is_vector, make_factories, make_vector_factories
@@ -36,6 +38,7 @@ def build(
     options: Options,
     *,
     blocking: bool = True,
+    sample: Factory | None = None,
 ) -> Engine:
     """Build a backend and an engine; only ``backend="auto"`` may construct an environment here.
 
@@ -45,6 +48,7 @@ def build(
         env_kwargs: Keywords for the environment.
         options: All other options.
         blocking: Whether the caller may block its thread: no event loop runs in it.
+        sample: Makes an environment like these, which ``backend="auto"`` may measure.
 
     Raises:
         UsageError: The environment and the options are incompatible.
@@ -59,8 +63,9 @@ def build(
     else:
         factories = make_factories(env, num_envs, env_kwargs)
     track_running = policy.tolerant or policy.record_actions or options.timeout is not None
+    learn = None
     if isinstance(spec, Auto):
-        spec, factories = _choose(factories, spec, blocking, track_running)
+        spec, factories, learn = _choose(factories, spec, blocking, track_running, sample)
     backend = _backend_class(spec)(
         BackendOptions(
             factories,
@@ -74,7 +79,10 @@ def build(
     )
     if not isinstance(backend, Backend):
         raise UsageError(f"backend= made {backend!r}, which is no agym.backends.base.Backend")
-    return Engine(backend, timeout=options.timeout, copy=options.copy, policy=policy)
+    engine = Engine(backend, timeout=options.timeout, copy=options.copy, policy=policy)
+    if learn is not None:
+        learn(engine.collector.traffic)
+    return engine
 
 
 def _spec_for(env: EnvLike, spec: BackendSpec) -> BackendSpec:
@@ -92,15 +100,23 @@ def _spec_for(env: EnvLike, spec: BackendSpec) -> BackendSpec:
 
 
 def _choose(
-    factories: Sequence[Factory], spec: Auto, blocking: bool, track_running: bool
-) -> tuple[BackendSpec, Sequence[Factory]]:
+    factories: Sequence[Factory],
+    spec: Auto,
+    blocking: bool,
+    track_running: bool,
+    sample: Factory | None,
+) -> tuple[BackendSpec, Sequence[Factory], Callable[[Traffic], None]]:
     # Late imports, because most programs name a backend, and these modules import many others.
     from agym.api.auto.choosing import choose_backend
+    from agym.api.auto.learning import learn_from
     from agym.planning.model import Requirements
 
-    needs = Requirements(len(factories), spec.workers, blocking, track_running)
-    choice = choose_backend(factories, needs)
-    return SPECS[choice.plan.backend](workers=choice.plan.workers), choice.factories
+    needs = Requirements(
+        len(factories), spec.workers, blocking, track_running, overlap=spec.overlap
+    )
+    choice = choose_backend(factories, needs, sample)
+    chosen = SPECS[choice.plan.backend](workers=choice.plan.workers)
+    return chosen, choice.factories, partial(learn_from, choice.plan, sample or factories[0])
 
 
 def _backend_class(spec: BackendSpec) -> Callable[[BackendOptions], Any]:

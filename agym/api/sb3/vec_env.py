@@ -66,16 +66,20 @@ class AgymVecEnv(VecEnv):
         env_fns: Sequence[Callable[[], Env[Any, Any]]],
         start_method: str | None = None,
         *,
-        backend: BackendLike = "process",
+        backend: BackendLike = "auto",
+        sample: Callable[[], Any] | None = None,
         **options: Unpack[EnvOptions],
     ) -> None:
         """Make the environments; the first arguments are SubprocVecEnv's.
 
         Args:
             env_fns: Functions that make the environments.
-            start_method: How worker processes start: ``"spawn"`` (also for ``None``),
-                ``"forkserver"`` or ``"fork"``.
-            backend: Where environments run; see :func:`agym.make`.
+            start_method: How worker processes start: ``"spawn"``, ``"forkserver"`` or ``"fork"``.
+                With one, ``backend="auto"`` takes worker processes.
+            backend: Where environments run; see :func:`agym.make`. SB3 computes nothing between
+                ``step_async`` and ``step_wait``, so ``"auto"`` weighs no overlap.
+            sample: Makes an environment like these, which ``backend="auto"`` may step to measure
+                it; ``None`` if none may be stepped before the first ``step``.
             **options: The other options of :func:`agym.make`, such as ``workers``.
 
         Raises:
@@ -86,7 +90,8 @@ class AgymVecEnv(VecEnv):
         factories = [deferring_imports(function) for function in check_functions(env_fns)]
         _check_options(options)
         spec = with_start_method(backend, "start_method", start_method)
-        self._open(build(factories, None, {}, Options(spec, autoreset="same_step", **options)))
+        all_options = Options(spec, autoreset="same_step", **options)
+        self._open(build(factories, None, {}, all_options, sample=sample))
 
     @classmethod
     def native(

@@ -12,7 +12,7 @@ from gymnasium import Space, spaces
 
 from agym.api.options.names import check_option_names
 from agym.api.options.options import OPTION_NAMES, BackendLike, parse_backend, with_workers
-from agym.backends.options import BackendSpec, LoopSpec, Process, Thread, check_start_method
+from agym.backends.options import Auto, BackendSpec, LoopSpec, Process, Thread, check_start_method
 from agym.errors import UsageError, UsageTypeError
 
 ObservationMode = str | tuple[Space[Any], Space[Any]]
@@ -101,6 +101,8 @@ def check_mode(mode: ObservationMode) -> None:
 def with_start_method(backend: BackendLike, option: str, method: Any) -> BackendSpec:
     """Parse ``backend``, and set the start method of its processes from another library's option.
 
+    With a start method, ``backend="auto"`` is worker processes, since nothing else starts any.
+
     Args:
         backend: The ``backend`` option.
         option: The other library's name for a start method.
@@ -112,6 +114,8 @@ def with_start_method(backend: BackendLike, option: str, method: Any) -> Backend
     spec = parse_backend(backend)
     if method is None:
         return spec
+    if isinstance(spec, Auto):
+        spec = Process(workers=spec.workers)
     if not isinstance(spec, Process):
         raise UsageError(
             f"{option}={method!r} is how worker processes start, and backend={spec.name!r} has"
@@ -126,6 +130,8 @@ def with_start_method(backend: BackendLike, option: str, method: Any) -> Backend
 def with_max_concurrency(spec: BackendSpec, workers: int | None, most: Any) -> BackendSpec:
     """Set the number of workers, and limit how many environments step at the same time.
 
+    With a limit, ``backend="auto"`` is worker processes, of which it is the number.
+
     Raises:
         UsageError: One of them is no positive integer.
     """
@@ -136,6 +142,8 @@ def with_max_concurrency(spec: BackendSpec, workers: int | None, most: Any) -> B
         raise UsageError(f"`max_concurrency` must be an integer or None, got {type(most)}.")
     if most < 1:
         raise UsageError(f"`max_concurrency` must be a positive or None, got {most}.")
+    if isinstance(spec, Auto):
+        spec = Process(workers=spec.workers)
     if isinstance(spec, Process | Thread):
         return replace(spec, workers=min(int(most), spec.workers or int(most)))
     return replace(spec, max_concurrency=int(most)) if isinstance(spec, LoopSpec) else spec

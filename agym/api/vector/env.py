@@ -84,7 +84,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
         autoreset_mode: Autoreset | AutoresetMode = AutoresetMode.NEXT_STEP,
         max_concurrency: int | None = None,
         *,
-        backend: BackendLike = "process",
+        backend: BackendLike = "auto",
         **options: Unpack[EnvOptions],
     ) -> None:
         """Make the environments; the arguments are AsyncVectorEnv's, and agym's options.
@@ -94,14 +94,15 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
             shared_memory: ``True`` refuses custom spaces, as Gymnasium does. Values of a fixed size
                 are in shared memory in any case.
             copy: ``False`` for observations that are valid until the next step but one.
-            context: How worker processes start: ``"spawn"`` (also for ``None``), ``"forkserver"``
-                or ``"fork"``.
+            context: How worker processes start: ``"spawn"``, ``"forkserver"`` or ``"fork"``. With
+                one, ``backend="auto"`` takes worker processes.
             daemon: Ignored: worker processes end with this one, and may have children.
             worker: Must be ``None``: workers run many environments each.
             observation_mode: ``"same"``, ``"different"`` (spaces that differ in their bounds), or
                 the batch's space and that of one environment.
             autoreset_mode: What follows an episode's end.
-            max_concurrency: How many environments may step at once; limits ``workers``.
+            max_concurrency: How many environments may step at once; limits ``workers``. With one,
+                ``backend="auto"`` takes worker processes.
             backend: Where environments run; see :func:`agym.make`.
             **options: The other options of :func:`agym.make`.
 

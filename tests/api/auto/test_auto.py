@@ -15,6 +15,7 @@ import agym
 from agym.api.auto.choosing import plan_for
 from agym.planning.caching import remember_profile
 from agym.planning.model import Profile, Requirements
+from agym.planning.typical import typical
 from tests.support.drivers import opened
 from tests.support.envs.costly_envs import (
     AsyncCostly,
@@ -237,15 +238,18 @@ def test_the_choice_is_made_without_this_machines_costs_where_it_is_clear(
     assert plan_for(quick, [Tally] * 2, Requirements(2)).backend == "serial"
     sleeps = Profile("Sleeps", 1e-3, 1e-5, 2e-2, waiting=1.0)
     assert plan_for(sleeps, [Tally] * 64, Requirements(64)).backend == "thread"
-    close = Profile("Close", 1e-3, 1e-5, 10e-6)
+    computes = Profile("Computes", 1e-3, 1e-5, 1e-3)
+    cannot = [lock_in(Tally)] * 8
+    assert plan_for(computes, cannot, Requirements(8)).backend == "serial"
+    assert plan_for(computes, [Tally] * 8, Requirements(8, blocking=False)).backend != "serial"
     with pytest.raises(AssertionError, match="was measured"):
-        plan_for(close, [Tally] * 10, Requirements(10))
+        plan_for(computes, [Tally] * 8, Requirements(8))
 
 
-def test_what_cannot_be_pickled_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agym.api.auto.transport.available_cores", lambda: 4)
-    assert plan_for(COMPUTES, [Tally] * 8, Requirements(8)).backend == "process"
-    plan = plan_for(COMPUTES, [lock_in(Tally)] * 8, Requirements(8))
+def test_what_cannot_be_pickled_is_said() -> None:
+    machine = typical(4)
+    assert plan_for(COMPUTES, [Tally] * 8, Requirements(8), machine=machine).backend == "process"
+    plan = plan_for(COMPUTES, [lock_in(Tally)] * 8, Requirements(8), machine=machine)
     assert plan.backend == "serial"
     assert "process cannot take what cannot be pickled" in plan.why
 

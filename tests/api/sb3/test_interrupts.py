@@ -16,7 +16,7 @@ pytest.importorskip("stable_baselines3")
 @pytest.mark.parametrize("in_one_go", [False, True])
 def test_after_ctrl_c_steps_go_on(tmp_path: Path, in_one_go: bool) -> None:
     gates = Gates(tmp_path, 1)
-    envs = agym.sb3.AgymVecEnv(gates.factories)
+    envs = agym.sb3.AgymVecEnv(gates.factories, backend="process")
     try:
         envs.reset()
         with gates.ctrl_c(0):

@@ -9,11 +9,11 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import agym
-from agym.api.auto import transport
 from agym.cli.app import app
 from agym.hosts.factories import make_factories
 from agym.planning.caching import remember_profile
 from agym.planning.model import Profile
+from agym.planning.typical import typical
 from benchmarks.ray.command import judge_scale, judge_workloads, show_ray
 from benchmarks.ray.scale import measure_messages, measure_scale
 from benchmarks.ray.systems import AgymRay, LocalWorkload, LoopsWorkload, RayActorEach, RayLoop
@@ -41,7 +41,8 @@ def takes(env: Any, step: float) -> Any:
 def test_plan_says_that_a_cluster_pays_for_slow_steps(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transport, "available_cores", lambda: 2)  # less than the cluster has
+    machine = typical(2)  # fewer cores than the cluster has
+    monkeypatch.setattr("agym.api.auto.plan.this_machine", lambda on_progress: machine)
     plan = agym.plan(takes(Slow, 0.5), 64, cluster=True)
     assert (plan.backend, plan.workers) == ("ray", 8)
     assert "A cluster of 8 CPUs pays" in plan.why

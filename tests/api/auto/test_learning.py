@@ -1,0 +1,104 @@
+"""What `auto` learns from the first real batches, and what it says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import agym
+from agym.api.auto import learning, machine
+from agym.api.auto.choosing import plan_for
+from agym.engine.hooks.hooks import Hooks
+from agym.engine.stats import FIRST, FOLLOWED, Traffic
+from agym.planning.caching import recall_measured, remember_profile
+from agym.planning.model import Profile, Requirements
+from agym.planning.typical import typical
+from tests.support.envs.costly_envs import needs_cores
+from tests.support.envs.plain_envs import Tally
+from tests.support.insides import backend_of
+
+COMPUTES = Profile("Computes", 1e-3, 1e-5, 1e-3)
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A folder of this test's, with the costs of a typical machine."""
+    kept = machine.recall_machines(machine.available_cores())
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    machine.remember_machines(machine.available_cores(), kept)
+    measured = replace(typical(), load=0.0)  # where it is measured again, it is the same
+    monkeypatch.setattr(machine, "measure_machine", lambda cores, on_progress: measured)
+    machine.latest.machine = None
+    yield
+    machine.latest.machine = None
+
+
+def learned(batch: float, together: float) -> tuple[Traffic, Any]:
+    """Learn from steps of 8 environments on two processes; return what is said, and the factory."""
+    plan = plan_for(COMPUTES, [Tally] * 8, Requirements(8))
+    assert plan.backend == "process"
+    traffic = Traffic(Hooks())
+    learning.learn_from(plan, Tally, traffic)
+    assert traffic.learn is not None
+    traffic.learn([(int(batch * 1e9), int(together * 1e9))] * FIRST)
+    return traffic, plan
+
+
+def test_a_choice_that_holds_is_not_mentioned() -> None:
+    traffic, _ = learned(batch=5e-3, together=9e-3)
+    assert not traffic.remark
+    assert recall_measured(Tally, 8) == {}
+
+
+def test_a_choice_that_is_refuted_is_remembered_and_said() -> None:
+    traffic, plan = learned(batch=10e-3, together=9e-3)
+    assert traffic.remark.startswith(f"{plan.chosen.name} took 10 ms per batch, where serial")
+    assert recall_measured(Tally, 8) == {plan.chosen.name: 10e-3}
+    again = plan_for(COMPUTES, [Tally] * 8, Requirements(8))
+    assert again.backend == "serial"
+    assert f"{plan.chosen.name} took 10 ms" in again.why
+    # With another number of environments nothing is known.
+    assert plan_for(COMPUTES, [Tally] * 16, Requirements(16)).backend == "process"
+
+
+def test_costs_that_are_refuted_are_forgotten() -> None:
+    before = machine.recall_machines(machine.available_cores())
+    machine.latest.machine = before[0]
+    learned(batch=10e-3, together=9e-3)
+    after = machine.recall_machines(machine.available_cores())
+    assert before.keys() - after.keys() == {0}
+
+
+def test_steps_that_are_longer_than_random_ones_refute_nothing() -> None:
+    """The caller plays better than random actions do, and its steps take longer."""
+    traffic, _ = learned(batch=50e-3, together=95e-3)
+    assert not traffic.remark
+
+
+@pytest.mark.parametrize("num_envs", [1, 4])
+def test_what_stays_in_this_thread_is_not_compared(num_envs: int) -> None:
+    plan = plan_for(Profile("Quick", 1e-3, 1e-5, 2e-6), [Tally], Requirements(num_envs))
+    traffic = Traffic(Hooks())
+    learning.learn_from(plan, Tally, traffic)
+    assert traffic.learn is None
+
+
+@pytest.mark.full
+@needs_cores
+def test_what_was_learned_is_in_repr_and_stats(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learning, "REFUTED", 0.0)  # whatever batches take
+    remember_profile(Tally, COMPUTES, None)
+    with agym.make(Tally, 8, autoreset="next_step") as envs:
+        assert backend_of(envs).options.spec.name == "process"
+        assert "took" not in repr(envs)
+        envs.reset(seed=0)
+        for _ in range(FIRST * FOLLOWED + FOLLOWED):
+            envs.step([0] * 8)
+        assert "took" in envs.stats().remark
+        assert envs.stats().remark in str(envs.stats())
+        assert "per batch, where serial is predicted to take" in repr(envs)
+    assert recall_measured(Tally, 8)
