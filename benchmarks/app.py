@@ -5,14 +5,14 @@ from __future__ import annotations
 import typer
 
 from agym.cli.commands import Commands
-from benchmarks.overhead import calls, imports, startup
+from benchmarks.overhead import calls, imports, machine, startup
 from benchmarks.overhead import command as overhead
 from benchmarks.pong import command as pong
 from benchmarks.ray import command as ray_command
 from benchmarks.render import command as render
 from benchmarks.soak import command as soak
+from benchmarks.throughput import account, everything, grid, multienv, pool, scale
 from benchmarks.throughput import command as throughput
-from benchmarks.throughput import everything, grid, multienv, pool, scale
 from benchmarks.waiting import io, overlap, stragglers
 
 EXAMPLES = """Examples:
@@ -21,11 +21,15 @@ python -m benchmarks throughput CartPole-v1:8
 
 python -m benchmarks grid CartPole-v1 --num-envs 1,8
 
+python -m benchmarks account Acrobot-v1 64
+
 python -m benchmarks overhead
 
 python -m benchmarks imports
 
 python -m benchmarks calls
+
+python -m benchmarks machine
 
 python -m benchmarks all --quick
 
@@ -58,12 +62,14 @@ app = typer.Typer(
 )
 app.command(epilog=throughput.EXAMPLES)(throughput.throughput)
 app.command(epilog=grid.EXAMPLES)(grid.grid)
+app.command(epilog=account.EXAMPLES, no_args_is_help=True)(account.account)
 app.command(epilog=overhead.EXAMPLES)(overhead.overhead)
 app.command(epilog=scale.EXAMPLES)(scale.scale)
 app.command(epilog=startup.STARTUP_EXAMPLES)(startup.startup)
 app.command(epilog=startup.MEMORY_EXAMPLES)(startup.memory)
 app.command(epilog=imports.EXAMPLES)(imports.imports)
 app.command(epilog=calls.EXAMPLES)(calls.calls)
+app.command(epilog=machine.EXAMPLES)(machine.machine)
 app.command("all", epilog=everything.EXAMPLES)(everything.everything)
 app.command(epilog=io.EXAMPLES)(io.io)
 app.command(epilog=overlap.EXAMPLES)(overlap.overlap)

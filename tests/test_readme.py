@@ -1,4 +1,4 @@
-"""The README stays true: its blocks run, its commands are the two that CI runs."""
+"""The README and the pages stay true: their blocks run, the commands are the two that CI runs."""
 
 from __future__ import annotations
 
@@ -16,13 +16,18 @@ import agym
 from agym.api.options.options import OPTION_NAMES
 from agym.backends.options import SPECS
 from tests.support.patience import patience
-from tests.support.readme import ROOT, Block, blocks, commands
+from tests.support.readme import ROOT, Block, blocks, commands, pages
 
-PYTHON = [block for block in blocks() if block.language == "python" and not block.apart]
+PYTHON = [
+    block
+    for page in pages()
+    for block in blocks(page)
+    if block.language == "python" and not block.apart
+]
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("block", PYTHON, ids=lambda block: f"line {block.line}")
+@pytest.mark.parametrize("block", PYTHON, ids=lambda block: f"{block.page}:{block.line}")
 def test_python_blocks_run(block: Block, tmp_path: Path) -> None:
     if block.needs is not None and importlib.util.find_spec(block.needs) is None:
         pytest.skip(f"this block needs {block.needs}: install the extra that brings it")

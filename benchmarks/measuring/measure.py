@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
@@ -17,12 +17,16 @@ from benchmarks.reports.results import BARE, BOUND, Row, Settings, WorkloadResul
 from benchmarks.systems.base import Contest, System
 from benchmarks.systems.runners import SYSTEMS
 
+# Whether a result decides nothing yet.
+Undecided = Callable[[WorkloadResult], bool]
+
 
 def measure(
     work: Workload,
     settings: Settings,
     announce: Announce,
     systems: Sequence[type[System]] | None = None,
+    undecided: Undecided | None = None,
 ) -> WorkloadResult:
     """Measure systems on one workload, in turns.
 
@@ -31,6 +35,7 @@ def measure(
         settings: Duration, repetitions, workers.
         announce: Called with a few words before each slow operation.
         systems: By default those of a contest, else all of ``throughput``.
+        undecided: Whether a result so far decides nothing, so that more slices help.
 
     Raises:
         AgymError: The environment cannot be made, or agym failed.
@@ -39,8 +44,15 @@ def measure(
         return WorkloadResult(work.name, notes=(missing,))
     if systems is None:
         systems = work.systems if isinstance(work, Contest) else SYSTEMS
+    end = time.monotonic() + settings.limit
     actions = sample_actions(work)
     notes: list[str] = []
+
+    def goes_on(rows: list[Row]) -> bool:
+        if undecided is None or time.monotonic() >= end:
+            return False
+        return undecided(WorkloadResult(work.name, tuple(rows)))
+
     with ExitStack() as stack:
         made: dict[str, System] = {}
         for kind in systems:
@@ -48,7 +60,7 @@ def measure(
             system = make_system(kind, work, actions, settings.workers, stack, notes)
             if system is not None:
                 made[kind.name] = system
-        turns = alternate(made, settings, announce)
+        turns = alternate(made, settings, announce, goes_on)
         announce("closing")
     rows = turns.rows
     if BARE in turns.rates:
@@ -63,34 +75,47 @@ class Turns:
 
     Attributes:
         rates: Steps per second of each system, one value per slice.
+        choices: What systems chose.
         idle_cores: Cores that workers kept busy while only the bare environment was stepped.
         other_cores: Cores that other processes kept busy.
     """
 
     rates: dict[str, list[float]]
-    idle_cores: float
-    other_cores: float
+    choices: dict[str, str]
+    idle_cores: float = 0.0
+    other_cores: float = 0.0
 
     @property
     def rows(self) -> list[Row]:
-        return [Row(name, tuple(slices)) for name, slices in self.rates.items()]
+        return [Row(name, tuple(slices), self.choices[name]) for name, slices in self.rates.items()]
 
 
-def alternate(systems: Mapping[str, System], settings: Settings, announce: Announce) -> Turns:
-    """Run every system in turns."""
+def alternate(
+    systems: Mapping[str, System],
+    settings: Settings,
+    announce: Announce,
+    goes_on: Callable[[list[Row]], bool] = lambda rows: False,
+) -> Turns:
+    """Run every system in turns, and as often again as ``goes_on`` says."""
     rates: dict[str, list[float]] = {name: [] for name in systems}
+    choices = {name: system.choice for name, system in systems.items()}
     idle, others, begun = 0.0, others_time(), time.monotonic()
-    for turn, name in in_turns([*systems], settings.repeats):
+    repeats = settings.repeats
+    for turn, name in in_turns([*systems]):
+        if turn >= repeats:
+            if not goes_on(Turns(rates, choices).rows):
+                break
+            repeats += 1
         system = systems[name]
-        announce(f"{turn + 1}/{settings.repeats} {name}")
+        announce(f"{turn + 1}/{repeats} {name}")
         system.run_in(settings.seconds * RUN_IN)
         before = descendants_time()
         rates[name].append(system.run(settings.seconds))
         if name == BARE:
             idle += descendants_time() - before
     others, elapsed = others_time() - others, time.monotonic() - begun
-    idle /= settings.repeats * settings.seconds
-    return Turns(rates, idle, max(0.0, others) / elapsed)
+    idle /= repeats * settings.seconds
+    return Turns(rates, choices, idle, max(0.0, others) / elapsed)
 
 
 @contextmanager

@@ -1,7 +1,10 @@
-"""Memory and CPU time of this process and its descendants."""
+"""Memory, CPU time and waits for a core of processes."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -29,6 +32,33 @@ def others_time() -> float:
     """Return the CPU seconds of all processes but this one and its living descendants so far."""
     ours = sum(_busy(process.cpu_times()) for process in _tree())
     return _busy(psutil.cpu_times()) - ours
+
+
+@dataclass(frozen=True)
+class CoreUse:
+    """How the main threads of processes used the cores, all together.
+
+    Attributes:
+        running: Microseconds on a core.
+        waiting: Microseconds in which they were ready to run, but had no core.
+        switches: Number of times that they got a core.
+    """
+
+    running: float
+    waiting: float
+    switches: float
+
+
+def core_use(pids: Iterable[int], proc: Path = Path("/proc")) -> CoreUse | None:
+    """Return the use of the cores so far; ``None`` where the system does not say (not Linux)."""
+    try:
+        files = [(proc / str(pid) / "schedstat").read_text() for pid in pids]
+    except OSError:
+        return None
+    rows = [[int(word) for word in file.split()] for file in files]
+    running, waiting, switches = (sum(column) for column in zip(*rows, strict=True))
+    # Linux without scheduling statistics writes zeros.
+    return CoreUse(running / 1e3, waiting / 1e3, switches) if switches else None
 
 
 def _busy(times: Any) -> float:

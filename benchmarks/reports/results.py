@@ -24,19 +24,29 @@ class Settings:
         seconds: Seconds per slice of one system, after its warm-up.
         repeats: Number of slices of each system.
         workers: Also the factor of the bare environment's rate in the bound.
+        limit: Seconds per workload, with making and closing. Until then, more slices are taken
+            where those so far decide nothing.
     """
 
     seconds: float = 0.5
     repeats: int = 5
     workers: int = 2
+    limit: float = 0.0
 
 
 @dataclass(frozen=True)
 class Row:
-    """One system on one workload; ``rates`` are environment steps per second, one per slice."""
+    """One system on one workload.
+
+    Attributes:
+        system: Its name.
+        rates: Environment steps per second, one per slice.
+        choice: What it chose, if it chooses.
+    """
 
     system: str
     rates: tuple[float, ...]
+    choice: str = ""
 
     @property
     def rate(self) -> float:
@@ -84,10 +94,15 @@ class WorkloadResult:
         It is the median of the ratios within each repetition, because whatever slows the machine
         for a while slows both.
         """
+        ratios = self.ratios(system, against)
+        return median(ratios) if ratios else None
+
+    def ratios(self, system: str, against: str) -> list[float]:
+        """Return the ratio of each repetition; none if one of the systems was not measured."""
         ours, theirs = self.row(system), self.row(against)
         if ours is None or theirs is None:
-            return None
-        return median(a / b for a, b in zip(ours.rates, theirs.rates, strict=True))
+            return []
+        return [a / b for a, b in zip(ours.rates, theirs.rates, strict=True)]
 
 
 @dataclass(frozen=True)

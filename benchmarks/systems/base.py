@@ -27,12 +27,14 @@ class System(ABC):
         process_per_env: Whether each environment takes a process.
         max_processes: Maximum number of such processes.
         extra: agym's extra and the module that it needs, if it is optional.
+        choice: What it chose, if it chooses.
     """
 
     name: ClassVar[str]
     process_per_env: ClassVar[bool] = False
     max_processes: ClassVar[int] = MAX_PROCESSES
     extra: ClassVar[tuple[str, str] | None] = None
+    choice: str = ""
 
     def __init__(self, work: Workload, actions: Actions, workers: int) -> None:
         self._num_envs = work.num_envs

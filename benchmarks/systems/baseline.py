@@ -136,6 +136,6 @@ def _loop(end: Connection, kind: type[System], work: Workload, count: int) -> No
     loop = kind(work, sample_actions(work), 1)
     loop.reset()
     end.send(count)
-    with suppress(EOFError):
+    with suppress(EOFError, ConnectionError):  # the caller has closed its end
         while True:
             end.send(loop.run(end.recv()))

@@ -13,9 +13,10 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, ClassVar
 
+import gymnasium
 import numpy as np
 
 from agym._system.extras import require
@@ -27,6 +28,9 @@ from benchmarks.systems.runners import AgymSB3, GymnasiumAsync, GymnasiumSync, S
 
 # Steps of a rollout, and of the warm-up.
 STEPS, RUN_IN_STEPS = 2048, 128
+
+# Steps of a rollout whose network sees pictures, which takes ten times as long.
+PICTURE_STEPS = 256
 
 # Bytes for observations; of large ones, only the latest steps are kept.
 ROOM = 64 * 2**20
@@ -153,6 +157,19 @@ class VecEnvProcess(SB3Collects, AgymSB3):
     """agym's Stable-Baselines3 API with worker processes."""
 
 
+class VecEnvAuto(SB3Collects, AgymSB3):
+    """agym's Stable-Baselines3 API choosing the backend, as ``agym.sb3.make_vec_env`` does."""
+
+    name = "agym sb3 auto"
+
+    def make(self, work: Workload, workers: int) -> Any:
+        vec_env = require("agym.api.sb3.vec_env", "sb3").AgymVecEnv
+        sample = partial(gymnasium.make, work.spec)
+        envs = vec_env([work.factory] * work.num_envs, sample=sample)
+        self.choice = envs.runner.backend
+        return envs
+
+
 class Network(SB3Collects):
     """Collects with Stable-Baselines3's own PPO and network."""
 
@@ -161,10 +178,14 @@ class Network(SB3Collects):
         require("torch", "sb3").set_num_threads(1)  # the workers need the other cores
         ppo = require("stable_baselines3", "sb3").PPO
         pictures = len(self._envs.observation_space.shape) == 3
+        self._steps = PICTURE_STEPS if pictures else STEPS
         self._model = ppo(
-            "CnnPolicy" if pictures else "MlpPolicy", self._envs, n_steps=STEPS, device="cpu"
+            "CnnPolicy" if pictures else "MlpPolicy", self._envs, n_steps=self._steps, device="cpu"
         )
-        self._learning = self._model._setup_learn(STEPS)[1]
+        self._learning = self._model._setup_learn(self._steps)[1]
+
+    def run(self, seconds: float) -> float:
+        return self._rate(self._steps)
 
     def collect(self, steps: int) -> None:
         model = self._model
@@ -187,12 +208,16 @@ class VecEnvProcessNetwork(Network, VecEnvProcess):
     """agym's Stable-Baselines3 API with worker processes."""
 
 
+class VecEnvAutoNetwork(Network, VecEnvAuto):
+    """agym's Stable-Baselines3 API choosing the backend."""
+
+
 ROLLOUT_SYSTEMS: tuple[type[System], ...] = (
     SyncRollout, AsyncRollout, VectorSerial, VectorProcess,
-    DummyRollout, SubprocRollout, VecEnvSerial, VecEnvProcess,
+    DummyRollout, SubprocRollout, VecEnvSerial, VecEnvProcess, VecEnvAuto,
 )  # fmt: skip
 NETWORK_SYSTEMS: tuple[type[System], ...] = (
-    DummyNetwork, SubprocNetwork, VecEnvSerialNetwork, VecEnvProcessNetwork,
+    DummyNetwork, SubprocNetwork, VecEnvSerialNetwork, VecEnvProcessNetwork, VecEnvAutoNetwork,
 )  # fmt: skip
 
 ROLLOUTS = (
@@ -201,4 +226,6 @@ ROLLOUTS = (
     RolloutWorkload("ALE/Pong-v5", 8),
     RolloutWorkload("CartPole-v1", 8, network=True),
     RolloutWorkload("CartPole-v1", 64, network=True),
+    RolloutWorkload("Acrobot-v1", 64, network=True),
+    RolloutWorkload("ALE/Pong-v5", 8, network=True),
 )

@@ -10,8 +10,10 @@ from typing import Any, ClassVar
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
 from agym._system.extras import installed, require
+from agym.api.auto.plan import plan
 from agym.api.make import make, make_async
 from agym.backends.options import BackendName
+from benchmarks.measuring.computing_envs import PROBES
 from benchmarks.measuring.event_loop import new_runner
 from benchmarks.measuring.workloads import Workload
 from benchmarks.systems.base import System
@@ -104,10 +106,21 @@ class Agym(System):
 
 
 class AgymAuto(Agym):
-    """agym choosing the backend and the workers."""
+    """agym choosing the backend and the workers, as its users call it."""
 
     name = "agym auto"
     backend = "auto"
+
+    def make(self, work: Workload, workers: int) -> Any:
+        if work.env_id in PROBES:  # an environment of one's own, which only a plan may step
+            plan(work.factory, work.num_envs)
+            env: Any = work.factory
+        else:
+            env = work.spec
+        envs = make(env, work.num_envs, output="array", autoreset="next_step")
+        workers = len(envs.stats().workers)
+        self.choice = envs.backend if envs.backend == "serial" else f"{envs.backend} ×{workers}"
+        return envs
 
     def count(self, workers: int) -> int | None:
         return None

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from benchmarks.reports.results import BARE, Verdict, WorkloadResult
+from benchmarks.reports.results import AT_ONCE, BARE, LOOP, Verdict, WorkloadResult
 from benchmarks.systems.base import System
-from benchmarks.systems.baseline import Bare
-from benchmarks.systems.peers import PEERS
+from benchmarks.systems.baseline import Bare, BareAtOnce, BareLoop
 from benchmarks.systems.runners import (
     AgymAuto,
     AgymOneProcess,
@@ -26,14 +25,18 @@ AUTO = AgymAuto.name
 FIXED: tuple[type[System], ...] = (
     AgymSerial, AgymOneProcess, AgymProcess, AgymThread, AgymThreads,
 )  # fmt: skip
-OTHERS: tuple[type[System], ...] = (
-    GymnasiumSync, GymnasiumAsync, SB3Dummy, SB3Subproc, *PEERS,
-)  # fmt: skip
-SYSTEMS: tuple[type[System], ...] = (Bare, AgymAuto, *FIXED, *OTHERS)
+OTHERS: tuple[type[System], ...] = (GymnasiumSync, GymnasiumAsync, SB3Dummy, SB3Subproc)
+SYSTEMS: tuple[type[System], ...] = (Bare, BareLoop, BareAtOnce, AgymAuto, *FIXED, *OTHERS)
 
-# Targets against the best fixed choice; against the best peer; and against the best peer where the
-# steps of a batch take more than LONG_SECONDS together.
-FIXED_FACTOR, PEER_FACTOR, LONG_PEER_FACTOR, LONG_SECONDS = 0.95, 1.0, 1.5, 200e-6
+# Targets against the best fixed choice, and against the best peer.
+FIXED_FACTOR, PEER_FACTOR = 0.95, 1.0
+
+# The target against the best peer where a batch takes ``LONG_SECONDS`` in one core, and all cores
+# together are really more than ``LONG_CORES`` times as fast.
+LONG_PEER_FACTOR, LONG_SECONDS, LONG_CORES = 1.3, 1e-3, 1.4
+
+# While another program keeps one core busy, against the best fixed choice.
+BUSY_FIXED_FACTOR = 0.9
 
 
 @dataclass(frozen=True)
@@ -52,34 +55,47 @@ class Cell:
         work: Name of the workload.
         step_seconds: Seconds per step of the bare environment.
         rate: Steps per second of agym's own choice.
+        choice: That choice.
+        cores: How many times as fast as one core the loops in all workers are together.
         fixed: The best fixed choice.
         peer: The best peer.
+        fixed_factor: Required ratio against the best fixed choice.
         peer_factor: Required ratio against the best peer.
     """
 
     work: str
     step_seconds: float
     rate: float
+    choice: str
+    cores: float
     fixed: Best | None
     peer: Best | None
+    fixed_factor: float
     peer_factor: float
 
     @classmethod
-    def of(cls, work: WorkloadResult) -> Cell | None:
-        """Return the cell of a result, ``None`` if it was not measured."""
-        auto, bare = work.row(AUTO), work.row(BARE)
+    def of(cls, work: WorkloadResult, *, busy: bool = False) -> Cell | None:
+        """Return the cell of a result, ``None`` if it was not measured.
+
+        Args:
+            work: The result.
+            busy: Another program kept a core busy.
+        """
+        auto, bare, loop = work.row(AUTO), work.row(BARE), work.row(LOOP)
         if auto is None or bare is None:
             return None
-        step_seconds = 1 / bare.rate
-        long = work.num_envs * step_seconds > LONG_SECONDS
+        cores = work.ratio(AT_ONCE, LOOP) or 1.0
+        long = loop is not None and work.num_envs / loop.rate >= LONG_SECONDS
         return cls(
-            work.work, step_seconds, auto.rate, _best(work, FIXED), _best(work, OTHERS),
-            LONG_PEER_FACTOR if long else PEER_FACTOR,
+            work.work, 1 / bare.rate, auto.rate, auto.choice, cores,
+            _best(work, FIXED), _best(work, OTHERS),
+            BUSY_FIXED_FACTOR if busy else FIXED_FACTOR,
+            LONG_PEER_FACTOR if long and cores > LONG_CORES and not busy else PEER_FACTOR,
         )  # fmt: skip
 
     def verdicts(self) -> Iterator[Verdict]:
         for kind, best, factor in (
-            ("the best fixed choice", self.fixed, FIXED_FACTOR),
+            ("the best fixed choice", self.fixed, self.fixed_factor),
             ("the best peer", self.peer, self.peer_factor),
         ):
             which = "" if best is None else f", {best.system}"
@@ -87,13 +103,30 @@ class Cell:
             yield Verdict.on_ratio(target, factor, None if best is None else best.ratio)
 
 
+def undecided(work: WorkloadResult, *, busy: bool = False) -> bool:
+    """Return whether a cell misses a target that it meets in a quarter of its repetitions."""
+    cell = Cell.of(work, busy=busy)
+    if cell is None:
+        return False
+    pairs = ((cell.fixed, cell.fixed_factor), (cell.peer, cell.peer_factor))
+    for best, factor in pairs:
+        if best is not None and best.ratio < factor:
+            ratios = sorted(work.ratios(AUTO, best.system))
+            if ratios[len(ratios) * 3 // 4] >= factor:
+                return True
+    return False
+
+
 def _best(work: WorkloadResult, systems: Sequence[type[System]]) -> Best | None:
-    ratios = {kind.name: work.ratio(AUTO, kind.name) for kind in systems}
-    found = [Best(name, ratio) for name, ratio in ratios.items() if ratio is not None]
-    return min(found, key=lambda best: best.ratio, default=None)
+    rows = [row for kind in systems if (row := work.row(kind.name)) is not None]
+    if not rows:
+        return None
+    best = max(rows, key=lambda row: row.rate)
+    ratio = work.ratio(AUTO, best.system)
+    return None if ratio is None else Best(best.system, ratio)
 
 
-def judge_cells(workloads: Sequence[WorkloadResult]) -> tuple[Verdict, ...]:
+def judge_cells(workloads: Sequence[WorkloadResult], *, busy: bool = False) -> tuple[Verdict, ...]:
     """Return the verdicts on a grid, two for each measured cell."""
-    cells = [cell for work in workloads if (cell := Cell.of(work)) is not None]
+    cells = [cell for work in workloads if (cell := Cell.of(work, busy=busy)) is not None]
     return tuple(verdict for cell in cells for verdict in cell.verdicts())

@@ -5,7 +5,15 @@ A cell is an environment and a number of it. In each cell, all systems take turn
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,7 +22,7 @@ from rich.table import Table
 
 from agym.errors import UsageError
 from benchmarks.measuring.machine import describe_machine
-from benchmarks.measuring.measure import measure
+from benchmarks.measuring.measure import Undecided, measure
 from benchmarks.measuring.options import Repeats, Seconds
 from benchmarks.measuring.progress import progress_bar
 from benchmarks.measuring.workloads import Workload, check_work
@@ -23,7 +31,7 @@ from benchmarks.reports.output import JsonFile, PlotFile, check_plot, check_writ
 from benchmarks.reports.results import Report, Settings, Verdict, WorkloadResult
 from benchmarks.reports.tables import MARKS, disturbance, machine_line
 from benchmarks.systems.base import System
-from benchmarks.throughput.cells import SYSTEMS, Best, Cell, judge_cells
+from benchmarks.throughput.cells import SYSTEMS, Best, Cell, judge_cells, undecided
 
 EXAMPLES = """Examples:
 
@@ -32,6 +40,8 @@ python -m benchmarks grid
 python -m benchmarks grid CartPole-v1 ALE/Pong-v5 --num-envs 1,8
 
 python -m benchmarks grid Waiting1ms-v0 --num-envs 64 --json result.json --plot result.png
+
+python -m benchmarks grid Acrobot-v1 --busy
 """
 
 # From a microsecond to a millisecond per step; with small and large observations; with infos
@@ -46,11 +56,14 @@ COUNTS = (1, 8, 64, 512)
 # Slices are short because there are many.
 SECONDS = 0.2
 
+# Minutes per environment, of which each cell gets an equal part.
+MINUTES = 2.0
+
 
 def grid(
     envs: Annotated[
         list[str] | None,
-        typer.Argument(metavar="ENV", help="Environments; the default twelve take long."),
+        typer.Argument(metavar="ENV", help="Environments; the default twelve take half an hour."),
     ] = None,
     num_envs: Annotated[
         str, typer.Option(help="Numbers of environments, separated by commas.")
@@ -58,20 +71,29 @@ def grid(
     seconds: Seconds = SECONDS,
     repeats: Repeats = Settings.repeats,
     workers: Annotated[int, typer.Option(min=1, help="Worker processes.")] = Settings.workers,
+    minutes: Annotated[
+        float, typer.Option(min=0, help="Minutes per environment; more slices where they help.")
+    ] = MINUTES,
+    busy: Annotated[
+        bool, typer.Option("--busy", help="Keep one core busy with another program meanwhile.")
+    ] = False,
     json: JsonFile = None,
     plot: PlotFile = None,
 ) -> None:
-    """Measure backend="auto" against every fixed choice and every runner that is installed.
+    """Measure backend="auto" against every fixed choice and against other runners.
 
-    Other projects' runners take part if they are installed: Gymnasium's, Stable-Baselines3's,
-    Tianshou's, TorchRL's, PufferLib's. Runners with a process per environment are left out where
-    there are too many environments.
+    The others are Gymnasium's SyncVectorEnv and AsyncVectorEnv, and Stable-Baselines3's DummyVecEnv
+    and SubprocVecEnv. Runners with a process per environment are left out where there are too many
+    environments.
     """
     check_plot(plot)
     check_writable(json, plot)
-    workloads = grid_workloads(envs or ENVS, parse_counts(num_envs))
-    report = run_grid(workloads, Settings(seconds, repeats, workers))
-    deliver(show_grid(report), report.to_json(), json)
+    counts = parse_counts(num_envs)
+    workloads = grid_workloads(envs or ENVS, counts)
+    settings = Settings(seconds, repeats, workers, 60 * minutes / len(counts))
+    with busy_program() if busy else nullcontext():
+        report = run_grid(workloads, settings, busy=busy, json=json)
+    deliver(show_grid(report, busy=busy), report.to_json(), json)
     if plot is not None:
         save_count_plot(report.workloads, plot)
 
@@ -97,9 +119,32 @@ def grid_workloads(envs: Sequence[str], counts: Sequence[int]) -> list[Workload]
     return [check_work(Workload(env_id, count)) for env_id in envs for count in counts]
 
 
-def run_grid(workloads: Sequence[Workload], settings: Settings) -> Report:
-    """Measure all cells."""
-    return run_workloads(workloads, settings, SYSTEMS, lambda results, _: judge_cells(results))
+def run_grid(
+    workloads: Sequence[Workload],
+    settings: Settings,
+    *,
+    busy: bool = False,
+    json: Path | None = None,
+) -> Report:
+    """Measure all cells; ``busy`` if another program keeps a core busy meanwhile."""
+    return run_workloads(
+        workloads, settings, SYSTEMS, lambda results, _: judge_cells(results, busy=busy),
+        partial(undecided, busy=busy), json,
+    )  # fmt: skip
+
+
+@contextmanager
+def busy_program() -> Iterator[int]:
+    """Keep a core busy with another program, which is no child of this process; yield its id."""
+    code = "import os\nif os.fork(): os._exit(0)\nprint(os.getpid(), flush=True)\nwhile True: pass"
+    started = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    with started:
+        assert started.stdout is not None
+        pid = int(started.stdout.readline())
+        try:
+            yield pid
+        finally:
+            os.kill(pid, signal.SIGKILL)
 
 
 def run_workloads(
@@ -109,37 +154,46 @@ def run_workloads(
     judge: Callable[
         [Sequence[WorkloadResult], Settings], Iterable[Verdict]
     ] = lambda results, _: (),
+    undecided: Undecided | None = None,
+    json: Path | None = None,
 ) -> Report:
     """Measure workloads, with progress on stderr that is redrawn only between slices.
 
-    ``systems`` are by default those of each contest; ``judge`` compares results with targets.
+    ``systems`` are by default those of each contest; ``judge`` compares results with targets. For
+    ``undecided`` see :func:`measure`. After each workload, the report so far is written to
+    ``json``, since a run may take an hour.
     """
-    results = []
+    report = Report(describe_machine(), settings, ())
     with progress_bar(len(workloads)) as bar:
         for work in workloads:
             with bar.part(work.name) as announce:
-                results.append(measure(work, settings, announce, systems))
-    targets = tuple(judge(results, settings))
-    return Report(describe_machine(), settings, tuple(results), targets=targets)
+                result = measure(work, settings, announce, systems, undecided)
+            results = (*report.workloads, result)
+            report = replace(report, workloads=results, targets=tuple(judge(results, settings)))
+            if json is not None:
+                json.write_text(report.to_json(), encoding="utf-8")
+    return report
 
 
 # ---------------------------------------------------------------- tables
 
 
-def show_grid(report: Report) -> RenderableType:
+def show_grid(report: Report, *, busy: bool = False) -> RenderableType:
     """Return a table with a line per cell, then how many cells met the targets."""
     settings = report.settings
     table = Table(
         title=f"agym auto, {settings.workers} workers for fixed choices: median of"
-        f" {settings.repeats} × {settings.seconds:g} s in turns",
+        f" {settings.repeats} × {settings.seconds:g} s or more in turns"
+        + (", beside a busy program" if busy else ""),
         caption="\n".join(
             [machine_line(report.machine), *grouped_notes(report), *disturbance(report)]
         ),
         caption_justify="left",
     )
     table.add_column("cell", no_wrap=True)
-    for name in ("µs/step", "steps/s"):
+    for name in ("µs/step", "cores", "steps/s"):
         table.add_column(name, justify="right")
+    table.add_column("auto chose")
     for name in ("best fixed choice", "best peer"):
         table.add_column(name)
         table.add_column("auto ÷", justify="right")
@@ -148,7 +202,7 @@ def show_grid(report: Report) -> RenderableType:
     for work in report.workloads:
         if env_id not in ("", work.env_id):
             table.add_section()
-        env_id, cell = work.env_id, Cell.of(work)
+        env_id, cell = work.env_id, Cell.of(work, busy=busy)
         if cell is None:
             table.add_row(work.work, "not measured")
             continue
@@ -156,7 +210,9 @@ def show_grid(report: Report) -> RenderableType:
         table.add_row(
             cell.work,
             f"{1e6 * cell.step_seconds:,.1f}",
+            f"{cell.cores:.2f}",
             f"{cell.rate:,.0f}",
+            cell.choice,
             *_best_cells(cell.fixed, verdicts[0]),
             *_best_cells(cell.peer, verdicts[1]),
         )

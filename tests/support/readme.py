@@ -1,4 +1,4 @@
-"""The README's code blocks: read here by the tests and by ``.ci/run``."""
+"""The code blocks of the README and of the pages: read by the tests and by ``.ci/run``."""
 
 from __future__ import annotations
 
@@ -16,25 +16,32 @@ BLOCK = re.compile(
 
 
 class Block(NamedTuple):
-    """A code block, its line in the README, and the package that it needs.
+    """A code block, its page and line, and the package that it needs.
 
     What is ``apart`` is run by ``.ci/ecosystem``, in a virtual environment of its own.
     """
 
     language: str
     code: str
+    page: str
     line: int
     needs: str | None
     apart: bool
 
 
-def blocks() -> list[Block]:
-    """All code blocks, in order."""
-    text = (ROOT / "README.md").read_text()
+def pages() -> list[str]:
+    """The README and all pages of ``docs``."""
+    return ["README.md", *sorted(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md"))]
+
+
+def blocks(page: str = "README.md") -> list[Block]:
+    """All code blocks of a page, in order."""
+    text = (ROOT / page).read_text()
     return [
         Block(
             match["language"],
             match["code"],
+            page,
             text.count("\n", 0, match.start()) + 1,
             match["package"],
             match["how"] == "apart",
