@@ -6,14 +6,14 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from agym.backends.options import Recycle
 from agym.backends.spinning import SpinPolicy
 from agym.protocol.arguments import Ids
 from agym.protocol.messages.operations import Message
 from agym.protocol.table import Extension
-from agym.protocol.typing import Array
+from agym.protocol.typing import Array, Info
 
 
 class Workers:
@@ -69,13 +69,16 @@ NO_WORKERS = Workers()
 class Inline(Protocol):
     """Steps all environments in the caller's thread, in one call."""
 
-    def step_inline(self, number: int, plane: int, parts: list[Any] | Array | None) -> bool:
+    def step_inline(
+        self, number: int, plane: int, parts: list[Any] | Array | None
+    ) -> list[Info] | Literal[False]:
         """Step all environments; ``parts`` are those of the actions that are not in the table.
 
         An array has all actions; environments may keep its rows.
 
         Returns:
-            Whether the rows are the whole result; otherwise a completion follows.
+            The infos, which the caller may keep, if these and the rows are the whole result;
+            otherwise a completion follows.
         """
 
 

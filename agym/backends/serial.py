@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, Literal
 
 from agym._system.defer_signals import Interruptible
 from agym._system.no_running_loop import NoRunningLoop
@@ -20,7 +20,7 @@ from agym.hosts.gym import EnvHost
 from agym.protocol.messages.completions import Completion
 from agym.protocol.messages.operations import Operation
 from agym.protocol.table import SlotTable
-from agym.protocol.typing import Array
+from agym.protocol.typing import Array, Info
 
 
 class SerialBackend(Backend):
@@ -55,16 +55,19 @@ class SerialBackend(Backend):
     def inline(self) -> Inline:
         return self
 
-    def step_inline(self, number: int, plane: int, parts: list[Any] | Array | None) -> bool:
+    def step_inline(
+        self, number: int, plane: int, parts: list[Any] | Array | None
+    ) -> list[Info] | Literal[False]:
         host = self._host
         if self._on_loop:
             with NoRunningLoop():
-                payload = host.step(0, host.stop, plane, parts)
+                rest = host.step_here(plane, parts)
         else:
-            payload = host.step(0, host.stop, plane, parts)
-        if payload is not None:
-            self._completions.append(Completion(number, 0, host.stop, payload))
-        return payload is None
+            rest = host.step_here(plane, parts)
+        if isinstance(rest, list):
+            return rest
+        self._completions.append(Completion(number, 0, host.stop, rest))
+        return False
 
     def poll(self) -> Sequence[Completion]:
         completions, self._completions = self._completions, []

@@ -92,6 +92,8 @@ class EnvHost(Host):
         # that all rows are rewritten once. Other marks may be those of a previous host.
         self._unflagged = self._blank = 1
         self._payload: Payload | None = None
+        # The infos of a step whose caller is in this thread, and takes them as they are.
+        self._here: list[Info] | None = None
         self._closed: set[int] = set()
         # How the latest episodes began, if that is logged.
         self._starts: dict[int, EpisodeStart] = {}
@@ -157,6 +159,33 @@ class EnvHost(Host):
 
         For ``each`` see :meth:`Rows.actions`.
         """
+        self._step_range(start, stop, plane, each)
+        return self._take_payload() if self._payload or self._writer.new else None
+
+    def step_here(
+        self, plane: int, each: list[list[Any]] | Array | None
+    ) -> list[Info] | Payload:
+        """Step all environments for a caller in this thread.
+
+        Returns:
+            Copies of their infos, which are not in the rows; or, if anything else does not fit into
+            the rows either, all that does not.
+        """
+        self._here = infos = [{} for _ in self._envs]
+        try:
+            self._step_range(self.first, self.stop, plane, each)
+        finally:
+            self._here = None
+        if not self._payload and not self._writer.new:
+            return infos
+        self._blank += 1
+        for slot, info in enumerate(infos, self.first):
+            self._put_info(self._rows.plane(plane, slot, slot + 1), slot, info)
+        return self._take_payload()
+
+    def _step_range(
+        self, start: int, stop: int, plane: int, each: list[list[Any]] | Array | None
+    ) -> None:
         width = stop - start
         whole = width == len(self._envs)
         if whole:
@@ -174,7 +203,6 @@ class EnvHost(Host):
                 part = None if each is None else each[low - start : high - start]
                 self._step_chunk(low, high, plane, part)
         self._meter.end(width, timed=self._timing)
-        return self._take_payload() if self._payload or self._writer.new else None
 
     def _step_chunk(
         self, start: int, stop: int, plane: int, each: list[list[Any]] | Array | None
@@ -240,7 +268,8 @@ class EnvHost(Host):
         # The marks change first, in case an exception ends the rest.
         if done:
             self._unflagged += 1
-        if any_info := any(infos):
+        any_info = any(infos)
+        if any_info and self._here is None:
             self._blank += 1
         with self._guard:
             objects = self._rows.write(rows.observations, observations, start)
@@ -256,10 +285,12 @@ class EnvHost(Host):
                     write_flag(rows.truncated, k, truncated[k])
                 if not done and plane < FIRST_BUFFER:  # buffers have other writers
                     rows.unflagged = self._unflagged
-            if rows.blank != self._blank:
+            if self._here is not None:
+                if any_info:
+                    self._here[start - self.first : stop - self.first] = map(_copied, infos)
+            elif rows.blank != self._blank:
                 for slot, info in enumerate(infos, start):
-                    if not self._writer.put(rows.infos, slot, info):
-                        self._extra.infos[slot] = copy_info(info)
+                    self._put_info(rows, slot, info)
                 if not any_info:
                     rows.blank = self._blank
         if objects is not None:
@@ -380,12 +411,19 @@ class EnvHost(Host):
     def _reset_row(self, slot: int, row: Plane, observation: Any, info: dict[str, Any]) -> None:
         with self._guard:
             objects = self._rows.write(row.observations, [observation], slot)
-            if info:
-                self._blank += 1
-            if not self._writer.put(row.infos, slot, info):
-                self._extra.infos[slot] = copy_info(info)
+            if self._here is not None:
+                self._here[slot - self.first] = _copied(info)
+            else:
+                if info:
+                    self._blank += 1
+                self._put_info(row, slot, info)
         if objects is not None:
             self._extra.objects.update(objects)
+
+    def _put_info(self, rows: Plane, slot: int, info: Info) -> None:
+        """Write an info to its row, or else into the payload."""
+        if not self._writer.put(rows.infos, slot, info):
+            self._extra.infos[slot] = copy_info(info)
 
     def _begin(self, i: int, **arguments: Any) -> tuple[Any, dict[str, Any]]:
         env = self._envs[i]
@@ -570,3 +608,7 @@ class EnvHost(Host):
             operation, self._resetting = "reset", None
         step = self._rounds - self._begun[i]
         self._extra.problems.append(self._failure(error, slot, operation, step, action))
+
+
+def _copied(info: Info) -> Info:
+    return copy_info(info) if info else {}

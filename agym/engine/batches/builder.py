@@ -16,7 +16,7 @@ from agym.protocol.infos.schema import Schema
 from agym.protocol.infos.table import FINAL_OBSERVATION, InfoReader, merge_infos
 from agym.protocol.messages.completions import Payload
 from agym.protocol.table import PLANES, SENT_PLANE, Plane, SlotTable
-from agym.protocol.typing import Array
+from agym.protocol.typing import Array, Info
 
 # Terminated, truncated.
 Flags = tuple[bool, bool]
@@ -76,23 +76,28 @@ class BatchBuilder:
     def step(self, ticket: Ticket) -> StepResult:
         """Return the rows of the ticket's environments, in ascending order of their ids."""
         self.note(ticket)
-        return self._result(ticket.ids, ticket.plane, self._columns_of(ticket), ticket.payload)
+        infos = self._infos(ticket.ids, ticket.plane, ticket.payload)
+        columns = self._columns_of(ticket)
+        return self._result(ticket.ids, ticket.plane, columns, ticket.payload, infos)
 
-    def whole(self, plane: int) -> StepResult:
-        """Return the rows of all environments, of which nothing travels as messages."""
+    def whole(self, plane: int, infos: list[Info] | None = None) -> StepResult:
+        """Return the rows of all environments, of which nothing travels as messages.
+
+        Args:
+            plane: The plane of the rows.
+            infos: Infos that the caller may keep; ``None`` for those in the rows.
+        """
         self._latest = plane
         if self._strays:
             self._strays.clear()
             self._kept.clear()
-        return self._result(self._all, plane, self._whole_columns(plane), None)
+        if infos is None:
+            infos = self._infos(self._all, plane, None)
+        return self._result(self._all, plane, self._whole_columns(plane), None, infos)
 
     def _result(
-        self, ids: Ids, plane: int, columns: list[Array], payload: Payload | None
+        self, ids: Ids, plane: int, columns: list[Array], payload: Payload | None, infos: list[Info]
     ) -> StepResult:
-        if payload is None and not self._reader.schemas and len(ids) == len(self._all):
-            infos: list[dict[str, Any]] = [{} for _ in ids]
-        else:
-            infos = self._infos(ids, plane, payload)
         if self._plain:
             observations, rewards, terminated, truncated = columns
         else:

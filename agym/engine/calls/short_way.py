@@ -26,9 +26,11 @@ from agym.engine.status import EnvStatus
 from agym.errors import AgymError
 from agym.protocol.messages.operations import Step
 from agym.protocol.table import SENT_PLANE, SlotTable
+from agym.protocol.typing import Info
 
-# Steps all environments; returns whether the rows are the whole result.
-Run = Callable[[int, int, list[Any] | None], bool]
+# Steps all environments. Returns their infos, or ``True`` if these are in the rows; ``False`` if the
+# step is still under way.
+Run = Callable[[int, int, Any], list[Info] | bool]
 
 
 class Watching:
@@ -105,10 +107,10 @@ class ShortWay:
         try:
             plane = batches.choose_plane(None)
             dispatcher.in_place = self._writer.all
-            whole = self._run(number, plane, parts)
+            infos = self._run(number, plane, parts)
             dispatcher.in_place = None
-            if whole:
-                result = batches.whole(plane)
+            if whole := infos is not False:
+                result = batches.whole(plane, None if infos is True else infos)
                 if followed:
                     traffic.settle(followed, opened.table.gauges, collector.ranges)
                 return result
