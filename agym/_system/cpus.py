@@ -63,9 +63,11 @@ class HomeCore:
         if cores != self._cores:  # the first time, or because somebody has changed it
             self._cores, ordered = cores, sorted(cores)
             self._home = ordered[self._position % len(ordered)]
-        with suppress(OSError):  # it has changed again
+        try:
             os.sched_setaffinity(0, {self._home})
             os.sched_setaffinity(0, cores)
+        except OSError:  # it has changed again
+            self._home = -1  # come back here, and give way again
 
 
 def find_current_core() -> Callable[[], int] | None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import time
 from typing import Any
 
 import psutil
+
+from agym._system.cpus import core_numbers
 
 
 class OtherLoad:
@@ -30,9 +31,10 @@ def _others_time() -> float:
 
     This includes what the host of a virtual machine took (``steal``).
     """
-    cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
-    every = psutil.cpu_times(percpu=True)
-    busy = sum(_busy(times) for core, times in enumerate(every) if cores is None or core in cores)
+    every, cores = psutil.cpu_times(percpu=True), core_numbers()
+    # In some containers the numbers are those of the host, and the list is the container's.
+    ours_alone = [every[core] for core in cores] if max(cores) < len(every) else every
+    busy = sum(map(_busy, ours_alone))
     me = psutil.Process()
     ours = 0.0
     for process in (me, *me.children(recursive=True)):

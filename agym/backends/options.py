@@ -103,6 +103,7 @@ class Auto(BackendSpec):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_overlap(self.overlap)
+        _set(self, overlap=float(self.overlap))
 
 
 @dataclass(frozen=True, kw_only=True)

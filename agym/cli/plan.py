@@ -90,7 +90,7 @@ def table(found: Plan) -> Table:
     names, rows = found.rows()
     shown = Table(title=f"{found.name} ×{found.num_envs}, time per batch")
     for name in names:
-        right = name in ("workers", "predicted", "at worst", "measured")
+        right = name in ("workers", "predicted", "pessimistic", "measured")
         shown.add_column(name, justify="right" if right else "left")
     for row in rows:
         shown.add_row(*row, style="bold" if row[0] else None)

@@ -162,16 +162,15 @@ class EnvHost(Host):
         self._step_range(start, stop, plane, each)
         return self._take_payload() if self._payload or self._writer.new else None
 
-    def step_here(
-        self, plane: int, each: list[list[Any]] | Array | None
-    ) -> list[Info] | Payload:
+    def step_here(self, plane: int, each: list[list[Any]] | Array | None) -> list[Info] | Payload:
         """Step all environments for a caller in this thread.
 
         Returns:
             Copies of their infos, which are not in the rows; or, if anything else does not fit into
             the rows either, all that does not.
         """
-        self._here = infos = [{} for _ in self._envs]
+        infos: list[Info] = [{} for _ in self._envs]
+        self._here = infos
         try:
             self._step_range(self.first, self.stop, plane, each)
         finally:
@@ -181,7 +180,7 @@ class EnvHost(Host):
         self._blank += 1
         for slot, info in enumerate(infos, self.first):
             self._put_info(self._rows.plane(plane, slot, slot + 1), slot, info)
-        return self._take_payload()
+        return self._take_payload() or Payload()
 
     def _step_range(
         self, start: int, stop: int, plane: int, each: list[list[Any]] | Array | None

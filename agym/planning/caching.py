@@ -15,6 +15,7 @@ import os
 import platform
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -113,22 +114,24 @@ def remember_profile(factory: Factory, profile: Profile, file: str | None) -> No
 def recall_measured(factory: Factory, num_envs: int) -> dict[str, float]:
     """Return the seconds per batch that real runs took in the last day, by candidate's name."""
     key = _key(factory)
-    found = None if key is None else recall("measured", f"{key}-{num_envs}")
-    measured = {}
-    with contextlib.suppress(TypeError, ValueError):
-        for name, (seconds, taken) in (found or {}).items():
-            if is_number(seconds) and 0 <= time.time() - taken < MEASURED_SECONDS:
-                measured[name] = float(seconds)
-    return measured
+    return {} if key is None else {name: took for name, (took, _) in _measured(key, num_envs)}
 
 
 def remember_measured(factory: Factory, num_envs: int, measured: dict[str, float]) -> None:
     """Add the seconds per batch that candidates took."""
     key = _key(factory)
     if key is not None:
-        all_measured = recall_measured(factory, num_envs) | measured
-        record = {name: (seconds, time.time()) for name, seconds in all_measured.items()}
-        remember("measured", f"{key}-{num_envs}", record)
+        new = {name: (seconds, time.time()) for name, seconds in measured.items()}
+        remember("measured", f"{key}-{num_envs}", dict(_measured(key, num_envs)) | new)
+
+
+def _measured(key: str, num_envs: int) -> Iterator[tuple[str, tuple[float, float]]]:
+    """Yield what was measured of each candidate in the last day, and when."""
+    found = recall("measured", f"{key}-{num_envs}") or {}
+    with contextlib.suppress(TypeError, ValueError):
+        for name, (seconds, taken) in found.items():
+            if is_number(seconds) and 0 <= time.time() - taken < MEASURED_SECONDS:
+                yield name, (float(seconds), taken)
 
 
 def source_file(env: Any) -> str | None:

@@ -7,6 +7,8 @@ its prediction, and repay the time that its workers take to start::
     other  instead, if  base >= LEAST_BATCH
                    and  base >= CLEARLY * other at its pessimistic end
                    and  (base - other) * REPAID_IN >= other's start - base's start
+
+Where both were measured, or the caller asks for workers, ``MARGIN`` is enough for any batch.
 """
 
 from __future__ import annotations
@@ -20,8 +22,9 @@ from agym.planning.model import Candidate, Machine, Requirements
 # prediction. Less is within what a machine varies by from minute to minute.
 CLEARLY = 1.3
 
-# The same between two backends that were both measured, and between numbers of workers.
-MEASURED_CLEARLY, MARGIN = 1.05, 1.05
+# The same between two that were both measured, between numbers of workers, and where the caller
+# asks for workers.
+MARGIN = 1.05
 
 # Batches of less than this many seconds stay with the simplest backend: how long a round trip takes
 # varies by as much.
@@ -44,41 +47,51 @@ class Decision:
     reason: str = ""
 
 
-def decide(found: Sequence[Candidate]) -> Decision:
-    """Choose one of the candidates, which are listed with the simplest first."""
+def decide(found: Sequence[Candidate], *, workers_wanted: bool = False) -> Decision:
+    """Choose one of the candidates, which are listed with the simplest first.
+
+    Args:
+        found: The candidates.
+        workers_wanted: The caller asks for workers, so that there is no doubt about having any.
+    """
     able = [one for one in found if not one.remark and (one.predicted or one.measured)]
     if not able:
         return Decision(None)
-    base, *_ = able
-    rest = [one for one in able if one.backend != base.backend]
-    # Among several numbers of workers, the smallest that is as fast within the margin.
-    base = _fewest([one for one in able if one.backend == base.backend])
+    same = [one for one in able if one.backend == able[0].backend]
+    base, rest = _fewest(same), able[len(same) :]
     if not rest:
         return Decision(base, "No other backend can be chosen.")
-    other = _fewest(rest)
-    times = base.usual / other.pessimistic
+    better = [one for one in rest if not _objection(one, base, workers_wanted)]
+    other = _fewest(better or rest)
+    if better:
+        return Decision(other, f"{_compared(other, base)}.")
+    return Decision(base, f"{_objection(other, base, workers_wanted)}.")
+
+
+def _objection(other: Candidate, base: Candidate, workers_wanted: bool) -> str:
+    """Return why a candidate is not chosen instead of the base; empty if it may be."""
     measured = base.measured is not None and other.measured is not None
-    clearly = MEASURED_CLEARLY if measured else CLEARLY
-    at = "" if measured else " at its pessimistic end"
-    if base.usual < LEAST_BATCH and not measured:
-        return Decision(
-            base, f"Batches below {readable(LEAST_BATCH)} stay with the simplest backend."
-        )
-    ratio = f"{other.name} is {times:.2f} times as fast{at}"
-    if times < clearly:
-        return Decision(base, f"{ratio}; below {clearly:g} times the simpler one stays.")
+    clearly = MARGIN if measured or workers_wanted else CLEARLY
+    if base.usual < LEAST_BATCH and not measured and not workers_wanted:
+        return f"Batches below {readable(LEAST_BATCH)} stay with the simplest backend"
+    if base.usual < clearly * other.pessimistic:
+        return f"{_compared(other, base)}; below {clearly:g} times the simpler one stays"
     start = other.start - base.start
-    saved = base.usual - other.usual
-    if saved * REPAID_IN < start:
-        return Decision(
-            base,
-            f"{ratio}, but {REPAID_IN:,} batches do not repay the {readable(start)} that its"
-            " workers take to start.",
+    if (base.usual - other.usual) * REPAID_IN < start:
+        return (
+            f"{_compared(other, base)}, but {REPAID_IN:,} batches do not repay the"
+            f" {readable(start)} that its workers take to start"
         )
-    return Decision(other, f"{ratio}, where {clearly:g} times are enough.")
+    return ""
+
+
+def _compared(other: Candidate, base: Candidate) -> str:
+    at = "" if other.measured is not None else " at its pessimistic end"
+    return f"{other.name} is {base.usual / other.pessimistic:.2f} times as fast{at}"
 
 
 def _fewest(same: Sequence[Candidate]) -> Candidate:
+    """Return the simplest one that is as fast as the best within the margin."""
     best = min(one.usual for one in same)
     return next(one for one in same if one.usual <= best * MARGIN)
 
@@ -99,7 +112,7 @@ def explain(decision: Decision, found: Sequence[Candidate], needs: Requirements)
         same = (other.measured is None) is (chosen.measured is None)
         said += f", {other.name} {readable(other.usual) if same else _takes(other)}"
         if other.measured is None and other.worst != other.predicted:
-            said += f" (up to {readable(other.worst)})"
+            said += f" (pessimistically {readable(other.worst)})"
         if chosen.measured is None:
             tried = (one for one in others if one.measured is not None and one is not other)
             said += "".join(f", {one.name} {_takes(one)}" for one in tried)

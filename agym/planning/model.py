@@ -82,9 +82,8 @@ class Span(NamedTuple):
     usual: float
     worst: float
 
-    def __add__(self, seconds: object) -> Span:
-        """Make both ends longer."""
-        assert isinstance(seconds, float)
+    def longer(self, seconds: float) -> Span:
+        """Return the same with both ends later."""
         return Span(self.usual + seconds, self.worst + seconds)
 
 
@@ -269,7 +268,7 @@ def predict(
     if backend == "process" and machine.curves:
         number, curve = machine.curve(k)
         work = max(work, n / number * computing)
-        span = curve.at(work) + (max(busy, work) - work + n * each)
+        span = curve.at(work).longer(max(busy, work) - work + n * each)
     else:
         overhead = cost.batch + k * cost.worker
         seconds = overhead + busy + n * each
@@ -278,7 +277,7 @@ def predict(
         own = n * computing if here else 0.0
         least = max(needs.overlap + own, (n * computing + needs.overlap) / machine.cores)
         if backend == "serial":
-            span += needs.overlap
+            span = span.longer(needs.overlap)
         else:
             span = Span(*(max(seconds, least) for seconds in span))
     return span

@@ -44,7 +44,7 @@ class Plan:
     def rows(self) -> tuple[list[str], list[list[str]]]:
         """Return the candidates as a table: names of the columns, and texts."""
         tried = any(one.measured is not None for one in self.candidates)
-        times = ["predicted", "at worst", *(["measured"] if tried else [])]
+        times = ["predicted", "pessimistic", *(["measured"] if tried else [])]
         names = ["", "backend", "workers", *times, "remark"]
         texts = []
         for one in self.candidates:

@@ -104,15 +104,15 @@ class Cell:
 
 
 def undecided(work: WorkloadResult, *, busy: bool = False) -> bool:
-    """Return whether a cell misses a target that it meets in a quarter of its repetitions."""
+    """Return whether a target lies between the quartiles of a cell's repetitions."""
     cell = Cell.of(work, busy=busy)
     if cell is None:
         return False
     pairs = ((cell.fixed, cell.fixed_factor), (cell.peer, cell.peer_factor))
     for best, factor in pairs:
-        if best is not None and best.ratio < factor:
+        if best is not None:
             ratios = sorted(work.ratios(AUTO, best.system))
-            if ratios[len(ratios) * 3 // 4] >= factor:
+            if ratios[len(ratios) // 4] < factor <= ratios[len(ratios) * 3 // 4]:
                 return True
     return False
 

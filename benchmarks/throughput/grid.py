@@ -136,7 +136,11 @@ def run_grid(
 @contextmanager
 def busy_program() -> Iterator[int]:
     """Keep a core busy with another program, which is no child of this process; yield its id."""
-    code = "import os\nif os.fork(): os._exit(0)\nprint(os.getpid(), flush=True)\nwhile True: pass"
+    # It ends by itself after some hours, should this process be killed.
+    code = (
+        "import os, signal\nif os.fork(): os._exit(0)\nprint(os.getpid(), flush=True)\n"
+        "signal.alarm(4 * 3600)\nwhile True: pass"
+    )
     started = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     with started:
         assert started.stdout is not None
@@ -227,7 +231,7 @@ def _best_cells(best: Best | None, verdict: Verdict) -> Sequence[RenderableType]
 
 def summary_table(targets: Sequence[Verdict]) -> Table:
     """Return how many cells met each kind of target, and the worst cell."""
-    table = Table(title="Targets, for two workers on two cores")
+    table = Table(title="Targets")
     for name in ("wanted of agym auto", "met", "worst"):
         table.add_column(name)
     for kind in ("the best fixed choice", "the best peer"):

@@ -127,7 +127,8 @@ def test_more_slices_are_taken_while_they_may_change_a_verdict() -> None:
         )  # fmt: skip
         return WorkloadResult("E ×8", rows)
 
-    assert not undecided(result(1.0, 1.0, 0.9, 0.9, 1.0))  # met
+    assert not undecided(result(1.0, 1.0, 0.9, 1.0, 1.0))  # met
+    assert undecided(result(1.0, 1.0, 0.9, 0.9, 1.0))  # met, but not for sure
     assert not undecided(result(0.8, 0.8, 0.9, 0.9, 1.0))  # missed
     assert undecided(result(0.9, 0.9, 0.9, 1.0, 1.0))
     assert undecided(result(0.8, 0.85, 0.85, 0.93, 0.93), busy=True)

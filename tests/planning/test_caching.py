@@ -112,8 +112,7 @@ def test_costs_that_were_refuted_are_measured_again(measured: list[int], load: l
     this_machine()
     load[0] = 1.0
     another_process()
-    this_machine()
-    forget_machine()
+    forget_machine(this_machine())
     assert [*recall_machines(typical().cores)] == [0]
     this_machine()
     assert len(measured) == 3
@@ -227,8 +226,12 @@ def test_measured_times_count_for_a_day(monkeypatch: pytest.MonkeyPatch) -> None
     assert recall_measured(Tally, 8) == {"process ×2": 2e-3, "serial": 1e-3}
     assert recall_measured(Tally, 9) == {}
     now = time.time()
-    clock = SimpleNamespace(time=lambda: now + caching.MEASURED_SECONDS + 1)
-    monkeypatch.setattr(caching, "time", clock)
+    later = [0.6 * caching.MEASURED_SECONDS]
+    monkeypatch.setattr(caching, "time", SimpleNamespace(time=lambda: now + later[0]))
+    remember_measured(Tally, 8, {"serial": 3e-3})  # the other does not become younger
+    later[0] = 1.2 * caching.MEASURED_SECONDS
+    assert recall_measured(Tally, 8) == {"serial": 3e-3}
+    later[0] = 2 * caching.MEASURED_SECONDS
     assert recall_measured(Tally, 8) == {}
 
 

@@ -104,7 +104,8 @@ def test_what_is_no_number_takes_a_message(setup: Setup) -> None:
         play(envs, 2)
         with messages(envs) as seen:
             told = play(envs, 2)
-        assert len(seen) >= 3
+        # In the caller's thread only the reset sends one: steps hand infos over as they are.
+        assert len(seen) == 1 if setup.name == "serial" else len(seen) >= 3
         assert told[0] == [script[1], script[0], script[1]]
 
 

@@ -79,23 +79,26 @@ def choose_backend(
     if needs.fault_tolerant:
         return BackendChoice(_safe(name, factories, needs), factories)
     if needs.num_envs == 1 and needs.blocking and needs.workers is None:
-        return BackendChoice(
-            _by_rule(name, needs, "serial", "one environment needs no company"), factories
-        )
+        why = "one environment gains nothing from workers"
+        return BackendChoice(_by_rule(name, needs, "serial", why), factories)
     refuse_import()
-    profile = recall_profile(measured)
-    if profile is not None:
-        return BackendChoice(plan_for(profile, factories, needs, measured), factories)
-    if sample is not None:
-        return BackendChoice(_plan_measured(name, sample, factories, needs), factories)
-    choose_here = _choose_known if is_known(factories[0]) else _choose_unknown
+    profile, why = recall_profile(measured), ""
+    may_be_stepped = sample is not None or is_known(measured)
     try:
-        return choose_here(name, factories, needs)
+        if profile is None and may_be_stepped:
+            profile, why = _measure(measured)
+        elif profile is None:
+            return _choose_unknown(name, factories, needs)
     except (Exception, SystemExit) as error:
-        # Let the backend raise the same error, where it is reported with its environment.
-        failing = OneShotFactory(partial(reraise, error), factories[0])
-        plan = _by_rule(name, needs, "serial", "it cannot be made")
-        return BackendChoice(plan, [failing, *factories[1:]])
+        if sample is None:
+            # Let the backend raise the same error, where it is reported with its environment.
+            failing = OneShotFactory(partial(reraise, error), factories[0])
+            plan = _by_rule(name, needs, "serial", "it cannot be made")
+            return BackendChoice(plan, [failing, *factories[1:]])
+        why = f"a sample of it raised {type(error).__name__}"
+    if profile is None:
+        return BackendChoice(_unmeasured(name, factories, needs, why), factories)
+    return BackendChoice(plan_for(profile, factories, needs, measured), factories)
 
 
 def _choose_unknown(name: str, factories: Sequence[Factory], needs: Requirements) -> BackendChoice:
@@ -129,35 +132,26 @@ def _choose_unknown(name: str, factories: Sequence[Factory], needs: Requirements
     return BackendChoice(plan, factories)
 
 
-def _choose_known(name: str, factories: Sequence[Factory], needs: Requirements) -> BackendChoice:
-    """Measure one environment, and plan.
+def _measure(factory: Factory) -> tuple[Profile | None, str]:
+    """Make one environment, and measure it unless it shows a window.
+
+    Returns:
+        Its profile; or ``None``, and why it has none.
 
     Raises:
         Exception: The constructor's own exception.
     """
-    return BackendChoice(_plan_measured(name, factories[0], factories, needs), factories)
-
-
-def _plan_measured(
-    name: str, measured: Factory, factories: Sequence[Factory], needs: Requirements
-) -> Plan:
-    """Make one environment, measure it unless it shows a window, and plan.
-
-    Raises:
-        Exception: The constructor's own exception.
-    """
-    sample = make_sample(measured)
+    sample = make_sample(factory)
     try:
         if sample.shown:
-            return _unmeasured(name, factories, needs, "it shows a window")
+            return None, "it shows a window"
         try:
-            profile = measure(sample, measured)
+            profile = measure(sample, factory)
         except Exception as error:
-            why = f"it raised {type(error).__name__} when it was measured"
-            return _unmeasured(name, factories, needs, why)
+            return None, f"it raised {type(error).__name__} when it was measured"
         if sample.construction > CHEAP_SECONDS:
-            remember_profile(measured, profile, source_file(sample.env))
-        return plan_for(profile, factories, needs, measured)
+            remember_profile(factory, profile, source_file(sample.env))
+        return profile, ""
     finally:
         sample.close()
 
@@ -179,7 +173,9 @@ def plan_for(
         machine: The costs to predict with; ``None`` for this machine's, which are measured only
             if the choice depends on them.
     """
-    took = recall_measured(measured or factories[0], needs.num_envs)
+    took: Mapping[str, float] = {}
+    if not needs.overlap:  # what was measured is without it
+        took = recall_measured(measured or factories[0], needs.num_envs)
     if machine is None and _certain(profile, needs, took):
         machine = typical()
     elif not needs.obstacle:
@@ -205,7 +201,7 @@ def _decide(
     found = [
         replace(one, measured=took.get(one.name)) for one in candidates(profile, machine, needs)
     ]
-    return found, decide(found)
+    return found, decide(found, workers_wanted=needs.workers is not None)
 
 
 def _certain(profile: Profile, needs: Requirements, took: Mapping[str, float]) -> bool:

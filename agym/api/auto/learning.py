@@ -8,6 +8,7 @@ will be measured again, and ``repr`` and ``stats()`` say so.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from statistics import median
 
@@ -16,6 +17,7 @@ from agym.engine.stats import Traffic
 from agym.hosts.base import Factory
 from agym.planning.caching import remember_measured
 from agym.planning.choice import readable
+from agym.planning.model import Machine
 from agym.planning.plans import Plan
 
 # A choice is refuted if a batch takes this many times as long as in the caller's thread.
@@ -37,27 +39,29 @@ def learn_from(plan: Plan, factory: Factory, traffic: Traffic) -> None:
     if plan.backend in ("serial", "asyncio") or serial is None or serial.predicted is None:
         return
     # What a loop is spared by not being blocked cannot be measured here.
-    if serial.remark:
+    if serial.remark or plan.machine is None:
         return
-    traffic.learn = partial(_compare, plan, factory, serial.predicted, traffic)
+    traffic.learn = partial(_compare, plan, plan.machine, factory, serial.predicted, traffic)
 
 
 def _compare(
     plan: Plan,
+    machine: Machine,
     factory: Factory,
-    predicted: float,
+    serial: float,
     traffic: Traffic,
     steps: Sequence[tuple[int, int]],
 ) -> None:
     """Keep what batches took if that refutes the plan."""
     batch = median(took for took, _ in steps) / 1e9
-    # The steps that the caller plays may take longer than the random ones that were measured.
-    least = median(together for _, together in steps) / 1e9 / SLOWED
-    serial = max(predicted, least)
-    if batch <= REFUTED * serial:
+    together = median(together for _, together in steps) / 1e9
+    # Steps that the caller plays may take longer than the random ones that were measured. Then
+    # nothing is known of what they would take in its thread.
+    if batch <= REFUTED * serial or together > SLOWED * serial:
         return
-    remember_measured(factory, plan.num_envs, {plan.chosen.name: batch})
-    forget_machine()
+    with suppress(Exception):  # a step must not fail because something cannot be kept
+        remember_measured(factory, plan.num_envs, {plan.chosen.name: batch})
+        forget_machine(machine)
     traffic.remark = (
         f"{plan.chosen.name} took {readable(batch)} per batch, where serial is predicted to take"
         f" {readable(serial)}: the next time backend='auto' takes that into account."

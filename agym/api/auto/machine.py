@@ -44,19 +44,28 @@ def this_machine(on_progress: Progress | None = None) -> Machine:
     if latest.machine is not None and time.monotonic() < latest.until:
         return latest.machine
     cores = available_cores()
+    try:
+        machine = _measured(cores, on_progress)
+    except Exception:
+        machine = typical(cores)
+    latest.machine, latest.until = machine, time.monotonic() + LOOK_AGAIN_SECONDS
+    return machine
+
+
+def _measured(cores: int, on_progress: Progress | None) -> Machine:
+    """Return this machine's costs under the load of this moment, kept or measured now.
+
+    Raises:
+        Exception: They cannot be measured.
+    """
     others = OtherLoad()
     time.sleep(LOOK_SECONDS)  # to see what other programs do
-    busy = others.cores()
     kept = recall_machines(cores)
-    machine = kept.get(round(busy))
+    machine = kept.get(round(others.cores()))
     if machine is None:
-        try:
-            machine = measure_machine(cores, on_progress)
-        except Exception:
-            return typical(cores)
-        kept[round(busy)] = machine
+        machine = measure_machine(cores, on_progress)
+        kept[round(machine.load or 0.0)] = machine
         remember_machines(cores, kept)
-    latest.machine, latest.until = machine, time.monotonic() + LOOK_AGAIN_SECONDS
     return machine
 
 
@@ -67,9 +76,9 @@ def known() -> Machine:
     return kept[min(kept)] if kept else typical(cores)
 
 
-def forget_machine() -> None:
-    """Forget the costs that this process used last, since a real run has refuted them."""
-    refuted, latest.machine = latest.machine, None
+def forget_machine(refuted: Machine) -> None:
+    """Forget costs that a real run has refuted."""
+    latest.machine = None
     cores = available_cores()
     remember_machines(
         cores, {load: one for load, one in recall_machines(cores).items() if one != refuted}

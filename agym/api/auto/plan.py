@@ -160,12 +160,10 @@ def verified(
             spec = replace(spec, max_concurrency=needs.max_concurrency)
         seconds = try_out(replace(spec, workers=candidate.workers), factories, needs.overlap)
         tried.append(replace(candidate, measured=seconds))
-    remember_measured(
-        factories[0],
-        needs.num_envs,
-        {one.name: one.measured for one in tried if one.measured is not None},
-    )
-    decision = decide(tried)
+    if not needs.overlap:  # which others do not have
+        took = {one.name: one.measured for one in tried if one.measured is not None}
+        remember_measured(factories[0], needs.num_envs, took)
+    decision = decide(tried, workers_wanted=needs.workers is not None)
     if decision.chosen is None:
         return replace(made, candidates=tuple(tried))
     why = explain(decision, tried, needs)

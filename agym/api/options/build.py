@@ -105,7 +105,7 @@ def _choose(
     blocking: bool,
     track_running: bool,
     sample: Factory | None,
-) -> tuple[BackendSpec, Sequence[Factory], Callable[[Traffic], None]]:
+) -> tuple[BackendSpec, Sequence[Factory], Callable[[Traffic], None] | None]:
     # Late imports, because most programs name a backend, and these modules import many others.
     from agym.api.auto.choosing import choose_backend
     from agym.api.auto.learning import learn_from
@@ -116,7 +116,9 @@ def _choose(
     )
     choice = choose_backend(factories, needs, sample)
     chosen = SPECS[choice.plan.backend](workers=choice.plan.workers)
-    return chosen, choice.factories, partial(learn_from, choice.plan, sample or factories[0])
+    alike = sample is not None or len({*map(id, factories)}) == 1
+    learn = partial(learn_from, choice.plan, sample or factories[0]) if alike else None
+    return chosen, choice.factories, None if spec.overlap else learn
 
 
 def _backend_class(spec: BackendSpec) -> Callable[[BackendOptions], Any]:

@@ -9,16 +9,18 @@ and takes them over one by one. The two count as one worker: if either dies, bot
 
 from __future__ import annotations
 
+import os
 import select
 import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import count
 from multiprocessing.util import Finalize
 from selectors import EVENT_READ, EVENT_WRITE
 from typing import Any
 
-from agym._system.cpus import available_cores
+from agym._system.cpus import available_cores, core_numbers
 from agym.backends.base import Backend, BackendOptions, Force
 from agym.backends.options import Process
 from agym.backends.parts import Shared, Spares, Supervision, Watched, Workers
@@ -38,6 +40,9 @@ from agym.protocol.table import Extension, SlotTable
 # The exit code normally arrives right after EOF.
 EXIT_CODE_SECONDS = 0.05
 
+# Numbers the backends of this process.
+_started = count()
+
 
 class ProcessBackend(Backend, Workers, Supervision):
     """Divides environments among worker processes, and posts operations to their mailboxes."""
@@ -50,6 +55,9 @@ class ProcessBackend(Backend, Workers, Supervision):
         self._spec = options.spec_as(Process)
         self.recycle = self._spec.recycle
         self.ranges = options.ranges(self._spec.workers or available_cores())
+        # Callers, and the backends of one, count cores from different numbers, so that they do not
+        # all begin with the same one.
+        self._position = os.getpid() + next(_started) * len(self.ranges)
         # By worker; that of a dead worker stays until it is replaced.
         self._handles: list[WorkerHandle] = []
         self._spares: dict[int, WorkerHandle] = {}
@@ -119,8 +127,10 @@ class ProcessBackend(Backend, Workers, Supervision):
         self._list_mailboxes()
 
     def _start_worker(self, make: Operation, message: list[Buffer], worker: int) -> WorkerHandle:
-        crowded = len(self.ranges) >= available_cores()
-        handle = start_worker(make, message, worker, self._spec, crowded=crowded)
+        handle = start_worker(
+            make, message, worker, self._spec, position=self._position + worker,
+            crowded=len(self.ranges) >= len(core_numbers()),
+        )  # fmt: skip
         self._exits.register(handle.process.ended, select.POLLIN)
         return handle
 

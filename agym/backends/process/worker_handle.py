@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from dataclasses import dataclass, replace
 
@@ -79,15 +78,20 @@ def pack_make(
 
 
 def start_worker(
-    make: Operation, message: list[Buffer], worker: int, spec: Process, *, crowded: bool
+    make: Operation,
+    message: list[Buffer],
+    worker: int,
+    spec: Process,
+    *,
+    position: int,
+    crowded: bool,
 ) -> WorkerHandle:
-    """Start a worker, and post its ``make``; ``crowded`` if there are as many as cores."""
+    """Start a worker, and post its ``make``; for the last two see :class:`HomeCore`."""
     ids = range(make.start, make.stop)
     ours, theirs = socket.socketpair()
     channel = Channel(ours)  # before the process starts, so that a fork drops it
     try:
-        # Callers count from different numbers, so that they do not all begin with the same core.
-        home = HomeCore(os.getpid() + worker, crowded=crowded)
+        home = HomeCore(position, crowded=crowded)
         core = core_of(worker) if spec.pin else home
         process = WorkerProcess(
             WorkerMain(theirs, len(ids), core),

@@ -28,8 +28,8 @@ from agym.protocol.messages.operations import Step
 from agym.protocol.table import SENT_PLANE, SlotTable
 from agym.protocol.typing import Info
 
-# Steps all environments. Returns their infos, or ``True`` if these are in the rows; ``False`` if the
-# step is still under way.
+# Steps all environments. Returns their infos, or ``True`` if these are in the rows; ``False`` if
+# the step is still under way.
 Run = Callable[[int, int, Any], list[Info] | bool]
 
 
