@@ -61,10 +61,12 @@ def _measured(cores: int, on_progress: Progress | None) -> Machine:
     others = OtherLoad()
     time.sleep(LOOK_SECONDS)  # to see what other programs do
     kept = recall_machines(cores)
-    machine = kept.get(round(others.cores()))
+    load = round(others.cores())
+    machine = kept.get(load)
     if machine is None:
         machine = measure_machine(cores, on_progress)
-        kept[round(machine.load or 0.0)] = machine
+        # Under both, or where the two always differ it would be measured each time.
+        kept[load] = kept[round(machine.load or 0.0)] = machine
         remember_machines(cores, kept)
     return machine
 
