@@ -152,7 +152,7 @@ class SyncWaiter:
         ticket.on_done(self._wake)
         try:
             while True:
-                workers.park()
+                workers.park(engine.awaited)
                 engine.poll()
                 deadline = engine.expire()
                 if ticket.done or (end is not None and time.monotonic() >= end):
@@ -191,6 +191,9 @@ class SyncWaiter:
         self._followers.append(turn)
         if self._workers.waitables() != self._asleep:
             self._wake()
+        # The leader may have gone to sleep for more environments than this ticket has.
+        self._workers.park()
+        self._engine.poll()
         try:
             while not ticket.done and self._leader is not None:
                 deadline = self._engine.expire()
@@ -353,7 +356,7 @@ class AsyncWaiter:
 
     def _park(self, loop: asyncio.AbstractEventLoop) -> None:
         """Arrange to be woken, and take in completions that came just before."""
-        self._workers.park()
+        self._workers.park(self._engine.awaited)
         self._engine.poll()
         self._watch(loop)
         deadline = self._engine.expire()

@@ -146,4 +146,5 @@ def _end(loop_thread: _LoopThread | None, outbox: Outbox[Completion]) -> None:
 def _report(
     outbox: Outbox[Completion], operation: Operation, slot: int, payload: Payload | None
 ) -> None:
-    outbox.put(Completion(operation.number, slot, slot + 1, payload))
+    completion = Completion(operation.number, slot, slot + 1, payload)
+    outbox.put(completion, completion.unbroken)

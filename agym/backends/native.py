@@ -11,7 +11,7 @@ anything is sent.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from agym.backends.base import BackendOptions, RunningHost
 from agym.backends.outbox import Outbox
@@ -110,6 +110,6 @@ class NativeBackend(ThreadBackend):
             infos=options.infos,
         )  # fmt: skip
 
-    def _split(self, operation: Operation, ids: range) -> Iterator[Operation]:
-        """Yield a worker's part whole, also if its completions are received one by one."""
+    def _split(self, operation: Operation, ids: range) -> list[Operation]:
+        """Return a worker's part whole, also if its completions are received one by one."""
         return operation.slice(ids)

@@ -1,7 +1,8 @@
 """A thread-safe queue of completions, with a bell that wakes the sleeping caller.
 
-Each side uses one end of a socket pair. The bell rings at most once per sleep, however many
-completions arrive meanwhile.
+Each side uses one end of a socket pair. It rings at most once per sleep, and only
+when as many environments have completed something as the caller waits for, or something failed: a
+caller that were woken for each would take the GIL from the threads that it waits for.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ class Outbox(Generic[Item]):
     """A queue that any thread fills and the caller's thread empties."""
 
     def __init__(self) -> None:
-        self._items: deque[Item] = deque()
+        self._items: deque[tuple[Item, int]] = deque()
+        # How many environments are in what was put and taken so far, and are to have been put
+        # before the bell rings.
+        self._put = self._taken = self._wanted = 0
         self._ours, self._theirs = socket.socketpair()
         self._ours.setblocking(False)
         self._theirs.setblocking(False)
@@ -40,10 +44,18 @@ class Outbox(Generic[Item]):
         self._lock = threading.RLock()
         self._asleep = False
 
-    def put(self, item: Item) -> None:
-        """Add an item, and wake the caller if it sleeps."""
-        self._items.append(item)
-        self.ring()
+    def put(self, item: Item, envs: int = 0) -> None:
+        """Add an item, and wake the caller if it sleeps and waits for no more than that.
+
+        Args:
+            item: The item.
+            envs: How many environments have completed something by it; 0 wakes the caller.
+        """
+        with self._lock:
+            self._items.append((item, envs))
+            self._put += envs
+            if not envs or self._put >= self._wanted:
+                self.ring()
 
     def ring(self) -> None:
         """Wake the caller if it sleeps."""
@@ -58,7 +70,9 @@ class Outbox(Generic[Item]):
         """Remove and return all items, the oldest first."""
         items: list[Item] = []
         while self._items:
-            items.append(self._items.popleft())
+            item, envs = self._items.popleft()
+            self._taken += envs
+            items.append(item)
         return items
 
     @property
@@ -69,10 +83,11 @@ class Outbox(Generic[Item]):
         """Return the descriptor that a bell makes readable."""
         return {self._ours.fileno(): EVENT_READ}
 
-    def park(self) -> None:
-        """Note that the caller is about to sleep."""
+    def park(self, envs: int = 1) -> None:
+        """Note that the caller is about to sleep until ``envs`` more environments are there."""
         with self._lock:
             self._asleep = True
+            self._wanted = self._taken + envs
 
     def unpark(self) -> None:
         """Note that the caller is awake, and discard the bells so far."""
@@ -123,8 +138,8 @@ class OutboxBackend(Backend, Workers, Generic[Item]):
     def waitables(self) -> Mapping[int, int]:
         return self._outbox.waitables()
 
-    def park(self) -> None:
-        self._outbox.park()
+    def park(self, envs: int = 1) -> None:
+        self._outbox.park(envs)
 
     def unpark(self) -> None:
         self._outbox.unpark()

@@ -43,8 +43,12 @@ class Workers:
         """Return the file descriptors to sleep on, with masks of ``selectors`` events."""
         return {}
 
-    def park(self) -> None:
-        """Prepare for the caller's sleep on the waitables: completions must wake it."""
+    def park(self, envs: int = 1) -> None:
+        """Prepare for the caller's sleep on the waitables: completions must wake it.
+
+        Args:
+            envs: How many environments the caller waits for; a problem must wake it earlier.
+        """
 
     def unpark(self) -> None:
         """End the caller's sleep."""

@@ -14,7 +14,7 @@ import queue
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from agym._system.pygame_lock import lock_polygons
@@ -112,7 +112,8 @@ class ThreadWorker:
         outbox.ring()
 
     def _run(self, host: RunningHost, operation: Operation, outbox: Outbox[WorkerReply]) -> None:
-        outbox.put((self, (host.run(operation),)))
+        completion = host.run(operation)
+        outbox.put((self, (completion,)), completion.unbroken)
 
     def settle(self, completion: Completion) -> None:
         """Remove a completed operation from ``pending``."""
@@ -169,8 +170,8 @@ class ThreadBackend(OutboxBackend[WorkerReply], Supervision):
             marker=marker if options.track_running else None, guard=guard, infos=options.infos,
         )  # fmt: skip
 
-    def _split(self, operation: Operation, ids: range) -> Iterator[Operation]:
-        """Yield the parts of an operation that a thread runs in one go."""
+    def _split(self, operation: Operation, ids: range) -> list[Operation]:
+        """Return the parts of an operation that a thread runs in one go."""
         return operation.split(ids)
 
     def poll(self) -> Sequence[Completion]:

@@ -264,6 +264,15 @@ class Engine:
         self._status.mark_ready(ids)  # a step may be sent before the reset has ended
         return ticket
 
+    @property
+    def awaited(self) -> int:
+        """How many environments must complete something before there is anything to be done."""
+        if len(self.dispatcher.tickets) != 1:
+            return 1  # one may end before the others, or leave rows for another
+        (ticket,) = self.dispatcher.tickets.values()
+        whole = ticket.kind is Step and ticket.ready is None and ticket.deadline is None
+        return max(1, ticket.remaining) if whole else 1
+
     def rollout_buffer(self, steps: int) -> RolloutBuffer:
         """Make memory for some steps, which hosts write into directly.
 

@@ -153,6 +153,9 @@ def write_rows(block: Array, rows: Sequence[Any]) -> None:
     """
     shape = block.shape[1:]
     first = rows[0]
+    if len(rows) == 1 and not shape and type(first) is int and block.dtype == np.int64:
+        block[0] = first
+        return
     if type(first) is np.ndarray and first.shape == shape:
         dtype = block.dtype
         if len(rows) == 1 and dtype == first.dtype:

@@ -10,7 +10,7 @@ values travel as Python objects. Dict and Tuple only nest::
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,6 +70,10 @@ class Layout:
         self.fixed = [i for i, leaf in enumerate(self.leaves) if leaf.dtype is not None]
         self.objects = [i for i, leaf in enumerate(self.leaves) if leaf.dtype is None]
         self.single = not isinstance(space, spaces.Dict | spaces.Tuple)
+        self._flatten, self._nest = _flattener(space), _nester(space)
+
+    def __reduce__(self) -> tuple[type[Layout], tuple[Space[Any]]]:
+        return Layout, (self.space,)
 
     def flatten(self, value: Any) -> list[Any]:
         """List the leaves of one environment's value, or of a batch of arrays.
@@ -78,7 +82,7 @@ class Layout:
             KeyError: A key of a Dict space is missing.
             ValueError: A tuple has not the length of its space.
         """
-        return [value] if self.single else list(_flatten(self.space, value))
+        return [value] if self.single else self._flatten(value)
 
     def misfit(self, value: Any) -> str:
         """Describe the first part of a value that does not fit the space; empty if all parts do."""
@@ -86,7 +90,7 @@ class Layout:
 
     def unflatten(self, leaf_values: Sequence[Any]) -> Any:
         """Nest leaf values like the space."""
-        return leaf_values[0] if self.single else _unflatten(self.space, iter(leaf_values))
+        return leaf_values[0] if self.single else self._nest(iter(leaf_values))
 
     def join(self, fixed: Sequence[Any], objects: Sequence[Any]) -> Any:
         """Nest values of the fixed and of the object leaves, each in order."""
@@ -151,23 +155,37 @@ def _walk(space: Space[Any], path: str) -> Iterator[Leaf]:
         yield Leaf(path, None)
 
 
-def _flatten(space: Space[Any], value: Any) -> Iterator[Any]:
-    if isinstance(space, spaces.Dict):
-        for key, child in space.spaces.items():
-            yield from _flatten(child, value[key])
-    elif isinstance(space, spaces.Tuple):
-        if len(value) != len(space.spaces):
-            raise ValueError(f"a tuple of {len(value)} where the space has {len(space.spaces)}")
-        for child, part in zip(space.spaces, value, strict=True):
-            yield from _flatten(child, part)
-    else:
-        yield value
+def _children(space: Any) -> dict[Any, Space[Any]]:
+    """Return the spaces that a Dict or a Tuple nests, by key or index."""
+    return {**space.spaces} if isinstance(space, spaces.Dict) else dict(enumerate(space.spaces))
+
+
+def _flattener(space: Space[Any]) -> Callable[[Any], list[Any]]:
+    """Return the function that flattens values of a space, which asks no space in each step."""
+    if not isinstance(space, spaces.Dict | spaces.Tuple):
+        return lambda value: [value]
+    children = _children(space)
+    keys, count = [*children], len(children)
+    deep = any(isinstance(child, spaces.Dict | spaces.Tuple) for child in children.values())
+    parts = [(key, _flattener(child)) for key, child in children.items()]
+
+    def flatten(value: Any) -> list[Any]:
+        if deep:
+            return [leaf for key, part in parts for leaf in part(value[key])]
+        return [value[key] for key in keys]
+
+    def flatten_tuple(value: Any) -> list[Any]:
+        if len(value) != count:
+            raise ValueError(f"a tuple of {len(value)} where the space has {count}")
+        return flatten(value) if deep else [*value]
+
+    return flatten if isinstance(space, spaces.Dict) else flatten_tuple
 
 
 def _misfits(space: Space[Any], value: Any, path: str) -> Iterator[str]:
     """Describe each part that does not fit; of a nested space, as deep as the value nests."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
-        children = dict(space.items()) if isinstance(space, spaces.Dict) else dict(enumerate(space))
+        children = _children(space)
         parts = ", ".join(map(repr, children))
         wanted = f"where the space has a {type(space).__name__} of {parts}"
     elif isinstance(space, FIXED):
@@ -205,9 +223,11 @@ def _lacks(value: Any, key: Any) -> bool:
     return False
 
 
-def _unflatten(space: Space[Any], leaf_values: Iterator[Any]) -> Any:
+def _nester(space: Space[Any]) -> Callable[[Iterator[Any]], Any]:
+    """Return the function that nests leaf values like a space."""
+    if not isinstance(space, spaces.Dict | spaces.Tuple):
+        return next
+    parts = [(key, _nester(child)) for key, child in _children(space).items()]
     if isinstance(space, spaces.Dict):
-        return {key: _unflatten(child, leaf_values) for key, child in space.spaces.items()}
-    if isinstance(space, spaces.Tuple):
-        return tuple(_unflatten(child, leaf_values) for child in space.spaces)
-    return next(leaf_values)
+        return lambda leaf_values: {key: part(leaf_values) for key, part in parts}
+    return lambda leaf_values: tuple([part(leaf_values) for _, part in parts])

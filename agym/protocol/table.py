@@ -43,7 +43,7 @@ LEASABLE = 4
 FIRST_BUFFER = PLANES + LEASABLE
 
 # Copying a smaller batch is faster than leasing it.
-LEASE_BYTES = 64 * 1024
+LEASE_BYTES = 256 * 1024
 
 
 class Plane:

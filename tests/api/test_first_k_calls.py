@@ -184,9 +184,9 @@ class Parking(ThreadBackend):
 
     parked = False
 
-    def park(self) -> None:
+    def park(self, envs: int = 1) -> None:
         Parking.parked = True
-        super().park()
+        super().park(envs)
 
     def unpark(self) -> None:
         Parking.parked = False

@@ -23,7 +23,7 @@ from tests.support.core_selection import examples
 from tests.support.drivers import APIS, FORKED, Setup, everywhere, opened
 from tests.support.insides import backend_of, engine_of
 
-IMAGE, FLOATS = (96, 80, 3), (9000,)
+IMAGE, FLOATS = (192, 160, 3), (36_000,)
 
 
 class Large(gym.Env[Any, Any]):

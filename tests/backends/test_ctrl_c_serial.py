@@ -24,7 +24,7 @@ SERIAL: dict[str, Any] = {"backend": "serial", "autoreset": "next_step", "output
 PACKAGE = str(Path(agym.__file__).parent)
 
 
-SMALL, LARGE = 3, 20_000  # batches of so many floats are leased
+SMALL, LARGE = 3, 80_000  # batches of so many floats are leased
 
 
 class Show(gym.Env[Any, Any]):

@@ -112,11 +112,11 @@ def test_what_a_thread_raises_in_close_is_not_missed(monkeypatch: pytest.MonkeyP
     """Though the thread is interrupted just before it tells."""
     put = Outbox.put
 
-    def slow_put(self: Outbox[Any], item: Any) -> None:
+    def slow_put(self: Outbox[Any], item: Any, envs: int = 0) -> None:
         outcomes = [item] if isinstance(item, Completion) else item[1]
         if outcomes[0].number == CLOSE:
             time.sleep(0.05)
-        put(self, item)
+        put(self, item, envs)
 
     monkeypatch.setattr(Outbox, "put", slow_put)
     for backend, env in (("thread", Raises), ("asyncio", AsyncRaises)):

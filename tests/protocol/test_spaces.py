@@ -199,3 +199,12 @@ def test_extreme_values(case: str, setup: dict[str, Any]) -> None:
     with agym.make(partial(Echo, space, [value]), 3, **setup) as envs:
         for observation in envs.reset().observations + envs.step([0] * 3).observations:
             assert same_values(observation, value if np.ndim(value) else np.int64(value))
+
+
+@pytest.mark.parametrize("num_envs", [1, 2])
+def test_an_integer_that_is_too_large(num_envs: int) -> None:
+    with (
+        agym.make(partial(Echo, spaces.Discrete(2), [2**70]), num_envs, backend="serial") as envs,
+        pytest.raises(agym.EnvError, match="must fit observation_space"),
+    ):
+        envs.reset()

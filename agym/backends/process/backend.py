@@ -315,7 +315,7 @@ class ProcessBackend(Backend, Workers, Supervision):
         living = [handle for worker, handle in enumerate(self._handles) if worker not in self._dead]
         return [*living, *self._spares.values()]
 
-    def park(self) -> None:
+    def park(self, envs: int = 1) -> None:
         self._parked = True
         for mailbox in self._mailboxes:
             mailbox.bell.park()

@@ -67,6 +67,11 @@ class Completion(NamedTuple):
     stop: int
     payload: Payload | None = None
 
+    @property
+    def unbroken(self) -> int:
+        """How many environments have completed it without a problem; 0 if any has one."""
+        return 0 if self.payload and self.payload.problems else self.stop - self.start
+
 
 @dataclass(frozen=True)
 class Description:

@@ -42,25 +42,26 @@ class Operation(NamedTuple):
         """Return the part for the environments ``start:stop``."""
         if start == self.start and stop == self.stop:
             return self
-        message = self.message.pick(range(start - self.start, stop - self.start))
+        message = self.message
+        if message.values is not None:
+            message = message.pick(range(start - self.start, stop - self.start))
         return Operation(self.number, start, stop, message)
 
-    def split(self, ids: range) -> Iterator[Operation]:
-        """Yield the parts that a worker with the environments ``ids`` runs in one go.
+    def split(self, ids: range) -> list[Operation]:
+        """Return the parts that a worker with the environments ``ids`` runs in one go.
 
         Sent steps are split by environment, so that each completes by itself.
         """
-        for share in self.slice(ids):
-            if type(self.message) is Step and self.message.sent:
-                yield from (share.part(i, i + 1) for i in range(share.start, share.stop))
-            else:
-                yield share
+        if type(self.message) is Step and self.message.sent:
+            alone = range(max(self.start, ids.start), min(self.stop, ids.stop))
+            return [self.part(i, i + 1) for i in alone]
+        return self.slice(ids)
 
-    def slice(self, ids: range) -> Iterator[Operation]:
-        """Yield the part for the environments ``ids``, if it is not empty."""
-        start, stop = max(self.start, ids.start), min(self.stop, ids.stop)
-        if start < stop:
-            yield self.part(start, stop)
+    def slice(self, ids: range) -> list[Operation]:
+        """Return the part for the environments ``ids``, if it is not empty."""
+        start = max(ids.start, self.start)
+        stop = min(ids.stop, self.stop)
+        return [self.part(start, stop)] if start < stop else []
 
     def join(self, behind: Operation) -> Operation:
         """Append the part for the environments that follow these."""

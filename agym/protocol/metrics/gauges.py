@@ -20,8 +20,8 @@ from agym.protocol.typing import Array
 # Four per power of two nanoseconds, up to more than an hour.
 BUCKETS = 4 * 43
 
-# Cost of timing one step, and the share of a step that it may take.
-TIMING_SECONDS, TIMING_SHARE = 1e-6, 1 / 200
+# Cost of timing a round and each of its steps, and the share of their time that it may take.
+ROUND_SECONDS, TIMING_SECONDS, TIMING_SHARE = 10e-6, 1e-6, 1 / 200
 
 # The first step after a thread was idle finds cold caches. That takes up to 0.1 ms (CartPole, on a
 # busy machine) and is not the environment's time. Up to ``WAKING`` nanoseconds are subtracted, down
@@ -139,7 +139,8 @@ class Meter:
 
     def _schedule(self, nanoseconds: int, count: int) -> None:
         """Decide when to time again, after a round of ``count`` timed environments."""
-        quick = TIMING_SECONDS / TIMING_SHARE * 1e9 * count / max(nanoseconds, 1)
+        cost = ROUND_SECONDS + TIMING_SECONDS * count
+        quick = cost / TIMING_SHARE * 1e9 / max(nanoseconds, 1)
         # A pseudorandom wait, so as not to stay in step with anything periodic.
         self._dice = self._dice * 75 % 65537
         wait = min(MOST_ROUNDS, int(quick))

@@ -1,0 +1,76 @@
+"""The outbox: its bell rings when as many environments have ended as the caller waits for."""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import agym
+from agym.api import waiting
+from agym.backends.outbox import Outbox
+from tests.support.envs.gated_envs import Gates
+from tests.support.patience import patience
+
+
+@pytest.fixture
+def outbox() -> Iterator[Outbox[str]]:
+    outbox: Outbox[str] = Outbox()
+    yield outbox
+    outbox.close()
+
+
+def rings(outbox: Outbox[str]) -> bool:
+    return bool(select.select([*outbox.waitables()], [], [], 0)[0])
+
+
+def test_it_rings_when_enough_have_ended(outbox: Outbox[str]) -> None:
+    outbox.put("before", 1)
+    assert outbox.take() == ["before"]  # what was taken does not count
+    outbox.park(3)
+    outbox.put("one", 1)
+    assert not rings(outbox)
+    outbox.put("two", 2)
+    assert rings(outbox)
+    assert outbox.take() == ["one", "two"]
+
+
+def test_what_another_thread_took_counts(outbox: Outbox[str]) -> None:
+    outbox.put("early", 1)
+    outbox.park(3)
+    outbox.put("two", 1)
+    assert outbox.take() == ["early", "two"]
+    assert not rings(outbox)
+    outbox.put("three", 1)
+    assert rings(outbox)
+
+
+def test_a_problem_rings_at_once(outbox: Outbox[str]) -> None:
+    outbox.park(3)
+    outbox.put("failed")
+    assert rings(outbox)
+
+
+def test_a_call_of_fewer_environments_wakes_a_thread_that_sleeps_for_more(
+    gates: Gates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "RECHECK_SECONDS", 2 * patience())  # no call for help
+    with (
+        ThreadPoolExecutor(2) as pool,
+        agym.make(gates.factories, backend="thread") as envs,
+    ):
+        envs.reset()
+        two = pool.submit(envs.step, [1, 1], env_ids=[0, 1])
+        while envs._waiter._asleep is None:
+            assert not two.done()
+        one = pool.submit(envs.step, [1], env_ids=[2])
+        try:
+            gates.open(2)
+            assert len(one.result(patience()).rewards) == 1
+            assert not two.done()
+        finally:
+            gates.open(0)
+            gates.open(1)
+        assert len(two.result(patience()).rewards) == 2
