@@ -31,6 +31,7 @@ from agym.hosts.running_env import RunningSlot
 from agym.hosts.snapshot import Snapshot, note_start, pack_env, restore_start, same_observation
 from agym.protocol.attributes import assign, look_up, peek
 from agym.protocol.infos.policy import InfoPolicy
+from agym.protocol.infos.table import FINAL_OBSERVATION
 from agym.protocol.messages.completions import Completion, Description, Payload
 from agym.protocol.messages.failures import Failure
 from agym.protocol.messages.operations import (
@@ -54,7 +55,7 @@ from agym.protocol.messages.resets import EpisodeStart, RestoreSpec, as_keywords
 from agym.protocol.metrics.gauges import clock
 from agym.protocol.table import FIRST_BUFFER, Plane
 from agym.protocol.typing import Array, Info
-from agym.protocol.value_copies import copy_info
+from agym.protocol.value_copies import copy_info, copy_value
 
 StepResult = tuple[Any, Any, Any, Any, Info]
 
@@ -92,8 +93,10 @@ class EnvHost(Host):
         # that all rows are rewritten once. Other marks may be those of a previous host.
         self._unflagged = self._blank = 1
         self._payload: Payload | None = None
-        # The infos of a step whose caller is in this thread, and takes them as they are.
+        # The infos of a step whose caller is in this thread, and takes them as they are; and by
+        # environment the last observations and infos of episodes that it ended.
         self._here: list[Info] | None = None
+        self._finals: dict[int, tuple[Any, Info]] = {}
         self._closed: set[int] = set()
         # How the latest episodes began, if that is logged.
         self._starts: dict[int, EpisodeStart] = {}
@@ -170,16 +173,22 @@ class EnvHost(Host):
             the rows either, all that does not.
         """
         infos: list[Info] = [{} for _ in self._envs]
-        self._here = infos
+        finals: dict[int, tuple[Any, Info]] = {}
+        self._here, self._finals = infos, finals
         try:
             self._step_range(self.first, self.stop, plane, each)
         finally:
             self._here = None
         if not self._payload and not self._writer.new:
+            for slot, (observation, final) in finals.items():
+                info = infos[slot - self.first]
+                info["final_obs"], info["final_info"] = observation, final
             return infos
         self._blank += 1
         for slot, info in enumerate(infos, self.first):
             self._put_info(self._rows.plane(plane, slot, slot + 1), slot, info)
+        for slot, (observation, final) in finals.items():
+            self._extra.final_infos[slot] = {**final, FINAL_OBSERVATION: observation}
         return self._take_payload() or Payload()
 
     def _step_range(
@@ -359,22 +368,29 @@ class EnvHost(Host):
                 self._set_step(i)
             else:
                 row = self._rows.plane(plane, slot, slot + 1)
-                with self._guard:
-                    objects = self._rows.write(row.final, [result[0]], slot)
-                    info = self._rows.with_final(info, result[0])
-                    fits = self._writer.put(row.final_infos, slot, info)
-                if objects:
-                    self._extra.final_objects.update(objects)
-                # An empty payload saves a message, which takes longer than the step.
-                if not fits:
-                    self._extra.infos.pop(slot, None)
-                    self._extra.final_infos[slot] = copy_info(info)
+                if self._here is not None:
+                    self._finals[slot] = copy_value(result[0]), _copied(info)
+                else:
+                    self._put_final(row, slot, result[0], info)
                 self._mark(slot)
                 beginning = self._autoreset(i)
                 self._mark(None)
                 self._reset_row(slot, row, *beginning)
         except self._catch as error:
             self._fail(error, slot, "reset")
+
+    def _put_final(self, row: Plane, slot: int, observation: Any, info: Info) -> None:
+        """Write what ended an episode to its row, or else into the payload."""
+        with self._guard:
+            objects = self._rows.write(row.final, [observation], slot)
+            info = self._rows.with_final(info, observation)
+            fits = self._writer.put(row.final_infos, slot, info)
+        if objects:
+            self._extra.final_objects.update(objects)
+        # An empty payload saves a message, which takes longer than the step.
+        if not fits:
+            self._extra.infos.pop(slot, None)
+            self._extra.final_infos[slot] = copy_info(info)
 
     def _set_step(self, i: int) -> None:
         """Set the function of an environment's next step, by the phase of its episode."""

@@ -87,12 +87,12 @@ PACKAGES = {
 }
 
 
-def make_env(spec: EnvSpec) -> gymnasium.Env[Any, Any]:
+def make_env(spec: EnvSpec, **options: Any) -> gymnasium.Env[Any, Any]:
     """Call ``gymnasium.make`` without the banner that ALE prints for every environment."""
     if spec.namespace == "ALE":
         ale = importlib.import_module("ale_py")
         ale.ALEInterface.setLoggerMode(ale.LoggerMode.Error)
-    return gymnasium.make(spec)
+    return gymnasium.make(spec, **options)
 
 
 def parse_work(text: str) -> Workload:

@@ -11,7 +11,13 @@ from statistics import median
 
 from benchmarks.overhead.measure_startup import STARTUP_WORKLOAD
 from benchmarks.reports.results import BOUND, LOOP, StartupResult, Verdict, WorkloadResult
-from benchmarks.systems.rollouts import ROLLOUTS, VecEnvProcess, VectorProcess
+from benchmarks.systems.rollouts import (
+    PPO_ROLLOUTS,
+    ROLLOUTS,
+    VecEnvAuto,
+    VecEnvProcess,
+    VectorProcess,
+)
 from benchmarks.systems.runners import (
     AgymProcess,
     AgymProcessAsync,
@@ -82,11 +88,15 @@ TARGETS = (
     *(
         Target(work.name, row, against, 1.5)
         for work in ROLLOUTS
+        if not work.network
         for row, against in (
             (VecEnvProcess.name, (SB3Dummy.name, SB3Subproc.name)),
             (VectorProcess.name, (GymnasiumSync.name, GymnasiumAsync.name)),
         )
-        if not (work.network and row == VectorProcess.name)
+    ),
+    *(
+        Target(work.name, VecEnvAuto.name, (SB3Dummy.name, SB3Subproc.name), wanted)
+        for work, wanted in zip(PPO_ROLLOUTS, (1.0, 1.0, 1.2, 1.2), strict=True)
     ),
     Target(SB3_STARTUP, SB3_STARTED, SB3Subproc.name, 20.0),
 )

@@ -6,23 +6,26 @@ Stable-Baselines3's own, including the network::
 
     rollout:CartPole-v1:8    keep(step(given actions)), 2,048 times
     ppo:CartPole-v1:8        PPO(...).collect_rollouts(2,048 steps)
+    ppo:ALE/Pong-v5:8        the same with Stable-Baselines3's wrappers for Atari games
 """
 
 from __future__ import annotations
 
 import time
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 
 from agym._system.extras import require
 from agym.api.vector.make import make_vec
 from agym.backends.options import BackendName
-from benchmarks.measuring.workloads import Workload
+from benchmarks.measuring.workloads import Workload, make_env
 from benchmarks.systems.base import Contest, System
 from benchmarks.systems.runners import AgymSB3, GymnasiumAsync, GymnasiumSync, SB3Dummy, SB3Subproc
 
@@ -47,8 +50,21 @@ class RolloutWorkload(Contest):
         return f"{'PPO ' if self.network else ''}rollout {super().name}"
 
     @property
+    def factory(self) -> Callable[[], gymnasium.Env[Any, Any]]:
+        if self.network and self.spec.namespace == "ALE":
+            return partial(make_atari, self.spec)
+        return super().factory
+
+    @property
     def systems(self) -> tuple[type[System], ...]:
         return NETWORK_SYSTEMS if self.network else ROLLOUT_SYSTEMS
+
+
+def make_atari(spec: EnvSpec) -> gymnasium.Env[Any, Any]:
+    """Make an Atari game as Stable-Baselines3's ``make_atari_env`` does."""
+    wrapper = require("stable_baselines3.common.atari_wrappers", "sb3").AtariWrapper
+    wrapped: gymnasium.Env[Any, Any] = wrapper(make_env(spec, frameskip=1))
+    return wrapped
 
 
 class Collects(System):
@@ -164,8 +180,7 @@ class VecEnvAuto(SB3Collects, AgymSB3):
 
     def make(self, work: Workload, workers: int) -> Any:
         vec_env = require("agym.api.sb3.vec_env", "sb3").AgymVecEnv
-        sample = partial(gymnasium.make, work.spec)
-        envs = vec_env([work.factory] * work.num_envs, sample=sample)
+        envs = vec_env([work.factory] * work.num_envs, sample=work.factory)
         self.choice = envs.runner.backend
         return envs
 
@@ -220,12 +235,15 @@ NETWORK_SYSTEMS: tuple[type[System], ...] = (
     DummyNetwork, SubprocNetwork, VecEnvSerialNetwork, VecEnvProcessNetwork, VecEnvAutoNetwork,
 )  # fmt: skip
 
-ROLLOUTS = (
-    RolloutWorkload("CartPole-v1", 8),
-    RolloutWorkload("CartPole-v1", 64),
-    RolloutWorkload("ALE/Pong-v5", 8),
+PPO_ROLLOUTS = (
     RolloutWorkload("CartPole-v1", 8, network=True),
     RolloutWorkload("CartPole-v1", 64, network=True),
     RolloutWorkload("Acrobot-v1", 64, network=True),
     RolloutWorkload("ALE/Pong-v5", 8, network=True),
+)
+ROLLOUTS = (
+    RolloutWorkload("CartPole-v1", 8),
+    RolloutWorkload("CartPole-v1", 64),
+    RolloutWorkload("ALE/Pong-v5", 8),
+    *PPO_ROLLOUTS,
 )

@@ -12,7 +12,7 @@ import pytest
 from gymnasium import spaces
 
 import agym
-from tests.api.test_leases import Large, all_are, env_of
+from tests.api.test_leases import IMAGE, Large, all_are, env_of
 from tests.support.backends import FORK, SERIAL_OR_FORK
 from tests.support.drivers import APIS, Setup, everywhere, opened
 from tests.support.envs.plain_envs import Echo, Tally
@@ -49,7 +49,7 @@ def test_a_buffer_takes_what_would_have_come(setup: Setup, api: str, mode: Any) 
                 assert same(buffer.terminated[t], want.terminated)
                 assert same(buffer.truncated[t], want.truncated)
                 assert same(results[t - 1].rewards, want.rewards)
-        assert buffer.observations["image"].shape == (6, 4, 96, 80, 3)
+        assert buffer.observations["image"].shape == (6, 4, *IMAGE)
     assert all_are(buffer.observations["image"][0], 0)  # it outlives the environments
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import select
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -11,6 +12,7 @@ import pytest
 import agym
 from agym.api import waiting
 from agym.backends.outbox import Outbox
+from agym.backends.thread import ThreadBackend
 from tests.support.envs.gated_envs import Gates
 from tests.support.patience import patience
 
@@ -53,18 +55,28 @@ def test_a_problem_rings_at_once(outbox: Outbox[str]) -> None:
     assert rings(outbox)
 
 
+class Parking(ThreadBackend):
+    """Tells when a caller goes to sleep for several environments."""
+
+    parked = threading.Event()
+
+    def park(self, envs: int = 1) -> None:
+        super().park(envs)
+        if envs > 1:
+            self.parked.set()
+
+
 def test_a_call_of_fewer_environments_wakes_a_thread_that_sleeps_for_more(
     gates: Gates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(waiting, "RECHECK_SECONDS", 2 * patience())  # no call for help
     with (
         ThreadPoolExecutor(2) as pool,
-        agym.make(gates.factories, backend="thread") as envs,
+        agym.make(gates.factories, backend=Parking) as envs,
     ):
         envs.reset()
         two = pool.submit(envs.step, [1, 1], env_ids=[0, 1])
-        while envs._waiter._asleep is None:
-            assert not two.done()
+        assert Parking.parked.wait(patience())
         one = pool.submit(envs.step, [1], env_ids=[2])
         try:
             gates.open(2)

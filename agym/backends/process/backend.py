@@ -20,7 +20,7 @@ from multiprocessing.util import Finalize
 from selectors import EVENT_READ, EVENT_WRITE
 from typing import Any
 
-from agym._system.cpus import available_cores, core_numbers
+from agym._system.cpus import available_cores, core_numbers, quota
 from agym.backends.base import Backend, BackendOptions, Force
 from agym.backends.options import Process
 from agym.backends.parts import Shared, Spares, Supervision, Watched, Workers
@@ -29,7 +29,7 @@ from agym.backends.process.serialization import Buffer, pack_by_value
 from agym.backends.process.worker_handle import WorkerHandle, pack_make, start_worker
 from agym.backends.process.worker_process import WorkerProcess, check_daemon, check_platform
 from agym.backends.registry import Entries, collect, refuse_import
-from agym.backends.spinning import WATCH_SECONDS, SpinPolicy
+from agym.backends.spinning import SPIN_SECONDS, WATCH_SECONDS, SpinPolicy
 from agym.protocol.arguments import runs
 from agym.protocol.memory import Arena
 from agym.protocol.messages.completions import Completion, Payload
@@ -127,9 +127,11 @@ class ProcessBackend(Backend, Workers, Supervision):
         self._list_mailboxes()
 
     def _start_worker(self, make: Operation, message: list[Buffer], worker: int) -> WorkerHandle:
+        workers, cores = len(self.ranges), len(core_numbers())
+        alone = workers <= cores <= quota()  # watching takes nothing from the others
         handle = start_worker(
             make, message, worker, self._spec, position=self._position + worker,
-            crowded=len(self.ranges) >= len(core_numbers()),
+            crowded=workers >= cores, watch=WATCH_SECONDS if alone else SPIN_SECONDS,
         )  # fmt: skip
         self._exits.register(handle.process.ended, select.POLLIN)
         return handle

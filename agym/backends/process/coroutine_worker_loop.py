@@ -14,6 +14,7 @@ from collections.abc import Callable
 from agym.backends.process.channel import Channel
 from agym.backends.process.mailbox import SENT, TAIL, SlotRange
 from agym.backends.process.worker_loop import WorkerLoop
+from agym.backends.spinning import SPIN_SECONDS
 from agym.hosts.coroutine import CoroutineHost
 from agym.protocol.arguments import runs
 from agym.protocol.infos.schema import Schema
@@ -47,9 +48,13 @@ class CoroutineWorkerLoop(WorkerLoop):
     _closed: asyncio.Future[None]
 
     def __init__(
-        self, words: memoryview, channel: Channel, go_home: Callable[[float], None] | None = None
+        self,
+        words: memoryview,
+        channel: Channel,
+        go_home: Callable[[float], None] | None = None,
+        watch: float = SPIN_SECONDS,
     ) -> None:
-        super().__init__(words, channel, go_home)
+        super().__init__(words, channel, go_home, watch)
         self._progress: dict[tuple[int, int], _Progress] = {}  # by an operation's number and start
         # What has to be sent beside the spans, by number; the schemas that it needs; and problems,
         # each of which is sent by itself, so that its environment is known.

@@ -85,8 +85,13 @@ def start_worker(
     *,
     position: int,
     crowded: bool,
+    watch: float,
 ) -> WorkerHandle:
-    """Start a worker, and post its ``make``; for the last two see :class:`HomeCore`."""
+    """Start a worker, and post its ``make``.
+
+    For ``position`` and ``crowded`` see :class:`HomeCore`, for the other arguments
+    :class:`WorkerMain`.
+    """
     ids = range(make.start, make.stop)
     ours, theirs = socket.socketpair()
     channel = Channel(ours)  # before the process starts, so that a fork drops it
@@ -94,7 +99,7 @@ def start_worker(
         home = HomeCore(position, crowded=crowded)
         core = core_of(worker) if spec.pin else home
         process = WorkerProcess(
-            WorkerMain(theirs, len(ids), core),
+            WorkerMain(theirs, len(ids), core, watch),
             name=f"agym-{worker}",
             start_method=spec.start_method or "spawn",
         )

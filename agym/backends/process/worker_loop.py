@@ -28,7 +28,7 @@ from agym.backends.process.mailbox import (
     SlotRange,
 )
 from agym.backends.process.serialization import Buffer, find_unsendable, pack, unpack
-from agym.backends.spinning import SpinPolicy
+from agym.backends.spinning import SPIN_SECONDS, SpinPolicy
 from agym.hosts.base import Host
 from agym.hosts.gym import EnvHost
 from agym.protocol.frames import ShelvedFrame
@@ -42,14 +42,25 @@ class WorkerLoop:
     """Runs a host on what is posted, until ``close``."""
 
     def __init__(
-        self, words: memoryview, channel: Channel, go_home: Callable[[float], None] | None = None
+        self,
+        words: memoryview,
+        channel: Channel,
+        go_home: Callable[[float], None] | None = None,
+        watch: float = SPIN_SECONDS,
     ) -> None:
-        """Use the worker's end of a channel; after each wait, call ``go_home`` with the time."""
+        """Use the worker's end of a channel.
+
+        Args:
+            words: The mailbox's memory.
+            channel: The channel's end.
+            go_home: Called after each wait, with the time.
+            watch: How long to watch for the next operation before sleeping, in seconds.
+        """
         self._words = words
         self._channel = channel
         self._go_home = go_home
         self._bell = Doorbell(words, WORKER_ASLEEP, CALLER_ASLEEP, channel)
-        self._spinning = SpinPolicy()
+        self._spinning = SpinPolicy(watch)
         # The latest wait, in seconds, and whether it ended in sleep.
         self._waited = 0.0
         self._slept = False

@@ -42,17 +42,19 @@ class WorkerMain:
 
     _serve_on_loop: Callable[[], Awaitable[None]] | None = None
 
-    def __init__(self, end: socket.socket, count: int, core: int | HomeCore) -> None:
+    def __init__(self, end: socket.socket, count: int, core: int | HomeCore, watch: float) -> None:
         """Store the arguments; the process gets a copy of this object.
 
         Args:
             end: The worker's end of the channel.
             count: Number of its environments.
             core: The core for all of its threads; or what brings this thread back to its own.
+            watch: How long to watch for the next operation before sleeping, in seconds.
         """
         self._end = end
         self._count = count
         self._core = core
+        self._watch = watch
 
     def begin(self) -> None:
         """Serve until the end, unless that needs a loop."""
@@ -76,7 +78,7 @@ class WorkerMain:
         words = mail.carve(fields)["words"].data
         # Serves plain environments too, as long as its loop is not run.
         home = None if isinstance(self._core, int) else self._core
-        worker = CoroutineWorkerLoop(words, channel, go_home=home)
+        worker = CoroutineWorkerLoop(words, channel, home, self._watch)
         make = worker.next_message("make")
         if make is None:  # its factories could not be unpickled, which has been reported
             close = _wait_for_close(worker, None)

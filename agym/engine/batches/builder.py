@@ -78,34 +78,37 @@ class BatchBuilder:
         self.note(ticket)
         infos = self._infos(ticket.ids, ticket.plane, ticket.payload)
         columns = self._columns_of(ticket)
-        return self._result(ticket.ids, ticket.plane, columns, ticket.payload, infos)
+        if self._table.final:
+            done = columns[-2] | columns[-1]
+            self._add_final(ticket.ids, ticket.plane, ticket.payload, infos, done)
+        return self._result(ticket.ids, columns, infos)
 
     def whole(self, plane: int, infos: list[Info] | None = None) -> StepResult:
         """Return the rows of all environments, of which nothing travels as messages.
 
         Args:
             plane: The plane of the rows.
-            infos: Infos that the caller may keep; ``None`` for those in the rows.
+            infos: Infos that the caller may keep, with what ended an episode; ``None`` for those
+                in the rows.
         """
         self._latest = plane
         if self._strays:
             self._strays.clear()
             self._kept.clear()
+        columns = self._whole_columns(plane)
         if infos is None:
             infos = self._infos(self._all, plane, None)
-        return self._result(self._all, plane, self._whole_columns(plane), None, infos)
+            if self._table.final:
+                self._add_final(self._all, plane, None, infos, columns[-2] | columns[-1])
+        return self._result(self._all, columns, infos)
 
-    def _result(
-        self, ids: Ids, plane: int, columns: list[Array], payload: Payload | None, infos: list[Info]
-    ) -> StepResult:
+    def _result(self, ids: Ids, columns: list[Array], infos: list[Info]) -> StepResult:
         if self._plain:
             observations, rewards, terminated, truncated = columns
         else:
             *arrays, rewards, terminated, truncated = columns
             objects = self._table.objects
             observations = self._table.nest(arrays, [objects[i] for i in ids] if objects else [])
-        if self._table.final:
-            self._add_final(ids, plane, payload, infos, terminated | truncated)
         return StepResult(observations, rewards, terminated, truncated, infos)
 
     def _columns_of(self, ticket: Ticket) -> list[Array]:
