@@ -14,8 +14,9 @@ from agym.protocol.typing import Array
 from agym.protocol.value_copies import copy_value
 
 # Observations are copied while they are still in the cache: after this many bytes of them, or this
-# many environments, since the other results of a step take memory too.
-CHUNK_BYTES = 64 * 1024
+# many environments, since the other results of a step take memory too. Each group costs some
+# microseconds: with groups of one, Pong x16 is 4 % slower.
+CHUNK_BYTES = 1024 * 1024
 CHUNK_ENVS = 128
 
 # Largest number of cached views.
