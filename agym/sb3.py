@@ -18,7 +18,7 @@ from agym.backends.options import Native
 from agym.errors import UsageError
 from agym.hosts.base import Factory
 from agym.hosts.factories import find_spec
-from agym.planning.sampling import Known, is_known, name_of
+from agym.planning.sampling import TrustedFactory, is_trusted, name_of
 from agym.protocol.arguments import check_count
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def _sample(env: Any, env_kwargs: dict[str, Any] | None) -> Factory | None:
     if not isinstance(env, str | EnvSpec):
         return None
     factory = partial(gymnasium.make, find_spec(env), **(env_kwargs or {}))
-    return factory if is_known(factory) else None
+    return factory if is_trusted(factory) else None
 
 
 def _atari_sample(
@@ -181,7 +181,7 @@ def _atari_sample(
     if sample is None:
         return None
     wrapped = partial(_make_atari, sample, wrapper_kwargs or {})
-    return Known(wrapped, f"AtariWrapper({name_of(sample)})")
+    return TrustedFactory(wrapped, f"AtariWrapper({name_of(sample)})")
 
 
 def _make_atari(sample: Factory, wrapper_kwargs: dict[str, Any]) -> Any:

@@ -152,7 +152,7 @@ class SyncWaiter:
         ticket.on_done(self._wake)
         try:
             while True:
-                workers.park(engine.awaited)
+                workers.park(engine.envs_until_wake)
                 engine.poll()
                 deadline = engine.expire()
                 if ticket.done or (end is not None and time.monotonic() >= end):
@@ -183,6 +183,10 @@ class SyncWaiter:
                 engine.poll()
             self._leader = before
             ticket.remove_callback(self._wake)
+            if before is not None and self._alarm is alarm:
+                # In a signal handler: the sleep that it interrupted goes on, and nobody rings for
+                # it any more.
+                alarm.ring()
 
     def _follow(self, ticket: Ticket, end: float | None) -> None:
         """Sleep while another thread leads."""
@@ -356,7 +360,7 @@ class AsyncWaiter:
 
     def _park(self, loop: asyncio.AbstractEventLoop) -> None:
         """Arrange to be woken, and take in completions that came just before."""
-        self._workers.park(self._engine.awaited)
+        self._workers.park(self._engine.envs_until_wake)
         self._engine.poll()
         self._watch(loop)
         deadline = self._engine.expire()

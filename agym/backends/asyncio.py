@@ -147,4 +147,4 @@ def _report(
     outbox: Outbox[Completion], operation: Operation, slot: int, payload: Payload | None
 ) -> None:
     completion = Completion(operation.number, slot, slot + 1, payload)
-    outbox.put(completion, completion.unbroken)
+    outbox.put(completion, completion.num_without_problem)

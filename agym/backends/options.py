@@ -22,6 +22,9 @@ BackendName = Literal["auto", "serial", "thread", "asyncio", "process", "native"
 StartMethod = Literal["spawn", "forkserver", "fork"]
 Strategy = Literal["spread", "pack"]
 
+# Seconds. No caller computes for longer between a step and its result.
+MOST_OVERLAP = 24 * 3600.0
+
 # Ray's names of resources: as options of an actor, and in a placement group's bundle.
 RAY_RESOURCES = {"num_cpus": "CPU", "num_gpus": "GPU", "memory": "memory"}
 
@@ -282,8 +285,8 @@ def check_overlap(overlap: Any) -> None:
     Raises:
         UsageError: It is not a number of seconds.
     """
-    if not is_number(overlap) or not 0 <= overlap < math.inf:
-        raise UsageError(f"overlap={overlap!r} must be a number of seconds that is not negative")
+    if not is_number(overlap) or not 0 <= overlap <= MOST_OVERLAP:
+        raise UsageError(f"overlap={overlap!r} must be a number of seconds, at most a day")
 
 
 def check_start_method(name: str, method: Any) -> None:

@@ -1,8 +1,8 @@
 """A thread-safe queue of completions, with a bell that wakes the sleeping caller.
 
-Each side uses one end of a socket pair. It rings at most once per sleep, and only
-when as many environments have completed something as the caller waits for, or something failed: a
-caller that were woken for each would take the GIL from the threads that it waits for.
+Each side uses one end of a socket pair. The bell rings
+once per sleep, when enough environments have completed something or one has failed: to be woken for
+each of them would take the GIL from the threads that the caller waits for.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Outbox(Generic[Item]):
         self._items: deque[tuple[Item, int]] = deque()
         # How many environments are in what was put and taken so far, and are to have been put
         # before the bell rings.
-        self._put = self._taken = self._wanted = 0
+        self._envs_put = self._envs_taken = self._wake_at = 0
         self._ours, self._theirs = socket.socketpair()
         self._ours.setblocking(False)
         self._theirs.setblocking(False)
@@ -53,8 +53,8 @@ class Outbox(Generic[Item]):
         """
         with self._lock:
             self._items.append((item, envs))
-            self._put += envs
-            if not envs or self._put >= self._wanted:
+            self._envs_put += envs
+            if not envs or self._envs_put >= self._wake_at:
                 self.ring()
 
     def ring(self) -> None:
@@ -71,7 +71,7 @@ class Outbox(Generic[Item]):
         items: list[Item] = []
         while self._items:
             item, envs = self._items.popleft()
-            self._taken += envs
+            self._envs_taken += envs
             items.append(item)
         return items
 
@@ -87,7 +87,7 @@ class Outbox(Generic[Item]):
         """Note that the caller is about to sleep until ``envs`` more environments are there."""
         with self._lock:
             self._asleep = True
-            self._wanted = self._taken + envs
+            self._wake_at = self._envs_taken + envs
 
     def unpark(self) -> None:
         """Note that the caller is awake, and discard the bells so far."""

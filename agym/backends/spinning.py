@@ -10,10 +10,11 @@ from collections.abc import Callable
 # CartPole x64 is 20 % faster with this than with 100 us.
 SPIN_SECONDS = 1e-3
 
-# The same between worker processes and a caller without an event loop, each with a core of its own.
-# A caller that yields its core between two looks takes next to nothing from workers that compute on
-# every core; to sleep and be woken costs 5 to 15 % of a batch of this length. A worker that watches
-# while the caller computes finds its caches warm: PPO's rollouts of Pong x8 are 12 % faster.
+# The same for a caller without an event loop that waits for worker processes, and for workers that
+# have a core each. A caller that yields its core between two looks takes next to nothing from
+# workers that compute on every core; to sleep and be woken costs 5 to 15 % of a batch of this
+# length. A worker that watches while the caller computes finds its caches warm: PPO's rollouts of
+# Pong x8 are 12 % faster.
 WATCH_SECONDS = 5e-3
 
 # The part of ``SPIN_SECONDS`` that may block an event loop; then the loop turns between looks.

@@ -113,7 +113,7 @@ class ThreadWorker:
 
     def _run(self, host: RunningHost, operation: Operation, outbox: Outbox[WorkerReply]) -> None:
         completion = host.run(operation)
-        outbox.put((self, (completion,)), completion.unbroken)
+        outbox.put((self, (completion,)), completion.num_without_problem)
 
     def settle(self, completion: Completion) -> None:
         """Remove a completed operation from ``pending``."""

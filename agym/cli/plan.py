@@ -41,7 +41,7 @@ def plan_command(
     ] = None,
     overlap: Annotated[
         float,
-        typer.Option(min=0.0, help="Seconds that the caller computes while a batch is stepped."),
+        typer.Option(help="Seconds that the caller computes while a batch is stepped."),
     ] = 0.0,
     cluster: Annotated[
         bool, typer.Option("--cluster", help="Also consider a Ray cluster, and say if it pays.")

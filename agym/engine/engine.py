@@ -265,7 +265,7 @@ class Engine:
         return ticket
 
     @property
-    def awaited(self) -> int:
+    def envs_until_wake(self) -> int:
         """How many environments must complete something before there is anything to be done."""
         if len(self.dispatcher.tickets) != 1:
             return 1  # one may end before the others, or leave rows for another

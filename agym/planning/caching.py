@@ -10,7 +10,6 @@ import hashlib
 import importlib.metadata
 import inspect
 import json
-import math
 import os
 import platform
 import tempfile
@@ -24,6 +23,7 @@ import cloudpickle
 import gymnasium
 import numpy as np
 
+from agym._system.cpus import core_numbers, quota
 from agym.hosts.base import Factory
 from agym.planning.model import Profile
 
@@ -32,6 +32,9 @@ VERSION = 2
 
 # Seconds for which a measurement of a real run counts instead of a prediction.
 MEASURED_SECONDS = 24 * 3600.0
+
+# Times and sizes in records are smaller.
+LARGEST = 1e12
 
 # Factories that hold more bytes than this are not looked up.
 MAX_PICKLED = 64 * 1024
@@ -84,7 +87,7 @@ def remember(kind: str, key: str, record: dict[str, Any]) -> None:
 
 def is_number(value: Any) -> bool:
     """Return whether a value from a record is a valid time, size or flag."""
-    return isinstance(value, int | float) and math.isfinite(value) and value >= 0
+    return isinstance(value, int | float) and 0 <= value < LARGEST
 
 
 def _path(kind: str, key: str) -> Path:
@@ -98,16 +101,22 @@ def recall_profile(factory: Factory) -> Profile | None:
     try:
         if found is None or found.pop("changed") != _changed(found.pop("file")):
             return None
-        numbers = [value for value in found.values() if not isinstance(value, str)]
+        numbers = [value for name, value in found.items() if name != "name"]
         return Profile(**found) if all(map(is_number, numbers)) else None
     except (TypeError, KeyError):
         return None
 
 
 def remember_profile(factory: Factory, profile: Profile, file: str | None) -> None:
-    """Store the profile of a factory's environments, whose code is in a file."""
+    """Store the profile of a factory's environments, whose code is in a file.
+
+    What real runs took with earlier code is forgotten.
+    """
     key = _key(factory)
     if key is not None:
+        with contextlib.suppress(OSError, RuntimeError):
+            for path in cache_folder().glob(f"measured-{key}-*.json"):
+                path.unlink()
         remember("profile", key, {**asdict(profile), "file": file, "changed": _changed(file)})
 
 
@@ -122,15 +131,20 @@ def remember_measured(factory: Factory, num_envs: int, measured: dict[str, float
     key = _key(factory)
     if key is not None:
         new = {name: (seconds, time.time()) for name, seconds in measured.items()}
-        remember("measured", f"{key}-{num_envs}", dict(_measured(key, num_envs)) | new)
+        remember("measured", _run_key(key, num_envs), dict(_measured(key, num_envs)) | new)
+
+
+def _run_key(key: str, num_envs: int) -> str:
+    return f"{key}-{key_of(num_envs, core_numbers(), quota())}"
 
 
 def _measured(key: str, num_envs: int) -> Iterator[tuple[str, tuple[float, float]]]:
     """Yield what was measured of each candidate in the last day, and when."""
-    found = recall("measured", f"{key}-{num_envs}") or {}
+    found = recall("measured", _run_key(key, num_envs)) or {}
     with contextlib.suppress(TypeError, ValueError):
         for name, (seconds, taken) in found.items():
-            if is_number(seconds) and 0 <= time.time() - taken < MEASURED_SECONDS:
+            fits = is_number(seconds) and is_number(taken)
+            if fits and 0 <= time.time() - taken < MEASURED_SECONDS:
                 yield name, (float(seconds), taken)
 
 

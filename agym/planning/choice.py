@@ -61,14 +61,14 @@ def decide(found: Sequence[Candidate], *, workers_wanted: bool = False) -> Decis
     base, rest = _fewest(same), able[len(same) :]
     if not rest:
         return Decision(base, "No other backend can be chosen.")
-    better = [one for one in rest if not _objection(one, base, workers_wanted)]
+    better = [one for one in rest if not _reason_rejected(one, base, workers_wanted)]
     other = _fewest(better or rest)
     if better:
         return Decision(other, f"{_compared(other, base)}.")
-    return Decision(base, f"{_objection(other, base, workers_wanted)}.")
+    return Decision(base, f"{_reason_rejected(other, base, workers_wanted)}.")
 
 
-def _objection(other: Candidate, base: Candidate, workers_wanted: bool) -> str:
+def _reason_rejected(other: Candidate, base: Candidate, workers_wanted: bool) -> str:
     """Return why a candidate is not chosen instead of the base; empty if it may be."""
     measured = base.measured is not None and other.measured is not None
     clearly = MARGIN if measured or workers_wanted else CLEARLY

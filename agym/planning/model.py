@@ -170,6 +170,11 @@ class Requirements:
     overlap: float = 0.0
     obstacle: str = ""
 
+    @property
+    def usual(self) -> bool:
+        """Whether batches take as long as for other callers, so that times may be shared."""
+        return not self.overlap and self.max_concurrency is None
+
 
 @dataclass(frozen=True)
 class Candidate:

@@ -48,7 +48,7 @@ class Sample:
     Attributes:
         env: The environment, ``None`` once it is closed.
         construction: Seconds to construct it.
-        given: Its factory returns the same environment each time, and so owns it.
+        existing: Its factory returns the same environment each time, and so owns it.
     """
 
     env: Any
@@ -154,7 +154,7 @@ def makes_sync(factory: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class Known:
+class TrustedFactory:
     """A factory that only runs code of which the caller knows that it does nothing but compute."""
 
     factory: Factory
@@ -164,9 +164,9 @@ class Known:
         return self.factory()
 
 
-def is_known(factory: Any) -> bool:
+def is_trusted(factory: Any) -> bool:
     """Return whether a factory only runs code of Gymnasium, ALE and agym."""
-    if isinstance(factory, Known):
+    if isinstance(factory, TrustedFactory):
         return True
     spec = _spec_of(factory)
     if spec is None or not isinstance(spec.entry_point, str) or spec.additional_wrappers:
@@ -180,7 +180,7 @@ def is_known(factory: Any) -> bool:
 
 def name_of(factory: Any) -> str:
     """Return a name for the environments of a factory."""
-    if isinstance(factory, Known):
+    if isinstance(factory, TrustedFactory):
         return factory.name
     spec = _spec_of(factory)
     if spec is not None:

@@ -225,7 +225,7 @@ def check_made(env: Any) -> None:
         raise UsageError(f"its factory returned the class {name}: let it return {name}()")
     if not callable(getattr(env, "reset", None)):
         raise UsageError(
-            f"its factory returned a {type(env).__name__}, which is no gymnasium.Env: it must"
+            f"its factory returned {type(env).__name__}, which is no gymnasium.Env: it must"
             " return something with reset and step"
         )
 

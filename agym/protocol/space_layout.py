@@ -72,6 +72,7 @@ class Layout:
         self.single = not isinstance(space, spaces.Dict | spaces.Tuple)
         self._flatten, self._nest = _flattener(space), _nester(space)
 
+    # Made functions cannot be pickled.
     def __reduce__(self) -> tuple[type[Layout], tuple[Space[Any]]]:
         return Layout, (self.space,)
 
@@ -157,11 +158,11 @@ def _walk(space: Space[Any], path: str) -> Iterator[Leaf]:
 
 def _children(space: Any) -> dict[Any, Space[Any]]:
     """Return the spaces that a Dict or a Tuple nests, by key or index."""
-    return {**space.spaces} if isinstance(space, spaces.Dict) else dict(enumerate(space.spaces))
+    return dict(space.spaces) if isinstance(space, spaces.Dict) else dict(enumerate(space.spaces))
 
 
 def _flattener(space: Space[Any]) -> Callable[[Any], list[Any]]:
-    """Return the function that flattens values of a space, which asks no space in each step."""
+    """Make the function that flattens values of a space, so that no step walks the space."""
     if not isinstance(space, spaces.Dict | spaces.Tuple):
         return lambda value: [value]
     children = _children(space)
@@ -224,7 +225,7 @@ def _lacks(value: Any, key: Any) -> bool:
 
 
 def _nester(space: Space[Any]) -> Callable[[Iterator[Any]], Any]:
-    """Return the function that nests leaf values like a space."""
+    """Make the function that nests leaf values like a space."""
     if not isinstance(space, spaces.Dict | spaces.Tuple):
         return next
     parts = [(key, _nester(child)) for key, child in _children(space).items()]

@@ -42,7 +42,7 @@ SIDE_PLANE, SENT_PLANE = 2, 3
 LEASABLE = 4
 FIRST_BUFFER = PLANES + LEASABLE
 
-# Copying a smaller batch is faster than leasing it.
+# To copy a smaller batch is as fast as to lease it: measured with pictures of Pong, x1 to x32.
 LEASE_BYTES = 256 * 1024
 
 

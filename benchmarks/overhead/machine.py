@@ -12,7 +12,7 @@ from rich.table import Table
 
 from agym._system.cpus import available_cores
 from agym._system.extras import require
-from agym.api.auto.measuring import measure_machine
+from agym.api.auto.measure_machine import measure_machine
 from agym.planning.choice import describe_costs, readable
 from agym.planning.model import Curve, Machine
 from benchmarks.measuring.machine import describe_machine

@@ -8,7 +8,7 @@ from pathlib import Path
 from agym._system.extras import require
 from benchmarks.reports.plot import OTHERS
 from benchmarks.reports.tables import machine_line
-from benchmarks.throughput.accounting import BARE_PART, Account
+from benchmarks.throughput.account_parts import BARE_PART, Account
 
 # One per part.
 COLORS = "#93c5fd", "#2563eb", "#b91c1c", "#ea580c", "#eab308", "#16a34a", "#9333ea"

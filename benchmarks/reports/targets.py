@@ -95,8 +95,8 @@ TARGETS = (
         )
     ),
     *(
-        Target(work.name, VecEnvAuto.name, (SB3Dummy.name, SB3Subproc.name), wanted)
-        for work, wanted in zip(PPO_ROLLOUTS, (1.0, 1.0, 1.2, 1.2), strict=True)
+        Target(work.name, VecEnvAuto.name, (SB3Dummy.name, SB3Subproc.name), work.wanted)
+        for work in PPO_ROLLOUTS
     ),
     Target(SB3_STARTUP, SB3_STARTED, SB3Subproc.name, 20.0),
 )

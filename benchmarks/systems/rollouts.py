@@ -41,9 +41,15 @@ ROOM = 64 * 2**20
 
 @dataclass(frozen=True)
 class RolloutWorkload(Contest):
-    """Environments of one kind, for rollouts; ``network`` lets a network choose the actions."""
+    """Environments of one kind, for rollouts.
+
+    Attributes:
+        network: Whether a network chooses the actions.
+        wanted: With a network, the factor between ``auto`` and the better of SB3's own.
+    """
 
     network: bool = False
+    wanted: float = 1.0
 
     @property
     def name(self) -> str:
@@ -238,8 +244,8 @@ NETWORK_SYSTEMS: tuple[type[System], ...] = (
 PPO_ROLLOUTS = (
     RolloutWorkload("CartPole-v1", 8, network=True),
     RolloutWorkload("CartPole-v1", 64, network=True),
-    RolloutWorkload("Acrobot-v1", 64, network=True),
-    RolloutWorkload("ALE/Pong-v5", 8, network=True),
+    RolloutWorkload("Acrobot-v1", 64, network=True, wanted=1.2),
+    RolloutWorkload("ALE/Pong-v5", 8, network=True, wanted=1.2),
 )
 ROLLOUTS = (
     RolloutWorkload("CartPole-v1", 8),

@@ -1,6 +1,6 @@
 """``account``: where the time of a batch goes under ``backend="process"``, beside bare loops.
 
-The parts, and how they are measured, are in :mod:`benchmarks.throughput.accounting`.
+The parts, and how they are measured, are in :mod:`benchmarks.throughput.account_parts`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from benchmarks.reports.account_plot import save_account_plot
 from benchmarks.reports.output import JsonFile, PlotFile, check_plot, check_writable, deliver
 from benchmarks.reports.results import Settings
 from benchmarks.reports.tables import disturbance, machine_line
-from benchmarks.throughput.accounting import BARE_PART, Account, run_account
+from benchmarks.throughput.account_parts import BARE_PART, Account, run_account
 
 EXAMPLES = """Examples:
 

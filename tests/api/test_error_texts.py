@@ -204,8 +204,8 @@ FACTORIES: dict[str, tuple[Any, str]] = {
     "async": (makes_later, r"is `async def`.*plain function"),
     "partial of async": (partial(makes_later), r"is `async def`"),
     "class": (lambda: Tally, r"returned the class Tally.*Tally\(\)"),
-    "id": (lambda: "CartPole-v1", r"returned a str.*gymnasium\.Env"),
-    "space": (lambda: spaces.Discrete(2), r"returned a Discrete.*gymnasium\.Env"),
+    "id": (lambda: "CartPole-v1", r"returned str.*gymnasium\.Env"),
+    "space": (lambda: spaces.Discrete(2), r"returned Discrete.*gymnasium\.Env"),
 }
 
 

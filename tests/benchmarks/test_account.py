@@ -12,7 +12,7 @@ from benchmarks.measuring.processes import CoreUse, core_use
 from benchmarks.reports.account_plot import widths
 from benchmarks.reports.results import Report, Settings
 from benchmarks.throughput.account import largest, sentences
-from benchmarks.throughput.accounting import NO_WAITS, Account, Slice, Timing, per_batch, split
+from benchmarks.throughput.account_parts import NO_WAITS, Account, Slice, Timing, per_batch, split
 from tests.benchmarks.tiny import PNG, run
 
 PARTS = [
@@ -117,7 +117,7 @@ def test_use_per_batch_is_unknown_if_either_end_is() -> None:
 def test_a_system_that_does_not_tell_the_waits_is_noted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("benchmarks.throughput.accounting.core_use", lambda pids: None)
+    monkeypatch.setattr("benchmarks.throughput.account_parts.core_use", lambda pids: None)
     done = run(tmp_path, "account", "Null-v0", "2", "--seconds", "0.002", "--repeats", "1")
     assert done.data["workloads"][0]["notes"] == [NO_WAITS]
     assert NO_WAITS[:32] in done.stdout

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agym.api.auto import machine
-from agym.api.auto.machine import forget_machine, known, recall_machines, this_machine
-from agym.api.auto.measuring import falling, measure_machine
+from agym.api.auto.machine import forget_machine, recall_machines, remembered_costs, this_machine
+from agym.api.auto.measure_machine import falling, measure_machine
 from agym.errors import UsageError
 from agym.planning import caching
 from agym.planning.caching import (
@@ -83,7 +83,7 @@ def test_this_machine_is_measured_once(measured: list[int]) -> None:
     assert this_machine() is first
     another_process()
     assert this_machine() == first
-    assert known() == first
+    assert remembered_costs() == first
     assert len(measured) == 1
 
 
@@ -94,7 +94,7 @@ def test_a_machine_that_others_keep_busy_is_another(measured: list[int], load: l
         another_process()
         assert this_machine().load == (0.9 if busy > 0.5 else 0.0)
     assert len(measured) == 2
-    assert known() == quiet
+    assert remembered_costs() == quiet
 
 
 def test_a_machine_with_other_cores_is_another(
@@ -273,3 +273,33 @@ def test_the_extremes_are_around_what_is_typical() -> None:
             for work in (1e-5, 1e-3, 1e-1):
                 less, more = low.curves[workers].at(work), high.curves[workers].at(work)
                 assert less.usual <= curve.at(work).usual <= more.usual
+
+
+def test_what_earlier_code_took_is_forgotten() -> None:
+    remember_profile(Tally, PROFILE, source_file(Tally()))
+    remember_measured(Tally, 8, {"process ×2": 2e-3})
+    remember_measured(Tally, 9, {"serial": 1e-3})
+    remember_profile(Tally, replace(PROFILE, step=1e-6), source_file(Tally()))
+    assert recall_measured(Tally, 8) == recall_measured(Tally, 9) == {}
+
+
+@pytest.mark.parametrize("wrong", ["x", None, [], -1, 10**400, float("nan")])
+def test_a_wrong_value_makes_a_record_unreadable(wrong: Any, folder: Path) -> None:
+    remember_profile(Tally, PROFILE, None)
+    (file,) = folder.rglob("profile-*.json")
+    file.write_text(json.dumps({**json.loads(file.read_text()), "step": wrong}))
+    assert recall_profile(Tally) is None
+    remember_measured(Tally, 8, {"serial": 1e-3})
+    (file,) = folder.rglob("measured-*.json")
+    for record in ({"serial": [wrong, time.time()]}, {"serial": [1e-3, wrong]}):
+        file.write_text(json.dumps(record))
+        assert recall_measured(Tally, 8) == {}
+
+
+@pytest.mark.parametrize("cores", ["x", [], 0, float("nan")])
+def test_a_wrong_number_of_cores(cores: Any, measured: list[int], folder: Path) -> None:
+    this_machine()
+    (file,) = folder.rglob("machine-*.json")
+    record = json.loads(file.read_text())
+    file.write_text(json.dumps({load: {**one, "cores": cores} for load, one in record.items()}))
+    assert recall_machines(typical().cores) == {}

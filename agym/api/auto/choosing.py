@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from agym._system.no_running_loop import NoRunningLoop
-from agym.api.auto.machine import known, this_machine
+from agym.api.auto.machine import remembered_costs, this_machine
 from agym.backends.registry import refuse_import
 from agym.hosts.base import Factory, OneShotFactory, describe_first, reraise
 from agym.planning.caching import (
@@ -42,7 +42,7 @@ from agym.planning.plans import Plan
 from agym.planning.profiling import measure
 from agym.planning.sampling import (
     CHEAP_SECONDS,
-    is_known,
+    is_trusted,
     make_sample,
     makes_sync,
     name_of,
@@ -83,7 +83,7 @@ def choose_backend(
         return BackendChoice(_by_rule(name, needs, "serial", why), factories)
     refuse_import()
     profile, why = recall_profile(measured), ""
-    may_be_stepped = sample is not None or is_known(measured)
+    may_be_stepped = sample is not None or is_trusted(measured)
     try:
         if profile is None and may_be_stepped:
             profile, why = _measure(measured)
@@ -174,7 +174,7 @@ def plan_for(
             if the choice depends on them.
     """
     took: Mapping[str, float] = {}
-    if not needs.overlap:  # what was measured is without it
+    if needs.usual:
         took = recall_measured(measured or factories[0], needs.num_envs)
     if machine is None and _certain(profile, needs, took):
         machine = typical()
@@ -182,7 +182,7 @@ def plan_for(
         needs = replace(needs, obstacle=obstacle(factories))
     if machine is None:
         # They are not measured if that would block an event loop, or cannot matter.
-        machine = this_machine() if needs.blocking and not needs.obstacle else known()
+        machine = this_machine() if needs.blocking and not needs.obstacle else remembered_costs()
     found, decision = _decide(profile, machine, needs, took)
     chosen = decision.chosen
     if chosen is None:

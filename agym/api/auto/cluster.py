@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from agym.api.auto.bench import Bench
-from agym.api.auto.measuring import LARGE
+from agym.api.auto.measure_machine import LARGE
 from agym.backends.options import Ray
 from agym.backends.ray.backend import RayBackend
 from agym.backends.ray.cluster import MEMBERS

@@ -2,8 +2,8 @@
 
 It is kept with what the machine looked like: its cores, the quota, and how many cores other
 programs kept busy. A machine that looks different, or whose costs a real run has refuted, is
-measured again, which takes some seconds (``api/auto/measuring.py``). Many choices do not depend on
-it (:func:`agym.planning.typical.extremes`).
+measured again, which takes some seconds (``api/auto/measure_machine.py``). Many choices do not
+depend on it (:func:`agym.planning.typical.extremes`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from agym._system.cpus import available_cores, core_numbers, quota
 from agym._system.load import OtherLoad
-from agym.api.auto.measuring import Progress, measure_machine
+from agym.api.auto.measure_machine import Progress, measure_machine
 from agym.planning.caching import is_number, key_of, recall, remember
 from agym.planning.model import Cost, Curve, Machine
 from agym.planning.typical import TYPICAL, typical
@@ -71,7 +71,7 @@ def _measured(cores: int, on_progress: Progress | None) -> Machine:
     return machine
 
 
-def known() -> Machine:
+def remembered_costs() -> Machine:
     """Return this machine's remembered costs, with the least load, or typical ones."""
     cores = available_cores()
     kept = recall_machines(cores)
@@ -125,6 +125,9 @@ def _from_record(record: dict[str, Any]) -> Machine:
         if not len(curve.work) == len(curve.usual) == len(curve.worst) > 0:
             raise ValueError(f"a curve of {len(curve.work)} points")
         numbers += [*curve.work, *curve.usual, *curve.worst]
+    cores = record["cores"]
+    if type(cores) is not int or cores < 1:
+        raise ValueError(f"{cores!r} cores")
     if not all(map(is_number, numbers)) or not curves or costs.keys() != TYPICAL.keys():
         raise ValueError("the record is incomplete")
-    return Machine(record["cores"], costs, curves, starts, record["load"])
+    return Machine(cores, costs, curves, starts, record["load"])

@@ -10,7 +10,7 @@ from typing import Any
 from agym.api.auto.choosing import plan_for
 from agym.api.auto.cluster import with_cluster
 from agym.api.auto.machine import this_machine
-from agym.api.auto.measuring import Progress
+from agym.api.auto.measure_machine import Progress
 from agym.api.auto.probing import measure_apart, measure_here
 from agym.api.options.build import build
 from agym.api.options.names import NESTED, check_option_names
@@ -24,7 +24,7 @@ from agym.planning.caching import recall_profile, remember_measured, remember_pr
 from agym.planning.choice import decide, explain
 from agym.planning.model import Candidate, Requirements
 from agym.planning.plans import Plan
-from agym.planning.sampling import CHEAP_SECONDS, is_known
+from agym.planning.sampling import CHEAP_SECONDS, is_trusted
 from agym.protocol.arguments import check_count, check_flag
 
 # For how many seconds a candidate is tried, and for at least how many batches.
@@ -40,6 +40,7 @@ NOT_PLANNED = {
         (name for name in (*OPTION_NAMES, *NESTED) if name not in ("num_envs", "workers")),
         "it does not change a plan: leave it out",
     ),
+    "backend": "the plan chooses it: leave it out",
     "address": "take cluster=agym.backends.Ray(address=...)",
 }
 
@@ -133,7 +134,7 @@ def _plan_measured(
     factory = factories[0]
     profile = recall_profile(factory)
     if profile is None:
-        known = is_known(factory)
+        known = is_trusted(factory)
         profile, file = measure_here(factory) if known else measure_apart(factory)
         if not known or profile.construction > CHEAP_SECONDS:
             remember_profile(factory, profile, file)
@@ -160,7 +161,7 @@ def verified(
             spec = replace(spec, max_concurrency=needs.max_concurrency)
         seconds = try_out(replace(spec, workers=candidate.workers), factories, needs.overlap)
         tried.append(replace(candidate, measured=seconds))
-    if not needs.overlap:  # which others do not have
+    if needs.usual:
         took = {one.name: one.measured for one in tried if one.measured is not None}
         remember_measured(factories[0], needs.num_envs, took)
     decision = decide(tried, workers_wanted=needs.workers is not None)

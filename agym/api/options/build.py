@@ -118,7 +118,7 @@ def _choose(
     chosen = SPECS[choice.plan.backend](workers=choice.plan.workers)
     alike = sample is not None or len({*map(id, factories)}) == 1
     learn = partial(learn_from, choice.plan, sample or factories[0]) if alike else None
-    return chosen, choice.factories, None if spec.overlap else learn
+    return chosen, choice.factories, learn if needs.usual else None
 
 
 def _backend_class(spec: BackendSpec) -> Callable[[BackendOptions], Any]:

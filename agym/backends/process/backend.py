@@ -128,10 +128,11 @@ class ProcessBackend(Backend, Workers, Supervision):
 
     def _start_worker(self, make: Operation, message: list[Buffer], worker: int) -> WorkerHandle:
         workers, cores = len(self.ranges), len(core_numbers())
-        alone = workers <= cores <= quota()  # watching takes nothing from the others
+        # To watch takes nothing from the others: neither a core, nor of a quota that all share.
+        may_watch = workers <= cores <= quota()
         handle = start_worker(
             make, message, worker, self._spec, position=self._position + worker,
-            crowded=workers >= cores, watch=WATCH_SECONDS if alone else SPIN_SECONDS,
+            crowded=workers >= cores, watch=WATCH_SECONDS if may_watch else SPIN_SECONDS,
         )  # fmt: skip
         self._exits.register(handle.process.ended, select.POLLIN)
         return handle

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from agym.backends.process.channel import Channel
 from agym.backends.process.mailbox import SENT, TAIL, SlotRange
 from agym.backends.process.worker_loop import WorkerLoop
-from agym.backends.spinning import SPIN_SECONDS
 from agym.hosts.coroutine import CoroutineHost
 from agym.protocol.arguments import runs
 from agym.protocol.infos.schema import Schema
@@ -51,8 +50,8 @@ class CoroutineWorkerLoop(WorkerLoop):
         self,
         words: memoryview,
         channel: Channel,
-        go_home: Callable[[float], None] | None = None,
-        watch: float = SPIN_SECONDS,
+        go_home: Callable[[float], None] | None,
+        watch: float,
     ) -> None:
         super().__init__(words, channel, go_home, watch)
         self._progress: dict[tuple[int, int], _Progress] = {}  # by an operation's number and start

@@ -89,8 +89,7 @@ def start_worker(
 ) -> WorkerHandle:
     """Start a worker, and post its ``make``.
 
-    For ``position`` and ``crowded`` see :class:`HomeCore`, for the other arguments
-    :class:`WorkerMain`.
+    For ``position`` and ``crowded`` see :class:`HomeCore`, for ``watch`` :class:`WorkerMain`.
     """
     ids = range(make.start, make.stop)
     ours, theirs = socket.socketpair()

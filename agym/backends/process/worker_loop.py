@@ -28,7 +28,7 @@ from agym.backends.process.mailbox import (
     SlotRange,
 )
 from agym.backends.process.serialization import Buffer, find_unsendable, pack, unpack
-from agym.backends.spinning import SPIN_SECONDS, SpinPolicy
+from agym.backends.spinning import SpinPolicy
 from agym.hosts.base import Host
 from agym.hosts.gym import EnvHost
 from agym.protocol.frames import ShelvedFrame
@@ -45,15 +45,15 @@ class WorkerLoop:
         self,
         words: memoryview,
         channel: Channel,
-        go_home: Callable[[float], None] | None = None,
-        watch: float = SPIN_SECONDS,
+        go_home: Callable[[float], None] | None,
+        watch: float,
     ) -> None:
         """Use the worker's end of a channel.
 
         Args:
             words: The mailbox's memory.
             channel: The channel's end.
-            go_home: Called after each wait, with the time.
+            go_home: Called after each wait, with the seconds of ``perf_counter``.
             watch: How long to watch for the next operation before sleeping, in seconds.
         """
         self._words = words

@@ -78,9 +78,7 @@ class BatchBuilder:
         self.note(ticket)
         infos = self._infos(ticket.ids, ticket.plane, ticket.payload)
         columns = self._columns_of(ticket)
-        if self._table.final:
-            done = columns[-2] | columns[-1]
-            self._add_final(ticket.ids, ticket.plane, ticket.payload, infos, done)
+        self._add_final(ticket.ids, ticket.plane, ticket.payload, infos, columns)
         return self._result(ticket.ids, columns, infos)
 
     def whole(self, plane: int, infos: list[Info] | None = None) -> StepResult:
@@ -98,8 +96,7 @@ class BatchBuilder:
         columns = self._whole_columns(plane)
         if infos is None:
             infos = self._infos(self._all, plane, None)
-            if self._table.final:
-                self._add_final(self._all, plane, None, infos, columns[-2] | columns[-1])
+            self._add_final(self._all, plane, None, infos, columns)
         return self._result(self._all, columns, infos)
 
     def _result(self, ids: Ids, columns: list[Array], infos: list[Info]) -> StepResult:
@@ -157,8 +154,7 @@ class BatchBuilder:
             columns[kept:] = [column.copy() for column in columns[kept:]]
         *arrays, rewards, terminated, truncated = columns
         infos = self._infos(tuple(ids), SENT_PLANE, payload)
-        if self._table.final:
-            self._add_final(tuple(ids), SENT_PLANE, payload, infos, terminated | truncated)
+        self._add_final(tuple(ids), SENT_PLANE, payload, infos, columns)
         observations = self._table.nest(
             arrays, [payload.objects[i] for i in ids if payload.objects]
         )
@@ -264,13 +260,21 @@ class BatchBuilder:
         return table.nest(arrays, [table.objects[i] for i in ids] if table.objects else [])
 
     def _add_final(
-        self, ids: Ids, at: int, payload: Payload | None, infos: list[dict[str, Any]], done: Array
+        self,
+        ids: Ids,
+        at: int,
+        payload: Payload | None,
+        infos: list[dict[str, Any]],
+        columns: list[Array],
     ) -> None:
         """Add ``final_obs`` and ``final_info`` to infos under same-step autoreset."""
         table = self._table
+        if not table.final:
+            return
         payload = payload or Payload()
         plane = table.planes[at]
-        for k in np.flatnonzero(done).tolist():
+        *_, terminated, truncated = columns
+        for k in np.flatnonzero(terminated | truncated).tolist():
             slot = ids[k]
             info = payload.final_infos.get(slot) or self._reader.one(plane.final_infos, slot)
             if FINAL_OBSERVATION in info:

@@ -68,7 +68,7 @@ class Completion(NamedTuple):
     payload: Payload | None = None
 
     @property
-    def unbroken(self) -> int:
+    def num_without_problem(self) -> int:
         """How many environments have completed it without a problem; 0 if any has one."""
         return 0 if self.payload and self.payload.problems else self.stop - self.start
 

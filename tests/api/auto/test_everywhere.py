@@ -12,7 +12,7 @@ import pytest
 import agym
 from agym.planning.caching import remember_profile
 from agym.planning.model import Profile
-from agym.planning.sampling import Known
+from agym.planning.sampling import TrustedFactory
 from tests.support.envs.costly_envs import needs_cores
 from tests.support.envs.plain_envs import Tally
 from tests.support.insides import backend_of
@@ -22,7 +22,7 @@ COMPUTES = Profile("Computes", 1e-3, 1e-5, 2e-3)
 
 
 class Computes(Tally):
-    """Known, by a profile that is remembered, to compute for long."""
+    """TrustedFactory, by a profile that is remembered, to compute for long."""
 
 
 @pytest.fixture(autouse=True)
@@ -125,7 +125,7 @@ class TestSB3:
     @pytest.mark.full
     @needs_cores
     def test_a_sample_is_measured_instead(self) -> None:
-        sample = Known(Computes, "Computes")
+        sample = TrustedFactory(Computes, "Computes")
         remember_profile(sample, COMPUTES, None)
         envs = agym.sb3.AgymVecEnv([Tally] * 8, sample=sample)
         assert name_of(envs) == "process"
