@@ -1,8 +1,8 @@
 """A thread-safe queue of completions, with a bell that wakes the sleeping caller.
 
-Each side uses one end of a socket pair. The bell rings
-once per sleep, when enough environments have completed something or one has failed: to be woken for
-each of them would take the GIL from the threads that the caller waits for.
+Each side uses one end of a socket pair. The bell rings once per sleep, when enough environments
+have completed something or one has failed: to be woken for each of them would take the GIL from the
+threads that the caller waits for.
 """
 
 from __future__ import annotations

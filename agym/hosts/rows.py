@@ -154,7 +154,7 @@ def write_rows(block: Array, rows: Sequence[Any]) -> None:
     """
     shape = block.shape[1:]
     first = rows[0]
-    # One environment of a Discrete space: a tenth of what the general way takes.
+    # One environment of a Discrete space: a fifth of what the general way takes.
     if len(rows) == 1 and not shape and type(first) is int and block.dtype == np.int64:
         block[0] = first
         return
