@@ -145,6 +145,7 @@ def busy_program() -> Iterator[int]:
     with started:
         assert started.stdout is not None
         pid = int(started.stdout.readline())
+        started.wait()  # until then it is a grandchild of this process
         try:
             yield pid
         finally:
