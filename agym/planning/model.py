@@ -127,6 +127,8 @@ class Machine:
         starts: Seconds to start worker processes, by their number.
         load: How many of the cores other programs kept busy when this was measured; ``None`` if
             this was not measured.
+        measured: When it was measured last, in seconds since the epoch.
+        times: How often it was measured; the best is kept.
     """
 
     cores: int
@@ -134,6 +136,13 @@ class Machine:
     curves: Mapping[int, Curve] = field(default_factory=dict)
     starts: Mapping[int, float] = field(default_factory=dict)
     load: float | None = None
+    measured: float = 0.0
+    times: int = 1
+
+    @property
+    def slowdown(self) -> float:
+        """How many times longer than alone workers take at most, at the longest measured work."""
+        return max((curve.worst[-1] / curve.work[-1] for curve in self.curves.values()), default=1)
 
     def curve(self, workers: int) -> tuple[int, Curve]:
         """Return the curve of the largest measured number of workers up to this one."""

@@ -31,7 +31,7 @@ from agym.planning.caching import (
     remember_profile,
     source_file,
 )
-from agym.planning.model import Machine, Profile, worker_counts
+from agym.planning.model import Curve, Machine, Profile, worker_counts
 from agym.planning.typical import PLAUSIBLE, extremes, typical
 from tests.support.envs.plain_envs import Tally
 
@@ -126,6 +126,49 @@ def test_what_this_process_saw_counts_for_a_minute(
     assert this_machine().load == 0.0
     monkeypatch.setattr(machine.latest, "until", 0.0)
     assert this_machine().load == 1.0
+
+
+def test_a_bad_minute_is_not_kept(load: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    now, slowdowns, measured = 1e9, [3.0, 2.0, 1.1, 9.0], []
+
+    def measure(cores: int, on_progress: Any = None) -> Machine:
+        measured.append(slowdowns[len(measured)])
+        curve = Curve((1e-3,), (1e-3,), (1e-3 * measured[-1],))
+        return replace(typical(), curves={1: curve}, load=0.0, measured=now)
+
+    monkeypatch.setattr(machine, "measure_machine", measure)
+    monkeypatch.setattr(machine, "time", SimpleNamespace(**{**vars(time), "time": lambda: now}))
+
+    def slowdown_after(seconds: float) -> float:
+        nonlocal now
+        now += seconds
+        another_process()
+        return this_machine().slowdown
+
+    assert slowdown_after(0) == pytest.approx(3.0)
+    assert slowdown_after(50) == pytest.approx(3.0)
+    assert slowdown_after(20) == pytest.approx(2.0)
+    assert slowdown_after(500) == pytest.approx(2.0)
+    assert slowdown_after(200) == pytest.approx(1.1)
+    assert slowdown_after(1e6) == pytest.approx(1.1)
+    assert len(measured) == 3
+
+
+def test_a_slow_machine_is_measured_four_times(
+    load: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured: list[float] = []
+
+    def measure(cores: int, on_progress: Any = None) -> Machine:
+        measured.append(2.0 + len(measured))
+        curve = Curve((1e-3,), (1e-3,), (1e-3 * measured[-1],))
+        return replace(typical(), curves={1: curve}, load=0.0)  # measured decades ago
+
+    monkeypatch.setattr(machine, "measure_machine", measure)
+    for _ in range(10):
+        another_process()
+        assert this_machine().slowdown == pytest.approx(2.0)
+    assert len(measured) == 4
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"0": {}}', '{"0": {"costs": {"serial": {}}}}'])

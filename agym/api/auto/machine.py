@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from agym._system.cpus import available_cores, core_numbers, quota
@@ -19,6 +19,10 @@ from agym.api.auto.measure_machine import Progress, measure_machine
 from agym.planning.caching import is_number, key_of, recall, remember
 from agym.planning.model import Cost, Curve, Machine
 from agym.planning.typical import TYPICAL, typical
+
+# Where workers slow each other down by more than this factor, processes hardly pay. It may also
+# have been a bad minute of a shared machine, so this is measured again, so many seconds later.
+DOUBTFUL, REPEAT_SECONDS = 1.5, (60.0, 600.0, 3600.0)
 
 # For how long to watch what other programs do, and for how long that counts.
 LOOK_SECONDS, LOOK_AGAIN_SECONDS = 0.06, 60.0
@@ -63,12 +67,23 @@ def _measured(cores: int, on_progress: Progress | None) -> Machine:
     kept = recall_machines(cores)
     load = round(others.cores())
     machine = kept.get(load)
-    if machine is None:
-        machine = measure_machine(cores, on_progress)
+    if machine is None or _is_doubtful(machine):
+        again = measure_machine(cores, on_progress)
+        if machine is not None:
+            best = min(again, machine, key=lambda each: each.slowdown)
+            again = replace(best, measured=again.measured, times=machine.times + 1)
+        machine = again
         # Under both, or where the two always differ it would be measured each time.
         kept[load] = kept[round(machine.load or 0.0)] = machine
         remember_machines(cores, kept)
     return machine
+
+
+def _is_doubtful(machine: Machine) -> bool:
+    """Return whether it is time to measure a machine again, which was slow when it was measured."""
+    if machine.slowdown <= DOUBTFUL or machine.times > len(REPEAT_SECONDS):
+        return False
+    return time.time() - machine.measured > REPEAT_SECONDS[machine.times - 1]
 
 
 def remembered_costs() -> Machine:
@@ -119,15 +134,15 @@ def _from_record(record: dict[str, Any]) -> Machine:
         for k, curve in record["curves"].items()
     }
     starts = {int(k): seconds for k, seconds in record["starts"].items()}
-    numbers = [record["load"], *starts.values()]
+    numbers = [record["load"], record["measured"], *starts.values()]
     numbers += [number for cost in costs.values() for number in asdict(cost).values()]
     for curve in curves.values():
         if not len(curve.work) == len(curve.usual) == len(curve.worst) > 0:
             raise ValueError(f"a curve of {len(curve.work)} points")
         numbers += [*curve.work, *curve.usual, *curve.worst]
-    cores = record["cores"]
-    if type(cores) is not int or cores < 1:
-        raise ValueError(f"{cores!r} cores")
+    cores, times = record["cores"], record["times"]
+    if type(cores) is not int or cores < 1 or type(times) is not int or times < 1:
+        raise ValueError(f"{cores!r} cores, measured {times!r} times")
     if not all(map(is_number, numbers)) or not curves or costs.keys() != TYPICAL.keys():
         raise ValueError("the record is incomplete")
-    return Machine(cores, costs, curves, starts, record["load"])
+    return Machine(cores, costs, curves, starts, record["load"], record["measured"], times)

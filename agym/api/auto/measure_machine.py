@@ -60,7 +60,7 @@ def measure_machine(cores: int, on_progress: Progress | None = None) -> Machine:
     for i, workers in enumerate(counts):
         report((1 + i) / (1 + len(counts)))
         curves[workers], starts[workers] = measure_curve(workers)
-    return Machine(cores, costs, curves, starts, others.cores())
+    return Machine(cores, costs, curves, starts, others.cores(), time.time())
 
 
 def measure_curve(workers: int) -> tuple[Curve, float]:
