@@ -77,7 +77,7 @@ class Cost:
 
 
 class Span(NamedTuple):
-    """A predicted duration in seconds: the median, and the pessimistic end of its spread."""
+    """A predicted duration in seconds: the mean, and the pessimistic end."""
 
     usual: float
     worst: float
@@ -96,8 +96,8 @@ class Curve:
 
     Attributes:
         work: Seconds of work of each worker per batch, as one core does it alone; ascending.
-        usual: Seconds that a batch takes, the median.
-        worst: The same for the upper quartile.
+        usual: Seconds that a batch takes, the mean without the slowest measurement.
+        worst: The same and its standard error.
     """
 
     work: tuple[float, ...]

@@ -54,7 +54,7 @@ def show_machine(found: Machine) -> RenderableType:
 def _table(workers: int, curve: Curve) -> Table:
     title = f"{workers} worker process{'es' if workers > 1 else ''}: time of a batch"
     table = Table(title=title)
-    for name in ("work of each", "median", "upper quartile", "times as fast as one core"):
+    for name in ("work of each", "mean", "with its error", "times as fast as one core"):
         table.add_column(name, justify="right")
     for work, usual, worst in zip(curve.work, curve.usual, curve.worst, strict=True):
         speeds = f"{workers * work / usual:.2f} ({workers * work / worst:.2f})"
@@ -82,7 +82,7 @@ def save_curves(found: Machine, path: Path) -> None:
     panel.set_xscale("log")
     panel.set_yscale("log")
     panel.set_xlabel("ms of work of each worker per batch")
-    panel.set_ylabel("ms per batch (band: up to the upper quartile)")
+    panel.set_ylabel("ms per batch (band: the standard error)")
     panel.legend(fontsize=8)
     panel.spines[["top", "right"]].set_visible(False)
     figure.supxlabel(machine_line(describe_machine()), fontsize=6, wrap=True)

@@ -70,6 +70,7 @@ def test_what_was_seen_to_sleep_goes_to_threads(log: Path) -> None:
 
 @pytest.mark.full
 @needs_cores
+@pytest.mark.usefixtures("full_cores")
 def test_what_was_seen_to_compute_goes_to_processes(log: Path) -> None:
     factory = partial(Costly, str(log), computes=0.01)
     agym.plan(factory, 4)

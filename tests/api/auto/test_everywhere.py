@@ -26,7 +26,7 @@ class Computes(Tally):
 
 
 @pytest.fixture(autouse=True)
-def profile() -> None:
+def profile(full_cores: None) -> None:
     remember_profile(Computes, COMPUTES, None)
 
 

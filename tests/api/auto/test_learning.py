@@ -98,6 +98,7 @@ def test_what_stays_in_this_thread_is_not_compared(num_envs: int) -> None:
 
 @pytest.mark.full
 @needs_cores
+@pytest.mark.usefixtures("full_cores")
 def test_what_was_learned_is_in_repr_and_stats(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(learning, "REFUTED", 0.0)  # whatever batches take
     remember_profile(Tally, COMPUTES, None)
