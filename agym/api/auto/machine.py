@@ -20,9 +20,9 @@ from agym.planning.caching import is_number, key_of, recall, remember
 from agym.planning.model import Cost, Curve, Machine
 from agym.planning.typical import TYPICAL, typical
 
-# Where workers slow each other down by more than this factor, processes hardly pay. It may also
-# have been a bad minute of a shared machine, so this is measured again, so many seconds later.
-DOUBTFUL, REPEAT_SECONDS = 1.5, (60.0, 600.0, 3600.0)
+# Where workers slow each other down by more than this factor, they may share their cores, or it was
+# a bad minute of a shared machine. So this is measured again, so many seconds later each time.
+DOUBTFUL, REPEAT_SECONDS = 1.25, (60.0, 600.0, 3600.0)
 
 # For how long to watch what other programs do, and for how long that counts.
 LOOK_SECONDS, LOOK_AGAIN_SECONDS = 0.06, 60.0
