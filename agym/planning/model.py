@@ -38,6 +38,7 @@ class Profile:
         info_bytes: Pickled bytes per info that are sent as messages, on average. Empty and numeric
             infos count as 0: the latter are sent in the table.
         coroutine: It has an ``async def step``.
+        table_infos: Share of steps whose info is sent in the table, 0 to 1.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Profile:
     observation_bytes: int = 0
     info_bytes: int = 0
     coroutine: bool = False
+    table_infos: float = 0.0
 
     @property
     def computing(self) -> float:
@@ -231,7 +233,7 @@ def predict(
 
         T = batch + k · worker + B + n · C       in this process, and on a cluster
         T = curve_k(W) + (B - W) + n · C         on worker processes
-        C = byte · O + [I > 0] · (info + info_byte · I)
+        C = byte · O + [I > 0] · (info + info_byte · I) + R · info / 2
         W = max( ⌈n / k⌉, n / p ) · (t · (1 - w) + host)
         B = max( ⌈n / k⌉ · (t + host), W )
 
@@ -241,6 +243,7 @@ def predict(
     ``t``                   s        a step of the environment, resets at ends included
     ``w``                   1        the share of it spent waiting
     ``O``, ``I``            bytes    an observation; an info that is a message, pickled
+    ``R``                   1        the share of infos in the table, 0 for ``serial``
     ``p``                   1        workers that compute at once: 1 in this process, else
                                      ``min(k, cores)``
     ``W``                   s        what the busiest worker computes
@@ -279,6 +282,9 @@ def predict(
     each = cost.byte * profile.observation_bytes
     if profile.info_bytes:
         each += cost.info + cost.info_byte * profile.info_bytes
+    if backend != "serial":
+        # The caller makes a dict of each row, which takes half as long as a message and its dict.
+        each += profile.table_infos * machine.costs["process"].info / 2
     if backend == "process" and machine.curves:
         number, curve = machine.curve(k)
         work = max(work, n / number * computing)

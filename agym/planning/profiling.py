@@ -65,7 +65,11 @@ def _measure(sample: Sample, factory: Factory) -> Profile:
     info_bytes = sum(map(_pickled, sent)) // max(1, len(infos))
     if layout.objects:
         info_bytes += _pickled(observation)
-    return Profile(name_of(factory), sample.construction, reset, seconds, waiting, size, info_bytes)
+    in_table = sum(1 for info in infos if info and signature_of(info) is not None)
+    return Profile(
+        name_of(factory), sample.construction, reset, seconds, waiting, size, info_bytes,
+        table_infos=in_table / max(1, len(infos)),
+    )  # fmt: skip
 
 
 class OnLoop:

@@ -94,6 +94,7 @@ def test_more_work_never_takes_less(
         times(profile, 1),
         times(replace(profile, step=2 * step)),
         times(replace(profile, observation_bytes=10_000)),
+        times(replace(profile, table_infos=1.0)),
     ):
         assert time.usual <= larger.usual * (1 + 1e-9)
         assert time.worst <= larger.worst * (1 + 1e-9)

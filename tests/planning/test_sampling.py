@@ -48,11 +48,13 @@ def test_what_computes_does_not_wait(log: Path) -> None:
     assert profile.step >= 0.002
     assert profile.observation_bytes == 3 * 8
     assert profile.info_bytes == 0  # numbers, which travel in the table
+    assert profile.table_infos == 1.0
 
 
 def test_infos_that_are_messages_count() -> None:
     profile = measure(make_sample(Talks), Talks)
     assert profile.info_bytes > 100
+    assert profile.table_infos == 0.0
 
 
 def test_what_sleeps_waits(log: Path) -> None:
