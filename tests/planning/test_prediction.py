@@ -100,6 +100,18 @@ def test_more_work_never_takes_less(
         assert time.worst <= larger.worst * (1 + 1e-9)
 
 
+@given(num_envs=counts)
+def test_infos_of_the_table_cost_the_caller_of_others_than_serial(num_envs: int) -> None:
+    informing = replace(QUICK, table_infos=0.5)
+    needs, info = Requirements(num_envs), machine().costs["process"].info
+    for backend, each in (("serial", 0.0), ("thread", info / 4), ("process", info / 4)):
+        without, with_infos = (
+            predict(profile, machine(), needs, backend, 2) for profile in (QUICK, informing)
+        )
+        for before, after in zip(without, with_infos, strict=True):
+            assert after - before == pytest.approx(num_envs * each, abs=1e-12)
+
+
 @given(step=seconds, waiting=st.floats(0, 1), num_envs=counts, workers=st.integers(1, 64))
 def test_no_more_is_computed_at_once_than_there_are_cores(
     step: float, waiting: float, num_envs: int, workers: int

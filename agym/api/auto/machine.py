@@ -1,9 +1,10 @@
 """What this machine costs, which is measured once and kept.
 
 It is kept with what the machine looked like: its cores, the quota, and how many cores other
-programs kept busy. A machine that looks different, or whose costs a real run has refuted, is
-measured again, which takes some seconds (``api/auto/measure_machine.py``). Many choices do not
-depend on it (:func:`agym.planning.typical.extremes`).
+programs kept busy. A machine that looks different, whose costs a real run has refuted, or that may
+have had a bad minute, is measured again, which takes some seconds
+(``api/auto/measure_machine.py``). Many choices do not depend on it
+(:func:`agym.planning.typical.extremes`).
 """
 
 from __future__ import annotations

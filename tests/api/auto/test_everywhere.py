@@ -22,7 +22,7 @@ COMPUTES = Profile("Computes", 1e-3, 1e-5, 2e-3)
 
 
 class Computes(Tally):
-    """TrustedFactory, by a profile that is remembered, to compute for long."""
+    """Known to compute for long, by a profile that is remembered."""
 
 
 @pytest.fixture(autouse=True)
