@@ -6,6 +6,7 @@ python examples/stragglers.py
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -44,6 +45,12 @@ class Sleeper(gymnasium.Env[Any, Any]):
         return np.int64(self.steps), 0.0, False, False, {}
 
 
+def check(done: np.ndarray, received: np.ndarray) -> None:
+    """End with a sentence unless what was received is what the environments have done."""
+    if not np.array_equal(done, received):
+        sys.exit("a step was lost or came twice: please report it")
+
+
 async def barrier(envs: agym.AsyncEnvs, seconds: float) -> np.ndarray:
     """Wait for all environments in each step; gives the steps that each has done."""
     steps = np.zeros(len(envs), np.int64)
@@ -52,7 +59,7 @@ async def barrier(envs: agym.AsyncEnvs, seconds: float) -> np.ndarray:
     while not steps.any() or time.perf_counter() < end:
         observations, *_ = await envs.step(envs.action_space.sample())
         steps += 1
-        assert (observations == steps).all()
+        check(observations, steps)
     return steps
 
 
@@ -64,7 +71,7 @@ async def first_k(envs: agym.AsyncEnvs, seconds: float, k: int) -> np.ndarray:
     envs.send(envs.action_space.sample())
     async for batch in envs.ready(min_envs=k):
         steps[batch.env_ids] += 1
-        assert (batch.observations == steps[batch.env_ids]).all()  # none is lost or comes twice
+        check(batch.observations, steps[batch.env_ids])
         if time.perf_counter() < end:
             envs.send(envs.action_space.sample()[batch.env_ids], batch.env_ids)
     return steps
@@ -72,11 +79,11 @@ async def first_k(envs: agym.AsyncEnvs, seconds: float, k: int) -> np.ndarray:
 
 async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--num-envs", type=int, default=32)
-    parser.add_argument("--min-envs", type=int, help="k of first-k; default: half of them")
-    parser.add_argument("--step-ms", type=float, default=2, help="what a step takes")
-    parser.add_argument("--times", type=float, default=100, help="how much slower the last one is")
-    parser.add_argument("--seconds", type=float, default=3, help="time for each way")
+    parser.add_argument("--num-envs", type=int, default=32, help="number of environments (default: %(default)s)")
+    parser.add_argument("--min-envs", type=int, help="k of first-k (default: half of them)")
+    parser.add_argument("--step-ms", type=float, default=2, help="milliseconds of a step (default: %(default)s)")
+    parser.add_argument("--times", type=float, default=100, help="how much slower the last one is (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=3, help="seconds for each way (default: %(default)s)")
     options = parser.parse_args()
     if options.num_envs < 2:
         parser.error("--num-envs must be at least 2: the last one is slower than the others")
@@ -95,8 +102,7 @@ async def main() -> None:
             begun = time.perf_counter()
             steps = await play(envs, options.seconds)
             rates[name] = steps.sum() / (time.perf_counter() - begun)
-            # What was received is what the environments have done.
-            assert await envs.get_attr("steps") == steps.tolist()
+            check(np.array(await envs.get_attr("steps")), steps)
 
     table = Table("waiting for", "steps/s", "", box=None)
     for name, rate in rates.items():

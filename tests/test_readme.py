@@ -56,26 +56,23 @@ def test_there_are_exactly_two_set_up_commands_and_ci_runs_them() -> None:
 
 def test_blocks_that_run_apart_are_run() -> None:
     script = (ROOT / ".ci/ecosystem").read_text()
-    packages = {block.needs for block in blocks() if block.apart}
+    found = [block for page in pages() for block in blocks(page)]
+    packages = {block.needs for block in found if block.apart}
     assert packages == set(re.findall(r"\[(\w+)\]=\"", script))
 
 
-def section(title: str) -> str:
-    """What stands under a heading."""
-    return (ROOT / "README.md").read_text().partition(f"### {title}\n")[2].partition("\n### ")[0]
-
-
 def test_a_table_lists_every_backend() -> None:
-    found = re.findall(r'^\| `"(\w+)"`', section("Backends"), re.MULTILINE)
-    assert sorted(found) == sorted(SPECS)
+    text = (ROOT / "docs/start/backends.md").read_text().partition("## All backends\n")[2]
+    assert sorted(re.findall(r'^\| `"(\w+)"`', text, re.MULTILINE)) == sorted(SPECS)
 
 
 def test_tables_list_every_option_of_make_and_of_its_objects() -> None:
-    found = re.findall(r"^\| `(\w+)` \|", section("Options"), re.MULTILINE)
+    text = (ROOT / "docs/reference/options.md").read_text()
+    found = re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)
     assert sorted(found) == sorted(OPTION_NAMES)
     objects = {f"backends.{spec.__name__}": spec for spec in SPECS.values()}
     objects |= {"FaultPolicy": agym.FaultPolicy, "Recycle": agym.Recycle}
-    found = re.findall(r"^\| `agym\.([\w.]+)` \| `(\w+)` \|", section("Options"), re.MULTILINE)
+    found = re.findall(r"^\| `agym\.([\w.]+)` \| `(\w+)` \|", text, re.MULTILINE)
     assert sorted(found) == sorted(
         (name, field.name)
         for name, kind in objects.items()
@@ -84,15 +81,33 @@ def test_tables_list_every_option_of_make_and_of_its_objects() -> None:
     )
 
 
-def test_files_that_it_names_exist() -> None:
-    text = (ROOT / "README.md").read_text()
+@pytest.mark.parametrize("page", pages())
+def test_files_that_pages_name_exist(page: str) -> None:
+    text = (ROOT / page).read_text()
     for name in re.findall(r"`((?:examples|tests|agym)/[\w/.]+)(?![\w/.]|-v\d)", text):
         assert (ROOT / name).exists(), name
+    for link in re.findall(r"\]\((?!http)([\w/.]+)(?:#[\w-]+)?\)", text):
+        assert (ROOT / page).parent.joinpath(link).exists(), link
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 250
+
+
+def test_pages_name_every_public_name_and_error() -> None:
+    text = "".join((ROOT / page).read_text() for page in pages())
+    reference = "".join(
+        (ROOT / page).read_text() for page in pages() if page.startswith("docs/reference/")
+    )
+    for name in agym.__all__:
+        assert re.search(rf"\b{name}\b", text), name
+        if name not in ("backends", "sb3"):
+            assert re.search(rf"^\.\. auto\w+:: {name}$", reference, re.MULTILINE), name
 
 
 def test_nobody_is_sent_to_somebody_elses_package() -> None:
     wrong = re.compile(r"pip install (-\w+ )*[\"']?agym(?!-envs)\b")
-    for path in [*ROOT.glob("*.md"), *ROOT.glob("examples/*"), *ROOT.glob("agym/**/*.py")]:
+    for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*"), *ROOT.glob("agym/**/*.py")]:
         assert not wrong.search(path.read_text()), path
 
 

@@ -12,6 +12,7 @@ from agym.api.make import make
 from agym.backends.options import BackendName
 from agym.cli.console import console, text_column
 from agym.hosts.factories import find_spec
+from agym.tools.video.movie import check_path
 from agym.tools.video.recording import record
 
 EXAMPLES = """Examples:
@@ -42,8 +43,8 @@ def record_command(
         int | None,
         typer.Option(min=1, help="Environments per row.", show_default="as a square"),
     ] = None,
-    labels: Annotated[bool, typer.Option("--labels", help="Number the environments.")] = False,
-    single: Annotated[bool, typer.Option("--single", help="One file per environment.")] = False,
+    labels: Annotated[bool, typer.Option("--labels", help="Number the environments.", show_default="off")] = False,
+    single: Annotated[bool, typer.Option("--single", help="One file per environment.", show_default="off")] = False,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Worker processes.", show_default="one per core")
     ] = None,
@@ -51,6 +52,7 @@ def record_command(
 ) -> None:
     """Step environments with random actions and record all of them in one video."""
     find_spec(env)
+    check_path(output)
     # Not "auto", which weighs steps: drawing takes longer than most, and needs processes.
     backend: BackendName = "process" if workers or num_envs > 1 else "serial"
     with (

@@ -30,7 +30,7 @@ from benchmarks.overhead.efficiency_plot import save_efficiency_plot
 from benchmarks.overhead.systems import HostAlone, RoundTrip, StepsAlone
 from benchmarks.reports.output import JsonFile, PlotFile, check_plot, check_writable, deliver
 from benchmarks.reports.results import BARE, Report, Settings, Verdict, WorkloadResult
-from benchmarks.reports.tables import disturbance, machine_line, targets_table
+from benchmarks.reports.tables import disturbance, machine_line
 from benchmarks.systems.base import System
 from benchmarks.systems.baseline import Bare
 from benchmarks.systems.runners import AgymProcess, AgymSerial, GymnasiumAsync, GymnasiumSync
@@ -152,10 +152,10 @@ def judge_overhead(workloads: Sequence[WorkloadResult]) -> tuple[Verdict, ...]:
 
 
 def show_overhead(report: Report) -> RenderableType:
-    """Return the costs on environments that do nothing, then efficiency, then the targets."""
+    """Return the costs on environments that do nothing, then efficiency."""
     workloads = efficiency_workloads(report)
     costs = [_cost_table(work) for work in report.workloads if work not in workloads]
-    return Group(*costs, _efficiency_table(report, workloads), targets_table(report.targets))
+    return Group(*costs, _efficiency_table(report, workloads))
 
 
 def _cost_table(work: WorkloadResult) -> Table:

@@ -79,6 +79,7 @@ def save_curves(found: Machine, path: Path) -> None:
         panel.fill_between(work, usual, worst, color=line.get_color(), alpha=0.25, linewidth=0)
         panel.plot(work, workers * work, ":", color=OTHERS, label=f"serial, the work of {workers}")
     panel.plot(work, work, "--", color=LIMIT, linewidth=1, label="no overhead")
+    panel.set_title("Batches on worker processes that compute at the same time")
     panel.set_xscale("log")
     panel.set_yscale("log")
     panel.set_xlabel("ms of work of each worker per batch")

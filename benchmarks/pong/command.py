@@ -24,7 +24,7 @@ from benchmarks.pong.plot import save_pong_plot
 from benchmarks.pong.systems import PLAYERS, AlePong, Compiled, Numpy, Scalar
 from benchmarks.reports.output import JsonFile, PlotFile, check_plot, check_writable, deliver
 from benchmarks.reports.results import Report, Settings, Verdict, WorkloadResult
-from benchmarks.reports.tables import disturbance, machine_line, targets_table
+from benchmarks.reports.tables import disturbance, machine_line
 from benchmarks.systems.base import System
 from benchmarks.throughput.grid import parse_counts
 
@@ -143,8 +143,4 @@ def show_pong(report: Report) -> RenderableType:
         cells = ("–" if row is None else f"{median(1e6 / rate for rate in row.rates):.3g}"
                  for row in rows)  # fmt: skip
         table.add_row(f"{work.num_envs:,}", *cells)
-    return (
-        Group(table, targets_table(report.targets, "Targets, for one core"))
-        if report.targets
-        else table
-    )
+    return table

@@ -17,7 +17,7 @@ from benchmarks.ray.scale import Message, Scale, measure_messages, measure_scale
 from benchmarks.ray.systems import AgymRay, LocalWorkload, LoopsWorkload, RayActorEach, RayLoop
 from benchmarks.reports.output import JsonFile, check_writable, deliver
 from benchmarks.reports.results import Report, Settings, Verdict, WorkloadResult, to_json
-from benchmarks.reports.tables import columns_table, targets_table
+from benchmarks.reports.tables import columns_table
 from benchmarks.systems.runners import AgymProcess
 from benchmarks.throughput.grid import run_workloads
 
@@ -110,4 +110,4 @@ def show_ray(
     for scale in scales:
         row = scale.nodes, scale.num_envs, f"{scale.rate:,.0f}", f"{scale.driver:.0%}"
         nodes.add_row(*map(str, row))
-    return Group(rates, costs, nodes, targets_table(targets, f"Targets, for {workers} cores"))
+    return Group(rates, costs, nodes)

@@ -51,7 +51,7 @@ from benchmarks.render.systems import (
 )
 from benchmarks.reports.output import JsonFile, check_writable, deliver
 from benchmarks.reports.results import Report, Settings, Verdict, WorkloadResult
-from benchmarks.reports.tables import machine_line, notes, targets_table
+from benchmarks.reports.tables import machine_line, notes
 from benchmarks.throughput.grid import run_workloads
 
 EXAMPLES = """Examples:
@@ -177,7 +177,7 @@ def show_render(report: Report) -> RenderableType:
                 f"{work.ratio(row.system, work.rows[0].system):.2f}",
             )
         table.add_section()
-    return Group(table, targets_table(report.targets)) if report.targets else table
+    return table
 
 
 def arithmetic(work: WorkloadResult) -> str:

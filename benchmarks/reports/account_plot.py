@@ -41,6 +41,7 @@ def save_account_plot(account: Account, path: Path) -> None:
     for place, end, each in zip(places, ends, slices, strict=True):
         panel.text(end, place, f" {each.ratio:.2f}", va="center", fontsize=8)
     panel.set_yticks(places, [f"slice {place}" for place in places])
+    panel.set_ylabel("slices of the run", fontsize=8)
     panel.invert_yaxis()
     panel.margins(x=0.06)
     panel.set_xlabel("µs per batch (at the end of a bar: speed relative to bare loops)", fontsize=8)

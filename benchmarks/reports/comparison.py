@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from benchmarks.reports.results import Verdict, spread, to_json
-from benchmarks.reports.tables import machine_line, ratio_cell, targets_table
+from benchmarks.reports.tables import machine_line, ratio_cell
 
 TARGETS = "Targets, for two cores"
 
@@ -88,4 +88,4 @@ def show_comparison(comparison: Comparison) -> RenderableType:
         )
     if not comparison.rows:
         table.add_row("nothing")
-    return Group(table, targets_table(comparison.targets, TARGETS)) if comparison.targets else table
+    return table

@@ -109,6 +109,7 @@ def save_count_plot(
     for panel in panels[len(found) :]:
         panel.set_axis_off()
     figure.suptitle(chart.title)
+    figure.supylabel(chart.title.partition(",")[0], fontsize=9)
     labels = [chart.bound if name == BARE else name for name in lines]
     figure.legend([*lines.values()], labels, loc="outside right upper", fontsize=8)
     figure.savefig(path, format="png", dpi=150)

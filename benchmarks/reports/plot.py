@@ -52,6 +52,7 @@ def _draw(panel: Any, work: WorkloadResult) -> None:
         panel.axvline(bound.rate, color=LIMIT, linestyle="--", linewidth=1)
     panel.bar_label(bars, [f" {rate:,.0f}" for rate in rates], fontsize=8, padding=3)
     panel.set_title(work.work, fontsize=10)
+    panel.set_xlabel("steps per second", fontsize=8)
     panel.margins(x=0.2)
     panel.invert_yaxis()
     panel.tick_params(labelsize=8)

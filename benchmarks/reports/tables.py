@@ -40,8 +40,6 @@ def show(report: Report) -> RenderableType:
         parts.append(throughput_table(report))
     if report.startup is not None:
         parts.append(startup_table(report.startup))
-    if report.targets:
-        parts.append(targets_table(report.targets))
     return Group(*parts)
 
 
@@ -120,26 +118,6 @@ def startup_table(startup: StartupResult) -> Table:
         f"{max(startup.seconds):.2f}",
         f"{median(startup.memory) / 1e6:.0f} MB",
     )
-    return table
-
-
-def targets_table(
-    targets: tuple[Verdict, ...], title: str = "Targets, for two workers on two cores"
-) -> Table:
-    """Return the targets and whether they were met."""
-    table = Table(title=title)
-    table.add_column("target")
-    for name in ("wanted", "measured"):
-        table.add_column(name, justify="right")
-    table.add_column("")
-    for target in targets:
-        measured = "–" if target.measured is None else f"{target.measured:.2f} {target.unit}"
-        table.add_row(
-            target.target,
-            f"{target.sign} {target.wanted:g} {target.unit}",
-            measured,
-            MARKS[target.met],
-        )
     return table
 
 

@@ -35,7 +35,7 @@ from benchmarks.reports.count_plot import save_count_plot
 from benchmarks.reports.output import JsonFile, PlotFolder, check_plot, check_writable, deliver
 from benchmarks.reports.plot import save_plot
 from benchmarks.reports.results import Report, Settings, Verdict, to_json
-from benchmarks.reports.tables import show, targets_table
+from benchmarks.reports.tables import show
 from benchmarks.systems.variants import VARIANTS, CopiesWorkload, InfosWorkload
 from benchmarks.throughput import grid, scale
 from benchmarks.throughput.command import run as run_throughput
@@ -98,7 +98,7 @@ QUICK = Plan(
 
 def everything(
     quick: Annotated[
-        bool, typer.Option("--quick", help="Measure a little of each; the figures mean nothing.")
+        bool, typer.Option("--quick", help="Measure a little of each; the figures mean nothing.", show_default="off")
     ] = False,
     json: JsonFile = None,
     plot: PlotFolder = None,
@@ -137,19 +137,15 @@ class FullReport:
         return to_json({"machine": dict(self.machine), "parts": parts, "targets": targets})
 
     def show(self) -> RenderableType:
-        """Return all tables, then the missed targets."""
+        """Return all tables."""
         reports = self.reports
-        missed = tuple(target for target in self.targets if not target.met)
-        parts = [
+        return Group(
             show(reports["throughput"]),
             grid.show_grid(reports["grid"]),
             scale.show_scale(reports["scale"]),
             show_overhead(reports["overhead"]),
             *(show_comparison(comparison) for comparison in self.comparisons.values()),
-        ]
-        if missed:
-            parts.append(targets_table(missed, "Targets that were missed, or not measured"))
-        return Group(*parts)
+        )
 
     def save_plots(self, folder: Path) -> None:
         """Draw a chart of each run into a folder, which is created if needed."""

@@ -29,7 +29,7 @@ from benchmarks.measuring.workloads import Workload, check_work
 from benchmarks.reports.count_plot import save_count_plot
 from benchmarks.reports.output import JsonFile, PlotFile, check_plot, check_writable, deliver
 from benchmarks.reports.results import Report, Settings, Verdict, WorkloadResult
-from benchmarks.reports.tables import MARKS, disturbance, machine_line
+from benchmarks.reports.tables import disturbance, machine_line
 from benchmarks.systems.base import System
 from benchmarks.throughput.cells import SYSTEMS, Best, Cell, judge_cells, undecided
 
@@ -75,7 +75,7 @@ def grid(
         float, typer.Option(min=0, help="Minutes per environment; more slices where they help.")
     ] = MINUTES,
     busy: Annotated[
-        bool, typer.Option("--busy", help="Keep one core busy with another program meanwhile.")
+        bool, typer.Option("--busy", help="Keep one core busy with another program meanwhile.", show_default="off")
     ] = False,
     json: JsonFile = None,
     plot: PlotFile = None,
@@ -184,7 +184,7 @@ def run_workloads(
 
 
 def show_grid(report: Report, *, busy: bool = False) -> RenderableType:
-    """Return a table with a line per cell, then how many cells met the targets."""
+    """Return a table with a line per cell."""
     settings = report.settings
     table = Table(
         title=f"agym auto, {settings.workers} workers for fixed choices: median of"
@@ -202,7 +202,6 @@ def show_grid(report: Report, *, busy: bool = False) -> RenderableType:
     for name in ("best fixed choice", "best peer"):
         table.add_column(name)
         table.add_column("auto ÷", justify="right")
-        table.add_column("")
     env_id = ""
     for work in report.workloads:
         if env_id not in ("", work.env_id):
@@ -211,44 +210,20 @@ def show_grid(report: Report, *, busy: bool = False) -> RenderableType:
         if cell is None:
             table.add_row(work.work, "not measured")
             continue
-        verdicts = [*cell.verdicts()]
         table.add_row(
             cell.work,
             f"{1e6 * cell.step_seconds:,.1f}",
             f"{cell.cores:.2f}",
             f"{cell.rate:,.0f}",
             cell.choice,
-            *_best_cells(cell.fixed, verdicts[0]),
-            *_best_cells(cell.peer, verdicts[1]),
+            *_best_cells(cell.fixed),
+            *_best_cells(cell.peer),
         )
-    return Group(table, summary_table(report.targets)) if report.targets else table
-
-
-def _best_cells(best: Best | None, verdict: Verdict) -> Sequence[RenderableType]:
-    if best is None:
-        return "–", "–", MARKS[None]
-    return best.system, f"{best.ratio:.2f}", MARKS[verdict.met]
-
-
-def summary_table(targets: Sequence[Verdict]) -> Table:
-    """Return how many cells met each kind of target, and the worst cell."""
-    table = Table(title="Targets")
-    for name in ("wanted of agym auto", "met", "worst"):
-        table.add_column(name)
-    for kind in ("the best fixed choice", "the best peer"):
-        mine = [
-            target for target in targets if kind in target.target and target.measured is not None
-        ]
-        for factor in sorted({target.wanted for target in mine}):
-            same = [target for target in mine if target.wanted == factor]
-            worst = min(same, key=lambda target: target.measured or 0.0)
-            met = sum(target.met is True for target in same)
-            table.add_row(
-                f"{same[0].sign} {factor:g} × {kind}",
-                f"{met} of {len(same)}",
-                f"{worst.measured:.2f} ×: {worst.target.partition(':')[0]}",
-            )
     return table
+
+
+def _best_cells(best: Best | None) -> tuple[str, str]:
+    return ("–", "–") if best is None else (best.system, f"{best.ratio:.2f}")
 
 
 def grouped_notes(report: Report) -> Iterator[str]:

@@ -24,7 +24,7 @@ from benchmarks.overhead.efficiency import cores_of, efficiency_of, formula
 from benchmarks.reports.count_plot import Chart, save_count_plot
 from benchmarks.reports.output import JsonFile, PlotFolder, check_plot, check_writable, deliver
 from benchmarks.reports.results import BARE, BOUND, Report, Row, Settings, Verdict, WorkloadResult
-from benchmarks.reports.tables import columns_table, targets_table
+from benchmarks.reports.tables import columns_table
 from benchmarks.systems.base import System
 from benchmarks.systems.baseline import Bare
 from benchmarks.systems.runners import AgymSB3, AgymSB3OneProcess, SB3Dummy, SB3Subproc
@@ -121,7 +121,7 @@ def _linearity(env_id: str, workloads: Sequence[WorkloadResult], workers: int) -
 
 
 def show_pool(report: Report) -> RenderableType:
-    """Return a table of steps per second with efficiency in brackets, then the targets."""
+    """Return a table of steps per second with efficiency in brackets."""
     workers = report.settings.workers
 
     def cell(work: WorkloadResult, row: Row) -> str:
@@ -129,10 +129,7 @@ def show_pool(report: Report) -> RenderableType:
         return f"{row.rate:,.0f}{part}"
 
     title = f"{workers} workers: steps/s (efficiency)"
-    table = columns_table(report, title, [kind.name for kind in SYSTEMS], cell)
-    return Group(
-        table, targets_table(report.targets, f"Targets, for {workers} workers on dedicated cores")
-    )
+    return columns_table(report, title, [kind.name for kind in SYSTEMS], cell)
 
 
 def save_pool_plots(report: Report, folder: Path) -> None:

@@ -22,7 +22,7 @@ from benchmarks.measuring.workloads import Workload, check_work, sample_actions
 from benchmarks.reports.count_plot import save_count_plot
 from benchmarks.reports.output import JsonFile, PlotFile, check_plot, check_writable, deliver
 from benchmarks.reports.results import BARE, LOOP, Report, Row, Settings, Verdict, WorkloadResult
-from benchmarks.reports.tables import disturbance, machine_line, targets_table
+from benchmarks.reports.tables import disturbance, machine_line
 from benchmarks.systems.base import System
 from benchmarks.systems.baseline import Bare, BareLoop
 from benchmarks.systems.runners import AgymAuto
@@ -153,4 +153,4 @@ def show_scale(report: Report) -> RenderableType:
         else:
             costs = (f"{1e6 / row.rate:.2f}" for row in (loop, auto))
             table.add_row(work.work, *costs, f"{auto.spread:.0%}")
-    return Group(table, targets_table(report.targets))
+    return table

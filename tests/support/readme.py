@@ -31,7 +31,8 @@ class Block(NamedTuple):
 
 def pages() -> list[str]:
     """The README and all pages of ``docs``."""
-    return ["README.md", *sorted(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md"))]
+    found = (ROOT / "docs").rglob("*.md")
+    return ["README.md", *sorted(str(page.relative_to(ROOT)) for page in found)]
 
 
 def blocks(page: str = "README.md") -> list[Block]:
@@ -56,10 +57,10 @@ def commands() -> tuple[str, str]:
     return setup, tests
 
 
-def apart(package: str) -> str:
-    """The block for a package that is run apart."""
-    (code,) = (block.code for block in blocks() if block.apart and block.needs == package)
-    return code
+def apart(package: str) -> list[str]:
+    """The blocks for a package that are run apart."""
+    found = (block for page in pages() for block in blocks(page))
+    return [block.code for block in found if block.apart and block.needs == package]
 
 
 def first() -> str:
@@ -73,6 +74,6 @@ if __name__ == "__main__":
         "setup": lambda: commands()[0],
         "tests": lambda: commands()[1],
         "first": first,
-        "apart": apart,
+        "apart": lambda package, number: apart(package)[int(number)],
     }
     sys.stdout.write(found[what](*rest))  # type: ignore[operator]

@@ -177,11 +177,17 @@ def test_overlap_is_what_ran_at_the_same_time() -> None:
     ]
     found = measure(spans)
     assert (found.seconds, found.caller, found.environments, found.both) == (9.0, 4.0, 4.0, 1.0)
-    assert found.share == 0.25
-    assert "overlap 25%" in str(found)
+    assert found.share == found.hidden == 0.25
+    assert str(found).startswith("25% of the environments' time was hidden")
+    assert [*found.marks] == ["forward", "backward", "inner"]
+    backward = found.marks["backward"]
+    assert (backward.seconds, backward.both, backward.count) == (1.5, 0.5, 1)
+    assert "  backward  1.5 s in 1 block, environments ran for 33% of it" in str(found)
     unmarked = measure([span for span in spans if span.group != ours])
-    assert (unmarked.caller, unmarked.both, unmarked.marked) == (4.0, 3.0, False)
-    assert measure([]).share == 0.0
+    assert (unmarked.caller, unmarked.both, unmarked.marks) == (4.0, 3.0, {})
+    assert unmarked.hidden == 0.75
+    assert "agym.mark" in str(unmarked)
+    assert measure([]).share == measure([]).hidden == 0.0
 
 
 @given(

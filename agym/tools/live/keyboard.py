@@ -27,6 +27,16 @@ NAMES = {
 }
 
 
+# How the legend names keys that have no letter.
+SHOWN = {
+    " ": "Space bar",
+    "ArrowRight": "→",
+    "ArrowLeft": "←",
+    "ArrowDown": "↓",
+    "ArrowUp": "↑",
+}
+
+
 class Keyboard(NamedTuple):
     """Mapping of keys to actions.
 
@@ -74,7 +84,7 @@ class Keyboard(NamedTuple):
             )
         idle = _none(space) if noop is None else _action("--noop", noop, space)
         lines = [
-            f"{' + '.join(sorted(held))}: {_meaning(action, meanings)}"
+            f"{' + '.join(SHOWN.get(key, key.capitalize()) for key in sorted(held))}: {_meaning(action, meanings)}"
             for held, action in actions.items()
             if held
         ]

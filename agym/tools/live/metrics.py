@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
+from statistics import median
 from typing import Any
 
 from agym.engine.engine import Engine
@@ -70,11 +71,13 @@ class Metrics(Hook):
             before = None  # environments have moved to other workers
         seconds = None if before is None else max(1e-9, now - before[0])
         returns = [*self._returns]  # one atomic copy: the caller may append meanwhile
+        times = [env.p50 for env in stats.envs if env.p50 is not None]
         running, last = self._episodes.totals.tolist(), self._episodes.last.tolist()
         return {
             "seconds": stats.seconds,
             "steps": steps,
             "rate": None if seconds is None or before is None else (steps - before[1]) / seconds,
+            "step_seconds": median(times) if times else None,
             "limit": stats.limit,
             "ended": self._ended,
             "mean": finite(sum(returns) / len(returns)) if returns else None,

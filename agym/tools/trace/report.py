@@ -1,10 +1,10 @@
-"""Analysis of a timeline: how much of the caller's own time environments ran, and a chart."""
+"""Analysis of a timeline: how much of the environments' time was hidden, and a chart."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,9 +19,11 @@ ENVIRONMENTS, WAITING, CALLER = "environments", "waiting", "caller"
 
 COLOURS = {
     "step": "#2563eb", "reset": "#f59e0b", "render": "#10b981", WAITING: "#e5e7eb",
-    CALLER: "#b91c1c",
 }  # fmt: skip
 OTHER = "#8b5cf6"
+
+# Colours of the caller's marks, by the order of their first blocks.
+MARK_COLOURS = ("#b91c1c", "#0f766e", "#a16207", "#6d28d9", "#be185d", "#334155")
 
 
 @dataclass(frozen=True)
@@ -34,14 +36,19 @@ class Overlap:
             which the caller did not wait for a result.
         environments: Time in which at least one environment ran.
         both: Time in which both ran.
-        marked: Whether the caller marked blocks.
+        marks: The caller's blocks by name, the longest first; empty if it marked none.
     """
 
     seconds: float
     caller: float
     environments: float
     both: float
-    marked: bool
+    marks: Mapping[str, MarkedTime]
+
+    @property
+    def hidden(self) -> float:
+        """Share of the environments' time that was hidden: the caller computed meanwhile."""
+        return self.both / self.environments if self.environments else 0.0
 
     @property
     def share(self) -> float:
@@ -49,12 +56,42 @@ class Overlap:
         return self.both / self.caller if self.caller else 0.0
 
     def __str__(self) -> str:
-        what = "its own blocks" if self.marked else "the time in which it did not wait"
-        return (
-            f"overlap {self.share:.0%}: while the caller ran {what} ({self.caller:.3g} s of"
-            f" {self.seconds:.3g} s), environments ran for {self.both:.3g} s; they ran for"
-            f" {self.environments:.3g} s in all"
-        )
+        what = "ran its marked blocks" if self.marks else "did not wait"
+        lines = [
+            f"{self.hidden:.0%} of the environments' time was hidden: they ran for"
+            f" {self.environments:.3g} s of {self.seconds:.3g} s, and for {self.both:.3g} s of that"
+            f" the caller {what}"
+        ]
+        if self.marks:
+            width = max(map(len, self.marks))
+            lines += [
+                f"  {name:<{width}}  {mark.seconds:.3g} s in {mark.count}"
+                f" {'block' if mark.count == 1 else 'blocks'}, environments ran for {mark.share:.0%} of it"
+                for name, mark in self.marks.items()
+            ]
+        else:
+            lines.append('  mark your own blocks, `with agym.mark("backward"):`, to see them here')
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class MarkedTime:
+    """The caller's blocks of one name (:func:`agym.mark`).
+
+    Attributes:
+        seconds: Time in these blocks.
+        both: Time in which environments ran meanwhile.
+        count: Number of blocks.
+    """
+
+    seconds: float
+    both: float
+    count: int
+
+    @property
+    def share(self) -> float:
+        """Share of their time in which environments ran."""
+        return self.both / self.seconds if self.seconds else 0.0
 
 
 @dataclass(frozen=True)
@@ -104,15 +141,25 @@ def read_spans(path: str | os.PathLike[str]) -> list[Span]:
 def measure(spans: Sequence[Span]) -> Overlap:
     """Return how much of the caller's time environments ran."""
     if not spans:
-        return Overlap(0.0, 0.0, 0.0, 0.0, marked=False)
+        return Overlap(0.0, 0.0, 0.0, 0.0, {})
     whole = np.array([[min(s.begun for s in spans), max(s.ended for s in spans)]])
-    caller = _union(span for span in spans if span.group == CALLER)
-    marked = bool(len(caller))
-    if not marked:
-        caller = _without(whole, _union(span for span in spans if span.group == WAITING))
     environments = _union(span for span in spans if span.group == ENVIRONMENTS)
-    both = _length(caller) - _length(_without(caller, environments))
-    return Overlap(_length(whole), _length(caller), _length(environments), both, marked)
+    blocks: dict[str, list[Span]] = {}
+    for span in spans:
+        if span.group == CALLER:
+            blocks.setdefault(span.name, []).append(span)
+    marks = {}
+    for name, of_name in blocks.items():
+        mine = _union(of_name)
+        marks[name] = MarkedTime(_length(mine), _common(mine, environments), len(of_name))
+    if blocks:
+        caller = _union(span for span in spans if span.group == CALLER)
+    else:
+        caller = _without(whole, _union(span for span in spans if span.group == WAITING))
+    return Overlap(
+        _length(whole), _length(caller), _length(environments), _common(caller, environments),
+        dict(sorted(marks.items(), key=lambda mark: -mark[1].seconds)),
+    )  # fmt: skip
 
 
 def _union(spans: Iterable[Span]) -> Array:
@@ -145,6 +192,11 @@ def _without(intervals: Array, others: Array) -> Array:
     return np.array(left).reshape(-1, 2)
 
 
+def _common(intervals: Array, others: Array) -> float:
+    """Return the length of what is in both."""
+    return _length(intervals) - _length(_without(intervals, others))
+
+
 def _length(intervals: Array) -> float:
     return float((intervals[:, 1] - intervals[:, 0]).sum())
 
@@ -161,22 +213,29 @@ def draw(spans: Sequence[Span], path: Path) -> None:
     rows = {lane: row for row, lane in enumerate(lanes)}
     figure = figure_module.Figure(figsize=(14, 1.6 + 0.32 * len(lanes)), layout="constrained")
     axes = figure.subplots()
+    marks = list(dict.fromkeys(span.name for span in spans if span.group == CALLER))
+    colours = COLOURS | {
+        f'mark("{name}")': MARK_COLOURS[k % len(MARK_COLOURS)] for k, name in enumerate(marks)
+    }
     bars: dict[tuple[int, str], list[tuple[float, float]]] = {}
     for span in spans:
         row = rows[order.get(span.group, 3), span.group, span.lane]
-        kind = span.name.partition(" ")[0] if span.group == ENVIRONMENTS else span.group
+        kind = {ENVIRONMENTS: span.name.partition(" ")[0], CALLER: f'mark("{span.name}")'}.get(
+            span.group, span.group
+        )
         bars.setdefault((row, kind), []).append((span.begun, span.ended - span.begun))
     shown: set[str] = set()
     for (row, kind), split in sorted(bars.items()):
         axes.broken_barh(
-            split, (row - 0.4, 0.8), facecolors=COLOURS.get(kind, OTHER),
-            label="_" if kind in shown else {CALLER: "the caller's blocks"}.get(kind, kind),
+            split, (row - 0.4, 0.8), facecolors=colours.get(kind, OTHER),
+            label="_" if kind in shown else kind,
         )  # fmt: skip
         shown.add(kind)
     axes.set_yticks(range(len(lanes)), [_row_name(*lane[1:]) for lane in lanes], fontsize=7)
     axes.invert_yaxis()
-    axes.set_xlabel("seconds")
-    axes.set_title(str(measure(spans)), fontsize=9)
+    axes.set_xlabel("time in seconds")
+    axes.set_ylabel("the caller, its waits, and the workers")
+    axes.set_title(str(measure(spans)).partition("\n")[0], fontsize=9)
     if shown:
         figure.legend(fontsize=7, ncols=len(shown), loc="outside lower right")
     figure.savefig(path, format="png", dpi=130)

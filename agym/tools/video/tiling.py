@@ -115,6 +115,8 @@ def tile(
                 image = image.resize(
                     _scaled(image.width, image.height, scale),
                     pillow.Resampling.BOX if scale < 1 else pillow.Resampling.NEAREST,
+                    # Averages whole pixels first, which is faster.
+                    reducing_gap=1.0 if scale < 1 else None,
                 )
             middle = left + (width - image.width) // 2, top + (height - image.height) // 2
             whole.paste(image, middle)

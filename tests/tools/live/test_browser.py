@@ -15,6 +15,7 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select
 
+import agym
 from tests.support.backends import FORK
 from tests.support.drivers import APIS
 from tests.support.envs.painting_envs import Painter
@@ -131,6 +132,11 @@ def test_watching(api: str, browser: Browser) -> None:
         until(lambda: browser.seen[1:] == (3, 1))
         move(browser)
         assert browser["#place"].text == "environment 3"
+        browser["#all"].click()
+        until(lambda: browser.seen[1:] == (0, 4))
+        assert not browser["#all"].is_displayed()
+        browser["#envs tbody tr:nth-child(4)"].click()
+        until(lambda: browser.seen[1:] == (3, 1))
         browser["#picture"].click()
         until(lambda: browser.seen[1:] == (0, 4))
         browser["#envs tbody tr:nth-child(2)"].click()
@@ -174,6 +180,87 @@ def check_pause(run: Stepping, browser: Browser) -> None:
     browser["#pause"].click()
     until(lambda: browser["#pause"].text == "Pause")
     run.goes_on()
+
+
+class Ends(Blinker):
+    """Ends an episode every few steps, and fails when told to."""
+
+    fails = False
+
+    def step(self, action: Any) -> Any:
+        observation, reward, _, truncated, info = super().step(action)
+        if self.fails and self.steps == 3:
+            raise RuntimeError("stumbled")
+        return observation, reward, self.steps % 10 == 0, truncated, info
+
+
+class Fails(Ends):
+    fails = True
+
+
+@pytest.mark.full
+def test_tiles_tell_who_it_is_and_what_happened(browser: Browser) -> None:
+    kinds = [Ends, Ends, Fails, Ends]
+    envs = [partial(kind, i, shape=(60, 90, 3)) for i, kind in enumerate(kinds)]
+    policy = agym.FaultPolicy("restart", max_restarts=10**9)
+    with stepping("sync", envs, backend="serial", on_fault=policy) as run:
+        browser.open(run.page.url)
+        until(lambda: browser.seen[1:] == (0, 4))
+        tiles = browser.driver.find_elements(By.CSS_SELECTOR, ".tile")
+        assert [tile.find_element(By.CSS_SELECTOR, "span").text for tile in tiles] == list("0123")
+        until(lambda: "failed" in tiles[2].get_attribute("class"))
+        assert "failed" not in tiles[0].get_attribute("class")
+        until(lambda: "ended" in tiles[0].get_attribute("class"))
+        until(lambda: browser["#returns polyline"].get_attribute("points"))
+        until(lambda: browser["#rates polyline"].get_attribute("points"))
+        until(lambda: browser["#times polyline"].get_attribute("points"))
+        assert "episode" in browser["#returns"].text
+        assert browser.complaints() == []
+
+
+@pytest.mark.full
+def test_the_table_is_sorted(browser: Browser) -> None:
+    with watched("sync") as run:
+        browser.open(run.page.url)
+        until(lambda: browser.seen[1:] == (0, 4))
+
+        def column() -> list[str]:
+            cells = browser.driver.find_elements(By.CSS_SELECTOR, "#envs tbody td:first-child")
+            return [cell.text.split()[0] for cell in cells]
+
+        until(lambda: column() == list("0123"))
+        header = browser["#envs th button"]
+        header.click()
+        until(lambda: column() == list("3210"))
+        browser["#envs tbody tr"].click()
+        until(lambda: browser.seen[1:] == (3, 1))
+        header.click()
+        until(lambda: column() == list("0123"))
+
+
+@pytest.mark.full
+def test_the_last_seconds_are_rewound_and_saved(browser: Browser, tmp_path: Path) -> None:
+    browser.driver.execute_cdp_cmd(
+        "Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)}
+    )
+    with watched("sync") as run:
+        browser.open(run.page.url)
+        until(lambda: int(browser["#rewind"].get_attribute("max")) >= 10)
+        browser.driver.execute_script(
+            "const slider = document.getElementById('rewind');"
+            "slider.value = 1; slider.dispatchEvent(new Event('input'))"
+        )
+        until(lambda: "ago" in browser["#age"].text)
+        still = until(lambda: browser.pixels())
+        before = browser.seen[0]
+        until(lambda: browser.seen[0] > before + 3)
+        assert browser.pixels() == still
+        browser["#live"].click()
+        until(lambda: browser["#age"].text == "live")
+        move(browser)
+        browser["#save"].click()
+        until(lambda: any(path.suffix in (".mp4", ".webm") for path in tmp_path.iterdir()))
+        assert browser.complaints() == []
 
 
 @pytest.mark.full
@@ -222,7 +309,7 @@ def test_playing_with_the_keyboard(browser: Browser, tmp_path: Path) -> None:
     with started(*words, folder=tmp_path) as (url, process):
         browser.open(url)
         until(lambda: browser.seen[2] == 1)
-        assert "w: 1" in browser["#legend"].text
+        assert "W: 1" in browser["#legend"].text
         still = browser.pixels()
         press = ActionChains(browser.driver)
         press.key_down("s").perform()

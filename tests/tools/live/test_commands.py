@@ -33,7 +33,7 @@ def test_play_until_ctrl_c(tmp_path: Path) -> None:
     words = ["play", "CartPole-v1", "--keys", "ArrowLeft=0 ArrowRight=1", "--wait", "--seed", "0"]
     with started(*words, folder=tmp_path) as (url, process):
         with looking(url) as look:
-            assert look.next("about")["legend"] == "ArrowLeft: 0\nArrowRight: 1"
+            assert look.next("about")["legend"] == "←: 0\n→: 1"
             look.next("picture")  # of how it begins: no key was pressed
             assert look.next("numbers")["steps"] == 0
             look.say("keys", down=["ArrowLeft"])

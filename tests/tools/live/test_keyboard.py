@@ -31,7 +31,7 @@ def test_the_environments_own_keys() -> None:
 def test_atari_keys_have_names() -> None:
     own = {(ord("w"), 32): 1, (1073741904,): 3, (): 0, (ord("A"),): 2}
     keyboard = Keyboard.of(FOUR, None, None, own, ["NOOP", "FIRE", "RIGHT", "LEFT"])
-    assert keyboard.legend == "  + w: FIRE\nArrowLeft: LEFT\na: RIGHT"
+    assert keyboard.legend == "Space bar + W: FIRE\n←: LEFT\nA: RIGHT"
     assert keyboard.action(frozenset(["w", " ", "q"])) == 1
     assert keyboard.action(frozenset(["w"])) == keyboard.noop == 0
 

@@ -1,0 +1,390 @@
+"""Draw the pictures of the README and the site, each from a real run.
+
+python docs/pictures/draw.py --help
+python docs/pictures/draw.py healed
+python docs/pictures/draw.py all
+
+Needs ``pip install -e '.[ci]'``; ``page`` also needs Chromium and its driver.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Annotated, Any
+
+import gymnasium
+import numpy as np
+import typer
+from matplotlib.figure import Figure
+from rich.progress import track
+
+import agym
+from agym.tools.trace.report import Span, draw, read_spans
+
+FOLDER = Path(__file__).parent
+EXAMPLES = FOLDER.parents[1] / "examples"
+INK, ACCENT, WARM, QUIET = "#1f2430", "#0b7a75", "#c8321f", "#b9bdc6"
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+
+
+def save(figure: Figure, name: str) -> None:
+    path = FOLDER / name
+    figure.savefig(path, dpi=110)
+    print(f"{path}: {path.stat().st_size / 1e3:.0f} kB")
+
+
+@app.command()
+def learning(
+    stages: Annotated[int, typer.Option(help="How often the wall is shown.")] = 6,
+    seed: Annotated[int, typer.Option(help="Seed of the run.")] = 1,
+) -> None:
+    """Sixty-four CartPoles while PPO learns, from failing to solved: an animation."""
+    from PIL import Image, ImageDraw, ImageFont  # an extra
+
+    sys.path.insert(0, str(EXAMPLES))
+    import ppo
+    import torch
+
+    args = ppo.Args(num_envs=64, num_steps=32, learning_rate=1e-3, num_minibatches=8, seed=seed)
+    torch.manual_seed(seed)
+    torch.set_num_threads(1)
+    shots: list[Any] = []
+
+    def show(envs: agym.AsyncEnvs, frames: list[Any], steps: int, mean: float) -> None:
+        wall = Image.fromarray(agym.mosaic(frames, 8, size=(616, 416)))
+        shot = Image.new("RGB", (wall.width, wall.height + 28), "#1f2430")
+        shot.paste(wall, (0, 0))
+        text = f"{steps:,} steps of training      mean return {mean:.0f} of 500"
+        ImageDraw.Draw(shot).text((8, wall.height + 5), text, "#ffffff", ImageFont.load_default(15))
+        shots.append(shot.quantize(24))
+
+    async def train() -> None:
+        async with agym.make_async(
+            "CartPole-v1", 64, autoreset="same_step", infos="episode", render_mode="rgb_array"
+        ) as envs:
+            agent = ppo.Agent(4, 2)
+            optimizer = torch.optim.Adam(agent.parameters(), args.learning_rate, eps=1e-5)
+            rollouts = ppo.Rollouts(args.num_steps, 64, (4,))
+            group = ppo.Group(envs)
+            obs, _ = await envs.reset(seed=seed)
+            group.obs = torch.as_tensor(obs)
+            returns: list[float] = []
+            shown_at = {round(200 * (k / (stages - 1)) ** 2) for k in range(stages)}
+            for iteration in track(range(201), "learning"):
+                for t in range(args.num_steps):
+                    group.act(agent, rollouts, t)
+                    ended = await group.finish(agent, rollouts, t, args.gamma)
+                    returns += [float(episode["r"]) for episode in ended]
+                    if iteration in shown_at and t % 2 == 0:
+                        mean = sum(returns[-100:]) / max(1, len(returns[-100:]))
+                        show(envs, await envs.render(), 2048 * iteration, mean)
+                with torch.no_grad():
+                    next_value = agent.value(group.obs)
+                advantages = ppo.advantages_of(rollouts, next_value, args)
+                optimizer.param_groups[0]["lr"] = args.learning_rate * (1 - iteration / 201)
+                ppo.update(agent, optimizer, rollouts, advantages, args)
+
+    agym.run(train())
+    path = FOLDER / "learning.gif"
+    shots[0].save(path, save_all=True, append_images=shots[1:], duration=90, loop=0, optimize=True)
+    print(f"{path}: {path.stat().st_size / 1e6:.2f} MB")
+
+
+@app.command()
+def healed() -> None:
+    """A worker is killed in the middle of a run, and replaced."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "run.json")
+        begun = time.perf_counter()
+        with agym.make(
+            "Acrobot-v1", 32, backend="process", workers=2, autoreset="next_step",
+            on_fault="restart", output="array",
+        ) as envs:  # fmt: skip
+            envs.reset(seed=0)
+            with agym.trace(path):
+                begun = time.perf_counter()
+                killed = 0.0
+                envs.send(envs.action_space.sample())
+                while time.perf_counter() < begun + 1.6:
+                    batch = envs.recv(min_envs=16)
+                    envs.send([1] * len(batch.env_ids), batch.env_ids)
+                    if not killed and time.perf_counter() > begun + 0.4:
+                        killed = time.perf_counter() - begun
+                        os.kill(int(envs.stats().workers[1].pid or 0), signal.SIGKILL)
+                envs.recv(min_envs=32)
+        spans = [span for span in read_spans(path) if span.group == "environments"]
+    lanes = sorted({span.lane for span in spans}, key=lambda lane: int(lane.split()[-1]))
+    figure = Figure(figsize=(9, 2.2), layout="constrained")
+    axes = figure.subplots()
+    for row, lane in enumerate(lanes):
+        bars = [(span.begun, span.ended - span.begun) for span in spans if span.lane == lane]
+        axes.broken_barh(bars, (row - 0.35, 0.7), facecolors=ACCENT)
+    back = min(span.begun for span in spans if span.lane == lanes[1] and span.begun > killed + 0.01)
+    axes.axvline(killed, color=WARM)
+    axes.annotate(" SIGKILL", (killed, -0.62), color=WARM, va="center")
+    axes.axvspan(killed, back, 0.05, 0.48, color="#f6d9d4")
+    axes.annotate(
+        f"its replacement starts:\n{1e3 * (back - killed):.0f} ms", ((killed + back) / 2, 1),
+        ha="center", va="center", fontsize=9,
+    )  # fmt: skip
+    axes.set_yticks(range(len(lanes)), [f"worker {k}" for k in range(len(lanes))])
+    axes.set_ylim(len(lanes) - 0.5, -0.85)
+    axes.set_xlabel("seconds; each bar is a step of sixteen environments")
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    save(figure, "healed.png")
+
+
+@app.command()
+def timeline() -> None:
+    """A backward pass that overlaps with the workers' steps, as agym.trace sees it."""
+    weights, batch = np.random.default_rng(0).normal(size=(2, 700, 700))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "run.json")
+        with agym.make("Acrobot-v1", 128, backend="process", workers=2,
+                       autoreset="next_step", output="array") as envs:  # fmt: skip
+            envs.reset(seed=0)
+            with agym.trace(path):
+                for _ in range(30):
+                    with agym.mark("policy"):
+                        actions = envs.action_space.sample()
+                    envs.send(actions)
+                    with agym.mark("backward"):
+                        weights @ batch[:120].T
+                    envs.recv(min_envs=128)
+        spans = read_spans(path)
+    end = max(span.ended for span in spans)
+    some = [
+        Span(span.group, span.lane, span.name, span.begun - end * 0.6, span.ended - end * 0.6)
+        for span in spans
+        if end * 0.6 <= span.begun and span.ended <= end * 0.6 + 0.03
+    ]
+    draw(some, FOLDER / "timeline.png")
+    print(FOLDER / "timeline.png")
+
+
+class Sleeper(gymnasium.Env[Any, Any]):
+    """An environment that waits in each step, and notes when."""
+
+    observation_space = gymnasium.spaces.Discrete(1)
+    action_space = gymnasium.spaces.Discrete(1)
+
+    def __init__(self, number: int, seconds: float, log: list[tuple[int, float, float]]) -> None:
+        self.number, self.seconds, self.log = number, seconds, log
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[int, dict[str, Any]]:
+        return 0, {}
+
+    def step(self, action: Any) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        begun = time.perf_counter()
+        time.sleep(self.seconds)
+        self.log.append((self.number, begun, time.perf_counter()))
+        return 0, 0.0, False, False, {}
+
+
+@app.command()
+def stragglers() -> None:
+    """Steps of eight environments, one of them slow: with a barrier, and first-k."""
+
+    def log_of(play: Callable[[agym.Envs, float], None]) -> list[tuple[int, float, float]]:
+        log: list[tuple[int, float, float]] = []
+        slow = [0.01] * 7 + [0.08]
+        with agym.make([partial(Sleeper, k, s, log) for k, s in enumerate(slow)],
+                       backend="thread") as envs:  # fmt: skip
+            envs.reset()
+            begun = time.perf_counter()
+            play(envs, begun + 0.5)
+        return [(k, a - begun, b - begun) for k, a, b in log if b - begun < 0.5]
+
+    def barrier(envs: agym.Envs, end: float) -> None:
+        while time.perf_counter() < end:
+            envs.step([0] * 8)
+
+    def first_k(envs: agym.Envs, end: float) -> None:
+        envs.send([0] * 8)
+        while time.perf_counter() < end:
+            ids = envs.recv(min_envs=4).env_ids
+            envs.send([0] * len(ids), ids)
+
+    figure = Figure(figsize=(9, 3.4), layout="constrained")
+    titles = {"envs.step(actions): all wait for the slowest": barrier,
+              "envs.recv(min_envs=4): whichever four are ready": first_k}  # fmt: skip
+    for axes, (title, play) in zip(figure.subplots(2, sharex=True), titles.items(), strict=True):
+        log = log_of(play)
+        for k, begun, ended in log:
+            axes.broken_barh(
+                [(begun, ended - begun)], (k - 0.4, 0.8), edgecolor="white",
+                facecolors=WARM if k == 7 else ACCENT,
+            )  # fmt: skip
+        axes.set_title(f"{title}: {len(log)} steps", loc="left", fontsize=10)
+        axes.set_ylabel("environment")
+        axes.set_yticks([0, 7])
+        axes.invert_yaxis()
+        axes.spines[["top", "right"]].set_visible(False)
+    axes.set_xlabel("seconds")
+    save(figure, "stragglers.png")
+
+
+def _one_step(make: Callable[[], Any], reset: Callable[[Any], Any]) -> float:
+    """Seconds until environments have been made and reset."""
+    begun = time.perf_counter()
+    envs = make()
+    reset(envs)
+    seconds = time.perf_counter() - begun
+    envs.close()
+    return seconds
+
+
+@app.command()
+def startup(
+    most: Annotated[int, typer.Option(help="Largest number of environments of the others.")] = 32,
+    repeats: Annotated[int, typer.Option(help="Runs of each, of which the median counts.")] = 3,
+) -> None:
+    """Seconds until environments are ready, by their number."""
+    from stable_baselines3.common.vec_env import SubprocVecEnv  # an extra
+
+    def cartpole() -> Any:
+        return gymnasium.make("CartPole-v1")
+
+    runners: dict[str, Callable[[int], Any]] = {
+        "SB3 SubprocVecEnv": lambda n: SubprocVecEnv([cartpole] * n),
+        "Gymnasium AsyncVectorEnv": lambda n: gymnasium.vector.AsyncVectorEnv([cartpole] * n),
+        "agym, processes": lambda n: agym.make([cartpole] * n, backend="process"),
+        "agym, serial": lambda n: agym.make([cartpole] * n, backend="serial"),
+    }
+    figure = Figure(figsize=(7, 3.6), layout="constrained")
+    axes = figure.subplots()
+    for (name, make), colour in zip(
+        runners.items(), (QUIET, "#7d8597", ACCENT, "#7cc4bf"), strict=True
+    ):
+        counts = [1, 4, 16, most, *([256, 1024] if name.startswith("agym") else [])]
+        seconds = []
+        for n in track(counts, name):
+            runs = [_one_step(partial(make, n), lambda envs: envs.reset()) for _ in range(repeats)]
+            seconds.append(median(runs))
+        axes.plot(counts, seconds, marker="o", color=colour, label=name)
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_xticks([1, 4, 16, most, 256, 1024], ["1", "4", "16", str(most), "256", "1024"])
+    axes.set_xlabel("CartPoles")
+    axes.set_ylabel("seconds until they are reset")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)
+    save(figure, "startup.png")
+
+
+@app.command()
+def speed(
+    file: Annotated[Path, typer.Argument(help="What python -m benchmarks grid --json wrote.")],
+    num_envs: Annotated[int, typer.Option(help="Number of environments.")] = 64,
+) -> None:
+    """Speed of five runners, as a share of what the cores give without any."""
+    import json
+
+    systems = {"Gymnasium Sync": QUIET, "Gymnasium Async": "#8d94a3", "SB3 Dummy": "#d8c7a8",
+               "SB3 Subproc": "#b59f73", "agym auto": ACCENT}  # fmt: skip
+    works = {}
+    for each in json.loads(file.read_text())["workloads"]:
+        name, _, count = each["work"].partition(" ×")
+        rates = {row["system"]: median(row["rates"]) for row in each["rows"] if row["rates"]}
+        if count == str(num_envs) and {*systems, "bare at once"} <= rates.keys():
+            works[name] = {system: rates[system] / rates["bare at once"] for system in systems}
+    figure = Figure(figsize=(9, 3.8), layout="constrained")
+    axes = figure.subplots()
+    for k, (system, colour) in enumerate(systems.items()):
+        places = [row + (k - 2) * 0.16 for row in range(len(works))]
+        shares = [work[system] for work in works.values()]
+        axes.bar(places, shares, 0.15, color=colour, label=system.replace("agym auto", "agym"))
+    axes.axhline(1, color=INK, linewidth=0.8, linestyle=":")
+    axes.set_xticks(range(len(works)), [f"{name}\n×{num_envs}" for name in works], fontsize=8)
+    axes.set_ylabel("steps per second, as a share of\nloops without a runner on all cores")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, ncols=5, loc="upper center", bbox_to_anchor=(0.5, 1.13), fontsize=9)
+    save(figure, "speed.png")
+
+
+@app.command()
+def curves(
+    name: Annotated[str, typer.Argument(help="Name of the picture, such as ppo_cartpole.png.")],
+    runs: Annotated[list[Path], typer.Argument(help="Folders that TensorBoard reads.")],
+    title: Annotated[str, typer.Option(help="Title.")] = "",
+) -> None:
+    """Mean return of episodes against steps, one line per run."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    figure = Figure(figsize=(7, 3.4), layout="constrained")
+    axes = figure.subplots()
+    for folder in runs:
+        events = EventAccumulator(str(folder), size_guidance={"scalars": 0})
+        events.Reload()
+        found = events.Scalars("charts/episodic_return")
+        values = np.array([each.value for each in found])
+        width = max(1, min(50, len(values) // 20))
+        means = np.convolve(values, np.ones(width) / width, "valid")
+        axes.plot([each.step for each in found[width - 1 :]], means, label=folder.name, lw=1.2)
+    axes.set_xlabel("environment steps")
+    axes.set_ylabel("return of an episode")
+    axes.set_title(title, fontsize=10)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    if len(runs) > 1:
+        axes.legend(frameon=False, fontsize=7)
+    save(figure, name)
+
+
+@app.command()
+def page() -> None:
+    """Screenshots of the live page: 64 and 16 environments, a phone, dark and light."""
+    from selenium import webdriver
+
+    shots = [("page_64", 64, (1440, 900), "dark"), ("page_16", 16, (1280, 800), "light"),
+             ("page_phone", 16, (412, 915), "dark")]  # fmt: skip
+    for name, count, (width, height), scheme in shots:
+        words = [sys.executable, "-m", "agym", "watch", "CartPole-v1", "-n", str(count)]
+        words += ["--policy", "draw:balance", "--speed", "30"]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=FOLDER) as watch:
+            assert watch.stdout is not None
+            url = watch.stdout.readline().strip()
+            options = webdriver.ChromeOptions()
+            options.binary_location = str(shutil.which("chromium"))
+            for flag in ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+                         f"--window-size={width},{height}", "--hide-scrollbars"):  # fmt: skip
+                options.add_argument(flag)
+            browser = webdriver.Chrome(
+                options=options, service=webdriver.ChromeService(shutil.which("chromedriver"))
+            )
+            try:
+                media = [{"name": "prefers-color-scheme", "value": scheme}]
+                browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": media})
+                browser.execute_cdp_cmd(
+                    "Emulation.setDeviceMetricsOverride",
+                    {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500},
+                )
+                browser.get(url)
+                time.sleep(25)
+                browser.save_screenshot(str(FOLDER / f"{name}.png"))
+            finally:
+                browser.quit()
+                watch.send_signal(signal.SIGINT)
+        print(FOLDER / f"{name}.png")
+
+
+def balance(observations: Any) -> Any:
+    """Push the cart under the pole; a share of the environments at random, so that episodes end."""
+    actions = (observations[:, 2] + 0.5 * observations[:, 3] > 0).astype(int)
+    random = np.random.random(len(actions)) < np.linspace(0.05, 0.6, len(actions))
+    return np.where(random, np.random.randint(0, 2, len(actions)), actions)
+
+
+if __name__ == "__main__":
+    app()
