@@ -93,4 +93,5 @@ def write_commands(app: Any) -> None:
 
 
 def setup(app: Any) -> None:
+    """Sphinx calls this."""
     app.connect("builder-inited", write_commands)

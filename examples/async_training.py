@@ -219,18 +219,41 @@ async def compare(options: argparse.Namespace, milliseconds: float) -> None:
 
 async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--num-envs", type=int, default=16, help="number of environments (default: %(default)s)")
-    parser.add_argument("--backend", default="process", help="process, thread or serial (default: %(default)s)")
+    parser.add_argument(
+        "--num-envs", type=int, default=16, help="number of environments (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--backend", default="process", help="process, thread or serial (default: %(default)s)"
+    )
     # A core is left for learning.
     cores = os.cpu_count() or 1
-    parser.add_argument("--workers", type=int, default=max(1, cores - 1), help="worker processes (default: %(default)s)")
-    parser.add_argument("--updates", type=int, default=600, help="rollouts to learn from at most (default: %(default)s)")
-    parser.add_argument("--target", type=float, default=400, help="mean return to be reached (default: %(default)s)")
     parser.add_argument(
-        "--compare", type=int, default=20, help="rollouts of the comparison; 0 for none (default: %(default)s)"
+        "--workers",
+        type=int,
+        default=max(1, cores - 1),
+        help="worker processes (default: %(default)s)",
     )
-    parser.add_argument("--step-ms", type=float, default=0.05, help="wait of slower steps (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of environments and agent (default: %(default)s)")
+    parser.add_argument(
+        "--updates",
+        type=int,
+        default=600,
+        help="rollouts to learn from at most (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--target", type=float, default=400, help="mean return to be reached (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--compare",
+        type=int,
+        default=20,
+        help="rollouts of the comparison; 0 for none (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--step-ms", type=float, default=0.05, help="wait of slower steps (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, help="seed of environments and agent (default: %(default)s)"
+    )
     options = parser.parse_args()
 
     torch.set_num_threads(1)  # the other cores are for the environments

@@ -404,16 +404,54 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--env", choices=("agym/Pong-v0", "ALE/Pong-v5"), default="agym/Pong-v0", help="the game (default: %(default)s)")
-    add("--variant", nargs="+", choices=LADDER, default=list(LADDER), metavar="RUNG",
-        help="rungs to climb (default: all)")
-    add("--seeds", type=int, nargs="+", default=[0], help="one run of each rung per seed (default: %(default)s)")
+    add(
+        "--env",
+        choices=("agym/Pong-v0", "ALE/Pong-v5"),
+        default="agym/Pong-v0",
+        help="the game (default: %(default)s)",
+    )
+    add(
+        "--variant",
+        nargs="+",
+        choices=LADDER,
+        default=list(LADDER),
+        metavar="RUNG",
+        help="rungs to climb (default: all)",
+    )
+    add(
+        "--seeds",
+        type=int,
+        nargs="+",
+        default=[0],
+        help="one run of each rung per seed (default: %(default)s)",
+    )
     add("--points", type=int, default=5, help="points that win a game (default: %(default)s)")
-    add("--skill", type=float, default=0.05, help="of the opponent, from 0 to 1 (default: %(default)s)")
-    add("--target", type=float, default=18, help="mean score that solves, if games went to 21 (default: %(default)s)")
-    add("--frames", type=int, help="most frames of a run; if given, nothing needs to be solved (default: 200000)")
-    add("--threads", type=int, default=1, help="of torch: another core plays (default: %(default)s)")
-    add("--plot", type=Path, default=Path("dqn_pong.png"), help="where learning curves go (default: %(default)s)")
+    add(
+        "--skill",
+        type=float,
+        default=0.05,
+        help="of the opponent, from 0 to 1 (default: %(default)s)",
+    )
+    add(
+        "--target",
+        type=float,
+        default=18,
+        help="mean score that solves, if games went to 21 (default: %(default)s)",
+    )
+    add(
+        "--frames",
+        type=int,
+        help="most frames of a run; if given, nothing needs to be solved (default: 200000)",
+    )
+    add(
+        "--threads", type=int, default=1, help="of torch: another core plays (default: %(default)s)"
+    )
+    add(
+        "--plot",
+        type=Path,
+        default=Path("dqn_pong.png"),
+        help="where learning curves go (default: %(default)s)",
+    )
     options = parser.parse_args()
 
     torch.set_num_threads(options.threads)

@@ -1,10 +1,10 @@
-"""PPO for classic control in one file, which acts for one half of the environments while the other steps.
+"""PPO for classic control in one file: acts for one half of the environments while the other steps.
 
 python examples/ppo.py
 python examples/ppo.py --env-id Acrobot-v1 --total-timesteps 200000 --seed 3
 tensorboard --logdir runs
 
-It can be laid beside CleanRL's ppo.py: the same network, the same loss, the same names. These differ:
+It can be laid beside CleanRL's ppo.py: the same network, loss and names. These differ:
 
 - ``envs.split(2)`` gives two groups. Each step of a group is dispatched before the policy acts for
   the other group, so that workers and policy compute at the same time.
@@ -162,7 +162,11 @@ def advantages_of(rollouts: Rollouts, next_value: Tensor, args: Args) -> Tensor:
 
 
 def update(
-    agent: Agent, optimizer: torch.optim.Optimizer, rollouts: Rollouts, advantages: Tensor, args: Args
+    agent: Agent,
+    optimizer: torch.optim.Optimizer,
+    rollouts: Rollouts,
+    advantages: Tensor,
+    args: Args,
 ) -> dict[str, float]:
     """Learn from a rollout; gives what to log of the last minibatch."""
     obs = rollouts.obs.flatten(0, 1)

@@ -1,4 +1,4 @@
-"""PPO for Atari games in one file, which acts for one half of the environments while the other steps.
+"""PPO for Atari games in one file: acts for one half of the environments while the other steps.
 
 python examples/ppo_atari.py
 python examples/ppo_atari.py --env-id ALE/Breakout-v5 --total-timesteps 10000000
@@ -7,8 +7,8 @@ tensorboard --logdir runs
 It can be laid beside CleanRL's ppo_atari.py: the same network, the same loss, the same names. These
 differ:
 
-- ``envs.split(2)`` gives two groups. Each step of a group is dispatched before the next group's turn,
-  so that the emulators run while the network computes, on a GPU if there is one.
+- ``envs.split(2)`` gives two groups. Each step of a group is dispatched before the next group's
+  turn, so that the emulators run while the network computes, on a GPU if there is one.
 - Pictures stay ``uint8`` until the network sees them, and cross from the workers in shared memory.
 - Episodes that a time limit ends are bootstrapped from their last observation, ``final_obs``.
 
@@ -195,7 +195,11 @@ def advantages_of(rollouts: Rollouts, next_value: Tensor, args: Args) -> Tensor:
 
 
 def update(
-    agent: Agent, optimizer: torch.optim.Optimizer, rollouts: Rollouts, advantages: Tensor, args: Args
+    agent: Agent,
+    optimizer: torch.optim.Optimizer,
+    rollouts: Rollouts,
+    advantages: Tensor,
+    args: Args,
 ) -> dict[str, float]:
     """Learn from a rollout; gives what to log of the last minibatch."""
     obs = rollouts.obs.flatten(0, 1)

@@ -25,11 +25,22 @@ class Located(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--num-envs", type=int, default=1024, help="number of environments (default: %(default)s)")
-    parser.add_argument("--steps", type=int, default=200, help="steps of each environment (default: %(default)s)")
+    parser.add_argument(
+        "--num-envs", type=int, default=1024, help="number of environments (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--steps", type=int, default=200, help="steps of each environment (default: %(default)s)"
+    )
     parser.add_argument("--workers", type=int, help="actors (default: one per CPU)")
-    parser.add_argument("--workers-per-node", type=int, help="worker processes in each actor (default: none, actors run environments themselves)")
-    parser.add_argument("--address", help="address of the cluster; 'local' starts one here (default: the one that Ray finds)")
+    parser.add_argument(
+        "--workers-per-node",
+        type=int,
+        help="worker processes in each actor (default: none, actors run environments themselves)",
+    )
+    parser.add_argument(
+        "--address",
+        help="address of the cluster; 'local' starts one here (default: the one that Ray finds)",
+    )
     options = parser.parse_args()
     if min(options.num_envs, options.steps) < 1:
         parser.error("--num-envs and --steps must be at least 1")

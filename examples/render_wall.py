@@ -103,14 +103,31 @@ def play(loop: Loop, wall: Wall, episodes: int, seed: int) -> tuple[int, float, 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--num-envs", type=int, default=200, help="number of environments (default: %(default)s)")
-    parser.add_argument("--episodes", type=int, default=50, help="of each environment, at least (default: %(default)s)")
-    parser.add_argument("--workers", type=int, help="worker processes (default: one per core)")
-    parser.add_argument("--video-steps", type=int, default=100, help="length of the video (default: %(default)s)")
     parser.add_argument(
-        "--output", type=Path, default=Path("render_wall"), help="name of the files (default: %(default)s)"
+        "--num-envs", type=int, default=200, help="number of environments (default: %(default)s)"
     )
-    parser.add_argument("--seed", type=int, default=0, help="seed of environments and actions (default: %(default)s)")
+    parser.add_argument(
+        "--episodes",
+        type=int,
+        default=50,
+        help="of each environment, at least (default: %(default)s)",
+    )
+    parser.add_argument("--workers", type=int, help="worker processes (default: one per core)")
+    parser.add_argument(
+        "--video-steps", type=int, default=100, help="length of the video (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path("render_wall"),
+        help="name of the files (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=0,
+        help="seed of environments and actions (default: %(default)s)",
+    )
     options = parser.parse_args()
     if min(options.num_envs, options.episodes, options.video_steps) < 1:
         parser.error("--num-envs, --episodes and --video-steps must be at least 1")

@@ -99,13 +99,28 @@ def compare(options: argparse.Namespace) -> dict[str, tuple[float, float]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--num-envs", type=int, default=8, help="number of environments (default: %(default)s)")
+    parser.add_argument(
+        "--num-envs", type=int, default=8, help="number of environments (default: %(default)s)"
+    )
     parser.add_argument("--workers", type=int, help="worker processes (default: agym decides)")
-    parser.add_argument("--timesteps", type=int, default=150_000, help="to learn from at most (default: %(default)s)")
-    parser.add_argument("--target", type=float, default=475, help="mean return to be reached (default: %(default)s)")
-    parser.add_argument("--compare", type=int, default=10_240, help="steps of the comparison (default: %(default)s)")
-    parser.add_argument("--step-ms", type=float, default=1.0, help="work added to its steps (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of environments and model (default: %(default)s)")
+    parser.add_argument(
+        "--timesteps",
+        type=int,
+        default=150_000,
+        help="to learn from at most (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--target", type=float, default=475, help="mean return to be reached (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--compare", type=int, default=10_240, help="steps of the comparison (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--step-ms", type=float, default=1.0, help="work added to its steps (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, help="seed of environments and model (default: %(default)s)"
+    )
     options = parser.parse_args()
 
     torch.set_num_threads(1)  # the other cores are for the environments

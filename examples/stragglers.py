@@ -79,11 +79,22 @@ async def first_k(envs: agym.AsyncEnvs, seconds: float, k: int) -> np.ndarray:
 
 async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--num-envs", type=int, default=32, help="number of environments (default: %(default)s)")
+    parser.add_argument(
+        "--num-envs", type=int, default=32, help="number of environments (default: %(default)s)"
+    )
     parser.add_argument("--min-envs", type=int, help="k of first-k (default: half of them)")
-    parser.add_argument("--step-ms", type=float, default=2, help="milliseconds of a step (default: %(default)s)")
-    parser.add_argument("--times", type=float, default=100, help="how much slower the last one is (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=3, help="seconds for each way (default: %(default)s)")
+    parser.add_argument(
+        "--step-ms", type=float, default=2, help="milliseconds of a step (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--times",
+        type=float,
+        default=100,
+        help="how much slower the last one is (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=3, help="seconds for each way (default: %(default)s)"
+    )
     options = parser.parse_args()
     if options.num_envs < 2:
         parser.error("--num-envs must be at least 2: the last one is slower than the others")

@@ -63,9 +63,19 @@ def play(vec_env: SubprocVecEnv, steps: int) -> tuple[np.ndarray, int, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--num-envs", type=int, default=8, help="number of environments (default: %(default)s)")
-    parser.add_argument("--num-procs", type=int, nargs="+", default=[1, 2, 4, 8], help="numbers of processes to try (default: %(default)s)")
-    parser.add_argument("--steps", type=int, default=2000, help="steps of each environment (default: %(default)s)")
+    parser.add_argument(
+        "--num-envs", type=int, default=8, help="number of environments (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--num-procs",
+        type=int,
+        nargs="+",
+        default=[1, 2, 4, 8],
+        help="numbers of processes to try (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--steps", type=int, default=2000, help="steps of each environment (default: %(default)s)"
+    )
     options = parser.parse_args()
     if min(options.num_envs, options.steps, *options.num_procs) < 1:
         parser.error("--num-envs, --num-procs and --steps must be at least 1")

@@ -161,9 +161,15 @@ def check(phase: str, rounds: int, transcripts: Transcripts, server: ToolServer)
 
 async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--num-envs", type=int, default=256, help="number of agents (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=8, help="questions of each agent (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the server's delays (default: %(default)s)")
+    parser.add_argument(
+        "--num-envs", type=int, default=256, help="number of agents (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=8, help="questions of each agent (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, help="seed of the server's delays (default: %(default)s)"
+    )
     options = parser.parse_args()
     if min(options.num_envs, options.rounds) < 1:
         parser.error("--num-envs and --rounds must be at least 1")

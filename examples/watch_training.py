@@ -19,14 +19,35 @@ import agym
 
 async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--num-envs", type=int, default=16, help="number of environments (default: %(default)s)")
+    parser.add_argument(
+        "--num-envs", type=int, default=16, help="number of environments (default: %(default)s)"
+    )
     cores = os.cpu_count() or 1
-    parser.add_argument("--workers", type=int, default=max(1, cores - 1), help="worker processes (default: %(default)s)")
-    parser.add_argument("--updates", type=int, default=600, help="rollouts to learn from at most (default: %(default)s)")
-    parser.add_argument("--target", type=float, default=400, help="mean return to be reached (default: %(default)s)")
-    parser.add_argument("--port", type=int, default=0, help="of the page; 0 for any that is free (default: %(default)s)")
+    parser.add_argument(
+        "--workers",
+        type=int,
+        default=max(1, cores - 1),
+        help="worker processes (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--updates",
+        type=int,
+        default=600,
+        help="rollouts to learn from at most (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--target", type=float, default=400, help="mean return to be reached (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--port",
+        type=int,
+        default=0,
+        help="of the page; 0 for any that is free (default: %(default)s)",
+    )
     parser.add_argument("--wait", action="store_true", help="begin when the page is opened")
-    parser.add_argument("--seed", type=int, default=0, help="seed of environments and agent (default: %(default)s)")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="seed of environments and agent (default: %(default)s)"
+    )
     options = parser.parse_args()
 
     torch.set_num_threads(1)  # the other cores are for the environments

@@ -63,7 +63,10 @@ NEEDS = {
     "ray_cluster.py": {"ray": "ray"},
     "ppo.py": {"torch": "examples", "tyro": "examples", "tensorboard": "examples"},
     "ppo_atari.py": {
-        "torch": "examples", "tyro": "examples", "tensorboard": "examples", "cv2": "examples",
+        "torch": "examples",
+        "tyro": "examples",
+        "tensorboard": "examples",
+        "cv2": "examples",
         "ale_py": "atari",
     },
     "render_wall.py": {"pygame": "render", "av": "video"},

@@ -107,7 +107,12 @@ def test_pages_name_every_public_name_and_error() -> None:
 
 def test_nobody_is_sent_to_somebody_elses_package() -> None:
     wrong = re.compile(r"pip install (-\w+ )*[\"']?agym(?!-envs)\b")
-    for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*"), *ROOT.glob("agym/**/*.py")]:
+    for path in [
+        *ROOT.glob("*.md"),
+        *ROOT.glob("docs/**/*.md"),
+        *ROOT.glob("examples/*"),
+        *ROOT.glob("agym/**/*.py"),
+    ]:
         assert not wrong.search(path.read_text()), path
 
 

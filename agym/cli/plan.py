@@ -31,10 +31,16 @@ def plan_command(
     env: Annotated[str, typer.Argument(help="Id of the environment.")],
     num_envs: Annotated[int, typer.Argument(min=1, help="Number of environments.")] = 1,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Also measure every backend with all environments.", show_default="off")
+        bool,
+        typer.Option(
+            "--verify", help="Also measure every backend with all environments.", show_default="off"
+        ),
     ] = False,
     loop: Annotated[
-        bool, typer.Option("--async", help="Plan for make_async: nothing may block its loop.", show_default="off")
+        bool,
+        typer.Option(
+            "--async", help="Plan for make_async: nothing may block its loop.", show_default="off"
+        ),
     ] = False,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Number of workers.", show_default="any number")
@@ -44,7 +50,10 @@ def plan_command(
         typer.Option(help="Seconds that the caller computes while a batch is stepped."),
     ] = 0.0,
     cluster: Annotated[
-        bool, typer.Option("--cluster", help="Also consider a Ray cluster, and say if it pays.", show_default="off")
+        bool,
+        typer.Option(
+            "--cluster", help="Also consider a Ray cluster, and say if it pays.", show_default="off"
+        ),
     ] = False,
     address: Annotated[
         str | None,

@@ -35,13 +35,17 @@ def play_command(
     noop: Annotated[
         str | None, typer.Option(help="Action when no key is down.", show_default="0")
     ] = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Step only while a key is down.", show_default="off")] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Step only while a key is down.", show_default="off")
+    ] = False,
     fps: Annotated[
         float | None, typer.Option(min=0.1, help="Steps per second.", show_default="its own")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed.", show_default="at random")] = None,
     port: Annotated[int, typer.Option(help="Port; 0 picks a free one.")] = 0,
-    open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.", show_default="off")] = False,
+    open_page: Annotated[
+        bool, typer.Option("--open", help="Open the page in a browser.", show_default="off")
+    ] = False,
 ) -> None:
     """Play an environment with the keyboard, on a page in the browser.
 

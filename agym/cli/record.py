@@ -43,8 +43,12 @@ def record_command(
         int | None,
         typer.Option(min=1, help="Environments per row.", show_default="as a square"),
     ] = None,
-    labels: Annotated[bool, typer.Option("--labels", help="Number the environments.", show_default="off")] = False,
-    single: Annotated[bool, typer.Option("--single", help="One file per environment.", show_default="off")] = False,
+    labels: Annotated[
+        bool, typer.Option("--labels", help="Number the environments.", show_default="off")
+    ] = False,
+    single: Annotated[
+        bool, typer.Option("--single", help="One file per environment.", show_default="off")
+    ] = False,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Worker processes.", show_default="one per core")
     ] = None,

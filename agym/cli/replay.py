@@ -57,7 +57,9 @@ agym replay env3-step-20260102T101112-1a2b3c4d.agym --timeout 60
 
 def replay(
     file: Annotated[Path, typer.Argument(help="Capsule file. Only open capsules you trust.")],
-    debug: Annotated[bool, typer.Option("--pdb", help="Open the debugger at the failure.", show_default="off")] = False,
+    debug: Annotated[
+        bool, typer.Option("--pdb", help="Open the debugger at the failure.", show_default="off")
+    ] = False,
     timeout: Annotated[
         float, typer.Option(min=0.001, help="Seconds after which a step counts as hung.")
     ] = 10.0,

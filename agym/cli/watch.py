@@ -61,7 +61,9 @@ def watch_command(
     seed: Annotated[int, typer.Option(help="Seed of environments and actions.")] = 0,
     port: Annotated[int, typer.Option(help="Port; 0 picks a free one.")] = 0,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.", show_default="off")] = False,
+    open_page: Annotated[
+        bool, typer.Option("--open", help="Open the page in a browser.", show_default="off")
+    ] = False,
 ) -> None:
     """Step environments and show them on a page in the browser.
 

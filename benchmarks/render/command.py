@@ -20,7 +20,7 @@ from typing import Annotated
 
 import numpy as np
 import typer
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
 
 from agym._system.extras import how_to_get, installed

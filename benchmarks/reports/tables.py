@@ -15,7 +15,6 @@ from benchmarks.reports.results import (
     Report,
     Row,
     StartupResult,
-    Verdict,
     WorkloadResult,
 )
 from benchmarks.systems.runners import GymnasiumSync, SB3Dummy, SB3Subproc

@@ -41,7 +41,8 @@ def account(
     repeats: Repeats = 9,
     workers: Annotated[int, typer.Option(min=1, help="Worker processes.")] = Settings.workers,
     pin: Annotated[
-        bool, typer.Option("--pin", help="Keep each worker on one core (Linux).", show_default="off")
+        bool,
+        typer.Option("--pin", help="Keep each worker on one core (Linux).", show_default="off"),
     ] = False,
     json: JsonFile = None,
     plot: PlotFile = None,

@@ -98,7 +98,12 @@ QUICK = Plan(
 
 def everything(
     quick: Annotated[
-        bool, typer.Option("--quick", help="Measure a little of each; the figures mean nothing.", show_default="off")
+        bool,
+        typer.Option(
+            "--quick",
+            help="Measure a little of each; the figures mean nothing.",
+            show_default="off",
+        ),
     ] = False,
     json: JsonFile = None,
     plot: PlotFolder = None,

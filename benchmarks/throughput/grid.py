@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
 
 from agym.errors import UsageError
@@ -75,7 +75,10 @@ def grid(
         float, typer.Option(min=0, help="Minutes per environment; more slices where they help.")
     ] = MINUTES,
     busy: Annotated[
-        bool, typer.Option("--busy", help="Keep one core busy with another program meanwhile.", show_default="off")
+        bool,
+        typer.Option(
+            "--busy", help="Keep one core busy with another program meanwhile.", show_default="off"
+        ),
     ] = False,
     json: JsonFile = None,
     plot: PlotFile = None,

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 
 from agym._system.cpus import available_cores
 from benchmarks.measuring.options import CoreWorkers, Repeats, Seconds

@@ -12,7 +12,7 @@ from statistics import median
 from typing import Annotated
 
 import typer
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
 
 from benchmarks.measuring.machine import describe_machine

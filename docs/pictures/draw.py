@@ -33,12 +33,14 @@ from agym.tools.trace.report import Span, draw, read_spans
 
 FOLDER = Path(__file__).parent
 EXAMPLES = FOLDER.parents[1] / "examples"
+RANDOM = np.random.default_rng(0)
 INK, ACCENT, WARM, QUIET = "#1f2430", "#0b7a75", "#c8321f", "#b9bdc6"
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
 
 def save(figure: Figure, name: str) -> None:
+    """Save a picture beside this file."""
     path = FOLDER / name
     figure.savefig(path, dpi=110)
     print(f"{path}: {path.stat().st_size / 1e3:.0f} kB")
@@ -368,7 +370,12 @@ def page() -> None:
                 browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": media})
                 browser.execute_cdp_cmd(
                     "Emulation.setDeviceMetricsOverride",
-                    {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500},
+                    {
+                        "width": width,
+                        "height": height,
+                        "deviceScaleFactor": 1,
+                        "mobile": width < 500,
+                    },
                 )
                 browser.get(url)
                 time.sleep(25)
@@ -382,8 +389,8 @@ def page() -> None:
 def balance(observations: Any) -> Any:
     """Push the cart under the pole; a share of the environments at random, so that episodes end."""
     actions = (observations[:, 2] + 0.5 * observations[:, 3] > 0).astype(int)
-    random = np.random.random(len(actions)) < np.linspace(0.05, 0.6, len(actions))
-    return np.where(random, np.random.randint(0, 2, len(actions)), actions)
+    clumsy = RANDOM.random(len(actions)) < np.linspace(0.05, 0.6, len(actions))
+    return np.where(clumsy, RANDOM.integers(0, 2, len(actions)), actions)
 
 
 if __name__ == "__main__":

@@ -84,7 +84,7 @@ class Keyboard(NamedTuple):
             )
         idle = _none(space) if noop is None else _action("--noop", noop, space)
         lines = [
-            f"{' + '.join(SHOWN.get(key, key.capitalize()) for key in sorted(held))}: {_meaning(action, meanings)}"
+            f"{' + '.join(map(_shown, sorted(held)))}: {_meaning(action, meanings)}"
             for held, action in actions.items()
             if held
         ]
@@ -94,6 +94,11 @@ class Keyboard(NamedTuple):
         """Return the action of the largest known set of keys among those held down."""
         known = [keys for keys in self.actions if keys <= held and keys]
         return self.actions[max(known, key=len)] if known else self.noop
+
+
+def _shown(key: str) -> str:
+    """Return the name of a key for people."""
+    return SHOWN.get(key, key.capitalize())
 
 
 def _parse(part: str, space: Space[Any]) -> tuple[Keys, Any]:

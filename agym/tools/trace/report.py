@@ -57,21 +57,23 @@ class Overlap:
 
     def __str__(self) -> str:
         what = "ran its marked blocks" if self.marks else "did not wait"
-        lines = [
+        text = (
             f"{self.hidden:.0%} of the environments' time was hidden: they ran for"
             f" {self.environments:.3g} s of {self.seconds:.3g} s, and for {self.both:.3g} s of that"
             f" the caller {what}"
-        ]
-        if self.marks:
-            width = max(map(len, self.marks))
-            lines += [
-                f"  {name:<{width}}  {mark.seconds:.3g} s in {mark.count}"
-                f" {'block' if mark.count == 1 else 'blocks'}, environments ran for {mark.share:.0%} of it"
-                for name, mark in self.marks.items()
-            ]
-        else:
-            lines.append('  mark your own blocks, `with agym.mark("backward"):`, to see them here')
-        return "\n".join(lines)
+        )
+        if not self.marks:
+            return (
+                f'{text}\n  mark your own blocks, `with agym.mark("backward"):`, to see them'
+            )
+        width = max(map(len, self.marks))
+        for name, mark in self.marks.items():
+            blocks = "block" if mark.count == 1 else "blocks"
+            text += (
+                f"\n  {name:<{width}}  {mark.seconds:.3g} s in {mark.count} {blocks}, environments"
+                f" ran for {mark.share:.0%} of it"
+            )
+        return text
 
 
 @dataclass(frozen=True)
