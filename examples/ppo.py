@@ -132,7 +132,6 @@ class Group:
         rollouts.logprobs[t, self.ids] = policy.log_prob(actions)
         rollouts.values[t, self.ids] = agent.value(self.obs)
 
-    @torch.no_grad()
     async def finish(
         self, agent: Agent, rollouts: Rollouts, t: int, gamma: float
     ) -> list[dict[str, Any]]:
@@ -141,9 +140,10 @@ class Group:
         obs, rewards, terminated, truncated, infos = await self.pending
         self.obs = torch.as_tensor(obs, dtype=torch.float32)
         rewards = torch.as_tensor(rewards, dtype=torch.float32)
-        for i in np.flatnonzero(truncated & ~terminated):  # a time limit is no reason for value 0
-            final_obs = torch.as_tensor(infos[i]["final_obs"], dtype=torch.float32)
-            rewards[i] += gamma * agent.value(final_obs)
+        with torch.no_grad():  # a time limit is no reason for value 0
+            for i in np.flatnonzero(truncated & ~terminated):
+                final_obs = torch.as_tensor(infos[i]["final_obs"], dtype=torch.float32)
+                rewards[i] += gamma * agent.value(final_obs)
         rollouts.rewards[t, self.ids] = rewards
         rollouts.ends[t, self.ids] = torch.as_tensor(terminated | truncated, dtype=torch.float32)
         return [info["final_info"]["episode"] for info in infos if "final_info" in info]

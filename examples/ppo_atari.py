@@ -163,7 +163,6 @@ class Group:
         rollouts.logprobs[t, self.ids] = policy.log_prob(actions)
         rollouts.values[t, self.ids] = values
 
-    @torch.no_grad()
     async def finish(
         self, agent: Agent, rollouts: Rollouts, t: int, gamma: float
     ) -> list[dict[str, Any]]:
@@ -172,9 +171,10 @@ class Group:
         obs, rewards, terminated, truncated, infos = await self.pending
         self.obs = torch.as_tensor(obs, device=self.device)
         rewards = torch.as_tensor(rewards, dtype=torch.float32, device=self.device)
-        for i in np.flatnonzero(truncated & ~terminated):  # a time limit is no reason for value 0
-            final_obs = torch.as_tensor(np.asarray(infos[i]["final_obs"]), device=self.device)
-            rewards[i] += gamma * agent(final_obs[None])[1][0]
+        with torch.no_grad():  # a time limit is no reason for value 0
+            for i in np.flatnonzero(truncated & ~terminated):
+                final_obs = torch.as_tensor(np.asarray(infos[i]["final_obs"]), device=self.device)
+                rewards[i] += gamma * agent(final_obs[None])[1][0]
         rollouts.rewards[t, self.ids] = rewards
         ends = torch.as_tensor(terminated | truncated, dtype=torch.float32, device=self.device)
         rollouts.ends[t, self.ids] = ends

@@ -157,12 +157,6 @@ class Verdict:
         """Compare a value with a limit that it must stay below."""
         return cls(target, limit, measured, None if measured is None else measured < limit, unit)
 
-    @property
-    def sign(self) -> str:
-        if self.unit != "×":
-            return "<"
-        return "≤" if self.at_most else "≥"
-
 
 @dataclass(frozen=True)
 class Report:

@@ -7,7 +7,6 @@ from statistics import median
 
 from rich.console import Group, RenderableType
 from rich.table import Table
-from rich.text import Text
 
 from benchmarks.reports.results import (
     AT_ONCE,
@@ -24,12 +23,6 @@ AGAINST = (GymnasiumSync.name, BOUND, AT_ONCE)
 
 # Other programs' CPU use, in cores, from which on the reader is warned.
 BUSY_CORES = 0.1
-
-MARKS = {
-    True: Text("met", style="green"),
-    False: Text("missed", style="red"),
-    None: Text("not measured", style="yellow"),
-}
 
 
 def show(report: Report) -> RenderableType:

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Group, RenderableType
 from rich.table import Table
+from rich.text import Text
 
 from benchmarks.measuring.event_loop import new_runner
 from benchmarks.measuring.machine import describe_machine
@@ -17,9 +18,11 @@ from benchmarks.measuring.progress import progress_bar
 from benchmarks.reports.comparison import MIN_WIDTH
 from benchmarks.reports.output import JsonFile, check_writable, deliver
 from benchmarks.reports.results import to_json
-from benchmarks.reports.tables import MARKS, machine_line
+from benchmarks.reports.tables import machine_line
 from benchmarks.soak.records import Plan, SoakResult
 from benchmarks.soak.run import soak_envs
+
+MARKS = {True: Text("met", style="green"), False: Text("missed", style="red")}
 
 EXAMPLES = """Examples:
 

@@ -169,8 +169,7 @@ def test_all_writes_one_report_and_a_chart_of_each(
     wanted = [target["target"] for target in done.data["targets"]]
     for word in ("best fixed", "best peer", "more environments", "env.step", "round trip"):
         assert any(word in target for target in wanted)
-    for target in done.data["targets"]:
-        assert target["met"] or target["target"][:40] in done.stdout
+    assert "target" not in done.stdout.lower()
     charts = {path.name: path.read_bytes() for path in (tmp_path / "charts").iterdir()}
     assert {*charts} == {"throughput.png", "grid.png", "scale.png", "overhead.png"}
     assert all(chart.startswith(PNG) for chart in charts.values())

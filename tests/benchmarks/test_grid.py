@@ -64,7 +64,7 @@ def test_command_measures_every_cell(
     few_systems(monkeypatch)
     done = run(
         tmp_path, "grid", "CartPole-v1", "Null-v0", "--num-envs", "1,2",
-        "--seconds", "0.002", "--repeats", "2", plot="grid.png",
+        "--seconds", "0.002", "--repeats", "2", "--minutes", "0.1", plot="grid.png",
     )  # fmt: skip
     names = ["CartPole-v1 ×1", "CartPole-v1 ×2", "Null-v0 ×1", "Null-v0 ×2"]
     assert [work["work"] for work in done.data["workloads"]] == names
@@ -77,7 +77,6 @@ def test_command_measures_every_cell(
     assert all(
         target["target"].startswith(name) for target, name in zip(targets[::2], names, strict=True)
     )
-    assert "of 4" in done.stdout
     assert (tmp_path / "grid.png").read_bytes().startswith(PNG)
 
 

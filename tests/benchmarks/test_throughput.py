@@ -102,7 +102,6 @@ def test_targets_of_the_work_are_judged(tiny: Run) -> None:
     assert len(tiny.report.targets) == 4
     for target in tiny.report.targets:
         assert target.target.startswith("CartPole-v1 ×8: agym")
-        assert target.target in tiny.stdout
         assert target.met is (target.measured >= target.wanted)  # type: ignore[operator]
 
 
@@ -128,8 +127,7 @@ def test_tables_show_what_was_left_out_and_why(report: Report) -> None:
     assert "SB3 Subproc: why" in text
     assert "used at most 50% of a core" in text
     assert "Acrobot-v1 ×32: other programs kept 1.5 cores busy" in text
-    for mark in ("met", "missed", "not measured", "≥ 1.6 ×", "< 200 MB"):
-        assert mark in text
+    assert "Targets" not in text
 
 
 @pytest.mark.usefixtures("fonts")

@@ -44,10 +44,8 @@ class Run:
             assert len(row["ideals"]) in (0, repeats)
             assert min([*row["values"], *row["ideals"]]) > 0
         for target in self.report["targets"]:
-            assert target["target"] in self.stdout
             compare = float.__le__ if target["at_most"] else float.__ge__
             assert target["met"] is compare(target["measured"], target["wanted"])
-            assert ("met" if target["met"] else "missed") in self.stdout
         assert self.report["machine"]["numpy"] in self.stdout
 
 
@@ -91,7 +89,6 @@ def test_io_judges_what_it_has_an_aim_for(tmp_path: Path) -> None:
     run.check(1)
     (target,) = run.report["targets"]
     assert target["wanted"] == 1.08
-    assert "≤ 1.08 ×" in run.stdout
 
 
 @needs_torch
@@ -116,7 +113,6 @@ def test_overlap_without_a_package_is_a_note(
     result = CliRunner().invoke(app, ["overlap", "--json", str(path)])
     assert result.exit_code == 0, result.stderr
     assert f"{module} is not installed: pip install" in result.stdout
-    assert "not measured" in result.stdout
     report = json.loads(path.read_text(encoding="utf-8"))
     assert report["rows"] == []
     (target,) = report["targets"]
@@ -158,18 +154,17 @@ def test_ratio_to_the_ideal_is_taken_within_each_repetition() -> None:
 
 
 @pytest.mark.parametrize(
-    ("measured", "at_most", "met", "sign"),
+    ("measured", "at_most", "met"),
     [
-        (1.0, True, True, "≤"), (1.1, True, True, "≤"), (1.2, True, False, "≤"),
-        (1.0, False, False, "≥"), (1.1, False, True, "≥"), (None, True, None, "≤"),
+        (1.0, True, True), (1.1, True, True), (1.2, True, False),
+        (1.0, False, False), (1.1, False, True), (None, True, None),
     ],
 )  # fmt: skip
 def test_factors_to_reach_and_to_keep(
-    measured: float | None, at_most: bool, met: bool | None, sign: str
+    measured: float | None, at_most: bool, met: bool | None
 ) -> None:
     verdict = Verdict.on_ratio("a", 1.1, measured, at_most=at_most)
     assert verdict.met is met
-    assert verdict.sign == sign
 
 
 def test_what_a_tail_costs_any_runner() -> None:

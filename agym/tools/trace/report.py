@@ -63,9 +63,7 @@ class Overlap:
             f" the caller {what}"
         )
         if not self.marks:
-            return (
-                f'{text}\n  mark your own blocks, `with agym.mark("backward"):`, to see them'
-            )
+            return f'{text}\n  mark your own blocks, `with agym.mark("backward"):`, to see them'
         width = max(map(len, self.marks))
         for name, mark in self.marks.items():
             blocks = "block" if mark.count == 1 else "blocks"
