@@ -36,6 +36,8 @@ EXAMPLES = FOLDER.parents[1] / "examples"
 RANDOM = np.random.default_rng(0)
 INK, ACCENT, WARM, QUIET = "#1f2430", "#0b7a75", "#c8321f", "#b9bdc6"
 
+WHITE, STANDING, FALLEN = np.array([[255, 255, 255], [150, 215, 170], [245, 150, 135]])
+
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
 
@@ -63,13 +65,20 @@ def learning(
     torch.set_num_threads(1)
     shots: list[Any] = []
 
-    def show(envs: agym.AsyncEnvs, frames: list[Any], steps: int, mean: float) -> None:
-        wall = Image.fromarray(agym.mosaic(frames, 8, size=(616, 416)))
+    def show(frames: list[Any], ages: Any, steps: int, mean: float) -> None:
+        # The longer a pole stands, the greener; red where it has just fallen.
+        tints = [
+            FALLEN if age < 4 else WHITE + (STANDING - WHITE) * min(1, age / 300) for age in ages
+        ]
+        tinted = [
+            (f * (tint / 255)).astype(np.uint8) for f, tint in zip(frames, tints, strict=True)
+        ]
+        wall = Image.fromarray(agym.mosaic(tinted, 8, size=(616, 416)))
         shot = Image.new("RGB", (wall.width, wall.height + 28), "#1f2430")
         shot.paste(wall, (0, 0))
         text = f"{steps:,} steps of training      mean return {mean:.0f} of 500"
         ImageDraw.Draw(shot).text((8, wall.height + 5), text, "#ffffff", ImageFont.load_default(15))
-        shots.append(shot.quantize(24))
+        shots.append(shot.quantize(64))
 
     async def train() -> None:
         async with agym.make_async(
@@ -82,15 +91,17 @@ def learning(
             obs, _ = await envs.reset(seed=seed)
             group.obs = torch.as_tensor(obs)
             returns: list[float] = []
+            ages = np.zeros(64)
             shown_at = {round(200 * (k / (stages - 1)) ** 2) for k in range(stages)}
             for iteration in track(range(201), "learning"):
                 for t in range(args.num_steps):
                     group.act(agent, rollouts, t)
                     ended = await group.finish(agent, rollouts, t, args.gamma)
                     returns += [float(episode["r"]) for episode in ended]
+                    ages = np.where(rollouts.ends[t], 0, ages + 1)
                     if iteration in shown_at and t % 2 == 0:
                         mean = sum(returns[-100:]) / max(1, len(returns[-100:]))
-                        show(envs, await envs.render(), 2048 * iteration, mean)
+                        show(await envs.render(), ages, 2048 * iteration, mean)
                 with torch.no_grad():
                     next_value = agent.value(group.obs)
                 advantages = ppo.advantages_of(rollouts, next_value, args)
@@ -118,9 +129,11 @@ def healed() -> None:
                 begun = time.perf_counter()
                 killed = 0.0
                 envs.send(envs.action_space.sample())
-                while time.perf_counter() < begun + 1.6:
+                back = False  # the replacement has stepped
+                while not back or time.perf_counter() < killed + begun + 1.0:
                     batch = envs.recv(min_envs=16)
                     envs.send([1] * len(batch.env_ids), batch.env_ids)
+                    back = bool(killed) and envs.stats().workers[1].restarts > 0
                     if not killed and time.perf_counter() > begun + 0.4:
                         killed = time.perf_counter() - begun
                         os.kill(int(envs.stats().workers[1].pid or 0), signal.SIGKILL)
@@ -150,7 +163,7 @@ def healed() -> None:
 @app.command()
 def timeline() -> None:
     """A backward pass that overlaps with the workers' steps, as agym.trace sees it."""
-    weights, batch = np.random.default_rng(0).normal(size=(2, 700, 700))
+    weights, batch = RANDOM.normal(size=(2, 700, 700))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "run.json")
         with agym.make("Acrobot-v1", 128, backend="process", workers=2,
@@ -287,7 +300,9 @@ def startup(
 
 @app.command()
 def speed(
-    file: Annotated[Path, typer.Argument(help="What python -m benchmarks grid --json wrote.")],
+    files: Annotated[
+        list[Path], typer.Argument(help="What python -m benchmarks grid --json wrote.")
+    ],
     num_envs: Annotated[int, typer.Option(help="Number of environments.")] = 64,
 ) -> None:
     """Speed of five runners, as a share of what the cores give without any."""
@@ -296,11 +311,15 @@ def speed(
     systems = {"Gymnasium Sync": QUIET, "Gymnasium Async": "#8d94a3", "SB3 Dummy": "#d8c7a8",
                "SB3 Subproc": "#b59f73", "agym auto": ACCENT}  # fmt: skip
     works = {}
-    for each in json.loads(file.read_text())["workloads"]:
+    for each in (work for file in files for work in json.loads(file.read_text())["workloads"]):
         name, _, count = each["work"].partition(" ×")
         rates = {row["system"]: median(row["rates"]) for row in each["rows"] if row["rates"]}
         if count == str(num_envs) and {*systems, "bare at once"} <= rates.keys():
-            works[name] = {system: rates[system] / rates["bare at once"] for system in systems}
+            if name in ("Informing-v0", "Waiting1ms-v0"):
+                continue  # the benchmark's own
+            works[name.partition("/")[2] or name] = {
+                system: rates[system] / rates["bare at once"] for system in systems
+            }
     figure = Figure(figsize=(9, 3.8), layout="constrained")
     axes = figure.subplots()
     for k, (system, colour) in enumerate(systems.items()):
@@ -308,7 +327,8 @@ def speed(
         shares = [work[system] for work in works.values()]
         axes.bar(places, shares, 0.15, color=colour, label=system.replace("agym auto", "agym"))
     axes.axhline(1, color=INK, linewidth=0.8, linestyle=":")
-    axes.set_xticks(range(len(works)), [f"{name}\n×{num_envs}" for name in works], fontsize=8)
+    axes.set_xticks(range(len(works)), [name.partition("-")[0] for name in works], fontsize=7)
+    axes.set_xlabel(f"{num_envs} environments of each kind")
     axes.set_ylabel("steps per second, as a share of\nloops without a runner on all cores")
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, ncols=5, loc="upper center", bbox_to_anchor=(0.5, 1.13), fontsize=9)

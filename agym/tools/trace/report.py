@@ -234,7 +234,7 @@ def draw(spans: Sequence[Span], path: Path) -> None:
     axes.set_yticks(range(len(lanes)), [_row_name(*lane[1:]) for lane in lanes], fontsize=7)
     axes.invert_yaxis()
     axes.set_xlabel("time in seconds")
-    axes.set_ylabel("the caller, its waits, and the workers")
+    axes.set_ylabel("who")
     axes.set_title(str(measure(spans)).partition("\n")[0], fontsize=9)
     if shown:
         figure.legend(fontsize=7, ncols=len(shown), loc="outside lower right")
