@@ -64,7 +64,7 @@ def test_folders_are_small() -> None:
 
 
 def test_the_page_on_the_architecture_names_what_there_is() -> None:
-    page = (PACKAGE.parent / "docs" / "architecture.md").read_text()
+    page = (PACKAGE.parent / "docs" / "explanation" / "architecture.md").read_text()
     for path in re.findall(r"`([\w/]+(?:\.py|/))`", page):
         assert any((root / path).exists() for root in (PACKAGE, PACKAGE.parent)), path
 

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
-from agym._system.pygame_lock import lock_polygons
+from agym._system.pygame_support import lock_polygons
 from agym.backends.base import BackendOptions, Force, RunningHost, close_host, open_host
 from agym.backends.outbox import Outbox, OutboxBackend
 from agym.backends.parts import Supervision

@@ -12,10 +12,12 @@ Errors that agym raises on purpose are printed as one sentence, without a traceb
 from __future__ import annotations
 
 import importlib.metadata
+import os
 from typing import Annotated
 
 import typer
 
+from agym._system.pygame_support import headless
 from agym.cli.commands import Commands
 from agym.cli.console import console
 from agym.cli.demo import EXAMPLES as DEMO_EXAMPLES
@@ -78,3 +80,4 @@ def main(
     ] = False,
 ) -> None:
     """Run many Gymnasium environments concurrently."""
+    os.environ.update(headless())

@@ -30,6 +30,7 @@ import aiomultiprocess
 from aiomultiprocess.types import Unit
 
 from agym._system.fork_safety import abandon_in_forks, forking_worker
+from agym._system.pygame_support import headless
 from agym.backends.process.forkserver import ensure_fork_server
 from agym.backends.process.parent_watch import arm
 from agym.errors import MissingExtraError, UsageError
@@ -173,8 +174,13 @@ class _Preparation:
     def __reduce__(self) -> tuple[Any, ...]:
         source = inspect.getsource(sys.modules[arm.__module__])
         # The caller's settings: a fork server still has those of its own start.
-        code = f"{source}\nos.environ.update({thread_caps()!r})\narm(theirs)\n"
+        code = f"{source}\nos.environ.update({worker_variables()!r})\narm(theirs)\n"
         return exec, (code, {"theirs": self._theirs})
+
+
+def worker_variables() -> dict[str, str]:
+    """Return the environment variables of workers that differ from this process's."""
+    return {**thread_caps(), **headless()}
 
 
 def thread_caps() -> dict[str, str]:
@@ -194,7 +200,7 @@ def cap_threads() -> None:
 
     After a fork they may be. Torch can be limited then; others keep their pools.
     """
-    os.environ.update(thread_caps())
+    os.environ.update(worker_variables())
     set_threads = getattr(sys.modules.get("torch"), "set_num_threads", None)
     if set_threads is not None and os.environ["OMP_NUM_THREADS"] == "1":
         set_threads(1)

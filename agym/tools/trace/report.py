@@ -121,7 +121,12 @@ def read_spans(path: str | os.PathLike[str]) -> list[Span]:
         UsageError: The file cannot be read as a timeline.
     """
     try:
-        events = json.loads(Path(path).read_text())["traceEvents"]
+        text = Path(path).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is no text"
+        raise UsageError(f"{os.fspath(path)} cannot be read: {reason}") from error
+    try:
+        events = json.loads(text)["traceEvents"]
         names: dict[tuple[str, int, int], str] = {}
         spans = []
         for event in events:
@@ -133,8 +138,8 @@ def read_spans(path: str | os.PathLike[str]) -> list[Span]:
                 lane = names["thread_name", process, thread]
                 begun = event["ts"] / 1e6
                 spans.append(Span(group, lane, event["name"], begun, begun + event["dur"] / 1e6))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"{os.fspath(path)} is not a timeline of agym.trace: {error!r}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{os.fspath(path)} is not a timeline of agym.trace") from error
     return spans
 
 

@@ -1,4 +1,4 @@
-"""A lock around pygame's polygon functions, which are not thread-safe.
+"""What pygame needs: a lock around its polygon functions, and silence where there is no display.
 
 ``pygame.gfxdraw`` fills polygons through one table for the whole process and releases the GIL
 meanwhile. Two threads that do so at once overwrite each other's entries: one picture in a thousand
@@ -10,6 +10,8 @@ environments wait for slow ones.
 from __future__ import annotations
 
 import importlib
+import os
+import sys
 import threading
 from collections.abc import Callable
 from functools import wraps
@@ -20,6 +22,17 @@ NAMES = ("filled_polygon", "textured_polygon")
 
 _lock = threading.Lock()
 _done = False
+
+
+def headless() -> dict[str, str]:
+    """Return the variables that keep SDL from looking for a display where there is none.
+
+    It would complain about ``XDG_RUNTIME_DIR`` and sound cards, on stderr, in each process.
+    """
+    if sys.platform != "linux" or {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys():
+        return {}
+    names = ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER")
+    return {name: os.environ.get(name, "dummy") for name in names}
 
 
 def lock_polygons() -> None:
