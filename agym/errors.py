@@ -30,6 +30,16 @@ import gymnasium.error
 class Fault:
     """What interrupted the episode of an environment; it is in ``info["fault"]``.
 
+    Example:
+        >>> import agym
+        >>> with agym.make("CartPole-v1", 2, on_fault="restart") as envs:
+        ...     observations, infos = envs.reset(seed=0)
+        ...     with agym.chaos(envs, error=1.0):  # as if the environments raised
+        ...         result = envs.step([0, 1])
+        >>> fault = result.infos[1]["fault"]
+        >>> fault.env_id, fault.kind, fault.operation, fault.step
+        (1, 'raised', 'step', 1)
+
     Attributes:
         env_id: The environment.
         kind: ``"died"`` (its worker did), ``"timeout"`` or ``"raised"``.

@@ -35,6 +35,16 @@ LEAVE_SECONDS = 1.0
 class Pending(Coroutine[Any, Any, T], Generic[T]):
     """The result of a call under way, which may be awaited at once, later, repeatedly, or never.
 
+    Example:
+        >>> import agym
+        >>> async def main():
+        ...     async with agym.make_async("CartPole-v1", 2) as envs:
+        ...         pending = envs.reset(seed=0)
+        ...         observations, infos = await pending
+        ...         return pending.done()
+        >>> agym.run(main())
+        True
+
     To asyncio it is a coroutine, so ``gather``, ``wait_for`` and ``TaskGroup.create_task`` accept
     it. Cancelling the await does not cancel the operation.
     """
@@ -108,6 +118,17 @@ class Pending(Coroutine[Any, Any, T], Generic[T]):
 
 class AsyncEnvs(BaseEnvs[Observations, Actions]):
     """Many environments for async code; made by :func:`agym.make_async`.
+
+    Example:
+        >>> import agym
+        >>> async def main():
+        ...     async with agym.make_async("CartPole-v1", 2) as envs:
+        ...         await envs.reset(seed=0)
+        ...         pending = envs.step([0, 1])  # dispatched now; compute something meanwhile
+        ...         observations, rewards, terminated, truncated, infos = await pending
+        ...         return rewards
+        >>> agym.run(main())
+        array([1., 1.])
 
     Open them with ``async with agym.make_async(...) as envs:`` or
     ``envs = await agym.make_async(...)``. ``reset``, ``step``, ``render`` and ``call`` are plain
@@ -379,6 +400,18 @@ def _block_loop(blocked: threading.Event) -> None:
 
 class AsyncEnvHandle(Handle, Generic[Observation, Action]):
     """One environment of many, which a coroutine of its own can play.
+
+    Example:
+        >>> import agym, asyncio
+        >>> async def play(env):
+        ...     observation, info = await env.reset(seed=0)
+        ...     observation, reward, *_ = await env.step(0)
+        ...     return reward
+        >>> async def main():
+        ...     async with agym.make_async("CartPole-v1", 2) as envs:
+        ...         return await asyncio.gather(*[play(env) for env in envs])
+        >>> agym.run(main())
+        [1.0, 1.0]
 
     Its operations may be mixed with those of whole batches. They run in the order of dispatch.
     ``async with envs[0] as env:`` closes this environment alone. For its types see

@@ -31,6 +31,17 @@ Policy = Callable[[Observations], ActionsTaken | Awaitable[ActionsTaken]]
 class Rollout(NamedTuple, Generic[Observations, ActionsTaken]):
     """``T`` steps of ``N`` environments.
 
+    Example:
+        >>> import agym
+        >>> async def main():
+        ...     async with agym.make_async("CartPole-v1", 4, output="array") as envs:
+        ...         policy = lambda observations: [0] * len(observations)
+        ...         async for rollout in agym.rollout(envs, policy, 16):
+        ...             return rollout
+        >>> rollout = agym.run(main())
+        >>> rollout.observations.shape, rollout.rewards.shape, rollout.last_observations.shape
+        ((16, 4, 4), (16, 4), (4, 4))
+
     Attributes:
         observations: The policy's input: ``(T, N, *shape)`` in the space's dtype, nested as the
             space is nested; lists of lists where it has no fixed size.
@@ -85,6 +96,16 @@ async def rollout(
     seed: int | None = None,
 ) -> AsyncIterator[Rollout[Observations, ActionsTaken]]:
     """Reset the environments, then step them and yield one rollout after the other.
+
+    Example:
+        >>> import agym
+        >>> async def main():
+        ...     async with agym.make_async("CartPole-v1", 4, output="array") as envs:
+        ...         policy = lambda observations: [0] * len(observations)  # of a group
+        ...         async for rollout in agym.rollout(envs, policy, 16, groups=2):
+        ...             return rollout.rewards.sum()
+        >>> float(agym.run(main())) > 0
+        True
 
     Args:
         envs: Open environments with ``output="array"``.

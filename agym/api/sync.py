@@ -38,6 +38,14 @@ LEAVE_SECONDS = 1.0
 class Envs(BaseEnvs[Observations, Actions]):
     """Many environments with the Gym API in batches; made by :func:`agym.make`.
 
+    Example:
+        >>> import agym
+        >>> with agym.make("CartPole-v1", 2) as envs:
+        ...     observations, infos = envs.reset(seed=0)
+        ...     observations, rewards, terminated, truncated, infos = envs.step([0, 1])
+        ...     rewards, envs.gravity
+        ([1.0, 1.0], [9.8, 9.8])
+
     Other attributes and methods are looked up in every environment: ``envs.gravity`` is a list of
     values, and ``envs.some_method(1)`` a list of results. ``envs.gravity = 1.6`` sets it in every
     environment; a list or tuple has one value for each. ``for env in envs`` and ``envs[i]`` give
@@ -463,6 +471,15 @@ class Broadcast:
 
 class EnvHandle(Handle, gymnasium.Env[EnvObservation, EnvAction]):  # type: ignore[override]
     """One environment of many: a ``gymnasium.Env``, which Gymnasium's wrappers accept.
+
+    Example:
+        >>> import agym
+        >>> with agym.make("CartPole-v1", 2) as envs:
+        ...     env = envs[0]
+        ...     observation, info = env.reset(seed=0)
+        ...     observation, reward, terminated, truncated, info = env.step(0)
+        >>> reward
+        1.0
 
     With ``output="torch"`` or ``"jax"`` its observations are tensors or JAX arrays; its rewards and
     flags are always numbers. ``env.gravity`` reads an attribute of the environment,

@@ -39,10 +39,14 @@ MISTAKEN_RESOURCES = {
 class Recycle:
     """When to replace a worker process by a fresh one, for environments that leak memory.
 
-    The replacement starts beside the old process and takes over each environment at the end of its
-    episode, so that nothing waits for it::
+    Example:
+        >>> import agym
+        >>> backend = agym.backends.Process(workers=1, recycle=agym.Recycle(episodes=100))
+        >>> with agym.make("CartPole-v1", 2, backend=backend) as envs:
+        ...     observations, infos = envs.reset(seed=0)
 
-        agym.backends.Process(recycle=agym.Recycle(episodes=1000))
+    The replacement starts beside the old process and takes over each environment at the end of its
+    episode, so that nothing waits for it.
 
     Attributes:
         episodes: After this many episodes of one of its environments.
@@ -89,6 +93,12 @@ class BackendSpec:
 class Auto(BackendSpec):
     """Runs environments in this thread, unless another backend is clearly faster.
 
+    Example:
+        >>> import agym
+        >>> backend = agym.backends.Auto(overlap=0.01)  # a gradient step takes 10 ms
+        >>> with agym.make("CartPole-v1", 2, backend=backend) as envs:
+        ...     observations, infos = envs.reset(seed=0)
+
     :func:`agym.plan` shows what it would choose, and why.
 
     Attributes:
@@ -111,21 +121,43 @@ class Auto(BackendSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class Serial(BackendSpec):
-    """Runs environments in the caller's thread, one after the other."""
+    """Runs environments in the caller's thread, one after the other.
+
+    Example:
+        >>> import agym
+        >>> with agym.make("CartPole-v1", 2, backend=agym.backends.Serial()) as envs:
+        ...     observations, infos = envs.reset(seed=0)
+    """
 
     name = "serial"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Thread(BackendSpec):
-    """Runs environments in threads: by default one each, up to 256."""
+    """Runs environments in threads: by default one each, up to 256.
+
+    Example:
+        >>> import agym
+        >>> with agym.make("CartPole-v1", 4, backend=agym.backends.Thread(workers=2)) as envs:
+        ...     observations, infos = envs.reset(seed=0)
+    """
 
     name = "thread"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Native(BackendSpec):
-    """Runs environments as one ``VectorEnv``, or as one per worker, each in a thread."""
+    """Runs environments as one ``VectorEnv``, or as one per worker, each in a thread.
+
+    Example:
+        >>> import agym
+        >>> from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
+        >>> backend = agym.backends.Native(workers=2)
+        >>> with agym.make(CartPoleVectorEnv, 64, backend=backend, output="array") as envs:
+        ...     observations, infos = envs.reset(seed=0)
+        >>> observations.shape
+        (64, 4)
+    """
 
     name = "native"
 
@@ -146,6 +178,17 @@ class LoopSpec(BackendSpec):
 class Asyncio(LoopSpec):
     """Runs coroutine environments (:class:`agym.AsyncEnv`) on one event loop.
 
+    Example:
+        >>> import agym
+        >>> class Clock:
+        ...     async def reset(self, *, seed=None, options=None):
+        ...         return 0, {}
+        ...     async def step(self, action):
+        ...         return action, 0.0, False, False, {}
+        >>> backend = agym.backends.Asyncio(max_concurrency=100)
+        >>> with agym.make(Clock, 1000, backend=backend) as envs:
+        ...     observations, infos = envs.reset()
+
     It is the caller's loop under :func:`agym.make_async`, and a loop in a thread otherwise.
 
     Attributes:
@@ -158,6 +201,12 @@ class Asyncio(LoopSpec):
 @dataclass(frozen=True, kw_only=True)
 class Process(LoopSpec):
     """Runs environments in worker processes: by default one per core that this process may use.
+
+    Example:
+        >>> import agym
+        >>> backend = agym.backends.Process(workers=2, start_method="spawn")
+        >>> with agym.make("CartPole-v1", 4, backend=backend) as envs:
+        ...     observations, infos = envs.reset(seed=0)
 
     BLAS, OpenMP and torch use one thread in each worker, or as many as ``OMP_NUM_THREADS`` and
     similar variables say.
@@ -196,6 +245,11 @@ class Process(LoopSpec):
 @dataclass(frozen=True, kw_only=True)
 class Ray(LoopSpec):
     """Runs environments in the actors of a Ray cluster: by default one per CPU.
+
+    Example:
+        >>> import agym
+        >>> backend = agym.backends.Ray(resources={"num_cpus": 0.5}, placement="pack")
+        >>> envs = agym.make("CartPole-v1", 64, backend=backend)  # doctest: +SKIP
 
     Attributes:
         address: The cluster to join, as for ``ray.init``. By default the cluster that this process

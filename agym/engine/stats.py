@@ -33,6 +33,14 @@ HELD_SECONDS = 1e-4
 class EnvStats:
     """The statistics of one environment.
 
+    Example:
+        >>> import agym
+        >>> with agym.make("CartPole-v1", 2) as envs:
+        ...     observations, infos = envs.reset(seed=0)
+        ...     result = envs.step([0, 1])
+        ...     [env.steps for env in envs.stats().envs]
+        [1, 1]
+
     Attributes:
         env_id: Its id.
         steps: Steps so far, including those that reset it and those on which it held still.
@@ -55,6 +63,13 @@ class EnvStats:
 class WorkerStats:
     """The statistics of one worker.
 
+    Example:
+        >>> import agym
+        >>> with agym.make("CartPole-v1", 4, backend="thread", workers=2) as envs:
+        ...     observations, infos = envs.reset(seed=0)
+        ...     [list(worker.env_ids) for worker in envs.stats().workers]
+        [[0, 1], [2, 3]]
+
     Attributes:
         worker: Its index.
         env_ids: Its environments.
@@ -75,6 +90,15 @@ class WorkerStats:
 @dataclass(frozen=True)
 class Stats:
     """The statistics of a run; times are averages in seconds.
+
+    Example:
+        >>> import agym
+        >>> with agym.make("CartPole-v1", 2, backend="serial") as envs:
+        ...     observations, infos = envs.reset(seed=0)
+        ...     results = [envs.step([0, 1]) for _ in range(8)]
+        ...     stats = envs.stats()
+        >>> stats.envs[0].steps, len(stats.workers), stats.work > 0
+        (8, 1, True)
 
     Attributes:
         seconds: Time since the environments were made.

@@ -14,6 +14,21 @@ from agym.protocol.typing import Action, Observation
 class AsyncEnv(Protocol[Observation, Action]):
     """An environment that waits: for a network, a browser, a language model, a robot.
 
+    Example:
+        >>> import agym, asyncio
+        >>> class Shout:
+        ...     async def reset(self, *, seed=None, options=None):
+        ...         return "hello", {}
+        ...     async def step(self, action):
+        ...         await asyncio.sleep(0.001)  # ask a server
+        ...         return action.upper(), 1.0, False, False, {}
+        ...     async def close(self):
+        ...         pass
+        >>> with agym.make(Shout, 2) as envs:
+        ...     observations, infos = envs.reset()
+        ...     envs.step(["a", "b"]).observations
+        ['A', 'B']
+
     It is Gymnasium's API with coroutines. agym recognizes one by its ``async def step``; no base
     class is needed. ``observation_space`` and ``action_space`` are optional: without them,
     observations and actions are any Python objects. Also optional are ``metadata``,

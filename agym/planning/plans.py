@@ -12,6 +12,12 @@ from agym.planning.model import Candidate, Machine, Profile
 class Plan:
     """Which backend should run the environments, and why; it prints as a table.
 
+    Example:
+        >>> import agym
+        >>> plan = agym.plan("CartPole-v1", 1)
+        >>> plan.chosen.backend, plan.num_envs
+        ('serial', 1)
+
     Attributes:
         name: The environments' name.
         num_envs: Number of environments.

@@ -153,6 +153,15 @@ def _check_backend(envs: BaseEnvs, rates: dict[str, float]) -> None:
 class Chaos(Hook):
     """Strikes environments at random until stopped; made by :func:`agym.chaos`.
 
+    Example:
+        >>> import agym
+        >>> with agym.make("CartPole-v1", 4, on_fault="restart") as envs:
+        ...     observations, infos = envs.reset(seed=0)
+        ...     with agym.chaos(envs, error=1.0) as chaos:
+        ...         result = envs.step([0, 1, 0, 1])
+        >>> chaos.injected["error"]
+        4
+
     As a context manager it stops at the end of the block.
 
     Attributes:

@@ -23,6 +23,14 @@ def _is_running() -> bool:
 def run(main: Coroutine[Any, Any, T], *, debug: bool | None = None) -> T:
     """Run a coroutine as ``asyncio.run`` does, on uvloop where it is installed.
 
+    Example:
+        >>> import agym, asyncio
+        >>> async def main():
+        ...     await asyncio.sleep(0)
+        ...     return 1
+        >>> agym.run(main())
+        1
+
     Args:
         main: The coroutine.
         debug: asyncio's debug mode; ``None`` for its default.

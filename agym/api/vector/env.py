@@ -61,6 +61,14 @@ HOW_TO_DIFFER = (
 class AgymVectorEnv(VectorEnv[Any, Any, Any]):
     """Environments on any backend of agym, as Gymnasium's vector environment.
 
+    Example:
+        >>> import agym, gymnasium
+        >>> envs = agym.AgymVectorEnv([lambda: gymnasium.make("CartPole-v1")] * 3)
+        >>> observations, infos = envs.reset(seed=0)
+        >>> observations.shape
+        (3, 4)
+        >>> envs.close()
+
     ``envs.gravity = 1.6`` sets an attribute in every environment, as ``set_attr`` does, and
     ``get_attr`` reads it.
 

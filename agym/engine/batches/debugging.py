@@ -31,8 +31,8 @@ class debug:  # noqa: N801 (it is called, or used as a context manager)
         ...     first, _ = envs.reset(seed=0)
         ...     for _ in range(2):
         ...         _ = envs.step([0, 1])
-        ...     bool(np.isnan(first).all())
-        True
+        >>> print(first[0])
+        [nan nan nan nan]
 
     In debug mode, a view of ``copy=False`` that has expired holds NaN, the largest integer of its
     dtype, or true, instead of a later batch. This costs a copy of each batch. The mode is a context

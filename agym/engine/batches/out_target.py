@@ -70,6 +70,16 @@ class RolloutSlice(OutTarget):
 class RolloutBuffer:
     """Memory for ``T`` steps of ``N`` environments; made by ``envs.rollout_buffer(T)``.
 
+    Example:
+        >>> import agym
+        >>> with agym.make("CartPole-v1", 2, output="array", autoreset="next_step") as envs:
+        ...     buffer = envs.rollout_buffer(8)
+        ...     observations, infos = envs.reset(seed=0)
+        ...     for t in range(8):
+        ...         result = envs.step([0, 1], out=buffer[t])
+        >>> buffer.observations.shape, buffer.rewards.shape
+        ((8, 2, 4), (8, 2))
+
     Pass ``buffer[t]`` as ``out=``. A step writes its whole result there, so that an action's reward
     is stored beside the observation that followed the action. A reset writes its observations, with
     reward 0 and no flags. (``buffer.observations[t]`` is an ordinary array, which would get a copy

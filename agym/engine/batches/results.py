@@ -18,6 +18,13 @@ def _refuse_await(_: object) -> NoReturn:
 class ResetResult(NamedTuple, Generic[Observations]):
     """The result of ``reset``, unpacked as in Gymnasium: ``observations, infos``.
 
+    Example:
+        >>> import agym
+        >>> with agym.make("CartPole-v1", 2, output="array") as envs:
+        ...     observations, infos = envs.reset(seed=0)
+        >>> observations.shape, infos
+        ((2, 4), [{}, {}])
+
     Attributes:
         observations: One per environment: stacked arrays of shape ``(n, *shape)`` in the space's
             dtype (nested as the space is nested), or tensors or JAX arrays; or a list with
@@ -31,6 +38,14 @@ class ResetResult(NamedTuple, Generic[Observations]):
 
 class StepResult(NamedTuple, Generic[Observations]):
     """The result of ``step``, unpacked as Gymnasium's five-tuple.
+
+    Example:
+        >>> import agym
+        >>> with agym.make("CartPole-v1", 2, output="array") as envs:
+        ...     observations, infos = envs.reset(seed=0)
+        ...     observations, rewards, terminated, truncated, infos = envs.step([0, 1])
+        >>> rewards, terminated
+        (array([1., 1.]), array([False, False]))
 
     Attributes:
         observations: As in :class:`ResetResult`.
@@ -51,6 +66,16 @@ class StepResult(NamedTuple, Generic[Observations]):
 
 class Batch(NamedTuple, Generic[Observations]):
     """The result of ``recv``: the environments whose step ended first, oldest first.
+
+    Example:
+        >>> import agym
+        >>> with agym.make("CartPole-v1", 4) as envs:
+        ...     observations, infos = envs.reset(seed=0)
+        ...     envs.send([0, 1, 0, 1])
+        ...     batch = envs.recv(min_envs=2)  # at least two
+        ...     envs.send([1] * len(batch.env_ids), batch.env_ids)
+        >>> len(batch.observations) == len(batch.env_ids) >= 2
+        True
 
     Attributes:
         env_ids: The environments: ``int64[k]``, or a list.

@@ -17,9 +17,13 @@ FaultMode = Literal["raise", "restart", "replay"]
 class FaultPolicy:
     """What to do when an environment raises, hangs, or loses its worker.
 
-    Pass it to :func:`agym.make` where the mode alone is not enough::
+    Example:
+        >>> import agym
+        >>> policy = agym.FaultPolicy("restart", max_restarts=10)
+        >>> with agym.make("CartPole-v1", 2, on_fault=policy) as envs:
+        ...     observations, infos = envs.reset(seed=0)
 
-        agym.make("Ant-v5", 64, on_fault=agym.FaultPolicy("restart", capsule_dir="faults"))
+    Pass it to :func:`agym.make` where the mode alone is not enough.
 
     Attributes:
         mode: ``"raise"`` raises an error. ``"restart"`` replaces what failed in a step or reset and

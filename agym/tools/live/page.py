@@ -260,12 +260,13 @@ def watch(
 ) -> Page:
     """Serve a page to watch environments in a browser.
 
-    >>> import agym
-    >>> with agym.make("CartPole-v1", 4, render_mode="rgb_array") as envs:
-    ...     observations, infos = envs.reset(seed=0)
-    ...     with agym.watch(envs) as page:
-    ...         print(page.url)
-    http://127.0.0.1:...
+    Example:
+        >>> import agym
+        >>> with agym.make("CartPole-v1", 4, render_mode="rgb_array") as envs:
+        ...     observations, infos = envs.reset(seed=0)
+        ...     with agym.watch(envs) as page:
+        ...         print(page.url)
+        http://127.0.0.1:...
 
     The page shows what the environments render, statistics, and which environments are slow or
     were replaced. Its controls pause, single-step or slow down the environments. The page is

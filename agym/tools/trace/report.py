@@ -30,6 +30,19 @@ MARK_COLOURS = ("#b91c1c", "#0f766e", "#a16207", "#6d28d9", "#be185d", "#334155"
 class Overlap:
     """Seconds in which the caller and environments ran.
 
+    Example:
+        >>> import agym, os, tempfile
+        >>> path = os.path.join(tempfile.mkdtemp(), "run.json")
+        >>> with agym.make("CartPole-v1", 4, backend="thread") as envs, agym.trace(path):
+        ...     observations, infos = envs.reset(seed=0)
+        ...     envs.send([0, 1, 0, 1])
+        ...     with agym.mark("backward"):
+        ...         loss = sum(range(100_000))
+        ...     batch = envs.recv(min_envs=4)
+        >>> overlap = agym.overlap(path)
+        >>> 0 <= overlap.hidden <= 1, list(overlap.marks)
+        (True, ['backward'])
+
     Attributes:
         seconds: From the beginning of the first span to the end of the last.
         caller: Time in the caller's marked blocks (:func:`agym.mark`); without any, the time in
@@ -107,6 +120,14 @@ class Span:
 
 def overlap(path: str | os.PathLike[str]) -> Overlap:
     """Measure what overlapped in a timeline that :class:`agym.trace` recorded.
+
+    Example:
+        >>> import agym, os, tempfile
+        >>> path = os.path.join(tempfile.mkdtemp(), "run.json")
+        >>> with agym.make("CartPole-v1", 4) as envs, agym.trace(path):
+        ...     observations, infos = envs.reset(seed=0)
+        >>> agym.overlap(path).seconds > 0
+        True
 
     Raises:
         UsageError: The file cannot be read as a timeline.

@@ -172,6 +172,16 @@ def _paint_each(
 class Recording(EitherContext, Hook):
     """A video in progress; made by :func:`agym.record`.
 
+    Example:
+        >>> import agym, os, tempfile
+        >>> path = os.path.join(tempfile.mkdtemp(), "run.gif")
+        >>> with agym.make("CartPole-v1", 2, render_mode="rgb_array") as envs:
+        ...     with agym.record(envs, path, scale=0.25) as recording:
+        ...         observations, infos = recording.reset(seed=0)
+        ...         result = recording.step([0, 1])
+        >>> recording.frames, recording.dropped
+        (2, 0)
+
     Attributes that it lacks are looked up in the environments.
 
     Attributes:
