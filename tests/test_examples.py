@@ -25,7 +25,7 @@ RUNS = [
     "async_training.py --target 60 --compare 3 --backend process",
     "async_training.py --target 60 --compare 3 --backend thread",
     "render_wall.py --num-envs 6 --episodes 2 --workers 2 --video-steps 10",
-    "ray_cluster.py --num-envs 64 --steps 50 --workers 2 --address local",
+    "ray_cluster/cluster.py --num-envs 64 --steps 50 --workers 2 --address local",
     "sb3_ppo.py --target 40 --timesteps 16000 --compare 512 --num-envs 4 --workers 2",
     "stragglers.py --seconds 0.5",
     "subproc.py --num-envs 4 --num-procs 1 2 --steps 300",
@@ -45,7 +45,7 @@ SMALL = {
     "async_training.py --num-envs 1 --updates 0 --compare 0": "needs more --updates",
     "render_wall.py --num-envs 1 --episodes 1 --video-steps 1": "",
     "render_wall.py --num-envs 1 --episodes 1 --video-steps 0": "must be at least 1",
-    "ray_cluster.py --num-envs 1 --steps 1 --workers 1 --address local": "",
+    "ray_cluster/cluster.py --num-envs 1 --steps 1 --workers 1 --address local": "",
     "sb3_ppo.py --num-envs 1 --timesteps 10 --compare 10 --workers 1": "needs more --timesteps",
     "stragglers.py --num-envs 1 --seconds 0.1": "must be at least 2",
     "stragglers.py --num-envs 4 --seconds 0 --times 1": "",
@@ -60,7 +60,7 @@ SMALL = {
 NEEDS = {
     "async_training.py": {"torch": "examples"},
     "dqn_pong.py": {"torch": "examples"},
-    "ray_cluster.py": {"ray": "ray"},
+    "ray_cluster/cluster.py": {"ray": "ray"},
     "ppo.py": {"torch": "examples", "tyro": "examples", "tensorboard": "examples"},
     "ppo_atari.py": {
         "torch": "examples",
@@ -97,7 +97,8 @@ def run(command: str, folder: Path, sentence: str = "") -> None:
 
 
 def test_every_example_is_run() -> None:
-    assert {path.name for path in EXAMPLES.glob("*.py")} == {command.split()[0] for command in RUNS}
+    found = {str(path.relative_to(EXAMPLES)) for path in EXAMPLES.rglob("*.py")}
+    assert found == {command.split()[0] for command in RUNS}
 
 
 @pytest.mark.once
@@ -112,7 +113,7 @@ def test_small_settings_end_in_a_sentence(command: str, tmp_path: Path) -> None:
     run(command, tmp_path, SMALL[command])
 
 
-@pytest.mark.parametrize("example", sorted(each for each in EXAMPLES.glob("*.py")))
+@pytest.mark.parametrize("example", sorted(EXAMPLES.rglob("*.py")))
 def test_examples_end_in_sentences_and_describe_flags(example: Path) -> None:
     text = example.read_text()
     found = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Assert)]

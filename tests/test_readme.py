@@ -110,7 +110,7 @@ def test_nobody_is_sent_to_somebody_elses_package() -> None:
     for path in [
         *ROOT.glob("*.md"),
         *ROOT.glob("docs/**/*.md"),
-        *ROOT.glob("examples/*"),
+        *ROOT.glob("examples/**/*.*"),
         *ROOT.glob("agym/**/*.py"),
     ]:
         assert not wrong.search(path.read_text()), path
@@ -118,7 +118,7 @@ def test_nobody_is_sent_to_somebody_elses_package() -> None:
 
 def test_extras_that_are_named_exist() -> None:
     extras = set(metadata("agym-envs").get_all("Provides-Extra"))
-    for path in [*ROOT.glob("*.md"), *ROOT.glob("examples/*"), *ROOT.glob("agym/**/*.py")]:
+    for path in [*ROOT.glob("*.md"), *ROOT.glob("examples/**/*.*"), *ROOT.glob("agym/**/*.py")]:
         for named in re.findall(r"agym-envs\\?\[([\w,]+)\]", path.read_text()):
             assert extras.issuperset(named.split(",")), path
 

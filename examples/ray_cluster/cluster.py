@@ -1,6 +1,6 @@
 """Environments on the machines of a Ray cluster, and which of these they were on.
 
-python examples/ray_cluster.py --num-envs 1024
+python examples/ray_cluster/cluster.py --num-envs 1024
 """
 
 from __future__ import annotations
