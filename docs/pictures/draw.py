@@ -2,7 +2,6 @@
 
 python docs/pictures/draw.py --help
 python docs/pictures/draw.py healed
-python docs/pictures/draw.py all
 
 Needs ``pip install -e '.[ci]'``; ``page`` also needs Chromium and its driver.
 """
