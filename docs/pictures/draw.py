@@ -75,7 +75,8 @@ def learning(
         wall = Image.fromarray(agym.mosaic(tinted, 8, size=(616, 416)))
         shot = Image.new("RGB", (wall.width, wall.height + 28), "#1f2430")
         shot.paste(wall, (0, 0))
-        text = f"{steps:,} steps of training      mean return {mean:.0f} of 500"
+        result = f"mean return {mean:.0f} of 500" if mean else ""
+        text = f"{steps:,} steps of training      {result}"
         ImageDraw.Draw(shot).text((8, wall.height + 5), text, "#ffffff", ImageFont.load_default(15))
         shots.append(shot.quantize(64))
 
@@ -90,7 +91,7 @@ def learning(
             obs, _ = await envs.reset(seed=seed)
             group.obs = torch.as_tensor(obs)
             returns: list[float] = []
-            ages = np.zeros(64)
+            ages = np.full(64, 4)  # nothing has fallen yet
             shown_at = {round(200 * (k / (stages - 1)) ** 2) for k in range(stages)}
             for iteration in track(range(201), "learning"):
                 for t in range(args.num_steps):
@@ -128,19 +129,22 @@ def healed() -> None:
                 begun = time.perf_counter()
                 killed = 0.0
                 envs.send(envs.action_space.sample())
-                back = False  # the replacement has stepped
-                while not back or time.perf_counter() < killed + begun + 1.0:
+                back = 0.0  # when the replacement had stepped
+                while not back or time.perf_counter() < begun + back + 0.4:
                     batch = envs.recv(min_envs=16)
                     envs.send([1] * len(batch.env_ids), batch.env_ids)
-                    back = bool(killed) and envs.stats().workers[1].restarts > 0
-                    if not killed and time.perf_counter() > begun + 0.4:
-                        killed = time.perf_counter() - begun
+                    now = time.perf_counter() - begun
+                    if killed and not back and envs.stats().workers[1].restarts:
+                        back = now
+                    if not killed and now > 0.4:
+                        killed = now
                         os.kill(int(envs.stats().workers[1].pid or 0), signal.SIGKILL)
                 envs.recv(min_envs=32)
         spans = [span for span in read_spans(path) if span.group == "environments"]
     lanes = sorted({span.lane for span in spans}, key=lambda lane: int(lane.split()[-1]))
-    figure = Figure(figsize=(9, 2.2), layout="constrained")
+    figure = Figure(figsize=(9, 2.4), layout="constrained")
     axes = figure.subplots()
+    axes.set_title("A worker is killed. The other goes on, and a replacement joins.", fontsize=10)
     for row, lane in enumerate(lanes):
         bars = [(span.begun, span.ended - span.begun) for span in spans if span.lane == lane]
         axes.broken_barh(bars, (row - 0.35, 0.7), facecolors=ACCENT)
@@ -149,12 +153,12 @@ def healed() -> None:
     axes.annotate(" SIGKILL", (killed, -0.62), color=WARM, va="center")
     axes.axvspan(killed, back, 0.05, 0.48, color="#f6d9d4")
     axes.annotate(
-        f"its replacement starts:\n{1e3 * (back - killed):.0f} ms", ((killed + back) / 2, 1),
+        f"the replacement starts:\n{1e3 * (back - killed):.0f} ms", ((killed + back) / 2, 1),
         ha="center", va="center", fontsize=9,
     )  # fmt: skip
     axes.set_yticks(range(len(lanes)), [f"worker {k}" for k in range(len(lanes))])
     axes.set_ylim(len(lanes) - 0.5, -0.85)
-    axes.set_xlabel("seconds; each bar is a step of sixteen environments")
+    axes.set_xlabel("time in seconds; each bar is a step of sixteen environments")
     axes.spines[["top", "right", "left"]].set_visible(False)
     save(figure, "healed.png")
 
@@ -162,7 +166,6 @@ def healed() -> None:
 @app.command()
 def timeline() -> None:
     """A backward pass that overlaps with the workers' steps, as agym.trace sees it."""
-    weights, batch = RANDOM.normal(size=(2, 700, 700))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "run.json")
         with agym.make("Acrobot-v1", 128, backend="process", workers=2,
@@ -174,7 +177,7 @@ def timeline() -> None:
                         actions = envs.action_space.sample()
                     envs.send(actions)
                     with agym.mark("backward"):
-                        weights @ batch[:120].T
+                        sum(i * i for i in range(80_000))
                     envs.recv(min_envs=128)
         spans = read_spans(path)
     end = max(span.ended for span in spans)
@@ -281,7 +284,7 @@ def startup(
     for (name, make), colour in zip(
         runners.items(), (QUIET, "#7d8597", ACCENT, "#7cc4bf"), strict=True
     ):
-        counts = [1, 4, 16, most, *([256, 1024] if name.startswith("agym") else [])]
+        counts = sorted({1, 4, 16, most, *((256, 1024) if name.startswith("agym") else ())})
         seconds = []
         for n in track(counts, name):
             runs = [_one_step(partial(make, n), lambda envs: envs.reset()) for _ in range(repeats)]
@@ -289,9 +292,11 @@ def startup(
         axes.plot(counts, seconds, marker="o", color=colour, label=name)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
-    axes.set_xticks([1, 4, 16, most, 256, 1024], ["1", "4", "16", str(most), "256", "1024"])
-    axes.set_xlabel("CartPoles")
-    axes.set_ylabel("seconds until they are reset")
+    ticks = sorted({1, 4, 16, most, 256, 1024})
+    axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+    axes.set_xlabel("number of CartPoles")
+    axes.set_ylabel("seconds from start to the first observation")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)
     save(figure, "startup.png")
@@ -326,7 +331,8 @@ def speed(
         shares = [work[system] for work in works.values()]
         axes.bar(places, shares, 0.15, color=colour, label=system.replace("agym auto", "agym"))
     axes.axhline(1, color=INK, linewidth=0.8, linestyle=":")
-    axes.set_xticks(range(len(works)), [name.partition("-")[0] for name in works], fontsize=7)
+    names = [name.partition("-")[0] for name in works]
+    axes.set_xticks(range(len(works)), names, rotation=20, ha="right", fontsize=8)
     axes.set_xlabel(f"{num_envs} environments of each kind")
     axes.set_ylabel("steps per second, as a share of\nloops without a runner on all cores")
     axes.spines[["top", "right"]].set_visible(False)
