@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import tempfile
 import zlib
 from pathlib import Path
@@ -26,6 +28,8 @@ extensions = [
     "sphinx_design",
 ]
 exclude_patterns = ["reference/commands.md"]
+
+smartquotes_action = "qe"  # a "--" is part of a flag
 
 html_theme = "furo"
 html_title = "agym"
@@ -88,7 +92,12 @@ def write_commands(app: Any) -> None:
     """Write the page of commands from typer's own descriptions."""
     command = typer.main.get_command(command_line)
     context = typer.Context(command, info_name="agym")
-    text = get_docs_for_click(obj=command, ctx=context, name="agym")
+    text = get_docs_for_click(obj=command, ctx=context, name="agym").replace("int range", "int")
+    text = re.sub(r"\n\n(agym .*)", r"\n$ \1", text)
+    text = re.sub(r"(?m)^Examples:\n((\$ .*\n)+)", r"Examples:\n\n```console\n\1```\n", text)
+    for name, each in command.commands.items():  # typer cuts what they do short
+        summary = inspect.cleandoc(each.help).partition("\n\n")[0].replace("\n", " ")
+        text = re.sub(rf"^\* `{name}`: .*", f"* `{name}`: {summary}", text, flags=re.M)
     Path(app.srcdir, "reference/commands.md").write_text(text)
 
 
