@@ -29,8 +29,6 @@ extensions = [
 ]
 exclude_patterns = ["reference/commands.md"]
 
-smartquotes_action = "qe"  # a "--" is part of a flag
-
 html_theme = "furo"
 html_title = "agym"
 html_static_path: list[str] = []
@@ -97,7 +95,8 @@ def write_commands(app: Any) -> None:
     text = re.sub(r"(?m)^Examples:\n((\$ .*\n)+)", r"Examples:\n\n```console\n\1```\n", text)
     for name, each in command.commands.items():  # typer cuts what they do short
         summary = inspect.cleandoc(each.help).partition("\n\n")[0].replace("\n", " ")
-        text = re.sub(rf"^\* `{name}`: .*", f"* `{name}`: {summary}", text, flags=re.M)
+        text = re.sub(rf"^\* `{name}`: .*", f"* `{name}`: {summary}", text, flags=re.MULTILINE)
+    text = re.sub(r"(?m)^(\* .*\s)(--[\w-]+)", r"\1`\2`", text)  # else a dash
     Path(app.srcdir, "reference/commands.md").write_text(text)
 
 
