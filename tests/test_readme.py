@@ -54,6 +54,20 @@ def test_there_are_exactly_two_set_up_commands_and_ci_runs_them() -> None:
     assert "pip install" not in before, "a stranger gives the second command right after the first"
 
 
+@pytest.mark.full
+def test_the_table_of_errors_has_their_messages() -> None:
+    page = "docs/reference/errors.md"
+    told = "torch is not installed\n"  # where it is not; tests/test_extras.py holds it
+    for block in blocks(page):
+        if block.language == "python":
+            command = [sys.executable, "-c", block.code]
+            told += subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    messages = re.findall(r"^\| `(.*?)` \| `\w+` \|", (ROOT / page).read_text(), re.MULTILINE)
+    assert len(messages) > 15
+    for message in messages:
+        assert message.replace("4711", "") in re.sub(r"(?<=pid )\d+", "", told), message
+
+
 def test_blocks_that_run_apart_are_run() -> None:
     script = (ROOT / ".ci/ecosystem").read_text()
     found = [block for page in pages() for block in blocks(page)]

@@ -13,7 +13,7 @@ from agym.backends.base import Backend
 from agym.engine.faults.env_rows import EnvRows
 from agym.engine.faults.recovery import Recovery
 from agym.engine.hooks.hooks import Hooks
-from agym.protocol.messages.failures import name_ids
+from agym.protocol.messages.failures import name_envs
 from agym.protocol.metrics.gauges import WAKING, Gauges, clock, percentiles
 
 # A straggler's median step takes more than this many times the median of all environments.
@@ -143,13 +143,13 @@ class Stats:
             memory = "gone" if worker.rss is None else f"{worker.rss / 1e6:.0f} MB"
             lines.append(
                 f"  worker {worker.worker} (pid {worker.pid}): {worker.busy:.0%} busy, {memory},"
-                f" {worker.restarts} restarts, environments {name_ids(worker.env_ids)}"
+                f" {worker.restarts} restarts, {name_envs(worker.env_ids)}"
             )
         faults = {env.env_id: env.faults for env in self.envs if env.faults}
         if faults:  # including those that were handled without being raised
-            lines.append(f"  faults: {sum(faults.values())}, in environments {name_ids([*faults])}")
+            lines.append(f"  faults: {sum(faults.values())}, in {name_envs([*faults])}")
         if self.stragglers:
-            lines.append(f"  stragglers: environments {name_ids(self.stragglers)}")
+            lines.append(f"  stragglers: {name_envs(self.stragglers)}")
         if self.remark:
             lines.append(f"  {self.remark}")
         return "\n".join(lines)

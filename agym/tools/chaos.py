@@ -16,7 +16,7 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from itertools import cycle
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from agym.errors import UsageError
 from agym.hosts.fault_injection import InjectedFault
 from agym.protocol.arguments import Ids, is_number
 from agym.protocol.messages.operations import InjectFault
+from agym.tools.unwrapping import unwrap
 
 KINDS = ("kill", "hang", "error", "delay")
 
@@ -46,7 +47,7 @@ class Injection(NamedTuple):
 
 
 def chaos(
-    envs: BaseEnvs,
+    envs: Any,
     *,
     kill: float = 0.0,
     hang: float = 0.0,
@@ -74,8 +75,8 @@ def chaos(
     other environment of that worker gets one. Nor does an environment that is being replaced.
 
     Args:
-        envs: Environments made by :func:`agym.make`, or opened ones of :func:`agym.make_async`;
-            for a group of ``split`` only that group gets faults.
+        envs: Opened environments that agym made, wrapped or not; for a group of ``split`` only that
+            group gets faults.
         kill: The worker process is killed. Needs workers in processes of their
             own: ``backend="process"`` or ``"ray"``.
         hang: The step does not return. Needs ``timeout=`` and a backend that can end the step.
@@ -100,16 +101,12 @@ def chaos(
     _check_seconds(seconds)
     if not ways or not set(ways) <= set(WAYS):
         raise UsageError(f"ways={ways!r} must hold at least one of {', '.join(WAYS)}")
-    if not isinstance(envs, BaseEnvs):
-        raise UsageError(
-            f"chaos takes envs of agym.make or agym.make_async, not {type(envs).__name__}"
-        )
-    engine = envs._engine
-    engine.checks.opened()
-    _check_backend(envs, rates)
+    api = unwrap(envs, "agym.chaos")
+    engine = api._engine
+    _check_backend(api, rates)
     if any(isinstance(listener, Chaos) for listener in engine.hooks):
         raise UsageError("there is chaos in these environments already: stop() it first")
-    return Chaos(envs, rates, seconds, ways, seed)
+    return Chaos(api, rates, seconds, ways, seed)
 
 
 def _check_rates(rates: dict[str, float]) -> None:

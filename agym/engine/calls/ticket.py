@@ -11,7 +11,7 @@ from agym.engine.batches.ready import ReadyQueue
 from agym.errors import StepTimeout
 from agym.protocol.arguments import Ids
 from agym.protocol.messages.completions import Payload
-from agym.protocol.messages.failures import name_ids
+from agym.protocol.messages.failures import name_envs
 from agym.protocol.messages.operations import OPEN, Make, Message, Operation
 
 
@@ -94,8 +94,7 @@ class Ticket:
         self.expired = True
         late = self.late()
         message = (
-            f"{self.kind.name} missed its deadline in environments {name_ids(late)}; what they"
-            " answer late is dropped"
+            f"{self.kind.name} missed its deadline in {name_envs(late)}; late answers are dropped"
         )
         self.finish(error=StepTimeout(message, operation=self.kind.name, env_ids=late))
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from agym.errors import AgymError, CrashLoopError, Fault
-from agym.protocol.messages.failures import name_ids
+from agym.protocol.messages.failures import name_envs
 
 # How many of the latest failures an error shows.
 SHOWN = 5
@@ -55,8 +55,9 @@ class BudgetExceeded:
             for fault in self.faults
         )
         failures = f"{self.count} failures" if self.count > 1 else "1 failure"
+        verb = "is" if len(self.env_ids) == 1 else "are"
         return CrashLoopError(
-            f"environments {name_ids([*self.env_ids])} are given up after {failures} in"
+            f"{name_envs(self.env_ids)} {verb} given up after {failures} in"
             f" {self.window:g} seconds (max_restarts); restart() tries again. The last:{shown}",
             env_ids=self.env_ids,
             faults=self.faults,

@@ -177,6 +177,11 @@ def name_ids(ids: Sequence[int]) -> str:
     return ", ".join(map(str, ids[:8])) + (", ..." if len(ids) > 8 else "")
 
 
+def name_envs(ids: Sequence[int]) -> str:
+    """Format environments for a message: ``environment 3``, or ``environments 2, 3``."""
+    return f"environment{'' if len(ids) == 1 else 's'} {name_ids(ids)}"
+
+
 def name_range(ids: range) -> str:
     """Format a range of environments for a message."""
     if len(ids) == 1:

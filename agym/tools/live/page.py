@@ -11,9 +11,6 @@ from agym._system.defer_signals import Uninterrupted
 from agym._system.extras import require
 from agym._system.fork_safety import abandon_in_forks
 from agym.api.aio import AsyncEnvs
-from agym.api.base import BaseEnvs
-from agym.api.sync import Envs
-from agym.api.vector.env import AgymVectorEnv
 from agym.engine.calls.ticket import Ticket
 from agym.engine.engine import Engine
 from agym.errors import ClosedError, UsageError
@@ -21,6 +18,7 @@ from agym.protocol.arguments import check_count, check_seconds
 from agym.tools.live.app import MOST_FPS, make_app, positive
 from agym.tools.live.hub import Hub
 from agym.tools.live.server import Server, Thread, bind
+from agym.tools.unwrapping import unwrap
 
 
 class Page:
@@ -241,7 +239,7 @@ def watch(
 ) -> AsyncPage: ...
 @overload
 def watch(
-    envs: Envs[Any, Any] | AgymVectorEnv,
+    envs: Any,
     port: int = ...,
     *,
     host: str = ...,
@@ -277,8 +275,7 @@ def watch(
     keeps unreferenced environments alive.
 
     Args:
-        envs: Environments of :func:`agym.make`, :func:`agym.make_vec`, or opened ones of
-            :func:`agym.make_async`.
+        envs: Opened environments that agym made, wrapped or not.
         port: Port; 0 picks a free one.
         host: Address to listen on; any other than loopback exposes the page to the network.
         fps: Maximum number of pictures per second, up to 30; can be changed in the page.
@@ -289,11 +286,7 @@ def watch(
         UsageError: The port is taken, there is a page already, or an argument is invalid.
         MissingExtraError: Starlette, uvicorn or Pillow is not installed.
     """
-    envs = getattr(envs, "runner", envs)
-    if not isinstance(envs, BaseEnvs):
-        raise UsageError(
-            f"agym.watch takes environments of agym.make, make_async or make_vec, not {envs!r}"
-        )
+    envs = unwrap(envs, "agym.watch")
     spec = getattr(envs, "spec", None)
     options: dict[str, Any] = {
         "title": "environments" if spec is None else spec.id,

@@ -27,8 +27,9 @@ from agym.engine.hooks.hooks import Hook, StepOutcome
 from agym.errors import UsageError
 from agym.protocol.arguments import Ids, check_count, parse_env_ids
 from agym.tools.tensorboard.clips import ClipMovie, Clips
+from agym.tools.unwrapping import unwrap
 from agym.tools.video.context import EitherContext
-from agym.tools.video.recording import DEFAULT_FPS, api_of, check_pictures, paint_whole
+from agym.tools.video.recording import DEFAULT_FPS, check_pictures, paint_whole
 from agym.tools.video.writer import Writer
 
 # Default maximum size of videos (width, height): TensorBoard shows them in that size.
@@ -80,7 +81,7 @@ class TensorBoard(EitherContext, Hook):
     Args:
         writer: A folder; or a ``torch.utils.tensorboard.SummaryWriter`` or compatible object with
             ``add_scalar`` and ``add_video``, which is flushed but not closed.
-        envs: Opened environments that agym made, or a group of ``split``.
+        envs: Opened environments that agym made, wrapped or not, or a group of ``split``.
         every: Minimum number of environment steps between two points.
         step: The initial number of steps, to continue a run.
         prefix: Prefix of all names.
@@ -111,7 +112,7 @@ class TensorBoard(EitherContext, Hook):
         fps: float | None = None,
         scale: float | None = None,
     ) -> None:
-        api = api_of(envs, "TensorBoard")
+        api = unwrap(envs, "agym.TensorBoard")
         self._every = check_count("every", every)
         if not isinstance(step, int) or step < 0:
             raise UsageError(f"step={step!r} must be a number of steps, 0 or more")

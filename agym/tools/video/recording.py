@@ -29,6 +29,7 @@ from agym.errors import AgymError, UsageError
 from agym.protocol.arguments import Ids, check_count, parse_env_ids
 from agym.protocol.messages.operations import Render
 from agym.protocol.typing import Array
+from agym.tools.unwrapping import unwrap
 from agym.tools.video.context import EitherContext
 from agym.tools.video.movie import Movie, check_path
 from agym.tools.video.tiling import mosaic as make_mosaic
@@ -73,7 +74,7 @@ def record(
     longer.
 
     Args:
-        envs: Opened environments that agym made, or a group of ``split``, with a
+        envs: Opened environments that agym made, wrapped or not, or a group of ``split``, with a
             ``render_mode`` such as ``"rgb_array"``.
         path: A file ending in ``.mp4`` or ``.gif``; an existing file is replaced.
         fps: Pictures per second; by default the environments' own ``render_fps`` over ``every``,
@@ -92,7 +93,7 @@ def record(
         MissingExtraError: PyAV or Pillow is not installed.
         ClosedError: The environments are not open.
     """
-    api = api_of(envs, "record")
+    api = unwrap(envs, "agym.record")
     check_pictures(api)
     if not drop and isinstance(api, AsyncEnvs):
         raise UsageError("drop=False would block the event loop: leave it out, or use agym.make")
@@ -120,23 +121,6 @@ def record(
         paint = partial(_paint_each, labels=texts, scale=scale)
     writer = Writer([Movie(each, rate) for each in paths], paint)
     return Recording(envs, api, writer, ids, every, drop=drop)
-
-
-def api_of(envs: Any, caller: str) -> BaseEnvs[Any, Any]:
-    """Return the API object of open environments that agym made.
-
-    Raises:
-        UsageError: ``caller``, a name of agym's, was given something else.
-        ClosedError: The environments are not open.
-    """
-    api = envs if isinstance(envs, BaseEnvs) else getattr(envs, "runner", None)
-    if not isinstance(api, BaseEnvs):
-        raise UsageError(
-            f"{caller} takes environments that agym made, not {type(envs).__name__}: pass those of"
-            " agym.make, agym.make_async or agym.make_vec"
-        )
-    api._engine.checks.opened()
-    return api
 
 
 def check_pictures(api: BaseEnvs[Any, Any]) -> None:
