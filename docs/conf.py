@@ -91,6 +91,7 @@ def write_commands(app: Any) -> None:
     command = typer.main.get_command(command_line)
     context = typer.Context(command, info_name="agym")
     text = get_docs_for_click(obj=command, ctx=context, name="agym").replace("int range", "int")
+    text = text.removeprefix("# `agym`\n")
     text = re.sub(r"\n\n(agym .*)", r"\n$ \1", text)
     text = re.sub(r"(?m)^Examples:\n((\$ .*\n)+)", r"Examples:\n\n```console\n\1```\n", text)
     for name, each in command.commands.items():  # typer cuts what they do short

@@ -245,7 +245,7 @@ def stragglers() -> None:
             )  # fmt: skip
         axes.set_title(f"{title}: {len(log)} steps", loc="left", fontsize=10)
         axes.set_ylabel("environment")
-        axes.set_yticks([0, 7])
+        axes.set_yticks(range(8), [*map(str, range(7)), "slow  7"], fontsize=8)
         axes.invert_yaxis()
         axes.spines[["top", "right"]].set_visible(False)
     axes.set_xlabel("seconds")
@@ -358,9 +358,10 @@ def curves(
         values = np.array([each.value for each in found])
         width = max(1, min(50, len(values) // 20))
         means = np.convolve(values, np.ones(width) / width, "valid")
-        axes.plot([each.step for each in found[width - 1 :]], means, label=folder.name, lw=1.2)
+        seed = folder.name.split("__")[2]  # as the examples name their runs
+        axes.plot([each.step for each in found[width - 1 :]], means, label=f"seed {seed}", lw=1.2)
     axes.set_xlabel("environment steps")
-    axes.set_ylabel("return of an episode")
+    axes.set_ylabel("mean return of the last episodes")
     axes.set_title(title, fontsize=10)
     axes.spines[["top", "right"]].set_visible(False)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")

@@ -237,7 +237,7 @@ def draw(spans: Sequence[Span], path: Path) -> None:
     order = {CALLER: 0, WAITING: 1, ENVIRONMENTS: 2}
     lanes = sorted({(order.get(s.group, 3), s.group, s.lane) for s in spans})
     rows = {lane: row for row, lane in enumerate(lanes)}
-    figure = figure_module.Figure(figsize=(14, 1.6 + 0.32 * len(lanes)), layout="constrained")
+    figure = figure_module.Figure(figsize=(10, 1.6 + 0.32 * len(lanes)), layout="constrained")
     axes = figure.subplots()
     marks = list(dict.fromkeys(span.name for span in spans if span.group == CALLER))
     colours = COLOURS | {
