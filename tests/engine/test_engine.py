@@ -273,7 +273,7 @@ def test_a_missed_deadline_names_the_late_and_drops_their_answer() -> None:
     backend.outcomes.append(Completion(number, 0, 3))
     engine.poll()
     engine.expire()
-    with pytest.raises(StepTimeout, match="environments 3;") as caught:
+    with pytest.raises(StepTimeout, match="environment 3;") as caught:
         late.result()
     assert caught.value.env_ids == (3,)
     with pytest.raises(BusyError, match="environment 3"):

@@ -93,7 +93,7 @@ def test_a_straggler_is_named_within_a_hundred_steps(setup: dict[str, Any]) -> N
             envs.step([0] * 16)
         stats = envs.stats()
         assert stats.stragglers == (6,)
-        assert "stragglers: environments 6" in str(stats)
+        assert "stragglers: environment 6" in str(stats)
         assert stats.envs[6].p50 is not None
         assert stats.envs[6].p50 > 0.0002
 

@@ -34,7 +34,7 @@ from agym.engine.status import EnvStatus
 from agym.errors import Fault
 from agym.protocol.arguments import Ids, runs
 from agym.protocol.messages.completions import Completion, Payload
-from agym.protocol.messages.failures import EnvLoss, Failure, WorkerDeath, name_ids
+from agym.protocol.messages.failures import EnvLoss, Failure, WorkerDeath, name_envs
 from agym.protocol.messages.operations import FAULT, OPEN, CloseEnv, Recreate, Reset, Restart
 from agym.protocol.messages.resets import RestoreSpec
 
@@ -210,9 +210,10 @@ class Recovery:
         suspects = _suspects(death)
         self.fault_log.count(ids)
         if death.pid is None and not failed_replacement:
+            where = name_envs(sorted(suspects))
             self.fault_log.notices.append(
-                f"worker {worker}, a thread, {death.reason} in environments"
-                f" {name_ids(sorted(suspects))} and was left behind: it goes on until it comes back"
+                f"worker {worker}, a thread, {death.reason} in {where} and was left behind: it goes on"
+                " until it comes back"
             )
         recoverable = self.policy.tolerant or (
             death.late and not failed_replacement and self._rows.opened is not None

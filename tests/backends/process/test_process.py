@@ -313,7 +313,7 @@ def test_a_missed_deadline(api: str, gates: Gates) -> None:
         timeout=deadline(0.5),
     ) as envs:
         envs.reset()
-        with pytest.raises(agym.StepTimeout, match="environments 1") as caught:
+        with pytest.raises(agym.StepTimeout, match="environment 1") as caught:
             envs.step([2, 1, 2])
         assert caught.value.env_ids == (1,)
         assert caught.value.operation == "step"

@@ -153,7 +153,7 @@ def test_a_crash_loop_of_one_environment(setup: Setup, traps: Traps) -> None:
         envs.reset(seed=3)
         traps.set(1, "step", "plain", always=True)
         told: list[Any] = [envs.step([1] * 4).infos[1]["fault"] for _ in range(2)]
-        with pytest.raises(agym.CrashLoopError, match=r"environments 1 .*3 failures") as caught:
+        with pytest.raises(agym.CrashLoopError, match=r"environment 1 .*3 failures") as caught:
             envs.step([1] * 4)
         assert [fault.kind for fault in caught.value.faults] == ["raised"] * 3
         assert [fault.kind for fault in told] == ["raised"] * 2
