@@ -212,8 +212,8 @@ class Recovery:
         if death.pid is None and not failed_replacement:
             where = name_envs(sorted(suspects))
             self.fault_log.notices.append(
-                f"worker {worker}, a thread, {death.reason} in {where} and was left behind: it goes on"
-                " until it comes back"
+                f"worker {worker}, a thread, {death.reason} in {where} and was left behind: it goes"
+                " on until it comes back"
             )
         recoverable = self.policy.tolerant or (
             death.late and not failed_replacement and self._rows.opened is not None
