@@ -102,7 +102,8 @@ def test_environments_that_are_made_meanwhile_and_blocks_of_threads(tmp_path: Pa
     spans = read_spans(path)
     assert kinds(spans) == {"reset": 2}
     assert {s.lane for s in spans if s.group == "environments"} == {
-        f"CartPole-v1 #{i}: worker of environment 0" for i in range(2)
+        "CartPole-v1 #0: the caller's thread of environment 0",
+        "CartPole-v1 #1: worker of environment 0",
     }
     assert [(s.lane, s.name) for s in spans if s.group == "caller"] == [("another", "elsewhere")]
 
@@ -174,12 +175,15 @@ def test_overlap_is_what_ran_at_the_same_time() -> None:
         Span(ours, "main", "backward", 2.5, 4.0),
         Span(ours, "main", "inner", 2.6, 2.7),
         Span(ours, "main", "forward", 6.5, 9.0),
+        Span(ours, "another", "learning", 6.5, 7.5),
     ]
     found = measure(spans)
-    assert (found.seconds, found.caller, found.environments, found.both) == (9.0, 4.0, 4.0, 1.0)
-    assert found.share == found.hidden == 0.25
+    assert (found.seconds, found.caller, found.environments, found.both) == (9.0, 3.5, 4.0, 1.0)
+    assert found.hidden == 0.25
     assert str(found).startswith("25% of the environments' time was hidden")
-    assert [*found.marks] == ["forward", "backward", "inner"]
+    assert [*found.marks] == ["forward", "backward", "learning", "inner"]
+    assert found.marks["forward"].both == 0.0, "the main thread waited until 8.0"
+    assert found.marks["learning"].both == 0.5
     backward = found.marks["backward"]
     assert (backward.seconds, backward.both, backward.count) == (1.5, 0.5, 1)
     assert "  backward  1.5 s in 1 block, environments ran for 33% of it" in str(found)
@@ -188,12 +192,45 @@ def test_overlap_is_what_ran_at_the_same_time() -> None:
     assert unmarked.hidden == 0.75
     assert "agym.mark" in str(unmarked)
     assert measure([]).share == measure([]).hidden == 0.0
+    assert "nothing ran" in str(measure([]))
+
+
+def waited_for(path: Path) -> None:
+    """Check a timeline of four steps that were waited for in one block."""
+    spans = read_spans(path)
+    (block,) = (span for span in spans if span.group == "caller")
+    waits = [span for span in spans if span.group == "waiting" or "caller's thread" in span.lane]
+    assert waits
+    waited = sum(span.ended - span.begun for span in waits)
+    assert measure(spans).caller == pytest.approx(block.ended - block.begun - waited, abs=1e-6)
+
+
+@pytest.mark.parametrize("backend", ["serial", "process"])
+def test_a_step_that_is_waited_for_is_not_hidden(backend: Any, tmp_path: Path) -> None:
+    with agym.make([partial(Tally)] * 3, backend=backend) as envs:
+        envs.reset()
+        with agym.trace(tmp_path / "run.json"), agym.mark("rollout"):
+            for _ in range(4):
+                envs.step([0] * 3)
+    waited_for(tmp_path / "run.json")
+
+
+@pytest.mark.parametrize("backend", ["serial", "thread"])
+async def test_a_step_that_is_awaited_is_not_hidden(backend: Any, tmp_path: Path) -> None:
+    async with agym.make_async([partial(Tally)] * 3, backend=backend) as envs:
+        await envs.reset()
+        with agym.trace(tmp_path / "run.json"), agym.mark("rollout"):
+            for _ in range(4):
+                await envs.step([0] * 3)
+    waited_for(tmp_path / "run.json")
 
 
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(["environments", "caller"]), st.integers(0, 30), st.integers(1, 9)
+            st.sampled_from(["environments", "caller", "waiting"]),
+            st.integers(0, 30),
+            st.integers(1, 9),
         ),
         max_size=12,
     )
@@ -202,13 +239,14 @@ def test_overlap_is_counted_second_by_second(drawn: list[tuple[str, int, int]]) 
     spans = [Span(group, "", "", begun, begun + length) for group, begun, length in drawn]
     seconds = {
         group: {k for g, begun, length in drawn if g == group for k in range(begun, begun + length)}
-        for group in ("environments", "caller")
+        for group in ("environments", "caller", "waiting")
     }
     found = measure(spans)
     assert found.environments == len(seconds["environments"])
     if seconds["caller"]:
-        assert found.caller == len(seconds["caller"])
-        assert found.both == len(seconds["caller"] & seconds["environments"])
+        computing = seconds["caller"] - seconds["waiting"]
+        assert found.caller == len(computing)
+        assert found.both == len(computing & seconds["environments"])
 
 
 @pytest.fixture(scope="session")
@@ -222,14 +260,20 @@ def test_the_command_tells_and_draws(tmp_path: Path) -> None:
     path, picture = tmp_path / "run.json", tmp_path / "run.png"
     with agym.make([partial(Tally)] * 2, **FORKED, workers=2) as envs, agym.trace(path):
         envs.reset()
+        envs.send([0, 0])
         with agym.mark("backward"):
-            envs.step([0, 0])
+            sum(range(1000))
+        envs.recv(min_envs=2)
     result = CliRunner().invoke(app, ["trace", str(path), "-o", str(picture)])
     assert result.exit_code == 0, result.output
     assert str(agym.overlap(path)) in result.output
     assert picture.read_bytes().startswith(b"\x89PNG")
     (tmp_path / "wrong.json").write_text("[1, 2]")
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    (tmp_path / "nan.json").write_text(path.read_text().replace('"ts": ', '"ts": NaN, "was": '))
     for arguments in (
+        [str(tmp_path / "deep.json")],
+        [str(tmp_path / "nan.json")],
         [str(tmp_path / "wrong.json")],
         [str(tmp_path / "none.json")],
         [str(path), "-o", str(tmp_path / "run.pdf")],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,9 @@ from agym.protocol.typing import Array
 
 # The groups of lanes, which the format calls processes; see ``agym.tools.trace.timeline``.
 ENVIRONMENTS, WAITING, CALLER = "environments", "waiting", "caller"
+
+# How the lanes of environments begin that run in the caller's thread, which then does nothing else.
+INLINE = "the caller's thread"
 
 COLOURS = {
     "step": "#2563eb", "reset": "#f59e0b", "render": "#10b981", WAITING: "#e5e7eb",
@@ -45,8 +49,8 @@ class Overlap:
 
     Attributes:
         seconds: From the beginning of the first span to the end of the last.
-        caller: Time in the caller's marked blocks (:func:`agym.mark`); without any, the time in
-            which the caller did not wait for a result.
+        caller: Time in which the caller computed: in its marked blocks (:func:`agym.mark`), or
+            without any in the whole; but not while it waited for a result, or ran environments.
         environments: Time in which at least one environment ran.
         both: Time in which both ran.
         marks: The caller's blocks by name, the longest first; empty if it marked none.
@@ -69,6 +73,8 @@ class Overlap:
         return self.both / self.caller if self.caller else 0.0
 
     def __str__(self) -> str:
+        if not self.seconds:
+            return "nothing ran while this was recorded"
         what = "ran its marked blocks" if self.marks else "did not wait"
         text = (
             f"{self.hidden:.0%} of the environments' time was hidden: they ran for"
@@ -93,7 +99,7 @@ class MarkedTime:
 
     Attributes:
         seconds: Time in these blocks.
-        both: Time in which environments ran meanwhile.
+        both: Time in which the caller computed in them and environments ran meanwhile.
         count: Number of blocks.
     """
 
@@ -157,9 +163,11 @@ def read_spans(path: str | os.PathLike[str]) -> list[Span]:
             elif event["ph"] == "X":
                 group = names["process_name", process, 0]
                 lane = names["thread_name", process, thread]
-                begun = event["ts"] / 1e6
-                spans.append(Span(group, lane, event["name"], begun, begun + event["dur"] / 1e6))
-    except (ValueError, KeyError, TypeError) as error:
+                begun, seconds = float(event["ts"]) / 1e6, float(event["dur"]) / 1e6
+                if not (math.isfinite(begun) and 0 <= seconds < math.inf):
+                    raise ValueError
+                spans.append(Span(group, lane, str(event["name"]), begun, begun + seconds))
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(f"{os.fspath(path)} is not a timeline of agym.trace") from error
     return spans
 
@@ -170,28 +178,46 @@ def measure(spans: Sequence[Span]) -> Overlap:
         return Overlap(0.0, 0.0, 0.0, 0.0, {})
     whole = np.array([[min(s.begun for s in spans), max(s.ended for s in spans)]])
     environments = _union(span for span in spans if span.group == ENVIRONMENTS)
-    blocks: dict[str, list[Span]] = {}
-    for span in spans:
-        if span.group == CALLER:
-            blocks.setdefault(span.name, []).append(span)
-    marks = {}
-    for name, of_name in blocks.items():
-        mine = _union(of_name)
-        marks[name] = MarkedTime(_length(mine), _common(mine, environments), len(of_name))
-    if blocks:
-        caller = _union(span for span in spans if span.group == CALLER)
+    marked = [span for span in spans if span.group == CALLER]
+    if marked:
+        caller = _computing(marked, spans)
     else:
-        caller = _without(whole, _union(span for span in spans if span.group == WAITING))
+        waits = _union(span for span in spans if span.group == WAITING or _is_inline(span))
+        caller = _without(whole, waits)
+    marks = {}
+    for name in {span.name for span in marked}:
+        blocks = [span for span in marked if span.name == name]
+        both = _common(_computing(blocks, spans), environments)
+        marks[name] = MarkedTime(_length(_union(blocks)), both, len(blocks))
     return Overlap(
         _length(whole), _length(caller), _length(environments), _common(caller, environments),
         dict(sorted(marks.items(), key=lambda mark: -mark[1].seconds)),
     )  # fmt: skip
 
 
+def _computing(blocks: Sequence[Span], spans: Sequence[Span]) -> Array:
+    """Return when the caller computed in some of its blocks: a step in one is none of its work."""
+    inline = _union(filter(_is_inline, spans))
+    parts = []
+    for lane in {span.lane for span in blocks}:
+        waits = _union(span for span in spans if span.group == WAITING and span.lane == lane)
+        mine = _union(span for span in blocks if span.lane == lane)
+        parts.append(_without(_without(mine, waits), inline))
+    return _merged(np.concatenate(parts).tolist())
+
+
+def _is_inline(span: Span) -> bool:
+    return span.group == ENVIRONMENTS and INLINE in span.lane
+
+
 def _union(spans: Iterable[Span]) -> Array:
+    return _merged((span.begun, span.ended) for span in spans)
+
+
+def _merged(intervals: Iterable[Sequence[float]]) -> Array:
     """Return the union as disjoint, ascending intervals, ``float[n, 2]``."""
     merged: list[list[float]] = []
-    for begun, ended in sorted((span.begun, span.ended) for span in spans):
+    for begun, ended in sorted(intervals):
         if merged and begun <= merged[-1][1]:
             merged[-1][1] = max(merged[-1][1], ended)
         else:

@@ -26,7 +26,7 @@ from agym.engine.hooks.hooks import Hook
 from agym.engine.hooks.trace_registry import registered, timelines
 from agym.errors import UsageError
 from agym.protocol.metrics.spans import KINDS, SpanReader
-from agym.tools.trace.report import CALLER, ENVIRONMENTS, WAITING
+from agym.tools.trace.report import CALLER, ENVIRONMENTS, INLINE, WAITING
 
 # Interval of emptying the hosts' ring buffers, which hold 4096 spans each for few environments.
 READ_SECONDS = 0.025
@@ -73,7 +73,7 @@ class trace(Hook):  # noqa: N801 (used like a function)
         self.lost = 0
         self._kept = 0
         self._lock = threading.Lock()
-        self._tables: list[tuple[str, SpanReader]] = []
+        self._tables: list[tuple[str, str, SpanReader]] = []
         # Of each host: the table's position, its first environment, and its spans.
         self._spans: list[tuple[int, int, np.ndarray[Any, Any]]] = []
         self._blocks: list[tuple[str, str, str, int, int]] = []
@@ -87,7 +87,8 @@ class trace(Hook):  # noqa: N801 (used like a function)
         with self._lock:
             if opened is None or self._over.is_set() or self in engine.hooks:
                 return
-            self._tables.append((name, SpanReader(opened.table.gauges.arrays)))
+            where = "worker" if engine.backend.inline is None else INLINE
+            self._tables.append((name, where, SpanReader(opened.table.gauges.arrays)))
             engine.hooks.add(self)
 
     def after_wait(self, name: str, begun: float, ended: float, *, in_task: bool) -> None:
@@ -115,7 +116,7 @@ class trace(Hook):  # noqa: N801 (used like a function)
 
     def _read(self) -> None:
         with self._lock:
-            for position, (_, reader) in enumerate(self._tables):
+            for position, (*_, reader) in enumerate(self._tables):
                 for first, spans in reader.read():
                     if self._has_room(len(spans)):
                         self._spans.append((position, first, spans))
@@ -139,7 +140,7 @@ class trace(Hook):  # noqa: N801 (used like a function)
             engine.hooks.remove(self)
         self._thread.join()
         self._read()
-        for _, reader in self._tables:
+        for *_, reader in self._tables:
             reader.stop()
         with self._path.open("w") as file:
             file.write('{"displayTimeUnit": "ms", "traceEvents": [\n')
@@ -169,11 +170,11 @@ class trace(Hook):  # noqa: N801 (used like a function)
         # Only environments with spans get a number.
         numbers = {p: k for k, p in enumerate(sorted({each[0] for each in self._spans}))}
         for position, first, spans in sorted(self._spans, key=lambda each: each[:2]):
-            name = self._tables[position][0]
+            name, runs_in, _ = self._tables[position]
             where = f"{name} #{numbers[position]}: " if len(numbers) > 1 else ""
             for kind, what, begun, ended in spans.tolist():
                 one = what < 0
-                lane = f"environment {-1 - what}" if one else f"worker of environment {first}"
+                lane = f"environment {-1 - what}" if one else f"{runs_in} of environment {first}"
                 about = KINDS[kind] if one else f"{KINDS[kind]} ×{what}"
                 yield ENVIRONMENTS, where + lane, about, begun, ended
         yield from self._blocks
