@@ -1,13 +1,16 @@
 """PPO for classic control in one file: acts for one half of the environments while the other steps.
 
 python examples/ppo.py
-python examples/ppo.py --env-id Acrobot-v1 --total-timesteps 200000 --seed 3
+
+python examples/ppo.py --env-id Acrobot-v1 --num-envs 64 --backend process --seed 3
+
 tensorboard --logdir runs
 
 It can be laid beside CleanRL's ppo.py: the same network, loss and names. These differ:
 
 - ``envs.split(2)`` gives two groups. Each step of a group is dispatched before the policy acts for
-  the other group, so that workers and policy compute at the same time.
+  the other group, so that workers and policy compute at the same time. CartPole is so cheap that
+  ``auto`` steps it in this thread, where nothing can overlap and one group is fastest.
 - Episodes that a time limit ends are bootstrapped from their last observation, ``final_obs``.
 
 Proximal policy optimization: https://arxiv.org/abs/1707.06347
@@ -39,7 +42,8 @@ class Args:
     env_id: str = "CartPole-v1"
     """id of the environment"""
     seed: int = 1
-    """seed of the environments, the network and the minibatches"""
+    """seed of the environments, the network and the minibatches; with the same backend, workers
+    and groups, it repeats a run"""
     total_timesteps: int = 500_000
     """environment steps in all"""
     learning_rate: float = 2.5e-4
@@ -201,6 +205,7 @@ def update(
         "losses/value_loss": value_loss.item(),
         "losses/entropy": entropy.item(),
         "losses/approx_kl": ((ratio - 1) - logratio).mean().item(),
+        "losses/clipfrac": ((ratio - 1).abs() > args.clip_coef).float().mean().item(),
     }
 
 
@@ -209,13 +214,16 @@ async def train(args: Args, envs: agym.AsyncEnvs, writer: SummaryWriter | None) 
     agent = Agent(envs.single_observation_space.shape[0], int(envs.single_action_space.n))
     optimizer = torch.optim.Adam(agent.parameters(), args.learning_rate, eps=1e-5)
     rollouts = Rollouts(args.num_steps, args.num_envs, envs.single_observation_space.shape)
-    groups = [Group(some) for some in envs.split(min(args.groups, args.num_envs))]
+    count = (
+        1 if envs.backend == "serial" else min(args.groups, args.num_envs)
+    )  # nothing can overlap there
+    groups = [Group(some) for some in envs.split(count)]
     obs, _ = await envs.reset(seed=args.seed)
     for group in groups:
         group.obs = torch.as_tensor(obs, dtype=torch.float32)[group.ids]
 
     returns: deque[float] = deque(maxlen=100)
-    iterations = max(1, args.total_timesteps // (args.num_envs * args.num_steps))
+    iterations = args.total_timesteps // (args.num_envs * args.num_steps)
     begun = shown = time.perf_counter()
     step = 0
 
@@ -251,6 +259,7 @@ async def train(args: Args, envs: agym.AsyncEnvs, writer: SummaryWriter | None) 
             for name, value in losses.items():
                 writer.add_scalar(name, value, step)
             writer.add_scalar("charts/SPS", step / (now - begun), step)
+            writer.add_scalar("charts/learning_rate", optimizer.param_groups[0]["lr"], step)
         if now - shown > 2 or iteration == iterations - 1:
             shown = now
             mean = sum(returns) / len(returns) if returns else float("nan")
@@ -260,10 +269,13 @@ async def train(args: Args, envs: agym.AsyncEnvs, writer: SummaryWriter | None) 
 
 def check(args: Args) -> None:
     """End with a sentence if nothing can be learned with these settings."""
-    if min(args.num_envs, args.num_steps, args.num_minibatches, args.groups) < 1:
-        sys.exit("--num-envs, --num-steps, --num-minibatches and --groups must be at least 1")
+    for name in ("num_envs", "num_steps", "num_minibatches", "update_epochs", "groups"):
+        if getattr(args, name) < 1:
+            sys.exit(f"--{name.replace('_', '-')} must be at least 1")
     if args.num_envs * args.num_steps < 2 * args.num_minibatches:
         sys.exit("a minibatch needs two steps: raise --num-steps, or lower --num-minibatches")
+    if args.total_timesteps < args.num_envs * args.num_steps:
+        sys.exit(f"--total-timesteps must be at least a rollout: {args.num_envs * args.num_steps}")
 
 
 async def main(args: Args) -> None:
@@ -271,10 +283,6 @@ async def main(args: Args) -> None:
     torch.manual_seed(args.seed)
     torch.set_num_threads(1)  # small networks gain nothing from more, and workers need the cores
     name = f"{args.env_id.replace('/', '_')}__ppo__{args.seed}__{int(time.time())}"
-    writer = SummaryWriter(f"{args.logdir}/{name}") if args.logdir else None
-    if writer is not None:
-        rows = "\n".join(f"|{key}|{value}|" for key, value in vars(args).items())
-        writer.add_text("hyperparameters", f"|param|value|\n|-|-|\n{rows}")
     async with agym.make_async(
         args.env_id,
         args.num_envs,
@@ -288,10 +296,17 @@ async def main(args: Args) -> None:
         if len(envs.single_observation_space.shape or ()) != 1:
             sys.exit(f"{args.env_id} has no vectors as observations, which this script is for")
         print(envs)
+        writer = SummaryWriter(f"{args.logdir}/{name}") if args.logdir else None
+        if writer is not None:
+            rows = "\n".join(f"|{key}|{value}|" for key, value in vars(args).items())
+            writer.add_text("hyperparameters", f"|param|value|\n|-|-|\n{rows}")
         await train(args, envs, writer)
-    if writer is not None:
-        writer.close()
+        if writer is not None:
+            writer.close()
 
 
 if __name__ == "__main__":
-    agym.run(main(tyro.cli(Args, description=__doc__)))
+    try:
+        agym.run(main(tyro.cli(Args, description=__doc__)))
+    except (agym.AgymError, OSError) as error:
+        sys.exit(str(error))

@@ -1,7 +1,9 @@
 """PPO for Atari games in one file: acts for one half of the environments while the other steps.
 
 python examples/ppo_atari.py
+
 python examples/ppo_atari.py --env-id BreakoutNoFrameskip-v4 --total-timesteps 10000000
+
 tensorboard --logdir runs
 
 It can be laid beside CleanRL's ppo_atari.py: the same network, the same loss, the same names. These
@@ -51,7 +53,8 @@ class Args:
     env_id: str = "PongNoFrameskip-v4"
     """id of the environment"""
     seed: int = 1
-    """seed of the environments, the network and the minibatches"""
+    """seed of the environments, the network and the minibatches; with the same backend, workers
+    and groups, it repeats a run"""
     total_timesteps: int = 1_000_000
     """environment steps in all, of four frames each"""
     learning_rate: float = 2.5e-4
@@ -90,11 +93,44 @@ class Args:
     """folder for TensorBoard; empty for none"""
 
 
+class EpisodicLife(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """A lost life ends an episode, but the game goes on. Presses fire where that begins it."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self.game: Any = env.unwrapped
+        self.fires = "FIRE" in self.game.get_action_meanings()
+        self.lives, self.over = 0, True
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        if self.over or seed is not None:
+            obs, info = self.env.reset(seed=seed, options=options)
+        else:
+            obs, info = self.play(0)
+        if self.fires:
+            obs, info = self.play(1)
+        self.lives, self.over = self.game.ale.lives(), False
+        return obs, info
+
+    def play(self, action: int) -> tuple[Any, dict[str, Any]]:
+        obs, _, terminated, truncated, info = self.env.step(action)
+        return self.env.reset() if terminated or truncated else (obs, info)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        lives = self.game.ale.lives()
+        lost, self.lives = 0 < lives < self.lives, lives
+        self.over = terminated or truncated
+        return obs, reward, terminated or lost, truncated, info
+
+
 def make_env(env_id: str) -> gymnasium.Env[Any, Any]:
     """A game as the literature plays it: 84 by 84 shades of grey, four frames, clipped rewards."""
     env = gymnasium.make(env_id, frameskip=1)
     env = RecordEpisodeStatistics(env)  # of the game's own rewards
-    env = AtariPreprocessing(env, noop_max=30, frame_skip=4, terminal_on_life_loss=True)
+    env = EpisodicLife(AtariPreprocessing(env, noop_max=30, frame_skip=4))
     env = FrameStackObservation(env, 4)
     return TransformReward(env, np.sign)
 
@@ -233,6 +269,7 @@ def update(
         "losses/value_loss": value_loss.item(),
         "losses/entropy": entropy.item(),
         "losses/approx_kl": ((ratio - 1) - logratio).mean().item(),
+        "losses/clipfrac": ((ratio - 1).abs() > args.clip_coef).float().mean().item(),
     }
 
 
@@ -242,13 +279,16 @@ async def train(args: Args, envs: agym.AsyncEnvs, writer: SummaryWriter | None) 
     agent.to(args.device, memory_format=torch.channels_last)  # twice as fast on CPUs
     optimizer = torch.optim.Adam(agent.parameters(), args.learning_rate, eps=1e-5)
     rollouts = Rollouts(args, envs.single_observation_space.shape)
-    groups = [Group(some, args.device) for some in envs.split(min(args.groups, args.num_envs))]
+    count = (
+        1 if envs.backend == "serial" else min(args.groups, args.num_envs)
+    )  # nothing can overlap there
+    groups = [Group(some, args.device) for some in envs.split(count)]
     obs, _ = await envs.reset(seed=args.seed)
     for group in groups:
         group.obs = torch.as_tensor(obs, device=args.device)[group.ids]
 
     returns: deque[float] = deque(maxlen=20)
-    iterations = max(1, args.total_timesteps // (args.num_envs * args.num_steps))
+    iterations = args.total_timesteps // (args.num_envs * args.num_steps)
     begun = shown = time.perf_counter()
     step = 0
 
@@ -284,6 +324,7 @@ async def train(args: Args, envs: agym.AsyncEnvs, writer: SummaryWriter | None) 
             for name, value in losses.items():
                 writer.add_scalar(name, value, step)
             writer.add_scalar("charts/SPS", step / (now - begun), step)
+            writer.add_scalar("charts/learning_rate", optimizer.param_groups[0]["lr"], step)
         if now - shown > 2 or iteration == iterations - 1:
             shown = now
             mean = sum(returns) / len(returns) if returns else float("nan")
@@ -293,20 +334,23 @@ async def train(args: Args, envs: agym.AsyncEnvs, writer: SummaryWriter | None) 
 
 def check(args: Args) -> None:
     """End with a sentence if nothing can be learned with these settings."""
-    if min(args.num_envs, args.num_steps, args.num_minibatches, args.groups) < 1:
-        sys.exit("--num-envs, --num-steps, --num-minibatches and --groups must be at least 1")
+    for name in ("num_envs", "num_steps", "num_minibatches", "update_epochs", "groups"):
+        if getattr(args, name) < 1:
+            sys.exit(f"--{name.replace('_', '-')} must be at least 1")
     if args.num_envs * args.num_steps < 2 * args.num_minibatches:
         sys.exit("a minibatch needs two steps: raise --num-steps, or lower --num-minibatches")
+    if args.total_timesteps < args.num_envs * args.num_steps:
+        sys.exit(f"--total-timesteps must be at least a rollout: {args.num_envs * args.num_steps}")
+    try:
+        torch.zeros(0, device=args.device)
+    except (RuntimeError, AssertionError) as error:
+        sys.exit(f"--device {args.device}: {error}")
 
 
 async def main(args: Args) -> None:
     check(args)
     torch.manual_seed(args.seed)
     name = f"{args.env_id.replace('/', '_')}__ppo_atari__{args.seed}__{int(time.time())}"
-    writer = SummaryWriter(f"{args.logdir}/{name}") if args.logdir else None
-    if writer is not None:
-        rows = "\n".join(f"|{key}|{value}|" for key, value in vars(args).items())
-        writer.add_text("hyperparameters", f"|param|value|\n|-|-|\n{rows}")
     async with agym.make_async(
         lambda: make_env(args.env_id),
         args.num_envs,
@@ -315,10 +359,17 @@ async def main(args: Args) -> None:
         autoreset="same_step",
     ) as envs:
         print(envs)
+        writer = SummaryWriter(f"{args.logdir}/{name}") if args.logdir else None
+        if writer is not None:
+            rows = "\n".join(f"|{key}|{value}|" for key, value in vars(args).items())
+            writer.add_text("hyperparameters", f"|param|value|\n|-|-|\n{rows}")
         await train(args, envs, writer)
-    if writer is not None:
-        writer.close()
+        if writer is not None:
+            writer.close()
 
 
 if __name__ == "__main__":
-    agym.run(main(tyro.cli(Args, description=__doc__)))
+    try:
+        agym.run(main(tyro.cli(Args, description=__doc__)))
+    except (agym.AgymError, OSError) as error:
+        sys.exit(str(error))

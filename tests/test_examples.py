@@ -37,7 +37,12 @@ RUNS = [
 SMALL = {
     "dqn_pong.py --frames 1 --variant baseline": "",
     "dqn_pong.py --frames 10 --variant wrappers-parallel --points 1 --seeds 0 1": "",
-    "ppo.py --total-timesteps 0 --num-envs 1 --num-steps 8": "",
+    "ppo.py --total-timesteps 8 --num-envs 1 --num-steps 8": "",
+    "ppo.py --total-timesteps 0": "at least a rollout: 1024",
+    "ppo.py --env-id Nope-v0": "cannot be found",
+    "ppo.py --seed -1": "seed",
+    "ppo_atari.py --device nothing": "--device nothing",
+    "ppo_atari.py --env-id CartPole-v1": "CartPole",
     "ppo.py --num-envs 1 --num-steps 2": "a minibatch needs two steps",
     "ppo.py --env-id Pendulum-v1": "no discrete actions",
     "ppo_atari.py --groups 0": "must be at least 1",
@@ -76,8 +81,8 @@ NEEDS = {
 }
 
 
-def run(command: str, folder: Path, sentence: str = "") -> None:
-    """Run an example in a folder, where it may write; a warning is an error.
+def run(command: str, folder: Path, sentence: str = "") -> str:
+    """Run an example in a folder, where it may write; a warning is an error. Gives its output.
 
     If a sentence is given, it is to end with that, and an exit code.
     """
@@ -94,6 +99,7 @@ def run(command: str, folder: Path, sentence: str = "") -> None:
     assert (done.returncode == 0) is not bool(sentence), done.stderr
     assert sentence in done.stderr
     assert "Traceback" not in done.stderr
+    return done.stdout
 
 
 def test_every_example_is_run() -> None:
@@ -111,6 +117,16 @@ def test_example(command: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("command", SMALL)
 def test_small_settings_end_in_a_sentence(command: str, tmp_path: Path) -> None:
     run(command, tmp_path, SMALL[command])
+
+
+@pytest.mark.full
+def test_games_with_lives_are_played_to_their_end(tmp_path: Path) -> None:
+    told = run(
+        "ppo_atari.py --env-id BreakoutNoFrameskip-v4 --total-timesteps 2048 --num-envs 4",
+        tmp_path,
+    )
+    assert "return" in told.splitlines()[-1]
+    assert "nan" not in told.splitlines()[-1], "no game ended"
 
 
 @pytest.mark.parametrize("example", sorted(EXAMPLES.rglob("*.py")))
