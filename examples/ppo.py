@@ -214,9 +214,8 @@ async def train(args: Args, envs: agym.AsyncEnvs, writer: SummaryWriter | None) 
     agent = Agent(envs.single_observation_space.shape[0], int(envs.single_action_space.n))
     optimizer = torch.optim.Adam(agent.parameters(), args.learning_rate, eps=1e-5)
     rollouts = Rollouts(args.num_steps, args.num_envs, envs.single_observation_space.shape)
-    count = (
-        1 if envs.backend == "serial" else min(args.groups, args.num_envs)
-    )  # nothing can overlap there
+    serial = envs.backend == "serial"  # nothing can overlap there, so one group is faster
+    count = 1 if serial else min(args.groups, args.num_envs)
     groups = [Group(some) for some in envs.split(count)]
     obs, _ = await envs.reset(seed=args.seed)
     for group in groups:
