@@ -100,8 +100,18 @@ def test_files_that_pages_name_exist(page: str) -> None:
     text = (ROOT / page).read_text()
     for name in re.findall(r"`((?:examples|tests|agym)/[\w/.]+)(?![\w/.]|-v\d)", text):
         assert (ROOT / name).exists(), name
-    for link in re.findall(r"\]\((?!http)([\w/.]+)(?:#[\w-]+)?\)", text):
-        assert (ROOT / page).parent.joinpath(link).exists(), link
+    links = re.findall(r"\]\((?!http)([\w/.-]*)(?:#([\w-]+))?\)", text)
+    pictures = re.findall(r"\{(?:figure|image)\} (\S+)", text)
+    for link, anchor in [*links, *((picture, "") for picture in pictures)]:
+        target = (ROOT / page).parent.joinpath(link) if link else ROOT / page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), f"{link}#{anchor}"
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that GitHub and MyST give the headings of a page."""
+    headings = re.findall(r"^#+ (.*)", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", each).strip().lower().replace(" ", "-") for each in headings}
 
 
 def test_the_readme_is_short() -> None:
@@ -132,7 +142,12 @@ def test_nobody_is_sent_to_somebody_elses_package() -> None:
 
 def test_extras_that_are_named_exist() -> None:
     extras = set(metadata("agym-envs").get_all("Provides-Extra"))
-    for path in [*ROOT.glob("*.md"), *ROOT.glob("examples/**/*.*"), *ROOT.glob("agym/**/*.py")]:
+    for path in [
+        *ROOT.glob("*.md"),
+        *ROOT.glob("docs/**/*.md"),
+        *ROOT.glob("examples/**/*.*"),
+        *ROOT.glob("agym/**/*.py"),
+    ]:
         for named in re.findall(r"agym-envs\\?\[([\w,]+)\]", path.read_text()):
             assert extras.issuperset(named.split(",")), path
 
