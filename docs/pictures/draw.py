@@ -173,9 +173,7 @@ def timeline() -> None:
             envs.reset(seed=0)
             with agym.trace(path):
                 for _ in range(30):
-                    with agym.mark("policy"):
-                        actions = envs.action_space.sample()
-                    envs.send(actions)
+                    envs.send(envs.action_space.sample())
                     with agym.mark("backward"):
                         sum(i * i for i in range(80_000))
                     envs.recv(min_envs=128)
