@@ -24,12 +24,14 @@ _lock = threading.Lock()
 _done = False
 
 
-def headless() -> dict[str, str]:
+def headless(*, always: bool = False) -> dict[str, str]:
     """Return the variables that keep SDL from looking for a display where there is none.
 
     It would complain about ``XDG_RUNTIME_DIR`` and sound cards, on stderr, in each process.
+    ``always`` is for those who open no window even where there is a display.
     """
-    if sys.platform != "linux" or {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys():
+    display = not always and {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys()
+    if sys.platform != "linux" or display:
         return {}
     names = ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER")
     return {name: os.environ.get(name, "dummy") for name in names}

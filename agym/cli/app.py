@@ -72,6 +72,7 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def main(
+    context: typer.Context,
     version: Annotated[
         bool,
         typer.Option(
@@ -80,4 +81,5 @@ def main(
     ] = False,
 ) -> None:
     """Run many Gymnasium environments concurrently."""
-    os.environ.update(headless())
+    # Only what is replayed may have render_mode="human", which opens a window.
+    os.environ.update(headless(always=context.invoked_subcommand != "replay"))

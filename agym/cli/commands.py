@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,22 @@ from agym.errors import AgymError, AgymErrorGroup, UsageError
 
 class Commands(TyperGroup):
     """Command group that prints agym's errors as one sentence and sets the exit code."""
+
+    def main(self, *args: Any, **options: Any) -> Any:
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="replace")  # for encodings that lack a character
+        try:
+            return super().main(*args, **options)
+        except OSError:
+            try:
+                sys.stdout.write("\n")  # whether it is this that cannot be written
+                sys.stdout.flush()
+            except OSError as error:
+                sys.stdout = None  # or Python would try again as it exits
+                _complain(f"the output cannot be written: {error.strerror}")
+                sys.exit(1)
+            raise
 
     def invoke(self, ctx: Any) -> Any:
         here = str(Path.cwd())

@@ -14,6 +14,7 @@ from agym._system.cpus import available_cores
 from agym.api.make import make
 from agym.backends.options import BackendName
 from agym.cli.console import console, text_column
+from agym.cli.options import NumEnvs
 from agym.hosts.factories import find_spec
 
 # One step takes about 25 µs, enough that processes help on any machine with two cores.
@@ -59,9 +60,7 @@ class DemoResult:
 
 def demo(
     env: Annotated[str, typer.Argument(help="Id of the environment.")] = DEFAULT_ENV,
-    num_envs: Annotated[
-        int, typer.Option("-n", "--num-envs", min=1, help="Number of environments.")
-    ] = 64,
+    num_envs: NumEnvs = 64,
     steps: Annotated[int, typer.Option(min=1, help="Steps per environment.")] = 3000,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Worker processes.", show_default="one per core")

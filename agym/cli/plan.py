@@ -11,6 +11,7 @@ from rich.table import Table
 from agym.api.auto.plan import plan
 from agym.backends.options import Ray
 from agym.cli.console import console, text_column
+from agym.cli.options import MOST_ENVS, finite
 from agym.errors import MissingExtraError, UsageError
 from agym.planning.model import Candidate
 from agym.planning.plans import Plan, describe
@@ -29,7 +30,9 @@ agym plan HumanoidStandup-v5 1024 --cluster
 
 def plan_command(
     env: Annotated[str, typer.Argument(help="Id of the environment.")],
-    num_envs: Annotated[int, typer.Argument(min=1, help="Number of environments.")] = 1,
+    num_envs: Annotated[
+        int, typer.Argument(min=1, max=MOST_ENVS, help="Number of environments.")
+    ] = 1,
     verify: Annotated[
         bool,
         typer.Option(
@@ -47,7 +50,11 @@ def plan_command(
     ] = None,
     overlap: Annotated[
         float,
-        typer.Option(help="Seconds that the caller computes while a batch is stepped."),
+        typer.Option(
+            min=0,
+            callback=finite,
+            help="Seconds that the caller computes while a batch is stepped.",
+        ),
     ] = 0.0,
     cluster: Annotated[
         bool,
@@ -61,6 +68,8 @@ def plan_command(
     ] = None,
 ) -> None:
     """Measure one environment, predict the time of a batch on every backend, and choose one."""
+    if address is not None and not address.strip():
+        raise UsageError("--address is empty: take one such as ray://head:10001, or auto")
     with Progress(
         text_column("{task.description}"), BarColumn(), TimeElapsedColumn(),
         console=console(stderr=True), auto_refresh=False, transient=True,
@@ -86,7 +95,7 @@ def plan_command(
         except (UsageError, MissingExtraError):
             raise
         except Exception as error:
-            raise UsageError(f"{env} cannot be measured: {error}") from error
+            raise UsageError(f"{env} cannot be measured: {str(error) or repr(error)}") from error
     output = console()
     output.print(table(found))
     if found.profile is not None:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from agym.api.make import make_async
+from agym.cli.options import Port, finite
 from agym.cli.watch import DEFAULT_SPEED, welcome
 from agym.hosts.factories import find_spec
 from agym.tools.live.keyboard import Keyboard
@@ -28,7 +29,7 @@ def play_command(
     keys: Annotated[
         str | None,
         typer.Option(
-            help="Keys and their actions: 'a=0 d=1'; several at once: 'a+w=2'.",
+            help="Keys and their actions: 'a=0 left=1'; several at once: 'a+w=2'.",
             show_default="the environment's own, or its actions' numbers",
         ),
     ] = None,
@@ -39,10 +40,11 @@ def play_command(
         bool, typer.Option("--wait", help="Step only while a key is down.", show_default="off")
     ] = False,
     fps: Annotated[
-        float | None, typer.Option(min=0.1, help="Steps per second.", show_default="its own")
+        float | None,
+        typer.Option(min=0.1, callback=finite, help="Steps per second.", show_default="its own"),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed.", show_default="at random")] = None,
-    port: Annotated[int, typer.Option(help="Port; 0 picks a free one.")] = 0,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed.", show_default="at random")] = None,
+    port: Port = 0,
     open_page: Annotated[
         bool, typer.Option("--open", help="Open the page in a browser.", show_default="off")
     ] = False,

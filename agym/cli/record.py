@@ -11,9 +11,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedCo
 from agym.api.make import make
 from agym.backends.options import BackendName
 from agym.cli.console import console, text_column
+from agym.cli.options import NumEnvs, Seed, finite
 from agym.hosts.factories import find_spec
 from agym.tools.video.movie import check_path
-from agym.tools.video.recording import record
+from agym.tools.video.recording import LEAST_FPS, MOST_FPS, paths_of, record
+from agym.tools.video.tiling import MOST_SCALE, mosaic
 
 EXAMPLES = """Examples:
 
@@ -21,23 +23,35 @@ agym record CartPole-v1 -n 16 -o cartpole.mp4
 
 agym record ALE/Pong-v5 -n 16 --steps 500 --labels -o pong.mp4
 
-agym record LunarLander-v3 --steps 200 --scale 0.5 -o lander.gif
+agym record Acrobot-v1 --steps 200 --scale 0.5 -o acrobot.gif
 """
 
 
 def record_command(
     env: Annotated[str, typer.Argument(help="Id of the environment.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="Video file, .mp4 or .gif.")],
-    num_envs: Annotated[
-        int, typer.Option("-n", "--num-envs", min=1, help="Number of environments.")
-    ] = 1,
+    num_envs: NumEnvs = 1,
     steps: Annotated[int, typer.Option(min=1, help="Steps per environment.")] = 300,
-    every: Annotated[int, typer.Option(min=1, help="Steps per frame.")] = 1,
+    every: Annotated[int, typer.Option(min=1, max=1_000_000, help="Steps per frame.")] = 1,
     fps: Annotated[
-        float | None, typer.Option(help="Frames per second.", show_default="their own")
+        float | None,
+        typer.Option(
+            min=LEAST_FPS,
+            max=MOST_FPS,
+            callback=finite,
+            help="Frames per second.",
+            show_default="their own",
+        ),
     ] = None,
     scale: Annotated[
-        float | None, typer.Option(help="Scale factor.", show_default="fits 1920 × 1080")
+        float | None,
+        typer.Option(
+            min=0.001,
+            max=MOST_SCALE,
+            callback=finite,
+            help="Scale factor.",
+            show_default="fits 1920 × 1080",
+        ),
     ] = None,
     columns: Annotated[
         int | None,
@@ -52,11 +66,13 @@ def record_command(
     workers: Annotated[
         int | None, typer.Option(min=1, help="Worker processes.", show_default="one per core")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of environments and actions.")] = 0,
+    seed: Seed = 0,
 ) -> None:
     """Step environments with random actions and record all of them in one video."""
     find_spec(env)
-    check_path(output)
+    paths = [output] if not single else paths_of(output, range(num_envs))
+    for path in paths:
+        check_path(path)
     # Not "auto", which weighs steps: drawing takes longer than most, and needs processes.
     backend: BackendName = "process" if workers or num_envs > 1 else "serial"
     with (
@@ -73,6 +89,8 @@ def record_command(
         bar = progress.add_task(f"recording {env}", total=steps)
         envs.action_space.seed(seed)
         envs.reset(seed=seed)
+        frames = envs.render()
+        mosaic(frames[:1] if single else frames, columns, scale=scale)  # refuses what is too large
         with record(
             envs, output, fps=fps, every=every, mosaic=not single, columns=columns,
             labels=labels, scale=scale, drop=False,
@@ -81,9 +99,8 @@ def record_command(
                 envs.step(envs.action_space.sample())
                 progress.advance(bar)
             progress.update(bar, description="finishing the file")
-    where = output.with_stem(f"{output.stem}-0") if single else output
     more = f" (and {num_envs - 1} more)" if single and num_envs > 1 else ""
     console().print(
-        f"{where}{more}: {recording.frames} pictures of {num_envs} {env}",
+        f"{paths[0]}{more}: {recording.frames} pictures of {num_envs} {env}",
         soft_wrap=True, highlight=False,
     )  # fmt: skip

@@ -30,6 +30,7 @@ from rich.text import Text
 
 from agym._system.watchdog import STDERR, Hang
 from agym.cli.console import console, text_column
+from agym.cli.options import finite
 from agym.engine.faults.capsule import Capsule, agym_version_here, shown, words
 from agym.engine.faults.capsule_file import read_capsule
 from agym.errors import UsageError
@@ -61,7 +62,8 @@ def replay(
         bool, typer.Option("--pdb", help="Open the debugger at the failure.", show_default="off")
     ] = False,
     timeout: Annotated[
-        float, typer.Option(min=0.001, help="Seconds after which a step counts as hung.")
+        float,
+        typer.Option(min=0.001, callback=finite, help="Seconds after which a step counts as hung."),
     ] = 10.0,
 ) -> None:
     """Reproduce one environment's failure in this process, from its capsule.

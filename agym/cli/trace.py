@@ -11,6 +11,7 @@ from rich.text import Text
 from agym.cli.console import console
 from agym.errors import UsageError
 from agym.tools.trace.report import draw, measure, read_spans
+from agym.tools.video.movie import check_file, writing
 
 EXAMPLES = """Examples:
 
@@ -23,16 +24,25 @@ agym trace run.json -o run.png
 def trace_command(
     file: Annotated[Path, typer.Argument(help="Timeline that agym.trace wrote.")],
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Draw the timeline into this PNG file.")
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            help="Draw the timeline into this PNG file.",
+            show_default="not drawn",
+        ),
     ] = None,
 ) -> None:
     """Summarize what overlapped in a timeline; open the file itself in https://ui.perfetto.dev."""
-    if output is not None and (output.suffix.lower() != ".png" or not output.parent.is_dir()):
-        raise UsageError(f"-o {output} must be a .png in a folder that exists")
+    if output is not None:
+        if output.suffix.lower() != ".png":
+            raise UsageError(f"path={str(output)!r} must end in .png")
+        check_file(output)
     with console(stderr=True).status(Text(f"reading {file}")):
         spans = read_spans(file)
         if output is not None:
-            draw(spans, output)
+            with writing(output):
+                draw(spans, output)
     out = console()
     out.print(str(measure(spans)), soft_wrap=True, highlight=False)
     if output is not None:

@@ -14,6 +14,7 @@ import typer
 from agym.api.make import make_async
 from agym.backends.options import BackendName
 from agym.cli.console import console
+from agym.cli.options import NumEnvs, Port, Seed, finite
 from agym.errors import UsageError
 from agym.hosts.factories import find_spec
 from agym.tools.live.page import AsyncPage, watch
@@ -34,9 +35,7 @@ DEFAULT_SPEED = 30
 
 def watch_command(
     env: Annotated[str, typer.Argument(help="Id of the environment.")],
-    num_envs: Annotated[
-        int, typer.Option("-n", "--num-envs", min=1, help="Number of environments.")
-    ] = 16,
+    num_envs: NumEnvs = 16,
     policy: Annotated[
         str | None,
         typer.Option(
@@ -46,9 +45,17 @@ def watch_command(
     ] = None,
     speed: Annotated[
         float | None,
-        typer.Option(min=0, help="Steps per second; 0 for no limit.", show_default="their own"),
+        typer.Option(
+            min=0,
+            callback=finite,
+            help="Steps per second; 0 for no limit.",
+            show_default="their own",
+        ),
     ] = None,
-    fps: Annotated[float, typer.Option(min=0.1, max=30, help="Maximum frames per second.")] = 30,
+    fps: Annotated[
+        float,
+        typer.Option(min=0.1, max=30, callback=finite, help="Maximum frames per second."),
+    ] = 30,
     steps: Annotated[
         int | None, typer.Option(min=1, help="Stop after this many steps.", show_default="never")
     ] = None,
@@ -58,8 +65,8 @@ def watch_command(
     workers: Annotated[
         int | None, typer.Option(min=1, help="Worker processes.", show_default="one per core")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of environments and actions.")] = 0,
-    port: Annotated[int, typer.Option(help="Port; 0 picks a free one.")] = 0,
+    seed: Seed = 0,
+    port: Port = 0,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     open_page: Annotated[
         bool, typer.Option("--open", help="Open the page in a browser.", show_default="off")
@@ -104,15 +111,15 @@ def load(name: str) -> Callable[[Any], Any]:
     """Import a policy; ``Commands`` puts the current folder on ``sys.path``.
 
     Raises:
-        UsageError: No such module or function.
+        UsageError: There is no such module or function, or importing it raises.
     """
     module_name, _, function_name = name.partition(":")
     if not module_name or not function_name:
         raise UsageError(f"--policy {name} must be module:function, such as my_agent:act")
     try:
         function = getattr(importlib.import_module(module_name), function_name)
-    except (ImportError, AttributeError) as error:
-        raise UsageError(f"--policy {name}: {error}") from error
+    except (Exception, SystemExit) as error:  # whatever the module does
+        raise UsageError(f"--policy {name}: {type(error).__name__}: {error}") from error
     if not callable(function):
         raise UsageError(f"--policy {name} is no function")
     return function  # type: ignore[no-any-return]

@@ -6,6 +6,7 @@ As in :func:`gymnasium.utils.play.play`, an environment defines them by ``get_ke
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -16,16 +17,26 @@ from agym.errors import UsageError
 
 Keys = frozenset[str]
 
-# pygame's numbers of keys, by the names that browsers use.
-NAMES = {
-    1073741903: "ArrowRight",
-    1073741904: "ArrowLeft",
-    1073741905: "ArrowDown",
-    1073741906: "ArrowUp",
-    13: "Enter",
-    27: "Escape",
-}
+# The names that browsers use, by SDL's numbers of keys on the keyboard.
+_PLACES = {
+    **{57 + n: f"F{n}" for n in range(1, 13)},
+    73: "Insert", 74: "Home", 75: "PageUp", 77: "End", 78: "PageDown",
+    79: "ArrowRight", 80: "ArrowLeft", 81: "ArrowDown", 82: "ArrowUp",
+    84: "/", 85: "*", 86: "-", 87: "+", 88: "Enter", 99: ".",
+    **{88 + n: str(n % 10) for n in range(1, 11)},
+    **dict(enumerate(["Control", "Shift", "Alt", "Meta"] * 2, 224)),
+}  # fmt: skip
 
+# The same by pygame's numbers of keys; others are the number of their character.
+NAMES = {8: "Backspace", 9: "Tab", 13: "Enter", 27: "Escape", 127: "Delete"}
+NAMES |= {1 << 30 | place: name for place, name in _PLACES.items()}
+
+# The same by what people call them, in small letters.
+CALLED = {name.lower(): name for name in NAMES.values() if len(name) > 1}
+CALLED |= {name[5:].lower(): name for name in NAMES.values() if name.startswith("Arrow")}
+CALLED |= {"space": " ", "ctrl": "Control", "esc": "Escape", "return": "Enter"}
+
+OWN = "the environment's get_keys_to_action (--keys replaces it)"
 
 # How the legend names keys that have no letter.
 SHOWN = {
@@ -63,18 +74,20 @@ class Keyboard(NamedTuple):
 
         Args:
             space: Action space.
-            keys: The user's keys: ``"a=0 d=1"``, with actions in JSON.
+            keys: The user's keys: ``"a=0 left=1"``, with actions in JSON.
             noop: Action of no key, in JSON; by default zeros.
             custom: The environment's ``get_keys_to_action``, ``None`` without.
             meanings: Names of its actions, ``None`` without.
 
         Raises:
-            UsageError: The keys are unknown, or an action is not in the space.
+            UsageError: A key is unknown, or given twice, or an action is not in the space.
         """
         if keys is not None:
-            actions = dict(_parse(part, space) for part in keys.split())
+            actions = _parse(keys, space)
+        elif custom is not None and not isinstance(custom, Mapping):
+            raise UsageError(f"{OWN}: a {type(custom).__name__} is no dict of keys and actions")
         elif custom:
-            actions = {_names(held): action for held, action in custom.items()}
+            actions = {_names(OWN, held): action for held, action in custom.items()}
         elif isinstance(space, spaces.Discrete) and space.n <= 10:
             actions = {frozenset([str(k)]): space.start + k for k in range(int(space.n))}
         else:
@@ -101,31 +114,51 @@ def _shown(key: str) -> str:
     return SHOWN.get(key, key.capitalize())
 
 
-def _parse(part: str, space: Space[Any]) -> tuple[Keys, Any]:
-    held, equals, action = part.rpartition("=")
-    if not equals or not held:
-        raise UsageError(f"--keys: {part!r} must be a key and an action, such as 'a=0'")
-    return _names(held.split("+")), _action("--keys", action, space)
+def _parse(keys: str, space: Space[Any]) -> dict[Keys, Any]:
+    actions: dict[Keys, Any] = {}
+    for part in keys.split():
+        held, equals, action = part.rpartition("=")
+        if not equals or not held:
+            raise UsageError(f"--keys: {part!r} must be a key and an action, such as 'a=0'")
+        names = _names("--keys", held.split("+"))
+        if names in actions:
+            raise UsageError(f"--keys: {held!r} has two actions")
+        actions[names] = _action("--keys", action, space)
+    if not actions:
+        raise UsageError("--keys is empty: take keys and actions, such as 'a=0 d=1'")
+    return actions
 
 
-def _names(held: Any) -> Keys:
+def _names(whose: str, held: Any) -> Keys:
     """Return keys by the names that browsers use."""
     held = held if isinstance(held, str | list | tuple) else [held]
-    names = [NAMES.get(key) or chr(key) if isinstance(key, int) else key for key in held]
-    return frozenset(name.lower() if len(name) == 1 else name for name in names)
+    return frozenset(_name(whose, key) for key in held)
+
+
+def _name(whose: str, key: Any) -> str:
+    name = key
+    if isinstance(key, int) and 0 <= key < 1 << 31:
+        name = NAMES.get(key) or (chr(key) if key <= sys.maxunicode else "")
+    if isinstance(name, str) and name.lower() in CALLED:
+        return CALLED[name.lower()]
+    if not isinstance(name, str) or len(name) != 1 or not name.isprintable():
+        raise UsageError(
+            f"{whose}: {key!r} is no key: take a character, or a name such as left, space, enter,"
+            " shift or f1"
+        )
+    return name.lower()
 
 
 def _action(option: str, text: str, space: Space[Any]) -> Any:
     try:
         action = json.loads(text)
-    except ValueError:
-        action = None
-    if isinstance(space, spaces.Box | spaces.MultiDiscrete | spaces.MultiBinary):
-        try:
+        known = not isinstance(action, bool)  # which Python takes for 0 and 1
+        if isinstance(space, spaces.Box | spaces.MultiDiscrete | spaces.MultiBinary):
             action = np.array(action, space.dtype).reshape(space.shape)
-        except (ValueError, TypeError):
-            action = None
-    if not space.contains(action):
+        known = known and space.contains(action)
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        known = False
+    if not known:
         raise UsageError(f"{option}: {text!r} is not an action of {space}")
     return action
 
@@ -142,10 +175,15 @@ def _none(space: Space[Any]) -> Any:
 
 
 def _example(space: Space[Any]) -> str:
-    return json.dumps(np.asarray(_none(space)).tolist()).replace(" ", "")
+    return _json(_none(space)).replace(" ", "")
+
+
+def _json(action: Any) -> str:
+    return json.dumps(action, default=lambda part: np.asarray(part).tolist())
 
 
 def _meaning(action: Any, meanings: Sequence[str] | None) -> str:
-    if meanings is not None and np.ndim(action) == 0 and 0 <= int(action) < len(meanings):
+    numbered = isinstance(meanings, Sequence) and isinstance(action, int | np.integer)
+    if meanings is not None and numbered and 0 <= action < len(meanings):
         return str(meanings[int(action)])
-    return str(np.asarray(action).tolist())
+    return _json(action)

@@ -217,7 +217,7 @@ def _union(spans: Iterable[Span]) -> Array:
 def _merged(intervals: Iterable[Sequence[float]]) -> Array:
     """Return the union as disjoint, ascending intervals, ``float[n, 2]``."""
     merged: list[list[float]] = []
-    for begun, ended in sorted(intervals):
+    for begun, ended in sorted(map(tuple, intervals)):
         if merged and begun <= merged[-1][1]:
             merged[-1][1] = max(merged[-1][1], ended)
         else:

@@ -6,6 +6,8 @@ others get their best 256.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -27,15 +29,44 @@ def check_path(path: Path) -> None:
     """Check that a video can be written to a path.
 
     Raises:
-        UsageError: Unknown extension, or no such folder.
+        UsageError: Unknown extension, or see :func:`check_file`.
         MissingExtraError: PyAV, or Pillow, is not installed.
     """
     if path.suffix.lower() not in FORMATS:
         raise UsageError(f"path={str(path)!r} must end in {' or '.join(FORMATS)}")
-    if not path.parent.is_dir():
-        raise UsageError(f"path={str(path)!r} is in no folder that exists")
+    check_file(path)
     require("av", "video")
     require("PIL.Image", "video")
+
+
+def check_file(path: Path) -> None:
+    """Check that a file can be written, by opening it; it stays as it is.
+
+    Raises:
+        UsageError: It cannot: it is a folder, there is no folder to put it into, ...
+    """
+    with writing(path):
+        if not path.parent.is_dir():
+            raise UsageError(f"path={str(path)!r} is in no folder that exists")
+        new = not (path.exists() or path.is_symlink())
+        path.open("ab").close()
+        if new:
+            path.unlink()
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn what the operating system raises about a file into one sentence.
+
+    Raises:
+        UsageError: The file cannot be written.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(
+            f"path={str(path)!r} cannot be written: {error.strerror or error}"
+        ) from error
 
 
 class Movie:
@@ -56,11 +87,12 @@ class Movie:
                 others are put into its upper left corner.
             position: When it is shown, in pictures from the beginning; must increase.
         """
-        if self._container is None:
-            self._begin(picture)
-        frame = self._frame(_fitted(picture, self._stream.height, self._stream.width))
-        frame.pts, frame.time_base = position, 1 / self._fps
-        self._container.mux(self._stream.encode(frame))
+        with writing(self._path):
+            if self._container is None:
+                self._begin(picture)
+            frame = self._frame(_fitted(picture, self._stream.height, self._stream.width))
+            frame.pts, frame.time_base = position, 1 / self._fps
+            self._container.mux(self._stream.encode(frame))
 
     def _begin(self, picture: Array) -> None:
         self._container = require("av", "video").open(str(self._path), "w")
@@ -87,10 +119,11 @@ class Movie:
         """Write the end of the file."""
         container, self._container = self._container, None
         if container is not None:
-            try:
-                container.mux(self._stream.encode())
-            finally:
-                container.close()
+            with writing(self._path):
+                try:
+                    container.mux(self._stream.encode())
+                finally:
+                    container.close()
 
 
 def _fitted(picture: Array, height: int, width: int) -> Array:

@@ -26,17 +26,19 @@ from agym.api.base import BaseEnvs
 from agym.engine.calls.ticket import Ticket
 from agym.engine.hooks.hooks import Hook
 from agym.errors import AgymError, UsageError
-from agym.protocol.arguments import Ids, check_count, parse_env_ids
+from agym.protocol.arguments import Ids, check_count, is_number, parse_env_ids
 from agym.protocol.messages.operations import Render
 from agym.protocol.typing import Array
 from agym.tools.unwrapping import unwrap
 from agym.tools.video.context import EitherContext
 from agym.tools.video.movie import Movie, check_path
+from agym.tools.video.tiling import check_scale
 from agym.tools.video.tiling import mosaic as make_mosaic
 from agym.tools.video.writer import Writer
 
-# Pictures per second of environments whose metadata has no render_fps.
+# Pictures per second of environments whose metadata has no render_fps, and the bounds of it.
 DEFAULT_FPS = 30
+LEAST_FPS, MOST_FPS = 0.01, 1000
 
 
 def record(
@@ -100,27 +102,36 @@ def record(
     every = check_count("every", every)
     ids = parse_env_ids(env_ids, api.num_envs, least=1)
     if fps is None:
-        fps = float(api.metadata.get("render_fps") or DEFAULT_FPS) / every
-    if not (isinstance(fps, int | float) and 0 < fps <= 1000):
-        raise UsageError(f"fps={fps!r} must be a number of pictures per second, at most 1000")
+        own = api.metadata.get("render_fps") or DEFAULT_FPS
+        if not is_number(own):
+            raise UsageError(f"render_fps={own!r} of the environments is no number: set fps")
+        fps = float(own) / every
+    if not (is_number(fps) and LEAST_FPS <= fps <= MOST_FPS):
+        raise UsageError(
+            f"fps={fps!r} must be a number of pictures per second, {LEAST_FPS} to {MOST_FPS}"
+        )
     if columns is not None:
         columns = check_count("columns", columns)
     texts: bool | Sequence[object] = [*ids] if labels is True else labels
     if not isinstance(texts, bool) and (isinstance(texts, str) or len(texts) != len(ids)):
         raise UsageError(f"labels must be True, or a sequence with one for each of {len(ids)}")
-    if scale is not None and not (isinstance(scale, int | float) and 0 < scale < float("inf")):
-        raise UsageError(f"scale={scale!r} must be a positive number")
+    check_scale(scale)
     path = Path(path)
-    check_path(path)
-    rate = Fraction(fps).limit_denominator(1000)
+    paths = [path] if mosaic else paths_of(path, ids)
+    for each in paths:
+        check_path(each)
+    rate = Fraction(float(fps)).limit_denominator(1000)
     if mosaic:
-        paths = [path]
         paint = partial(paint_whole, columns=columns, labels=texts, scale=scale)
     else:
-        paths = [path.with_stem(f"{path.stem}-{i}") for i in ids]
         paint = partial(_paint_each, labels=texts, scale=scale)
     writer = Writer([Movie(each, rate) for each in paths], paint)
     return Recording(envs, api, writer, ids, every, drop=drop)
+
+
+def paths_of(path: Path, ids: Sequence[int]) -> list[Path]:
+    """Return the files of environments that have one each."""
+    return [path.with_stem(f"{path.stem}-{i}") for i in ids]
 
 
 def check_pictures(api: BaseEnvs[Any, Any]) -> None:

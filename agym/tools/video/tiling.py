@@ -11,11 +11,16 @@ import numpy as np
 
 from agym._system.extras import require
 from agym.errors import UsageError
-from agym.protocol.arguments import check_count
+from agym.protocol.arguments import check_count, is_number
 from agym.protocol.typing import Array
 
 # Default maximum size of a mosaic (width, height).
 FITTING = (1920, 1080)
+
+# Maximum scale factor, and maximum size of a mosaic: pixels of a side, and in all.
+MOST_SCALE = 1000
+MOST_SIDE = 16384
+MOST_PIXELS = 64_000_000
 
 # Pixels between two pictures; background colour; text colour.
 GAP = 2
@@ -55,7 +60,8 @@ def mosaic(
         ``uint8[height, width, 3]``, a new array.
 
     Raises:
-        UsageError: There are no frames, one is not a picture, or an option is invalid.
+        UsageError: There are no frames, one is not a picture, an option is invalid, or the mosaic
+            would have more than 16384 pixels a side or 64 million in all.
         MissingExtraError: Pillow is not installed.
     """
     return np.array(tile(frames, columns, labels=labels, scale=scale, size=size).image)
@@ -99,14 +105,19 @@ def tile(
     if columns is None:
         columns, _ = arrange(len(images), width, height, size)
     columns = check_count("columns", columns)
+    check_scale(scale)
     rows = -(-len(images) // columns)
     if scale is None:
         scale = max(1e-6, min(1.0, _fitting(size, len(images), columns, width, height)))
-    elif not (isinstance(scale, int | float) and 0 < scale < math.inf):
-        raise UsageError(f"scale={scale!r} must be a positive number")
     width, height = _scaled(width, height, scale)
     pillow = require("PIL.Image", "render")
     whole_size = columns * (width + GAP) - GAP, rows * (height + GAP) - GAP
+    if max(whole_size) > MOST_SIDE or math.prod(whole_size) > MOST_PIXELS:
+        raise UsageError(
+            f"a picture of {whole_size[0]} × {whole_size[1]} pixels is too large (at most"
+            f" {MOST_SIDE} a side, {MOST_PIXELS:,} in all): take a smaller scale, or fewer columns"
+            " or environments"
+        )
     whole = pillow.new("RGB", whole_size, GROUND)
     for i, (image, text) in enumerate(zip(images, texts, strict=True)):
         left, top = i % columns * (width + GAP), i // columns * (height + GAP)
@@ -123,6 +134,16 @@ def tile(
         if text:
             _write(whole, (left, top), text)
     return Tiling(whole, columns, width, height)
+
+
+def check_scale(scale: float | None) -> None:
+    """Check a scale factor; ``None`` is what fits.
+
+    Raises:
+        UsageError: It is not a positive number, or too large.
+    """
+    if scale is not None and not (is_number(scale) and 0 < scale <= MOST_SCALE):
+        raise UsageError(f"scale={scale!r} must be a positive number, at most {MOST_SCALE}")
 
 
 def arrange(count: int, width: int, height: int, size: tuple[int, int]) -> tuple[int, float]:

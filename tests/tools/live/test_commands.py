@@ -47,11 +47,25 @@ def invoke(*words: str) -> Any:
     return CliRunner().invoke(app, words)
 
 
-@pytest.mark.parametrize("policy", ["agent", "no_such_module:act", "math:no_such", "math:pi"])
+@pytest.mark.parametrize(
+    "policy", ["agent", "no_such_module:act", "math:no_such", "math:pi", ".:x", ":x"]
+)
 def test_a_policy_that_is_none(policy: str) -> None:
     result = invoke("watch", "CartPole-v1", "--policy", policy)
     assert result.exit_code == 2
     assert f"--policy {policy}" in result.stderr
+
+
+@pytest.mark.parametrize("code", ["1 / 0", "def (", "import sys; sys.exit(3)", "import nowhere"])
+def test_a_policy_whose_module_raises(
+    code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken_agent.py").write_text(code)
+    monkeypatch.chdir(tmp_path)
+    result = invoke("watch", "CartPole-v1", "--policy", "broken_agent:act")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("--policy broken_agent:act: ")
+    assert result.stderr.count("\n") == 1
 
 
 def test_an_environment_that_is_none() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -51,7 +53,11 @@ def test_the_players_keys() -> None:
     assert pendulum.action(frozenset()).dtype == np.float32
 
 
-@pytest.mark.parametrize("keys", ["a", "=1", "a=", "a=7", "a=left", "a=[1]"])
+@pytest.mark.parametrize(
+    "keys",
+    ["a", "=1", "a=", "a=7", "a=left", "a=[1]", "", " ", "+=0", "a+=0", "a++b=0", "Nonsense=0",
+     "a=0 a=1", "a+w=0 W+A=1", "left=0 ArrowLeft=1", "a=true", "a=99999999999999999999", "a=NaN"],
+)  # fmt: skip
 def test_keys_that_make_no_sense(keys: str) -> None:
     with pytest.raises(agym.UsageError, match="--keys"):
         Keyboard.of(FOUR, keys, None)
@@ -69,3 +75,42 @@ def test_an_environment_without_keys_asks_for_some() -> None:
 def test_whatever_is_held_down_there_is_an_action(held: frozenset[str]) -> None:
     keyboard = Keyboard.of(FOUR, "a=1 a+w=3 ArrowUp=2", None)
     assert FOUR.contains(keyboard.action(held))
+
+
+@pytest.mark.parametrize(
+    ("name", "browser"),
+    [("left", "ArrowLeft"), ("UP", "ArrowUp"), ("arrowdown", "ArrowDown"), ("space", " "),
+     ("shift", "Shift"), ("Ctrl", "Control"), ("esc", "Escape"), ("F5", "F5"), ("=", "="),
+     ("-", "-"), ("É", "é")],
+)  # fmt: skip
+def test_keys_go_by_the_names_that_people_use(name: str, browser: str) -> None:
+    assert Keyboard.of(FOUR, f"{name}=3", None).action(frozenset([browser])) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "browser"),
+    [("LSHIFT", "Shift"), ("RCTRL", "Control"), ("LALT", "Alt"), ("TAB", "Tab"), ("F12", "F12"),
+     ("DELETE", "Delete"), ("HOME", "Home"), ("PAGEDOWN", "PageDown"), ("KP_ENTER", "Enter"),
+     ("KP0", "0"), ("KP7", "7"), ("KP_PLUS", "+"), ("LEFT", "ArrowLeft"), ("SPACE", " ")],
+)  # fmt: skip
+def test_pygames_keys_have_the_browsers_names(name: str, browser: str) -> None:
+    number = getattr(pytest.importorskip("pygame"), f"K_{name}")
+    assert Keyboard.of(FOUR, None, None, {(number,): 3}).action(frozenset([browser])) == 3
+
+
+@pytest.mark.parametrize(
+    "own",
+    [{None: 1}, {(1073742200,): 1}, {(-1,): 1}, {(1 << 40,): 1}, {("Nonsense",): 1}, {(2.5,): 1},
+     [("a", 1)], "a"],
+    ids=str,
+)  # fmt: skip
+def test_an_environments_own_keys_that_make_no_sense(own: Any) -> None:
+    with pytest.raises(agym.UsageError, match="get_keys_to_action"):
+        Keyboard.of(FOUR, None, None, own)
+    assert Keyboard.of(FOUR, "a=1", None, own).action(frozenset("a")) == 1
+
+
+def test_spaces_of_several_parts() -> None:
+    pair = spaces.Tuple([spaces.Discrete(2), spaces.Box(0, 1, (2,))])
+    with pytest.raises(agym.UsageError, match="--keys 'a="):
+        Keyboard.of(pair, None, None)

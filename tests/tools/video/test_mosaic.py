@@ -111,3 +111,13 @@ def test_pillow_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
     with pytest.raises(agym.MissingExtraError, match=r"agym-envs\[render\]"):
         mosaic([plain(RED)])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"scale": 1000}, {"scale": 200}, {"columns": 100_000}, {"columns": 1, "scale": 205}],
+    ids=str,
+)
+def test_a_picture_that_is_too_large_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(agym.UsageError, match=r"a picture of \d+ × \d+ pixels is too large"):
+        mosaic([plain(RED), plain(GREEN)], **options)

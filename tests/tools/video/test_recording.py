@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import av
 import numpy as np
@@ -17,7 +18,7 @@ from typer.testing import CliRunner
 
 import agym
 from agym.cli.app import app
-from agym.tools.video.movie import Movie
+from agym.tools.video.movie import Movie, check_path
 from agym.tools.video.writer import MOST_WAITING, Writer
 from tests.support.drivers import APIS, FORKED, SERIAL, SETUPS, Setup, everywhere, opened
 from tests.support.envs.faulty_envs import Raises
@@ -381,12 +382,18 @@ def test_what_encoding_raises_is_told_at_the_end(tmp_path: Path) -> None:
     [
         ({"path": "run.avi"}, r"\.mp4 or \.gif"),
         ({"path": "nowhere/run.mp4"}, "no folder"),
+        ({"path": ""}, r"\.mp4 or \.gif"),
+        ({"path": f"{'long' * 99}.gif"}, "cannot be written: File name too long"),
         ({"fps": 0}, "fps"),
+        ({"fps": 0.0001}, r"0\.01 to 1000"),
+        ({"fps": float("nan")}, "fps=nan"),
+        ({"every": 10_000}, r"0\.01 to 1000"),
         ({"every": 0}, "every"),
         ({"env_ids": [2]}, "env_ids"),
         ({"columns": 0}, "columns"),
         ({"labels": ["a"]}, "labels"),
         ({"scale": -1}, "scale"),
+        ({"scale": 1e9}, "at most 1000"),
     ],
 )
 def test_what_cannot_be_is_refused(options: dict[str, Any], words: str, tmp_path: Path) -> None:
@@ -407,6 +414,48 @@ def test_what_cannot_be_is_refused(options: dict[str, Any], words: str, tmp_path
     ):
         agym.record(blind, tmp_path / "run.gif")
     assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize("own", ["many", [30], True, 1e9])
+def test_an_own_rate_that_is_none(own: Any, tmp_path: Path) -> None:
+    class Odd(Counter):
+        metadata: ClassVar[dict[str, Any]] = {**Counter.metadata, "render_fps": own}
+
+    with agym.make([partial(Odd, 0, shape=SHAPE)], backend="serial") as envs:
+        with pytest.raises(agym.UsageError, match="fps="):
+            agym.record(envs, tmp_path / "run.gif")
+        envs.reset()
+        with agym.record(envs, tmp_path / "run.gif", fps=10):
+            envs.step([0])
+
+
+@pytest.mark.parametrize("mosaic", [True, False])
+def test_a_folder_in_its_place(mosaic: bool, tmp_path: Path) -> None:
+    (tmp_path / ("run.gif" if mosaic else "run-1.gif")).mkdir()
+    with (
+        agym.make(counters(), backend="serial") as envs,
+        pytest.raises(agym.UsageError, match="Is a directory"),
+    ):
+        agym.record(envs, tmp_path / "run.gif", mosaic=mosaic)
+
+
+@pytest.mark.parametrize("name", ["old.gif", "link.gif", "new.gif"])
+def test_a_check_leaves_files_as_they_are(name: str, tmp_path: Path) -> None:
+    (tmp_path / "old.gif").write_bytes(b"before")
+    (tmp_path / "link.gif").symlink_to(tmp_path / "old.gif")
+    check_path(tmp_path / name)
+    assert (tmp_path / "old.gif").read_bytes() == b"before"
+    assert {path.name for path in tmp_path.iterdir()} == {"old.gif", "link.gif"}
+
+
+@pytest.mark.parametrize("form", ["mp4", "gif"])
+def test_what_the_disk_refuses_later_is_one_sentence(form: str, tmp_path: Path) -> None:
+    movie = Movie(tmp_path / "gone" / f"run.{form}", Fraction(10))
+    with (
+        pytest.raises(agym.UsageError, match="cannot be written: No such file"),
+        closing(movie),  # an encoder may hold pictures back until then
+    ):
+        movie.add(np.zeros(SHAPE, np.uint8), 0)
 
 
 async def test_each_api_has_its_own_kind_of_block(tmp_path: Path) -> None:
