@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import signal
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select
 
 import agym
+from agym.tools.live import app
 from tests.support.backends import FORK
 from tests.support.drivers import APIS
 from tests.support.envs.painting_envs import Painter
@@ -82,6 +84,12 @@ class Browser:
         return str(
             self.driver.execute_script("return document.getElementById('picture').toDataURL()")
         )
+
+    def js(self, script: str) -> Any:
+        return self.driver.execute_script(script)
+
+    def press(self, *keys: str) -> None:
+        ActionChains(self.driver).send_keys(*keys).perform()
 
     def complaints(self) -> list[str]:
         return [entry["message"] for entry in self.driver.get_log("browser")]
@@ -245,13 +253,9 @@ def test_the_last_seconds_are_rewound_and_saved(browser: Browser, tmp_path: Path
     )
     with watched("sync") as run:
         browser.open(run.page.url)
-        until(lambda: int(browser["#rewind"].get_attribute("max")) >= 10)
-        browser.driver.execute_script(
-            "const slider = document.getElementById('rewind');"
-            "slider.value = 1; slider.dispatchEvent(new Event('input'))"
-        )
-        until(lambda: "ago" in browser["#age"].text)
-        still = until(lambda: browser.pixels())
+        rewind(browser, 1)
+        assert "ago" in browser["#age"].text
+        still = browser.pixels()
         before = browser.seen[0]
         until(lambda: browser.seen[0] > before + 3)
         assert browser.pixels() == still
@@ -261,6 +265,99 @@ def test_the_last_seconds_are_rewound_and_saved(browser: Browser, tmp_path: Path
         browser["#save"].click()
         until(lambda: any(path.suffix in (".mp4", ".webm") for path in tmp_path.iterdir()))
         assert browser.complaints() == []
+
+
+def rewind(browser: Browser, to: int) -> None:
+    """Show one of the first pictures, once there are some: few, where the machine is slow."""
+    until(lambda: int(browser["#rewind"].get_attribute("max")) >= 3)
+    browser.js(
+        "const slider = document.getElementById('rewind');"
+        f"slider.value = {to}; slider.dispatchEvent(new Event('input'))"
+    )
+    until(lambda: browser["#picture"].get_attribute("data-live") == "false")
+
+
+@pytest.mark.full
+def test_the_past_is_bounded_while_rewound(browser: Browser) -> None:
+    """The oldest picture is dropped although it is the one that is shown."""
+    with watched("sync") as run:
+        browser.open(run.page.url)
+        rewind(browser, 0)
+        count, within, holds = browser.js(
+            "const jpeg = new Blob([new Uint8Array(PAST_BYTES / 8)]);"
+            "for (let k = 0; k < 20; k++)"
+            "  remember({head: header, jpeg, at: performance.now(), numbers: latest});"
+            "const kept = [past.length, pastBytes <= PAST_BYTES, past.includes(rewound)];"
+            "past = past.slice(0, 1); pastBytes = past[0].jpeg.size;"  # nobody can decode them
+            "return kept"
+        )
+        assert count <= 8
+        assert within
+        assert not holds
+        browser["#live"].click()
+        until(lambda: browser["#age"].text == "live")
+        move(browser)
+        assert browser.complaints() == []
+
+
+@pytest.mark.full
+def test_a_paused_picture_fits_a_window_of_another_size(browser: Browser) -> None:
+    envs = [partial(Blinker, i, shape=(300, 450, 3)) for i in range(4)]
+    with stepping("sync", envs, backend=FORK, workers=2) as run:
+        browser.open(run.page.url)
+        rewind(browser, 1)
+        browser["#pause"].click()
+        until(lambda: browser["#pause"].text == "Resume")
+        run.stands()
+        pictures = painted(run.page)
+        until(lambda: browser.seen[0] == pictures)
+        width = browser.js("return picture.width")
+        browser.driver.set_window_size(1000, 700)
+        until(lambda: browser.js("return picture.width") < width)
+        assert browser["#picture"].get_attribute("data-live") == "false"
+        browser["#live"].click()
+        until(lambda: browser["#picture"].get_attribute("data-live") == "true")
+        width = browser.js("return picture.width")
+        browser.driver.set_window_size(500, 700)
+        until(lambda: browser.js("return picture.width") < width)
+        assert browser.seen[0] == pictures
+        # On a phone's width the slider has a row of its own.
+        assert browser["#rewind"].rect["width"] > 300
+
+
+def ended_tiles(browser: Browser, ids: list[int]) -> list[int]:
+    """End an episode of some environments, and give the tiles that flash."""
+    return browser.js(
+        "const now = structuredClone(latest);"
+        f"for (const env of {ids}) now.envs[env][1] += 1;"
+        "compare(latest, now);"
+        "return [...document.querySelectorAll('.tile')].flatMap("
+        "  (tile, k) => tile.classList.contains('ended') ? [k] : [])"
+    )
+
+
+@pytest.mark.full
+def test_flashes_let_pictures_be_seen(browser: Browser) -> None:
+    """Also where nothing moves: there, no animation ends."""
+    motion = {"features": [{"name": "prefers-reduced-motion", "value": "reduce"}]}
+    browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", motion)
+    with watched("sync", 70) as run:
+        browser.open(run.page.url)
+        until(lambda: browser.seen[1:] == (0, 64) and browser.js("return latest !== null"))
+        browser["#pause"].click()
+        until(lambda: browser["#pause"].text == "Resume")
+        run.stands()
+        none = "return document.querySelector('.tile.ended') === null"
+        until(lambda: browser.js(none) and browser.js("flashes.clear(); return true"))
+        assert ended_tiles(browser, list(range(64))) == []
+        assert ended_tiles(browser, [1, 2]) == [1, 2]
+        assert browser.js(
+            "return getComputedStyle(document.querySelector('.ended')).backgroundColor"
+        ) == browser.js("return getComputedStyle(document.querySelector('.tile')).backgroundColor")
+        until(lambda: browser.js(none))
+        # Not again so soon, whatever the time is.
+        browser.js("flashes.set(1, performance.now() + 1e6)")
+        assert ended_tiles(browser, [1]) == []
 
 
 @pytest.mark.full
@@ -290,6 +387,23 @@ def test_what_is_clicked_stays_where_it_is(browser: Browser) -> None:
                     f"document.getElementById('{name}').textContent = '{text}'"
                 )
             assert [button.rect for button in buttons] == rectangles
+        # All in one script: the next numbers undo it.
+        names = "['pause', 'step', 'speed', 'fps', 'back', 'on', 'link']"
+        moved, wide, labels = browser.js(
+            f"const edges = () => {names}.map("
+            "  name => JSON.stringify($(name).getBoundingClientRect())).join();"
+            "const aside = document.querySelector('aside'), before = edges();"
+            "const envs = latest.envs.map(row => [row[0], 1.2e9, -1.7e308, 1e17, ...row.slice(4)]);"
+            "for (const returns of [[1e17, 1e17 + 16], [-1.7e308, 1.7e308], Array(9).fill(-3e200)])"
+            "  showNumbers({...latest, returns, envs, ended: 1e9, rate: 1e12, mean: -1.7e308});"
+            "showNumbers({...latest, returns: [1e17, 1e17 + 16]});"
+            "return [edges() !== before, aside.scrollWidth > aside.clientWidth,"
+            "  $('returns').textContent]"
+        )
+        assert not moved
+        assert not wide
+        assert "1.00e17" in labels
+        assert browser.complaints() == []
         browser["#pause"].click()
         until(lambda: browser["#pause"].text == "Pause")
         assert [button.rect for button in buttons] == rectangles
@@ -310,11 +424,120 @@ def test_playing_with_the_keyboard(browser: Browser, tmp_path: Path) -> None:
         browser.open(url)
         until(lambda: browser.seen[2] == 1)
         assert "W: 1" in browser["#legend"].text
+        assert not browser["#help"].is_displayed()
         still = browser.pixels()
         press = ActionChains(browser.driver)
         press.key_down("s").perform()
         until(lambda: browser.pixels() != still)
         press.key_up("s").perform()
+        check_keys(browser)
         assert browser.complaints() == []
         process.send_signal(signal.SIGINT)
         assert process.wait(patience(2)) == 130
+
+
+def check_keys(browser: Browser) -> None:
+    """That keys are held as long as they are, whatever was clicked before."""
+
+    def down() -> list[str]:
+        return browser.js("return [...held.values()].map(each => each.key).sort()")
+
+    keys = ActionChains(browser.driver)
+    until(lambda: browser["#rewind"].is_enabled())
+    keys.drag_and_drop_by_offset(browser["#rewind"], 20, 0).perform()
+    Select(browser["#speed"]).select_by_visible_text("60")
+    until(lambda: browser.js("return document.activeElement === document.body"))
+    keys.key_down("w").perform()
+    assert down() == ["w"]
+    keys.key_up("w").perform()
+    assert down() == []
+
+    # Shift is released before what it changed.
+    browser.js(
+        "const key = (kind, key, code, shiftKey) =>"
+        "  dispatchEvent(new KeyboardEvent(kind, {key, code, shiftKey}));"
+        "key('keydown', 'Shift', 'ShiftLeft', true); key('keydown', '?', 'Slash', true);"
+        "key('keydown', 'a', 'KeyA', true); key('keyup', 'Shift', 'ShiftLeft', false);"
+    )
+    assert down() == ["a"]
+    browser.js("dispatchEvent(new KeyboardEvent('keyup', {key: '/', code: 'Slash'}))")
+    browser.js("dispatchEvent(new Event('blur'))")
+    assert down() == []
+
+    # Enter on a button only clicks it.
+    browser.js("$('pause').focus()")
+    keys.key_down("\ue007").perform()
+    assert down() == []
+    keys.key_up("\ue007").perform()
+    until(lambda: browser["#pause"].text == "Resume")
+
+
+@pytest.mark.full
+def test_environments_are_enlarged_by_keys(browser: Browser) -> None:
+    with watched("sync") as run:
+        browser.open(run.page.url)
+        until(lambda: browser.seen[1:] == (0, 4))
+        until(lambda: browser.driver.find_elements(By.CSS_SELECTOR, "#envs tbody tr:nth-child(4)"))
+        assert "environments 0 to 3" in browser["#picture"].get_attribute("aria-label")
+        browser.js("picture.focus()")
+        browser.press("\ue007")  # enter
+        until(lambda: browser.seen[1:] == (0, 1))
+        assert "environment 0:" in browser["#picture"].get_attribute("aria-label")
+        browser.press("\ue007")
+        until(lambda: browser.seen[1:] == (0, 4))
+        browser.js("document.querySelector('#envs tbody tr:nth-child(3)').focus()")
+        browser.press("\ue007")
+        until(lambda: browser.seen[1:] == (2, 1))
+        # A key comes before the server said what it shows.
+        browser.js(
+            "const known = about; about = null;"
+            "try { press(new KeyboardEvent('keydown', {key: 'ArrowRight'}), true) }"
+            "finally { about = known }"
+        )
+        assert browser.complaints() == []
+
+
+@pytest.mark.full
+def test_means_are_of_some_episodes(browser: Browser) -> None:
+    with watched("sync") as run:
+        browser.open(run.page.url)
+        until(lambda: browser.js("return latest !== null"))
+        counts = browser.js(
+            "return [[9, 1, 1, 1], [9, 1, 1, 1, 1, 1]].map(returns => {"
+            "  drawCharts({...latest, returns, ended: returns.length});"
+            "  return document.querySelector('#returns polyline').points.length })"
+        )
+        assert counts == [0, 2]
+
+
+@pytest.mark.full
+def test_a_page_without_its_run_says_so(browser: Browser) -> None:
+    with watched("sync") as run:
+        browser.open(run.page.url)
+        until(lambda: browser.seen[1:] == (0, 4))
+        browser.js("tries = TRIES; socket.close()")
+        until(lambda: "a new run has a new address" in browser["#link"].text)
+        browser.driver.refresh()
+        until(lambda: browser.seen[1:] == (0, 4))
+    until(lambda: browser["#link"].text == "ended")
+    for name in ("#pause", "#step", "#speed", "#fps"):
+        assert not browser[name].is_enabled()
+
+
+def luminance(colour: str) -> float:
+    """As WCAG 2 defines it."""
+    parts = [int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)]
+    linear = [
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    ]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
+@pytest.mark.parametrize("ink", ["ink", "faint", "warn", "bad"])
+def test_texts_have_enough_contrast(theme: int, ink: str) -> None:
+    themes = re.findall(r":root \{(.*?)\}", app.PAGE.read_text("utf-8"), re.DOTALL)
+    colours = dict(re.findall(r"--(\w+): (#\w{6})\b", themes[theme]))
+    for ground in ("ground", "raised", "stage"):
+        dark, light = sorted(luminance(colours[name]) for name in (ink, ground))
+        assert (light + 0.05) / (dark + 0.05) >= 4.5, ground
