@@ -95,6 +95,8 @@ class SyncWaiter:
     def wait(self, ticket: Ticket, seconds: float | None = None) -> None:
         """Wait until a ticket is done, or for some seconds."""
         end = None if seconds is None else time.monotonic() + seconds
+        with self.lock:
+            self._engine.look_after()
         try:
             times = self._await(ticket, end)
         finally:
@@ -292,6 +294,7 @@ class AsyncWaiter:
 
     def wait(self, ticket: Ticket) -> Generator[Any, None, None]:
         """Wait until a ticket is done."""
+        self._engine.look_after()
         begun = now = time.perf_counter()
         slept = False
         waited = not self.ready(ticket)

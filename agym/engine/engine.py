@@ -53,6 +53,10 @@ from agym.protocol.messages.operations import (
 from agym.protocol.messages.resets import Options, PerEnvOptions
 from agym.protocol.table import SIDE_PLANE
 
+# How often to look for dead workers and late calls while the caller never sleeps. It takes some 10
+# µs per worker.
+LOOK_SECONDS = 0.05
+
 
 class Engine:
     """Runs ``num_envs`` environments on one backend, for an API.
@@ -119,6 +123,7 @@ class Engine:
             opening, backend, dispatcher, rows, status, recovery, recycling, self.hooks
         )
         self.writer = ActionWriter(num_envs)
+        self._look_at = 0.0
         self.inline: ShortWay | None = None
         self.watched: ShortWay | None = None
         if timeout is None and not resend:
@@ -355,6 +360,21 @@ class Engine:
     def poll(self) -> None:
         """Take in all completions since the last call; tickets become done."""
         self.collector.poll()
+
+    def look_after(self) -> None:
+        """Notice workers that died and calls that are late, now and then.
+
+        A caller that sleeps notices them as it wakes. One that always finds the results of fast
+        environments never sleeps.
+        """
+        now = time.perf_counter()
+        if now < self._look_at or self.rows.opened is None:
+            return
+        self._look_at = now + LOOK_SECONDS
+        if self.backend.supervision is not None:
+            self.backend.supervision.check_workers()
+        self.poll()
+        self.expire()
 
     def expire(self) -> float | None:
         """Expire the calls whose deadline has passed; return the seconds until the next one."""

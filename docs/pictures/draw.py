@@ -134,7 +134,8 @@ def healed() -> None:
                     batch = envs.recv(min_envs=16)
                     envs.send([1] * len(batch.env_ids), batch.env_ids)
                     now = time.perf_counter() - begun
-                    if killed and not back and envs.stats().workers[1].restarts:
+                    healed = 31 in batch.env_ids and "fault" not in batch.infos[-1]
+                    if killed and not back and healed and now > killed + 0.1:
                         back = now
                     if not killed and now > 0.4:
                         killed = now

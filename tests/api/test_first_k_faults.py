@@ -24,10 +24,12 @@ from tests.support.drivers import (
     rows,
 )
 from tests.support.envs.coroutine_envs import AsyncTally, Keeper
+from tests.support.envs.exiting_envs import Hangs
 from tests.support.envs.faulty_envs import Exits
 from tests.support.envs.gated_envs import Gates
 from tests.support.envs.plain_envs import Result, Tally
-from tests.support.patience import deadline
+from tests.support.insides import backend_of
+from tests.support.patience import deadline, patience
 
 # One that hangs fails by itself, and not the whole run.
 
@@ -257,3 +259,27 @@ async def test_closing_just_before_a_recv_takes_its_batch() -> None:
             pass
         else:
             assert rows(batch) == [[0, 1, 3], [1, 1, 4]]
+
+
+@pytest.mark.parametrize("fault", ["died", "timeout"])
+def test_fast_environments_do_not_hide_a_fault(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A caller that always finds results never sleeps, and would not hear of the other worker."""
+    options: dict[str, Any] = {"on_fault": "restart", "autoreset": "next_step"}
+    if fault == "timeout":
+        options["timeout"] = deadline(0.5)
+    with agym.make([Tally, Hangs], **FORKED, workers=2, **options) as envs:
+        envs.reset()
+        envs.send([0, 9])
+        if fault == "died":
+            os.kill(envs.stats().workers[1].pid or 0, signal.SIGKILL)
+        found, end = None, time.monotonic() + patience(2)
+        with monkeypatch.context() as patch:
+            patch.setattr(backend_of(envs).workers.spinning, "limit", patience())  # never sleeps
+            while found is None and time.monotonic() < end:
+                batch = envs.recv(min_envs=1)
+                for i, info in zip(batch.env_ids, batch.infos, strict=True):
+                    found = info.get("fault", found)
+                    if i == 0:
+                        envs.send([0], [0])
+        assert found is not None
+        assert (found.env_id, found.kind) == (1, fault)
