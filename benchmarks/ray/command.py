@@ -64,7 +64,7 @@ def ray(
         "scale": [asdict(scale) for scale in scales],
         "targets": [asdict(target) for target in targets],
     })  # fmt: skip
-    deliver(show_ray(report, messages, scales, targets), text, json)
+    deliver(show_ray(report, messages, scales), text, json)
 
 
 def judge_workloads(workloads: Sequence[WorkloadResult]) -> Iterator[Verdict]:
@@ -90,7 +90,6 @@ def show_ray(
     report: Report,
     messages: Sequence[Message],
     scales: Sequence[Scale],
-    targets: tuple[Verdict, ...],
 ) -> RenderableType:
     """Return all tables."""
     workers = report.settings.workers

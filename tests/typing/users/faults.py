@@ -56,4 +56,4 @@ def chaos(envs: agym.Envs, aenvs: agym.AsyncEnvs) -> None:
 def mistakes(error: agym.EnvError, fault: agym.Fault) -> None:
     error.pid  # type: ignore[attr-defined]
     fault.kind = "died"  # type: ignore[misc]
-    agym.chaos("CartPole-v1")  # type: ignore[arg-type]
+    agym.chaos(object(), kill="often")  # type: ignore[arg-type]
