@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from agym.engine.batches.results import Batch, ResetResult, StepResult
     from agym.engine.faults.policy import FaultPolicy
     from agym.engine.stats import EnvStats, Stats, WorkerStats
+    from agym.envs.rules.vectorize import register_rules, vectorize
     from agym.errors import (
         AgymError,
         AgymErrorGroup,
@@ -113,10 +114,12 @@ __all__ = [
     "plan",
     "record",
     "register",
+    "register_rules",
     "rollout",
     "run",
     "sb3",
     "trace",
+    "vectorize",
     "watch",
 ]
 
@@ -172,9 +175,11 @@ _MODULE_OF = {
     "plan": "agym.api.auto.plan",
     "record": "agym.tools.video.recording",
     "register": "agym.api.vector.make",
+    "register_rules": "agym.envs.rules.vectorize",
     "rollout": "agym.api.rollout",
     "run": "agym.tools.run",
     "trace": "agym.tools.trace.timeline",
+    "vectorize": "agym.envs.rules.vectorize",
     "watch": "agym.tools.live.page",
 }
 

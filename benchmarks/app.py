@@ -7,9 +7,9 @@ import typer
 from agym.cli.commands import Commands
 from benchmarks.overhead import calls, imports, machine, startup
 from benchmarks.overhead import command as overhead
-from benchmarks.pong import command as pong
 from benchmarks.ray import command as ray_command
 from benchmarks.render import command as render
+from benchmarks.rules import pong, vectorize
 from benchmarks.soak import command as soak
 from benchmarks.throughput import account, everything, grid, multienv, pool, scale
 from benchmarks.throughput import command as throughput
@@ -47,6 +47,8 @@ python -m benchmarks multienv
 
 python -m benchmarks pong
 
+python -m benchmarks vectorize
+
 python -m benchmarks render
 
 python -m benchmarks ray
@@ -78,6 +80,7 @@ app.command(epilog=soak.EXAMPLES)(soak.soak)
 app.command(epilog=pool.EXAMPLES)(pool.pool)
 app.command(epilog=multienv.EXAMPLES)(multienv.multienv)
 app.command(epilog=pong.EXAMPLES)(pong.pong)
+app.command(epilog=vectorize.EXAMPLES)(vectorize.vectorize)
 app.command(epilog=render.EXAMPLES)(render.render)
 app.command(epilog=ray_command.EXAMPLES)(ray_command.ray)
 

@@ -120,6 +120,9 @@ class Traits:
         renders_ids: ``render`` takes ``env_ids``, and returns one frame without (EnvPool).
         batch_size: It returns this many results at a time; 0 for all together.
         compiled: It takes actions only in the dtype of their space (ALE, EnvPool).
+        writes_into: It steps in two halves (agym's rule books): ``play(actions)``, which it does
+            not keep, and ``show_into(observations, rewards, terminated, truncated)``, which writes
+            the results into arrays of the caller and returns the info.
     """
 
     mode: AutoresetMode
@@ -128,6 +131,7 @@ class Traits:
     renders_ids: bool
     batch_size: int = 0
     compiled: bool = False
+    writes_into: bool = False
 
     @classmethod
     def of(cls, env: Any) -> Traits:
@@ -155,6 +159,7 @@ class Traits:
             pools,
             _batch_size(env),
             ales or pools,
+            env is env.unwrapped and hasattr(env, "show_into"),
         )
 
     def unsupported_mode(self, asked: AutoresetMode, name: str) -> str | None:

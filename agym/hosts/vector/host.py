@@ -89,6 +89,8 @@ class VectorHost(Host):
         self._payload = Payload()
         self._resetting = False
         self._injected_faults: list[InjectedFault] = []
+        # How many episodes of each environment have begun.
+        self._numbers = np.zeros(self._count, np.int64)
         self._forget()
 
     def _forget(self) -> None:
@@ -174,7 +176,7 @@ class VectorHost(Host):
         i = start - self.first
         return Failure.of(
             error, start, name, count=stop - start,
-            seed=self._episodes[i].seed, episode=self._episodes[i].number, action=action,
+            seed=self._episodes[i].seed, episode=int(self._numbers[i]), action=action,
         )  # fmt: skip
 
     # ---------------------------------------------------------------- calls and attributes
@@ -227,8 +229,7 @@ class VectorHost(Host):
             self._end_episodes(rows, infos, finals, cut)
         self._put_infos(infos)
         if timed:
-            for slot in range(self.first, self.stop):
-                self._meter.timed(slot, (clock() - begun) // self._count)
+            self._meter.timed_alike(self.first, self.stop, (clock() - begun) // self._count)
         self._meter.end(self._count, timed=timed)
 
     @property
@@ -240,7 +241,7 @@ class VectorHost(Host):
     def _batch(
         self, each: Sequence[Any] | None, chosen: slice = slice(None), given: Any = slice(None)
     ) -> Any:
-        """Return copies of the actions, which the program may keep, in the form it takes.
+        """Return the actions in the form that the program takes; copies, if it may keep them.
 
         Args:
             each: The parts without a fixed size, of the chosen environments.
@@ -252,7 +253,9 @@ class VectorHost(Host):
         if each and type(each[0]) is GivenAction:
             given = [action for (action,) in each]
             return self._action_layout.batch(given, cast=self.traits.compiled)
-        blocks = [block[chosen][given].copy() for block in self._actions]
+        blocks = [block[chosen][given] for block in self._actions]
+        if not self.traits.writes_into:
+            blocks = [block.copy() for block in blocks]
         return self._action_layout.join(blocks, list(zip(*each or (), strict=True)))
 
     def _step_env(
@@ -271,14 +274,10 @@ class VectorHost(Host):
             if mode is AutoresetMode.DISABLED:
                 self._begin(over)
             self._count_episodes(over & (self._phases != Phase.HELD))
-        result = self._env.step(self._batch(step.parts))
-        check_result(result, STEP, "step")
-        columns = Columns(self._layout, result[0], (self._count,), "step")
-        scalars = [check_column(column, self._count, "step") for column in result[1:4]]
-        info = {**result[4]}
-        with self._guard:
-            self._put(rows, columns, slice(None))
-            rows.rewards[:], rows.terminated[:], rows.truncated[:] = scalars
+        if self.traits.writes_into:
+            info = self._step_into(step, rows)
+        else:
+            info = self._step_and_copy(step, rows)
         self._over = rows.terminated | rows.truncated
         finals = {}
         if mode is AutoresetMode.SAME_STEP and self._over.any():
@@ -286,6 +285,26 @@ class VectorHost(Host):
             self._count_episodes(self._over & (self._phases != Phase.HELD))
             self._over = np.zeros_like(over)
         return split_info(info, self._count), finals
+
+    def _step_into(self, step: Step, rows: Plane) -> dict[str, Any]:
+        """Step a program that writes the rows itself. Only its second half needs the guard."""
+        self._env.play(self._batch(step.parts))
+        with self._guard:
+            info: dict[str, Any] = self._env.show_into(
+                rows.observations[0], rows.rewards, rows.terminated, rows.truncated
+            )
+        return info
+
+    def _step_and_copy(self, step: Step, rows: Plane) -> dict[str, Any]:
+        """Step a program that returns arrays of its own."""
+        result = self._env.step(self._batch(step.parts))
+        check_result(result, STEP, "step")
+        columns = Columns(self._layout, result[0], (self._count,), "step")
+        scalars = [check_column(column, self._count, "step") for column in result[1:4]]
+        with self._guard:
+            self._put(rows, columns, slice(None))
+            rows.rewards[:], rows.terminated[:], rows.truncated[:] = scalars
+        return {**result[4]}
 
     def _take_finals(self, info: dict[str, Any]) -> dict[int, tuple[Any, dict[str, Any]]]:
         """Remove and return the final observations and infos of finished episodes."""
@@ -455,6 +474,7 @@ class VectorHost(Host):
         self._injected_faults.clear()
         for i, restore in enumerate(restores):
             self._import_env(i, restore)
+            self._numbers[i] = restore.episode
             if restore.observation is not None:
                 self._cut[i], self._phases[i] = restore.observation, Phase.CUT
 
@@ -502,6 +522,5 @@ class VectorHost(Host):
         return info
 
     def _count_episodes(self, mask: Array) -> None:
-        for i in np.flatnonzero(mask).tolist():
-            self._episodes[i].number += 1
-            self._meter.begin_episode(self.first + i)
+        self._numbers += mask
+        self._meter.begin_episodes(self.first, mask)

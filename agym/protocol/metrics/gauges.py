@@ -137,6 +137,10 @@ class Meter:
             nanoseconds = max(min(nanoseconds, usual), nanoseconds - min(idle, WAKING))
         self._times[slot, bucket_of(nanoseconds)] += 1
 
+    def timed_alike(self, start: int, stop: int, nanoseconds: int) -> None:
+        """Count the same duration for several environments, which stepped together."""
+        self._gauges.arrays["times"][start:stop, bucket_of(nanoseconds)] += 1
+
     def _schedule(self, nanoseconds: int, count: int) -> None:
         """Decide when to time again, after a round of ``count`` timed environments."""
         cost = ROUND_SECONDS + TIMING_SECONDS * count
@@ -188,6 +192,10 @@ class Meter:
 
     def begin_episode(self, slot: int) -> None:
         self._gauges.episodes[slot] += 1
+
+    def begin_episodes(self, first: int, mask: Array) -> None:
+        """Count an episode of each environment of a mask, which begins with the id ``first``."""
+        self._gauges.arrays["episodes"][first : first + len(mask)] += mask
 
 
 def _mid(bucket: int) -> float:

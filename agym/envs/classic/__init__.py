@@ -1,0 +1,1 @@
+"""Gymnasium's classic control as rule books: CartPole, Acrobot, both MountainCars and Pendulum."""

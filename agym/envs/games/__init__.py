@@ -1,0 +1,1 @@
+"""Games of agym's own, as rule books."""

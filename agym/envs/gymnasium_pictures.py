@@ -1,0 +1,63 @@
+"""Renders rule books of Gymnasium's environments with Gymnasium's own renderers."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from gymnasium.envs.registration import load_env_creator
+
+from agym._system.extras import require
+
+# Environments that only draw: one per class, mode and arguments. All games of a process share them,
+# hence the lock.
+_drawers: dict[Any, Any] = {}
+_lock = threading.Lock()
+
+
+def gymnasium_picture(
+    entry_point: str, mode: str, attributes: dict[str, Any], **arguments: Any
+) -> Any:
+    """Render a state in an environment of Gymnasium.
+
+    Example:
+        >>> acrobot = "gymnasium.envs.classic_control.acrobot:AcrobotEnv"
+        >>> gymnasium_picture(acrobot, "rgb_array", {"state": (0.0, 0.5, 0.0, 0.0)}).shape
+        (500, 500, 3)
+
+    The class is named instead of an id, since ids have versions: Taxi's is v3 in Gymnasium 1.2, and
+    v4 in 1.4.
+
+    Args:
+        entry_point: The environment's class, ``"module:Class"``.
+        mode: Its render mode, ``"rgb_array"`` or ``"ansi"``.
+        attributes: What is drawn: attributes of the environment, which are set before.
+        **arguments: For the class; they must be hashable.
+
+    Returns:
+        ``uint8[height, width, 3]`` or text.
+
+    Raises:
+        MissingExtraError: pygame is not installed.
+    """
+    pygame = require("pygame", "render") if mode != "ansi" else None
+    key = entry_point, mode, *sorted(arguments.items())
+    with _lock:
+        if key not in _drawers:
+            _drawers[key] = load_env_creator(entry_point)(render_mode=mode, **arguments)
+        drawer = _drawers[key]
+        for name, value in attributes.items():
+            setattr(drawer, name, value)
+        return drawer.render() if pygame is None else _draw(drawer, pygame)
+
+
+def _draw(drawer: Any, pygame: Any) -> Any:
+    """Render without a display left open, which SDL may have a socket for.
+
+    Gymnasium's environments open one, although their surfaces do not need it.
+    """
+    was_open = pygame.display.get_init()
+    picture = drawer.render()
+    if not was_open:
+        pygame.display.quit()
+    return picture

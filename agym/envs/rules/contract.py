@@ -1,0 +1,228 @@
+"""Reads a rule book: checks the parts of a class or module that a user wrote."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import FunctionType, ModuleType
+from typing import Any
+
+import numpy as np
+from gymnasium import Space, spaces
+
+from agym.envs.rules import kernels
+from agym.errors import UsageError
+from agym.protocol.typing import Array
+
+# What every rule book has, and what one may have.
+NEEDED = ("state", "observation_space", "action_space", "reset", "step", "observe")
+FUNCTIONS = ("reset", "step", "observe", "truncated", "info")
+ARGUMENTS = {
+    "reset": ("state", "rng"),
+    "step": ("state", "action", "rng"),
+    "observe": ("state", "out"),
+    "truncated": ("state",),
+    "info": ("state", "out"),
+}
+
+# Kinds of numbers that computations in Python and in compiled code agree on.
+KINDS = "bool, int8 to int64 and float64"
+
+FIXED = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+
+
+@dataclass(frozen=True, eq=False)
+class RuleBook:
+    """A checked rule book.
+
+    Attributes:
+        name: Its name, for messages.
+        state: The dtype of a game, aligned.
+        observation_space: Of one game.
+        action_space: Of one game.
+        functions: Its compiled parts by their names in ``kernels.py``.
+        parameters: Fields of the state that keep a value, with their defaults.
+        info_dtype: The dtype of an info, ``bool`` if there are none.
+        max_episode_steps: Steps after which an episode is cut off, ``None`` for no limit.
+        metadata: As of ``gymnasium.Env``.
+        rules: The class or module itself.
+    """
+
+    name: str
+    state: np.dtype[Any]
+    observation_space: Space[Any]
+    action_space: Space[Any]
+    functions: Mapping[str, FunctionType]
+    parameters: Mapping[str, Any]
+    info_dtype: np.dtype[Any]
+    max_episode_steps: int | None
+    metadata: dict[str, Any]
+    rules: Any = field(repr=False)
+
+    @classmethod
+    def of(cls, rules: Any) -> RuleBook:
+        """Check a class or module of rules.
+
+        Raises:
+            UsageError: A part is missing or of the wrong kind.
+        """
+        if rules not in _books:
+            _books[rules] = _read(rules)
+        return _books[rules]
+
+    def blanks(self, num_envs: int, values: Mapping[str, Any]) -> Array:
+        """Return the state before an episode begins: zero, but for the parameters.
+
+        Args:
+            num_envs: Number of games.
+            values: Parameters: a value for all games, or one per game.
+
+        Returns:
+            One state for all games, or ``num_envs`` of them, ``(1,)`` or ``(num_envs,)``.
+
+        Raises:
+            UsageError: There is no such parameter, or the value does not fit.
+        """
+        unknown = [name for name in values if name not in self.parameters]
+        if unknown:
+            known = ", ".join(self.parameters) or "none"
+            raise UsageError(
+                f"{self.name} has no parameter {unknown[0]!r}: its parameters are {known}"
+            )
+        given = {**self.parameters, **values}
+        check = getattr(self.rules, "check", None)
+        arrays = {name: self._fitting(name, value, num_envs) for name, value in given.items()}
+        each = any(len(array) > 1 for array in arrays.values())
+        if check is not None:
+            for row in range(num_envs if each else 1):
+                ours = {name: array[row % len(array)] for name, array in arrays.items()}
+                try:
+                    check(**{n: v.item() if v.ndim == 0 else v for n, v in ours.items()})
+                except ValueError as error:
+                    raise UsageError(f"{self.name}: {error}") from error
+        blanks = np.zeros(num_envs if each else 1, self.state)
+        for name, array in arrays.items():
+            blanks[name] = array
+        return blanks
+
+    def picture(self, state: Any, mode: str) -> Any:
+        """Render a game, in a mode that the metadata names."""
+        render = self.rules.render
+        several = len(inspect.signature(render).parameters) > 1
+        return render(state, mode) if several else render(state)
+
+    def _fitting(self, name: str, value: Any, num_envs: int) -> Array:
+        """Return a parameter as an array with one row, or one per game."""
+        dtype, shape = self.state[name].base, self.state[name].shape
+        try:
+            given = np.asarray(value)
+            array = given.astype(dtype)
+            if given.dtype.kind not in "biuf" or not np.array_equal(array, given):
+                raise ValueError(f"it is no {dtype}")
+            if array.shape not in (shape, (num_envs, *shape)):
+                raise ValueError(f"its shape is {array.shape}")
+        except (TypeError, ValueError, OverflowError) as error:
+            each = f" or {(num_envs, *shape)}, a row per game" if num_envs > 1 else ""
+            raise UsageError(
+                f"{self.name}: {name}={value!r} does not fit ({error}): give {dtype} of shape"
+                f" {shape}{each}"
+            ) from error
+        return array if array.shape != shape else array[None]
+
+
+# Rule books by their class or module.
+_books: dict[Any, RuleBook] = {}
+
+
+def find_rules(rules: Any) -> Any:
+    """Return the class or module that is meant; text names one.
+
+    Raises:
+        UsageError: It is neither.
+    """
+    if isinstance(rules, str):
+        module, _, name = rules.partition(":")
+        try:
+            found = importlib.import_module(module)
+            rules = getattr(found, name) if name else found
+        except (ImportError, AttributeError, ValueError) as error:
+            raise UsageError(f"rules={rules!r} cannot be found: {error}") from error
+    if not isinstance(rules, type | ModuleType):
+        raise UsageError(
+            f"rules={rules!r} must be a class or a module of plain functions, not"
+            f" {type(rules).__name__}"
+        )
+    return rules
+
+
+def _read(rules: Any) -> RuleBook:
+    name = rules.__name__
+    missing = [part for part in NEEDED if not hasattr(rules, part)]
+    if missing:
+        raise UsageError(
+            f"the rules {name} have no {missing[0]}: a rule book has {', '.join(NEEDED)}"
+        )
+    functions = {part: _function(rules, part) for part in FUNCTIONS}
+    state = _numbers(f"{name}.state", rules.state)
+    info_dtype = np.dtype(np.bool_)
+    if hasattr(rules, "info") != hasattr(rules, "info_dtype"):
+        raise UsageError(f"the rules {name} need both info and info_dtype, or neither")
+    if hasattr(rules, "info"):
+        info_dtype = np.dtype(rules.info_dtype, align=True)
+    for part in ("observation_space", "action_space"):
+        space = getattr(rules, part)
+        if not isinstance(space, FIXED):
+            raise UsageError(
+                f"{name}.{part} is {space!r}: it must be a Box, Discrete, MultiDiscrete or"
+                " MultiBinary"
+            )
+    parameters = dict(getattr(rules, "parameters", {}))
+    for parameter in parameters:
+        if parameter not in (state.names or ()):
+            raise UsageError(
+                f"{name}.parameters names {parameter!r}, which is no field of {name}.state: add it"
+            )
+    modes = {"render_modes": ["rgb_array"] if hasattr(rules, "render") else []}
+    return RuleBook(
+        name, state, rules.observation_space, rules.action_space, functions, parameters,
+        info_dtype, getattr(rules, "max_episode_steps", None),
+        {**modes, **getattr(rules, "metadata", {})}, rules,
+    )  # fmt: skip
+
+
+def _function(rules: Any, part: str) -> FunctionType:
+    """Return a function of the rules, or the one that does nothing in its place."""
+    function = getattr(rules, part, getattr(kernels, part))
+    wanted = ARGUMENTS[part]
+    if not isinstance(function, FunctionType):
+        raise UsageError(
+            f"{rules.__name__}.{part} must be a plain function of ({', '.join(wanted)}), not"
+            f" {type(function).__name__}"
+        )
+    if len(inspect.signature(function).parameters) != len(wanted):
+        raise UsageError(
+            f"{rules.__name__}.{part}{inspect.signature(function)} must take"
+            f" ({', '.join(wanted)}), without self"
+        )
+    return function
+
+
+def _numbers(what: str, dtype: Any) -> np.dtype[Any]:
+    """Return a structured dtype, aligned, after a check of its fields."""
+    try:
+        dtype = np.dtype(dtype)
+    except TypeError as error:
+        raise UsageError(f"{what} must be a structured numpy.dtype: {error}") from error
+    if not dtype.names:
+        raise UsageError(f"{what} must be a structured numpy.dtype with fields, not {dtype}")
+    for name in dtype.names:
+        base = dtype[name].base
+        if base.kind not in "bi" and base != np.float64:
+            raise UsageError(
+                f"the field {name!r} of {what} is {base}: take one of {KINDS}, whose arithmetic is"
+                " the same in Python and in compiled code"
+            )
+    fields = [(name, dtype[name].base, dtype[name].shape) for name in dtype.names]
+    return np.dtype(fields, align=True)

@@ -1,0 +1,224 @@
+"""Engines: how the games of a batch are played, one after the other.
+
+::
+
+    python     the rules as they are written: the oracle, slow
+    compiled   the same functions, compiled by numba, on one core
+    parallel   compiled, the games divided among all cores
+    cuda       compiled for a CUDA device, a thread per game (``cuda.py``)
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from agym._system.cpus import core_numbers
+from agym.envs.rules.actions import no_actions
+from agym.envs.rules.binding import Binder
+from agym.envs.rules.compiling import kernels_of
+from agym.envs.rules.contract import RuleBook
+from agym.envs.rules.kernels import (
+    GAME,
+    NEXT_STEP,
+    SAME_STEP,
+    begin_some,
+    play_some,
+    show_some,
+)
+from agym.envs.rules.records import Table
+from agym.protocol.typing import Array
+
+# Minimum number of games per core.
+SHARE = 512
+
+
+class Outputs(NamedTuple):
+    """Where the results of a step are written.
+
+    Attributes:
+        observations: ``(n, *shape)``.
+        rewards: ``float64[n]``.
+        terminated: ``bool[n]``.
+        truncated: ``bool[n]``.
+        infos: ``(n,)`` of the rule book's ``info_dtype``.
+        finals: The last observations of episodes that ended, under same-step autoreset.
+        final_infos: Their infos.
+    """
+
+    observations: Array
+    rewards: Array
+    terminated: Array
+    truncated: Array
+    infos: Array
+    finals: Array
+    final_infos: Array
+
+    def into(
+        self, observations: Array, rewards: Array, terminated: Array, truncated: Array
+    ) -> Outputs:
+        """Return the same with other arrays for what every step has."""
+        finals = self.finals if self.finals is not self.observations else observations
+        return Outputs(
+            observations, rewards, terminated, truncated, self.infos, finals, self.final_infos
+        )
+
+
+def shaped(out: Outputs) -> Outputs:
+    """Return outputs whose observations have rows, which are arrays also of one number."""
+    if out.observations.ndim > 1:
+        return out
+    return out._replace(
+        observations=out.observations.reshape(-1, 1), finals=out.finals.reshape(-1, 1)
+    )
+
+
+class Engine(ABC):
+    """A batch of games.
+
+    Attributes:
+        states: A record of the rule book's ``state`` per game.
+        games: A record of ``GAME`` per game.
+    """
+
+    def __init__(
+        self, book: RuleBook, num_envs: int, blanks: Array, limit: int | None, mode: int
+    ) -> None:
+        """Make games that have not begun.
+
+        Args:
+            book: Their rules.
+            num_envs: Their number.
+            blanks: States before an episode; see :meth:`RuleBook.blanks`.
+            limit: Steps after which an episode is truncated, ``None`` for no limit.
+            mode: Autoreset mode, as a number of ``kernels.py``.
+        """
+        self.states: Any = np.zeros(num_envs, book.state)
+        self.games: Any = np.zeros(num_envs, GAME)
+        self._blanks = blanks
+        self._limit = limit or 0
+        self._mode = mode
+        self._num_envs = num_envs
+        self._book = book
+        self._no_infos = np.zeros(num_envs, bool)
+
+    def outputs(self) -> Outputs:
+        """Return new arrays for the results of a step."""
+        n, space, infos = self._num_envs, self._book.observation_space, self._no_infos
+        observations = np.empty((n, *(space.shape or ())), space.dtype)
+        if self._book.info_dtype.names:
+            infos = np.empty(n, self._book.info_dtype)
+        finals, final_infos = observations, infos
+        if self._mode == SAME_STEP:
+            finals, final_infos = np.empty_like(observations), np.empty_like(infos)
+        return Outputs(
+            observations, np.empty(n), np.empty(n, bool), np.empty(n, bool), infos, finals,
+            final_infos,
+        )  # fmt: skip
+
+    def own_outputs(self) -> Outputs:
+        """Return arrays where the engine writes without any copy."""
+        return self.outputs()
+
+    def seed(self, chosen: Array, keys: Array) -> None:
+        """Give some games new keys; ``chosen`` are their numbers."""
+        self.games["key"][chosen] = keys
+        self.games["draws"][chosen] = 0
+
+    @abstractmethod
+    def begin(self, mask: Array) -> None:
+        """Begin episodes of the games of a mask, ``bool[n]``."""
+
+    @abstractmethod
+    def play(self, actions: Array) -> None:
+        """Play a step of all games."""
+
+    def show(self, out: Outputs) -> Array | None:
+        """Write the results of the last step; under same-step autoreset begin next episodes.
+
+        Returns:
+            Which episodes have ended with the step, ``bool[n]``; ``None`` under next-step
+            autoreset, where nobody asks.
+        """
+        self._write(out)
+        return None if self._mode == NEXT_STEP else out.terminated | out.truncated
+
+    @abstractmethod
+    def _write(self, out: Outputs) -> None:
+        """Write the results of the last step."""
+
+    def close(self) -> None:
+        """Free what the engine holds beside memory of this process."""
+
+
+class PythonEngine(Engine):
+    """Runs the rules as they are written, one game after the other."""
+
+    def __init__(self, book: RuleBook, num_envs: int, *rest: Any) -> None:
+        super().__init__(book, num_envs, *rest)
+        self._tables = Table(self.states), self._blanks, Table(self.games)
+        binder = Binder(book.functions, lambda function: function)
+        self._begin, self._play, self._show = map(binder.bind, (begin_some, play_some, show_some))
+
+    def begin(self, mask: Array) -> None:
+        self._begin(*self._tables, mask, 0, self._num_envs)
+
+    def play(self, actions: Array) -> None:
+        self._play(*self._tables, Table(actions), self._limit, self._mode, 0, self._num_envs)
+
+    def _write(self, out: Outputs) -> None:
+        tables = map(Table, shaped(out))
+        self._show(*self._tables, *tables, self._mode, 0, self._num_envs)
+
+
+class CompiledEngine(Engine):
+    """Runs compiled rules on one core."""
+
+    def __init__(self, book: RuleBook, num_envs: int, *rest: Any) -> None:
+        super().__init__(book, num_envs, *rest)
+        self._kernels = kernels = kernels_of(book)
+        tables = self._arrays = self.states, self._blanks, self.games
+        out = shaped(self.outputs())
+        mask, actions = np.zeros(num_envs, bool), no_actions(book, num_envs)
+        kernels.compile(kernels.begin, (*tables, mask, 0, 1))
+        kernels.compile(kernels.play, (*tables, actions, 0, 0, 0, 1))
+        kernels.compile(kernels.show, (*tables, *out, 0, 0, 1))
+
+    def begin(self, mask: Array) -> None:
+        self._run(self._kernels.begin, mask)
+
+    def play(self, actions: Array) -> None:
+        self._run(self._kernels.play, actions, self._limit, self._mode)
+
+    def _write(self, out: Outputs) -> None:
+        self._run(self._kernels.show, *shaped(out), self._mode)
+
+    def _run(self, kernel: Any, *arguments: Any) -> None:
+        kernel(*self._arrays, *arguments, 0, self._num_envs)
+
+
+class ParallelEngine(CompiledEngine):
+    """Runs compiled rules on all cores, if there are enough games."""
+
+    def __init__(self, book: RuleBook, num_envs: int, *rest: Any) -> None:
+        super().__init__(book, num_envs, *rest)
+        shares = max(1, min(len(core_numbers()), num_envs // SHARE))
+        cuts = [num_envs * k // shares for k in range(shares + 1)]
+        self._ranges = [*pairwise(cuts)]
+        self._pool = ThreadPoolExecutor(max(1, shares - 1), "agym-parallel")
+
+    def _run(self, kernel: Any, *arguments: Any) -> None:
+        ours, *others = self._ranges
+        running = [self._pool.submit(kernel, *self._arrays, *arguments, *each) for each in others]
+        try:
+            kernel(*self._arrays, *arguments, *ours)
+        finally:
+            for each in running:
+                each.result()
+
+    def close(self) -> None:
+        self._pool.shutdown()

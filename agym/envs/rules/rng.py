@@ -1,0 +1,99 @@
+"""Random numbers of one game: a hash of the game's key and of a counter.
+
+So a game's trajectory depends on its seed alone, whatever engine plays it, however many games there
+are and whatever its neighbours do. Everything here is integer arithmetic in signed 64 bits, which
+numba compiles unchanged; only the lower 32 bits of the products in :func:`mix` are used.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+MASK = 0xFFFFFFFF
+
+# The size of a step between the numbers of :meth:`Rng.random`.
+UNIT = 2.0**-32
+
+
+def mix(x: int) -> int:
+    """Hash 32 bits to 32 bits, one to one.
+
+    This is ``lowbias32`` from Chris Wellons' "Prospecting for Hash Functions" (2018), which he put
+    into the public domain.
+    """
+    x ^= x >> 16
+    x = (x * 0x7FEB352D) & MASK
+    x ^= x >> 15
+    x = (x * 0x846CA68B) & MASK
+    return x ^ (x >> 16)
+
+
+def hashed(key: int, number: int) -> int:
+    """Return the 32 random bits with a number, under a key."""
+    return mix((key & MASK) ^ mix(number & MASK))
+
+
+def key_of(seed: int) -> int:
+    """Return the 32-bit key of a seed; seeds below 2**32 have keys of their own."""
+    key = 1
+    while True:
+        key = mix(key ^ mix(seed & MASK))
+        seed >>= 32
+        if not seed:
+            return key
+
+
+class Rng(NamedTuple):
+    """What a rule book gets as ``rng``: the random numbers of one game.
+
+    >>> from types import SimpleNamespace
+    >>> rng = Rng(SimpleNamespace(key=7, draws=0))
+    >>> rng.integers(1, 7), rng.integers(1, 7), rng.drawn()
+    (1, 2, 2)
+    >>> 0.0 <= rng.random() < 1.0
+    True
+
+    Numbers have 32 random bits each. Each method draws once, :meth:`normal` twice.
+    """
+
+    game: Any
+
+    def bits(self) -> int:
+        """Draw 32 random bits, as an integer."""
+        drawn = hashed(self.game.key, self.game.draws)
+        self.game.draws += 1
+        return drawn
+
+    def bits_at(self, number: int) -> int:
+        """Return the 32 random bits of a number, and leave the counter where it is.
+
+        Draws have the numbers 0, 1, 2 and so on. Those of negative numbers are never drawn.
+        """
+        return hashed(self.game.key, number)
+
+    def drawn(self) -> int:
+        """Return how many numbers were drawn since the game was seeded."""
+        draws: int = self.game.draws
+        return draws
+
+    def random(self) -> float:
+        """Draw from [0, 1)."""
+        return self.bits() * UNIT
+
+    def uniform(self, low: float, high: float) -> float:
+        """Draw from [low, high)."""
+        return low + (high - low) * (self.bits() * UNIT)
+
+    def integers(self, low: int, high: int) -> int:
+        """Draw an integer from ``low`` to ``high - 1``, which must be less than 2**31 apart."""
+        return low + ((self.bits() * (high - low)) >> 32)
+
+    def normal(self, mean: float, deviation: float) -> float:
+        """Draw from a normal distribution."""
+        radius = math.sqrt(-2.0 * math.log(1.0 - self.bits() * UNIT))
+        return mean + deviation * radius * math.cos(2.0 * math.pi * (self.bits() * UNIT))
+
+
+# The methods that rules may call, each after those it calls.
+METHODS = ("bits", "bits_at", "drawn", "random", "uniform", "integers", "normal")

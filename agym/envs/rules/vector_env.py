@@ -1,0 +1,276 @@
+"""Many games of a rule book as a ``gymnasium.vector.VectorEnv``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from gymnasium.error import ResetNeeded
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from agym._system.extras import how_to_get, installed
+from agym.envs.rules import kernels
+from agym.envs.rules.actions import action_check
+from agym.envs.rules.compiling import EXTRA, log
+from agym.envs.rules.contract import RuleBook
+from agym.envs.rules.cuda import CudaEngine
+from agym.envs.rules.engines import (
+    CompiledEngine,
+    Engine,
+    Outputs,
+    ParallelEngine,
+    PythonEngine,
+)
+from agym.envs.rules.records import Table
+from agym.envs.rules.rng import key_of, mix
+from agym.errors import UsageError
+from agym.protocol.arguments import check_choice, check_count
+from agym.protocol.typing import Array
+
+ENGINES: dict[str, Callable[..., Engine]] = {
+    "python": PythonEngine,
+    "compiled": CompiledEngine,
+    "parallel": ParallelEngine,
+    "cuda": CudaEngine,
+}
+
+MODES = {
+    AutoresetMode.NEXT_STEP: kernels.NEXT_STEP,
+    AutoresetMode.SAME_STEP: kernels.SAME_STEP,
+    AutoresetMode.DISABLED: kernels.DISABLED,
+}
+
+
+class RulesVectorEnv(VectorEnv[Any, Any, Array]):
+    """Many games of a rule book, which step together; each rule book has a subclass.
+
+    >>> import agym
+    >>> envs = agym.vectorize("agym.envs.games.pong:Pong", 3, engine="python", points=3)
+    >>> observations, infos = envs.reset(seed=0)
+    >>> observations.shape
+    (3, 30, 40)
+    >>> envs.step(envs.action_space.sample())[1].tolist()
+    [0.0, 0.0, 0.0]
+
+    Attributes:
+        rules: The class or module of the rules.
+        states: The games' records, an array of ``num_envs``, which may be read and changed between
+            steps. Under ``engine="cuda"`` they are on the device.
+        begun: Whether all games have ever begun.
+    """
+
+    rules: ClassVar[Any]
+
+    def __init__(
+        self,
+        num_envs: int = 1,
+        engine: str | None = None,
+        autoreset_mode: AutoresetMode = AutoresetMode.NEXT_STEP,
+        max_episode_steps: int | None = None,
+        copy: bool = True,
+        render_mode: str | None = None,
+        **parameters: Any,
+    ) -> None:
+        """Make games; the arguments are those of :func:`agym.vectorize`."""
+        self._book = book = RuleBook.of(self.rules)
+        self.num_envs = check_count("num_envs", num_envs)
+        self.engine = engine or default_engine(book)
+        check_choice("engine", self.engine, [*ENGINES])
+        self._autoreset = AutoresetMode(autoreset_mode)
+        self.metadata = {
+            **book.metadata,
+            "autoreset_mode": self._autoreset,
+            # How agym's native backend may pass a mask and seeds to `reset`.
+            "reset_mask": True,
+            "reset_seeds": "list",
+        }
+        modes = book.metadata["render_modes"]
+        if render_mode is not None:
+            check_choice("render_mode", render_mode, modes)
+        self.render_mode = render_mode
+        self.single_observation_space = book.observation_space
+        self.single_action_space = book.action_space
+        self.observation_space = batch_space(book.observation_space, num_envs)
+        self.action_space = batch_space(book.action_space, num_envs)
+        if max_episode_steps is not None:
+            check_count("max_episode_steps", max_episode_steps)
+        blanks = book.blanks(num_envs, parameters)
+        self._engine = ENGINES[self.engine](
+            book, num_envs, blanks, max_episode_steps, MODES[self._autoreset]
+        )
+        self._on_device = self.engine == "cuda"
+        self._checked = action_check(book, num_envs)
+        self.copy = copy
+        self._kept = None if copy else self._engine.own_outputs()
+        self._spare: Outputs | None = None
+        # Which games have ever begun, and those that are over under DISABLED.
+        self._keyed, self.begun = np.zeros(num_envs, bool), False
+        self._over: Array | None = None
+
+    @property
+    def states(self) -> Any:
+        """The games' records; see the class."""
+        return self._engine.states
+
+    # ---------------------------------------------------------------- reset
+
+    def reset(
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin games.
+
+        Args:
+            seed: Game i gets ``seed + i``, or element i of a sequence, where ``None`` is no seed.
+                A seed determines all randomness from then on; without one the stream continues.
+            options: ``"reset_mask"``: which games to begin, ``bool[num_envs]``; by default all.
+
+        Returns:
+            The observations of all games, and infos.
+
+        Raises:
+            UsageError: The seeds or the mask do not fit.
+        """
+        mask = self._mask(options)
+        chosen, keys = self._keys(seed, mask)
+        super().reset(seed=seed if isinstance(seed, int) else None)
+        fresh = np.flatnonzero(mask & ~self._keyed & ~chosen)
+        chosen = np.concatenate([np.flatnonzero(chosen), fresh])
+        if len(fresh):  # different keys, from a random one
+            start = int(self.np_random.integers(2**32))
+            keys = [*keys, *(mix((start + k) & 0xFFFFFFFF) for k in range(len(fresh)))]
+        if len(chosen):
+            self._engine.seed(chosen, np.array(keys, np.int64))
+        self._engine.begin(mask)
+        self._keyed |= mask
+        self.begun = bool(self._keyed.all())
+        if self._over is not None:
+            self._over &= ~mask
+        out = self._kept or self._engine.outputs()
+        self._engine.show(out)
+        return out.observations, self._infos(out.infos, None)
+
+    def _mask(self, options: dict[str, Any] | None) -> Array:
+        if not options or "reset_mask" not in options:
+            return np.ones(self.num_envs, bool)
+        mask = np.asarray(options["reset_mask"])
+        if mask.shape != (self.num_envs,) or mask.dtype != np.bool_ or not mask.any():
+            raise UsageError(
+                f"options['reset_mask'] must be {self.num_envs} booleans, at least one of them true"
+            )
+        return mask
+
+    def _keys(self, seed: Any, mask: Array) -> tuple[Array, list[int]]:
+        """Return the games that get a seed, ``bool[n]``, and their keys."""
+        n = self.num_envs
+        if seed is None:
+            return np.zeros(n, bool), []
+        seeds = range(int(seed), int(seed) + n) if isinstance(seed, int | np.integer) else seed
+        if len(seeds) != n:
+            raise UsageError(f"seed={seed!r} has {len(seeds)} seeds for {n} games")
+        if any(one is not None and one < 0 for one in seeds):
+            raise UsageError(f"seed={seed!r} must not be negative")
+        chosen = mask & np.array([one is not None for one in seeds])
+        return chosen, [key_of(int(seeds[i])) for i in np.flatnonzero(chosen).tolist()]
+
+    # ---------------------------------------------------------------- step
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Play a step of all games.
+
+        Args:
+            actions: A batch of actions; integers or floats of any size. A CUDA engine also takes an
+                array on the device, which is not checked.
+
+        Returns:
+            Observations, rewards ``float64[num_envs]``, both flags ``bool[num_envs]``, and infos,
+            with ``"final_obs"`` where games were replaced in the same step. With ``copy=False`` the
+            next step overwrites the arrays.
+
+        Raises:
+            UsageError: The actions do not fit.
+            ResetNeeded: A game has not begun, or is over without autoreset.
+        """
+        self.play(actions)
+        out = self._kept or self._engine.outputs()
+        info = self._show(out)
+        return out.observations, out.rewards, out.terminated, out.truncated, info
+
+    def play(self, actions: Any) -> None:
+        """Play a step without writing its results; :meth:`show_into` is the other half."""
+        if not self._on_device or not hasattr(actions, "__cuda_array_interface__"):
+            actions = self._checked(actions)
+        if not self.begun:
+            raise ResetNeeded("call reset before step")
+        if self._over is not None and self._over.any():
+            what = (
+                "reset them with options={'reset_mask': ...}" if self.num_envs > 1 else "reset it"
+            )
+            raise ResetNeeded(f"games {np.flatnonzero(self._over).tolist()} are over: {what}")
+        self._engine.play(actions)
+
+    def show_into(
+        self, observations: Array, rewards: Array, terminated: Array, truncated: Array
+    ) -> dict[str, Any]:
+        """Write the results of a step into arrays of the caller; return its infos."""
+        spare = self._spare = self._spare or self._engine.outputs()
+        return self._show(spare.into(observations, rewards, terminated, truncated))
+
+    def _show(self, out: Outputs) -> dict[str, Any]:
+        over = self._engine.show(out)
+        info = self._infos(out.infos, None)
+        if self._autoreset is AutoresetMode.DISABLED:
+            self._over = over
+        elif over is not None and over.any():
+            info |= self._finals(out, over)
+        return info
+
+    def _infos(self, infos: Any, mask: Array | None) -> dict[str, Any]:
+        """Return infos in Gymnasium's format: an array per key, and which rows of it are valid."""
+        names = self._book.info_dtype.names
+        if not names:
+            return {}
+        mask = np.ones(self.num_envs, bool) if mask is None else mask
+        columns = {name: infos[name] for name in names}
+        return {**columns, **{f"_{name}": mask.copy() for name in names}}
+
+    def _finals(self, out: Outputs, over: Array) -> dict[str, Any]:
+        """Return the infos of games replaced in the same step, in Gymnasium's format."""
+        finals = np.full(self.num_envs, None, object)
+        observations = np.asarray(out.finals)
+        for i in np.flatnonzero(over).tolist():
+            finals[i] = observations[i].copy()
+        return {
+            "final_obs": finals,
+            "_final_obs": over,
+            "final_info": self._infos(out.final_infos, over),
+            "_final_info": over.copy(),
+        }
+
+    # ---------------------------------------------------------------- the rest
+
+    def render(self) -> Any:
+        """Render each game as ``render_mode`` says; ``None`` without one."""
+        if self.render_mode is None:
+            return None
+        return tuple(
+            self._book.picture(state, self.render_mode) for state in Table(np.asarray(self.states))
+        )
+
+    def close_extras(self, **kwargs: Any) -> None:
+        self._engine.close()
+
+
+def default_engine(book: RuleBook) -> str:
+    """Return the engine for many games: compiled code, where numba is installed."""
+    if installed("numba"):
+        return "compiled"
+    log.warning(
+        "%s runs in plain Python, which is some hundred times as slow as compiled rules: %s",
+        book.name, how_to_get("numba", EXTRA),
+    )  # fmt: skip
+    return "python"

@@ -1,0 +1,24 @@
+"""The environment classes of the rule books that come with agym, each built when it is asked for.
+
+``CartPoleEnv`` is one game of ``classic/cart_pole.py``, ``CartPoleVectorEnv`` many, and so on.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agym.envs.registration import SHIPPED
+from agym.envs.rules.contract import find_rules
+from agym.envs.rules.env import env_class, vector_env_class
+
+RULES = {one.rules.partition(":")[2]: f"agym.envs.{one.rules}" for one in SHIPPED.values()}
+
+
+def __getattr__(name: str) -> Any:
+    for suffix, make in (("VectorEnv", vector_env_class), ("Env", env_class)):
+        book = name.removesuffix(suffix)
+        if name.endswith(suffix) and book in RULES:
+            built = make(find_rules(RULES[book]))
+            built.__module__ = __name__  # so that pickle finds it again
+            return built
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,1 @@
+"""Gymnasium's toy texts as rule books: FrozenLake, CliffWalking and Taxi."""

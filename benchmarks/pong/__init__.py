@@ -1,1 +1,0 @@
-"""Agym's games of Pong against the Arcade Learning Environment's."""

@@ -1,0 +1,90 @@
+"""Rule books beside what else runs the same games: the figures, the chart, the targets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from benchmarks.app import app
+from benchmarks.measuring.workloads import Workload
+from benchmarks.reports.results import Row, WorkloadResult
+from benchmarks.rules.comparison import Factor, Limit, judge
+from benchmarks.rules.systems import (
+    PLAYERS,
+    RUNNERS,
+    AlePong,
+    AleVector,
+    Compiled,
+    Cuda,
+    EnvPool,
+    Python,
+)
+from tests.benchmarks.tiny import PNG, run
+
+# Each process compiles the games anew.
+pytestmark = pytest.mark.xdist_group("compiled")
+
+QUICK = ("--seconds", "0.002", "--repeats", "2")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("game", ["agym/PongRally-v0", "agym/Pong-v0"])
+def test_every_way_to_play_is_measured(game: str, tmp_path: Path, fonts: None) -> None:
+    done = run(tmp_path, "pong", game, "--num-envs", "1,3", *QUICK, plot="pong.png")
+    assert [work["work"] for work in done.data["workloads"]] == [f"{game} ×1", f"{game} ×3"]
+    for work in done.data["workloads"]:
+        count = int(work["work"].rpartition("×")[2])
+        wanted = [kind.name for kind in PLAYERS if kind.why_not(Workload(game, count)) is None]
+        assert [row["system"] for row in work["rows"]] == wanted
+        for row in work["rows"]:
+            assert row["system"].split()[0] in done.stdout
+            assert min(row["rates"]) > 0
+    for target in done.data["targets"]:
+        assert target["met"] is (target["measured"] >= 1.0)
+    assert (tmp_path / "pong.png").read_bytes().startswith(PNG)
+
+
+@pytest.mark.full
+def test_every_runner_is_measured(tmp_path: Path) -> None:
+    works = ["agym/CartPole-v1:2", "agym/Pendulum-v1:3"]
+    done = run(tmp_path, "vectorize", *works, *QUICK)
+    assert len(done.data["workloads"]) == 2
+    for work in done.data["workloads"]:
+        game = Workload("agym/CartPole-v1", 2)
+        wanted = [kind.name for kind in RUNNERS if kind.why_not(game) is None]
+        assert [row["system"] for row in work["rows"]] == wanted
+
+
+def test_targets_are_for_their_workload() -> None:
+    rows = tuple(
+        Row(kind.name, (rate, rate))
+        for kind, rate in ((AlePong, 2e3), (Python, 1e5), (Compiled, 4e7))
+    )
+    targets = (
+        Limit("G ×9", Compiled, 0.03),
+        Limit("G ×9", Python, 0.03),
+        Factor("G ×9", Compiled, AlePong, 8000.0),
+        Factor("G ×9", Compiled, EnvPool, 2.0),
+        Factor("G ×3", Compiled, Python, 1.0),
+    )
+    verdicts = judge([WorkloadResult("G ×9", rows), WorkloadResult("G ×4", rows)], targets)
+    assert [target.met for target in verdicts] == [True, False, True, None]
+    assert [target.measured for target in verdicts[:3]] == pytest.approx([0.025, 10.0, 20_000.0])
+
+
+def test_what_is_left_out_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "over 256" in str(AleVector.why_not(Workload("agym/Pong-v0", 257)))
+    monkeypatch.setattr("benchmarks.systems.base.installed", lambda module: False)
+    assert "agym-envs[vectorize]" in str(Cuda.why_not(Workload("agym/Pong-v0", 1)))
+
+
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [(["pong", "CartPole-v1"], "agym/PongRally-v0"), (["vectorize", "CartPole-v1:2"], "rule book")],
+)
+def test_other_games_are_refused(words: list[str], remedy: str) -> None:
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 2
+    assert remedy in result.output

@@ -1,0 +1,295 @@
+"""Toy texts: the same outcomes, rewards, probabilities, infos and pictures as Gymnasium's."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from agym.envs.rules.contract import RuleBook
+from agym.envs.rules.records import Record, Table
+from agym.envs.rules.rng import Rng
+from agym.envs.rules.vectorize import vectorize
+from agym.envs.toy_text.cliff_walking import CliffWalking
+from agym.envs.toy_text.frozen_lake import FrozenLake, FrozenLake8x8, frozen_lake
+from agym.envs.toy_text.taxi import Taxi
+
+IDS: dict[Any, str] = {
+    FrozenLake: "FrozenLake-v1",
+    FrozenLake8x8: "FrozenLake8x8-v1",
+    CliffWalking: "CliffWalking-v1",
+    Taxi: "Taxi-v4",
+}
+
+PARAMETERS: list[tuple[Any, dict[str, Any]]] = [
+    (FrozenLake, {"is_slippery": False}),
+    (FrozenLake, {}),
+    (FrozenLake, {"success_rate": 0.75, "reward_schedule": (10, -5, -1)}),
+    (FrozenLake8x8, {}),
+    (CliffWalking, {}),
+    (CliffWalking, {"is_slippery": True}),
+    (Taxi, {}),
+    (Taxi, {"is_rainy": True}),
+    (Taxi, {"is_rainy": True, "rainy_probability": 0.5}),
+]
+
+by_rules = pytest.mark.parametrize("rules", IDS, ids=lambda rules: rules.__name__)
+by_parameters = pytest.mark.parametrize(("rules", "parameters"), PARAMETERS)
+
+
+class Loaded:
+    """Random numbers that lead to the k-th of several outcomes."""
+
+    def __init__(self, probabilities: list[float], k: int) -> None:
+        self.middle = sum(probabilities[:k]) + probabilities[k] / 2
+        self.k = k
+
+    def random(self) -> float:
+        return self.middle
+
+    def integers(self, low: int, high: int) -> int:
+        return low + self.k
+
+
+def blank(rules: Any, **parameters: Any) -> Record:
+    record: Record = Table(RuleBook.of(rules).blanks(1, parameters))[0]
+    return record
+
+
+def random_numbers() -> Rng:
+    return Rng(Table(np.zeros(1, [("key", np.int64), ("draws", np.int64)]))[0])
+
+
+def gymnasiums(rules: Any, **arguments: Any) -> Any:
+    return gymnasium.make(IDS[rules], **arguments, disable_env_checker=True).unwrapped
+
+
+def put(rules: Any, record: Record, observation: int, **others: Any) -> None:
+    """Set a game to the state that has an observation."""
+    place = observation
+    if rules is Taxi:
+        place, record.destination = divmod(place, 4)
+        place, record.passenger = divmod(place, 5)
+    record.row, record.column = divmod(place, columns(rules))
+    for name, value in others.items():
+        setattr(record, name, value)
+
+
+def columns(rules: Any) -> int:
+    return {CliffWalking: 12, Taxi: 5}.get(rules) or round(rules.observation_space.n**0.5)
+
+
+def observed(rules: Any, record: Record) -> int:
+    out = np.full(1, -1, np.int64)
+    rules.observe(record, out)
+    return int(out[0])
+
+
+def info_of(rules: Any, record: Record) -> dict[str, Any]:
+    out = Table(np.full(1, -1, rules.info_dtype))
+    rules.info(record, out[0])
+    return {name: out.array[name][0] for name in rules.info_dtype.names}
+
+
+@by_rules
+def test_spaces_limits_and_metadata_are_gymnasiums(rules: Any) -> None:
+    env, spec = gymnasiums(rules), gymnasium.spec(IDS[rules])
+    assert rules.observation_space == env.observation_space
+    assert rules.action_space == env.action_space
+    assert rules.metadata["render_fps"] == env.metadata["render_fps"]
+    assert {*rules.metadata["render_modes"], "human"} == {*env.metadata["render_modes"]}
+    assert getattr(rules, "max_episode_steps", None) == spec.max_episode_steps
+    assert getattr(rules, "reward_threshold", None) == spec.reward_threshold
+
+
+@by_parameters
+def test_every_outcome_is_gymnasiums(rules: Any, parameters: dict[str, Any]) -> None:
+    """All states, actions and outcomes, in Gymnasium's order."""
+    table, record = gymnasiums(rules, **parameters).P, blank(rules, **parameters)
+    for state, by_action in table.items():
+        for action, outcomes in by_action.items():
+            chances = [outcome[0] for outcome in outcomes]
+            for k, (probability, after, reward, terminated) in enumerate(outcomes):
+                put(rules, record, state)
+                result = rules.step(record, action, Loaded(chances, k))
+                assert result == (reward, terminated), (state, action, k)
+                assert observed(rules, record) == after, (state, action, k)
+                assert info_of(rules, record)["prob"] == probability, (state, action, k)
+
+
+@by_rules
+def test_whole_episodes_are_gymnasiums(rules: Any) -> None:
+    parameters = {"is_slippery": False} if rules in (FrozenLake, FrozenLake8x8) else {}
+    env, record = gymnasiums(rules, **parameters), blank(rules, **parameters)
+    env.action_space.seed(0)
+    for episode in range(20):
+        observation, info = env.reset(seed=episode)
+        rules.reset(record, random_numbers())
+        assert same_infos(info_of(rules, record), info) or rules is Taxi
+        put(rules, record, observation)
+        for _ in range(200):
+            action = env.action_space.sample()
+            observation, reward, terminated, _, info = env.step(action)
+            assert rules.step(record, int(action), None) == (reward, terminated)
+            assert observed(rules, record) == observation
+            assert same_infos(info_of(rules, record), info)
+            if terminated:
+                break
+
+
+def same_infos(ours: dict[str, Any], theirs: dict[str, Any]) -> bool:
+    return ours.keys() == theirs.keys() and all(
+        np.array_equal(ours[name], theirs[name]) for name in ours
+    )
+
+
+@by_parameters
+def test_outcomes_are_as_frequent_as_they_should_be(rules: Any, parameters: dict[str, Any]) -> None:
+    table, record = gymnasiums(rules, **parameters).P, blank(rules, **parameters)
+    rng, count = random_numbers(), 4000
+    state, action = 14 if rules is FrozenLake else 24, 1
+    wanted: Counter[int] = Counter()
+    for probability, after, *_ in table[state][action]:
+        wanted[int(after)] += probability
+    seen: Counter[int] = Counter()
+    for _ in range(count):
+        put(rules, record, state)
+        rules.step(record, action, rng)
+        seen[observed(rules, record)] += 1
+    assert seen.keys() == wanted.keys()
+    for after, probability in wanted.items():
+        assert seen[after] / count == pytest.approx(probability, abs=0.03)
+
+
+@by_rules
+def test_where_episodes_begin(rules: Any) -> None:
+    distribution = gymnasiums(rules).initial_state_distrib
+    record, rng, seen = blank(rules), random_numbers(), set()
+    for _ in range(1 if distribution.max() == 1 else 4000):
+        rules.reset(record, rng)
+        seen.add(observed(rules, record))
+    assert seen == {*np.flatnonzero(distribution)}
+
+
+def test_which_actions_of_a_taxi_change_anything() -> None:
+    env, record = gymnasiums(Taxi), blank(Taxi)
+    for state in range(env.observation_space.n):
+        put(Taxi, record, state)
+        np.testing.assert_array_equal(info_of(Taxi, record)["action_mask"], env.action_mask(state))
+
+
+@pytest.mark.parametrize("is_rainy", [False, True])
+def test_a_fickle_passenger_changes_their_mind_once(is_rainy: bool) -> None:
+    record, rng = blank(Taxi, fickle_passenger=True, is_rainy=is_rainy), random_numbers()
+    destinations = set()
+    for state in range(500):
+        for action in range(6):
+            put(Taxi, record, state, changes_mind=True)
+            Taxi.step(record, action, rng)
+            after = observed(Taxi, record)
+            changes = state // 4 % 5 == 4 and after // 20 != state // 20  # rides, and moved
+            assert record.changes_mind != changes
+            assert (after % 4 != state % 4) == changes
+            if changes and state % 4 == 2:
+                destinations.add(after % 4)
+    assert destinations == {0, 1, 3}
+
+
+def test_how_often_a_passenger_is_fickle() -> None:
+    rng = random_numbers()
+    for parameters, share in (
+        ({}, 0.0),
+        ({"fickle_passenger": True}, 0.3),
+        ({"fickle_passenger": True, "fickle_probability": 1.0}, 1.0),
+    ):
+        record, count = blank(Taxi, **parameters), 0
+        for _ in range(1000):
+            Taxi.reset(record, rng)
+            count += record.changes_mind
+        assert count / 1000 == pytest.approx(share, abs=0.05)
+
+
+def test_a_lake_of_ones_own() -> None:
+    rows = ["SFHF", "FFFS", "HFFG"]
+    lake = frozen_lake(rows, name="Pond", max_episode_steps=7)
+    env: Any = gymnasium.make("FrozenLake-v1", desc=rows).unwrapped
+    assert lake.__name__ == "Pond"
+    assert lake.observation_space == env.observation_space
+    record, rng = blank(lake), random_numbers()
+    seen = set()
+    for _ in range(50):
+        lake.reset(record, rng)
+        seen.add(observed(lake, record))
+    assert seen == {0, 7}
+    for state, by_action in env.P.items():
+        for action, outcomes in by_action.items():
+            for k, (probability, after, reward, terminated) in enumerate(outcomes):
+                record.row, record.column = divmod(state, 4)
+                chances = [outcome[0] for outcome in outcomes]
+                assert lake.step(record, action, Loaded(chances, k)) == (reward, terminated)
+                assert observed(lake, record) == after
+                assert record.prob == probability
+
+
+@pytest.mark.parametrize("rows", [[], ["SF", "F"], ["SX"], ["FF"]])
+def test_what_is_no_lake(rows: list[str]) -> None:
+    with pytest.raises(ValueError, match="the"):
+        frozen_lake(rows)
+
+
+def test_probabilities_are_checked() -> None:
+    with pytest.raises(ValueError, match="success_rate"):
+        FrozenLake.check(is_slippery=True, success_rate=1.5)
+    with pytest.raises(ValueError, match="rainy_probability=-1"):
+        Taxi.check(rainy_probability=-1, fickle_probability=0)
+    FrozenLake.check(**FrozenLake.parameters)
+    Taxi.check(**Taxi.parameters)
+
+
+@by_rules
+@pytest.mark.parametrize("mode", ["rgb_array", "ansi"])
+def test_pictures_are_gymnasiums(rules: Any, mode: str) -> None:
+    if mode == "rgb_array":
+        pytest.importorskip("pygame")
+    parameters = {"is_slippery": False} if rules in (FrozenLake, FrozenLake8x8) else {}
+    env, record = gymnasiums(rules, render_mode=mode, **parameters), blank(rules, **parameters)
+    env.action_space.seed(1)
+    observation, _ = env.reset(seed=1)
+    rules.reset(record, random_numbers())
+    put(rules, record, observation)
+    for _ in range(8):
+        np.testing.assert_array_equal(rules.render(record, mode), env.render())
+        action = env.action_space.sample()
+        terminated = env.step(action)[2]
+        rules.step(record, int(action), None)
+        if terminated:
+            break
+    np.testing.assert_array_equal(rules.render(record, mode), env.render())
+    env.close()
+
+
+@pytest.mark.parametrize(
+    ("rules", "parameters"),
+    [
+        (FrozenLake, {"success_rate": [0.5, 0.9], "reward_schedule": [(1, 0, 0), (5, -1, 0.5)]}),
+        (CliffWalking, {"is_slippery": [False, True]}),
+        (Taxi, {"is_rainy": [False, True], "fickle_passenger": True}),
+    ],
+)
+def test_compiled_rules_play_the_same(rules: Any, parameters: dict[str, Any]) -> None:
+    pytest.importorskip("numba")
+    plain, compiled = (
+        vectorize(rules, 2, engine=engine, max_episode_steps=50, **parameters)
+        for engine in ("python", "compiled")
+    )
+    plain.action_space.seed(0)
+    assert np.array_equal(plain.reset(seed=0)[0], compiled.reset(seed=0)[0])
+    for _ in range(300):
+        chosen = plain.action_space.sample()
+        one, other = plain.step(chosen), compiled.step(chosen)
+        for ours, theirs in zip(one[:4], other[:4], strict=True):
+            assert np.array_equal(ours, theirs)
+        assert same_infos(one[4], other[4])
