@@ -4,6 +4,8 @@ python examples/ppo.py
 
 python examples/ppo.py --env-id Acrobot-v1 --num-envs 64 --backend process --seed 3
 
+python examples/ppo.py --env-id agym/CartPole-v1 --num-envs 1024 --backend native
+
 tensorboard --logdir runs
 
 It can be laid beside CleanRL's ppo.py: the same network, loss and names. These differ:
@@ -12,6 +14,8 @@ It can be laid beside CleanRL's ppo.py: the same network, loss and names. These 
   the other group, so that workers and policy compute at the same time. CartPole is so cheap that
   ``auto`` steps it in this thread, where nothing can overlap and one group is fastest.
 - Episodes that a time limit ends are bootstrapped from their last observation, ``final_obs``.
+- ``--backend native`` steps all environments as one ``VectorEnv``: a rule book of agym's, or, for
+  comparison, ``--env-id envpool:CartPole-v1`` or ``sync:CartPole-v1`` (EnvPool's, Gymnasium's).
 
 Proximal policy optimization: https://arxiv.org/abs/1707.06347
 """
@@ -22,8 +26,10 @@ import sys
 import time
 from collections import deque
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
+import gymnasium
 import numpy as np
 import torch
 import tyro
@@ -72,7 +78,7 @@ class Args:
     """gradients are clipped to this norm"""
     groups: int = 2
     """groups that take turns with the policy; 1 for no overlap"""
-    backend: Literal["auto", "serial", "thread", "process"] = "auto"
+    backend: Literal["auto", "serial", "thread", "process", "native"] = "auto"
     """where environments run, as in agym.make"""
     workers: int | None = None
     """worker processes; by default agym decides"""
@@ -124,6 +130,8 @@ class Group:
         self.ids = torch.tensor(envs.env_ids)
         self.obs = torch.zeros(0)
         self.pending: agym.Pending[agym.StepResult] | None = None
+        # Returns and lengths of the episodes so far.
+        self.returns, self.lengths = np.zeros((2, len(self.ids)))
 
     @torch.no_grad()
     def act(self, agent: Agent, rollouts: Rollouts, t: int) -> None:
@@ -138,19 +146,24 @@ class Group:
 
     async def finish(
         self, agent: Agent, rollouts: Rollouts, t: int, gamma: float
-    ) -> list[dict[str, Any]]:
-        """Wait for step ``t``; gives the statistics of episodes that ended in it."""
+    ) -> list[tuple[float, float]]:
+        """Wait for step ``t``; gives return and length of each episode that ended in it."""
         assert self.pending is not None
         obs, rewards, terminated, truncated, infos = await self.pending
         self.obs = torch.as_tensor(obs, dtype=torch.float32)
+        ended = terminated | truncated
+        self.returns += rewards
+        self.lengths += 1
+        episodes = [*zip(self.returns[ended].tolist(), self.lengths[ended].tolist(), strict=True)]
+        self.returns[ended] = self.lengths[ended] = 0
         rewards = torch.as_tensor(rewards, dtype=torch.float32)
-        with torch.no_grad():  # a time limit is no reason for value 0
-            for i in np.flatnonzero(truncated & ~terminated):
-                final_obs = torch.as_tensor(infos[i]["final_obs"], dtype=torch.float32)
-                rewards[i] += gamma * agent.value(final_obs)
+        if len(cut := np.flatnonzero(truncated & ~terminated)):
+            final_obs = np.stack([infos[i]["final_obs"] for i in cut])
+            with torch.no_grad():  # a time limit is no reason for value 0
+                rewards[cut] += gamma * agent.value(torch.as_tensor(final_obs, dtype=torch.float32))
         rollouts.rewards[t, self.ids] = rewards
-        rollouts.ends[t, self.ids] = torch.as_tensor(terminated | truncated, dtype=torch.float32)
-        return [info["final_info"]["episode"] for info in infos if "final_info" in info]
+        rollouts.ends[t, self.ids] = torch.as_tensor(ended, dtype=torch.float32)
+        return episodes
 
 
 def advantages_of(rollouts: Rollouts, next_value: Tensor, args: Args) -> Tensor:
@@ -214,8 +227,9 @@ async def train(args: Args, envs: agym.AsyncEnvs, writer: SummaryWriter | None) 
     agent = Agent(envs.single_observation_space.shape[0], int(envs.single_action_space.n))
     optimizer = torch.optim.Adam(agent.parameters(), args.learning_rate, eps=1e-5)
     rollouts = Rollouts(args.num_steps, args.num_envs, envs.single_observation_space.shape)
-    serial = envs.backend == "serial"  # nothing can overlap there, so one group is faster
-    count = 1 if serial else min(args.groups, args.num_envs)
+    # One group where nothing can overlap, and where all environments are one VectorEnv.
+    whole = envs.backend in ("serial", "native")
+    count = 1 if whole else min(args.groups, args.num_envs)
     groups = [Group(some) for some in envs.split(count)]
     obs, _ = await envs.reset(seed=args.seed)
     for group in groups:
@@ -226,12 +240,12 @@ async def train(args: Args, envs: agym.AsyncEnvs, writer: SummaryWriter | None) 
     begun = shown = time.perf_counter()
     step = 0
 
-    def log(episodes: list[dict[str, Any]]) -> None:
-        for episode in episodes:
-            returns.append(episode["r"])
+    def log(episodes: list[tuple[float, float]]) -> None:
+        for episode_return, length in episodes:
+            returns.append(episode_return)
             if writer is not None:
-                writer.add_scalar("charts/episodic_return", episode["r"], step)
-                writer.add_scalar("charts/episodic_length", episode["l"], step)
+                writer.add_scalar("charts/episodic_return", episode_return, step)
+                writer.add_scalar("charts/episodic_length", length, step)
 
     for iteration in range(iterations):
         if args.anneal_lr:
@@ -277,18 +291,30 @@ def check(args: Args) -> None:
         sys.exit(f"--total-timesteps must be at least a rollout: {args.num_envs * args.num_steps}")
 
 
+def env_of(env_id: str) -> Any:
+    """The environment as agym.make takes it: an id, or what makes a VectorEnv of another runner."""
+    runner, colon, name = env_id.partition(":")
+    if colon and runner == "envpool":
+        import envpool
+
+        return partial(envpool.make_gymnasium, name)
+    if colon and runner == "sync":
+        return partial(gymnasium.make_vec, name, vectorization_mode="sync")
+    return env_id
+
+
 async def main(args: Args) -> None:
     check(args)
     torch.manual_seed(args.seed)
     torch.set_num_threads(1)  # small networks gain nothing from more, and workers need the cores
     name = f"{args.env_id.replace('/', '_')}__ppo__{args.seed}__{int(time.time())}"
     async with agym.make_async(
-        args.env_id,
+        env_of(args.env_id),
         args.num_envs,
         backend=args.backend,
         workers=args.workers,
         autoreset="same_step",
-        infos="episode",
+        infos="none",
     ) as envs:
         if not isinstance(envs.single_action_space, spaces.Discrete):
             sys.exit(f"{args.env_id} has no discrete actions, which this script is for")

@@ -25,11 +25,12 @@ HIGH = np.array([1, 1, 1, 1, FASTEST_1, FASTEST_2], np.float32)
 class Acrobot:
     """Gymnasium's ``Acrobot-v1``.
 
-    >>> import agym
-    >>> envs = agym.vectorize(Acrobot, 4, engine="python")
-    >>> observations, infos = envs.reset(seed=0)
-    >>> observations.shape
-    (4, 6)
+    Example:
+        >>> import agym
+        >>> envs = agym.vectorize(Acrobot, 4, engine="python")
+        >>> observations, infos = envs.reset(seed=0)
+        >>> observations.shape
+        (4, 6)
 
     Action: a torque of -1, 0 or 1 between the links, as 0, 1 or 2. Observation: cosine and sine of
     the first link's angle, the same of the second's relative to the first, and both angular

@@ -31,11 +31,12 @@ HIGH = np.array([2 * FARTHEST, INFINITE, 2 * STEEPEST, INFINITE], np.float32)
 class CartPole:
     """Gymnasium's ``CartPole-v1``.
 
-    >>> import agym
-    >>> envs = agym.vectorize(CartPole, 4, engine="python")
-    >>> observations, infos = envs.reset(seed=0)
-    >>> observations.shape
-    (4, 4)
+    Example:
+        >>> import agym
+        >>> envs = agym.vectorize(CartPole, 4, engine="python")
+        >>> observations, infos = envs.reset(seed=0)
+        >>> observations.shape
+        (4, 4)
 
     Action: 0 pushes the cart to the left, 1 to the right. Observation: position and velocity of the
     cart, angle and angular velocity of the pole, ``float32[4]``. Reward: 1 per step; with

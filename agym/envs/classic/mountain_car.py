@@ -35,11 +35,12 @@ METADATA: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 30}
 class MountainCar:
     """Gymnasium's ``MountainCar-v0``.
 
-    >>> import agym
-    >>> envs = agym.vectorize(MountainCar, 4, engine="python")
-    >>> observations, infos = envs.reset(seed=0)
-    >>> observations.shape
-    (4, 2)
+    Example:
+        >>> import agym
+        >>> envs = agym.vectorize(MountainCar, 4, engine="python")
+        >>> observations, infos = envs.reset(seed=0)
+        >>> observations.shape
+        (4, 2)
 
     Action: 0 accelerates to the left, 1 does not, 2 to the right. Observation: position and
     velocity, ``float32[2]``. Reward: -1 per step. The episode ends at the flag, at position 0.5,
@@ -87,11 +88,12 @@ class MountainCar:
 class MountainCarContinuous:
     """Gymnasium's ``MountainCarContinuous-v0``.
 
-    >>> import agym
-    >>> envs = agym.vectorize(MountainCarContinuous, 4, engine="python")
-    >>> observations, infos = envs.reset(seed=0)
-    >>> observations.shape
-    (4, 2)
+    Example:
+        >>> import agym
+        >>> envs = agym.vectorize(MountainCarContinuous, 4, engine="python")
+        >>> observations, infos = envs.reset(seed=0)
+        >>> observations.shape
+        (4, 2)
 
     Action: the force, -1 to 1, ``float32[1]``. Observation: position and velocity, ``float32[2]``.
     Reward: 100 at the flag, at position 0.45, minus a tenth of the squared force.

@@ -22,11 +22,12 @@ HIGH = np.array([1, 1, FASTEST], np.float32)
 class Pendulum:
     """Gymnasium's ``Pendulum-v1``.
 
-    >>> import agym
-    >>> envs = agym.vectorize(Pendulum, 4, engine="python")
-    >>> observations, infos = envs.reset(seed=0)
-    >>> observations.shape
-    (4, 3)
+    Example:
+        >>> import agym
+        >>> envs = agym.vectorize(Pendulum, 4, engine="python")
+        >>> observations, infos = envs.reset(seed=0)
+        >>> observations.shape
+        (4, 3)
 
     Action: the torque, -2 to 2, ``float32[1]``. Observation: cosine and sine of the angle, which is
     0 upright, and the angular velocity, ``float32[3]``. Reward: minus the squares of the angle, of

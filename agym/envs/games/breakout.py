@@ -66,11 +66,12 @@ LETTERS = " #o" + "=" * ROWS
 class Breakout:
     """Breakout: break all bricks with a ball that must not fall.
 
-    >>> import agym
-    >>> envs = agym.vectorize(Breakout, 4, engine="python", lives=3)
-    >>> observations, infos = envs.reset(seed=0)
-    >>> observations.shape, observations.dtype
-    ((4, 30, 40), dtype('uint8'))
+    Example:
+        >>> import agym
+        >>> envs = agym.vectorize(Breakout, 4, engine="python", lives=3)
+        >>> observations, infos = envs.reset(seed=0)
+        >>> observations.shape, observations.dtype
+        ((4, 30, 40), dtype('uint8'))
 
     Action: 0 stays, 1 moves two cells to the left, 2 to the right. Observation: ``uint8[30, 40]``,
     0 empty, 1 paddle, 2 ball, 3 brick. Reward: the points of a brick that breaks, 7 in the upper

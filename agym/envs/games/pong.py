@@ -68,11 +68,12 @@ BALL_AND_PADDLES = [(name, np.int8) for name in ("row", "column", "fall", "run",
 class Pong:
     """Pong against a scripted opponent.
 
-    >>> import agym
-    >>> envs = agym.vectorize(Pong, 4, engine="python", points=5)
-    >>> observations, infos = envs.reset(seed=0)
-    >>> observations.shape, observations.dtype
-    ((4, 30, 40), dtype('uint8'))
+    Example:
+        >>> import agym
+        >>> envs = agym.vectorize(Pong, 4, engine="python", points=5)
+        >>> observations, infos = envs.reset(seed=0)
+        >>> observations.shape, observations.dtype
+        ((4, 30, 40), dtype('uint8'))
 
     The agent has the right paddle. Action: 0 stays, 1 moves up, 2 moves down. Observation:
     ``uint8[30, 40]``, 0 empty, 1 paddle, 2 ball. Reward: 1 for a point, -1 for the opponent's. The
@@ -144,10 +145,11 @@ class Pong:
 class PongRally:
     """One rally of Pong, in which both players are agents.
 
-    >>> import agym
-    >>> envs = agym.vectorize(PongRally, 4, engine="python")
-    >>> envs.action_space.shape
-    (4, 2)
+    Example:
+        >>> import agym
+        >>> envs = agym.vectorize(PongRally, 4, engine="python")
+        >>> envs.action_space.shape
+        (4, 2)
 
     Action: one for the left paddle and one for the right, each 0 (stay), 1 (up) or 2 (down).
     Observation: ``uint8[30, 40]``, 0 empty, 1 paddle, 2 ball. Reward: 1 for each step in which the

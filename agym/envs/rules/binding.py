@@ -1,8 +1,8 @@
 """Copies of functions in which other functions take the place of those they name.
 
-A kernel names ``step``, and a rule book's ``step`` names helpers of its module. Compiled code must
-call compiled functions, so each function is copied with its global names replaced, and compiled,
-after those that it calls.
+A kernel names a stand-in for ``step``, and a rule book's ``step`` names helpers of its module.
+Compiled code must call compiled functions, so each function is copied with its global names
+replaced, and compiled, after those that it calls.
 """
 
 from __future__ import annotations
@@ -22,46 +22,67 @@ class Binder:
     """Binds functions and all that they call, each once.
 
     Args:
-        names: Replacements of global names, in all functions.
-        compile_one: What is done with each bound function.
+        replaced: Functions, and those that take their place.
+        compile_one: What is done with each bound function; ``None`` for nothing, and then functions
+            may call themselves.
     """
 
     def __init__(
-        self, names: Mapping[str, FunctionType], compile_one: Callable[[FunctionType], Any]
+        self,
+        replaced: Mapping[FunctionType, FunctionType],
+        compile_one: Callable[[FunctionType], Any] | None,
     ) -> None:
-        self._names = names
+        self._replaced = replaced
         self._compile = compile_one
         self._done: dict[FunctionType, Any] = {}
         self._open: list[FunctionType] = []
 
     def bind(self, function: Any) -> Any:
         """Return a bound and compiled copy of a function."""
+        if function in self._done:
+            return self._done[function]
         if function in self._open:
             raise UsageError(
                 f"{place_of(function)}: {function.__name__} calls itself, which cannot be compiled"
                 " here: write a loop, or take engine='python'"
             )
-        if function not in self._done:
-            self._open.append(function)
-            self._done[function] = self._compile(self.copy(function))
-            self._open.pop()
+        self._open.append(function)
+        copy = self.copy(function)
+        self._done[function] = copy if self._compile is None else self._compile(copy)
+        self._open.pop()
         return self._done[function]
 
     def copy(self, function: Any) -> FunctionType:
-        names = {
-            name: self._bound(self._names.get(name, function.__globals__[name]))
-            for name in global_names(function)
-        }
-        cells = tuple(CellType(self._bound(c.cell_contents)) for c in function.__closure__ or ())
+        """Return a bound copy of a function."""
+        names = {**function.__globals__}
+        cells = tuple(CellType() for _ in function.__closure__ or ())
         copy = FunctionType(
-            function.__code__, {**function.__globals__, **names}, function.__name__,
-            function.__defaults__, cells,
-        )  # fmt: skip
+            function.__code__, names, function.__name__, function.__defaults__, cells
+        )
         copy.__qualname__ = function.__qualname__
+        copy.__kwdefaults__ = function.__kwdefaults__
+        if self._compile is None:
+            self._done[function] = copy  # also for itself, if it calls itself
+        names.update((name, self._bound(names[name])) for name in [*global_names(function)])
+        for cell, theirs in zip(cells, function.__closure__ or (), strict=True):
+            cell.cell_contents = self._bound(theirs.cell_contents)
         return copy
 
     def _bound(self, value: Any) -> Any:
-        return self.bind(value) if isinstance(value, FunctionType) else value
+        if isinstance(value, FunctionType):
+            return self.bind(self._replaced.get(value, value))
+        return widened(value)
+
+
+def widened(value: Any) -> Any:
+    """Return a constant in the 64 bits in which rules compute.
+
+    NumPy's smaller numbers have arithmetic of their own, which is another one in compiled code.
+    """
+    if isinstance(value, np.ndarray | np.generic) and value.dtype != np.uint64:
+        wide = {"f": np.float64, "i": np.int64, "u": np.int64}.get(value.dtype.kind)
+        return value if wide is None else value.astype(wide, copy=False)
+    return value
 
 
 def global_names(function: FunctionType) -> Iterator[str]:
@@ -72,6 +93,16 @@ def global_names(function: FunctionType) -> Iterator[str]:
         loads = (one.argval for one in dis.get_instructions(code) if one.opname == "LOAD_GLOBAL")
         yield from (name for name in loads if name in function.__globals__)
         codes += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+
+
+def constants_of(owner: Any, code: CodeType) -> Iterator[Any]:
+    """Yield what a function may read of a module or class, such as ``settings.SPEED``."""
+    if isinstance(owner, type | ModuleType):
+        codes = [code, *(one for one in code.co_consts if isinstance(one, CodeType))]
+        for name in sorted({name for one in codes for name in one.co_names}):
+            value = getattr(owner, name, None)
+            if isinstance(value, bool | int | float | tuple | np.ndarray | np.generic):
+                yield name, value
 
 
 def place_of(function: FunctionType) -> str:
@@ -90,10 +121,11 @@ def fingerprint(*values: Any) -> str:
                 return
             seen.add(id(value))
             add(value.__code__)
-            add(value.__defaults__)
+            add((value.__defaults__, value.__kwdefaults__))
             for name in sorted({*global_names(value)}):
                 digest.update(name.encode())
                 add(value.__globals__[name])
+                add((*constants_of(value.__globals__[name], value.__code__),))
             for cell in value.__closure__ or ():
                 add(cell.cell_contents)
         elif isinstance(value, CodeType):

@@ -47,9 +47,12 @@ class Kernels:
         numba = require("numba", EXTRA)
         install_rng()
         self._book = book
-        self._mark = fingerprint(begin_some, play_some, show_some, *book.functions.values())
+        methods = (getattr(Rng, name) for name in METHODS)
+        self._mark = fingerprint(
+            begin_some, play_some, show_some, *methods, *book.functions.values(), OPTIONS
+        )
         self._told = False
-        binder = Binder(book.functions, numba.njit(inline="always", **OPTIONS))
+        binder = Binder(book.replaced, numba.njit(inline="always", **OPTIONS))
         self.begin, self.play, self.show = map(binder.bind, (begin_some, play_some, show_some))
 
     def compile(self, kernel: Any, arguments: Sequence[Any]) -> None:

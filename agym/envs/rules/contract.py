@@ -72,6 +72,11 @@ class RuleBook:
             _books[rules] = _read(rules)
         return _books[rules]
 
+    @property
+    def replaced(self) -> dict[FunctionType, FunctionType]:
+        """The functions of ``kernels.py`` that are stand-ins, and those of the rules."""
+        return {getattr(kernels, name): function for name, function in self.functions.items()}
+
     def blanks(self, num_envs: int, values: Mapping[str, Any]) -> Array:
         """Return the state before an episode begins: zero, but for the parameters.
 
@@ -170,7 +175,7 @@ def _read(rules: Any) -> RuleBook:
     if hasattr(rules, "info") != hasattr(rules, "info_dtype"):
         raise UsageError(f"the rules {name} need both info and info_dtype, or neither")
     if hasattr(rules, "info"):
-        info_dtype = np.dtype(rules.info_dtype, align=True)
+        info_dtype = _numbers(f"{name}.info_dtype", rules.info_dtype, exact=False)
     for part in ("observation_space", "action_space"):
         space = getattr(rules, part)
         if not isinstance(space, FIXED):
@@ -209,8 +214,14 @@ def _function(rules: Any, part: str) -> FunctionType:
     return function
 
 
-def _numbers(what: str, dtype: Any) -> np.dtype[Any]:
-    """Return a structured dtype, aligned, after a check of its fields."""
+def _numbers(what: str, dtype: Any, exact: bool = True) -> np.dtype[Any]:
+    """Return a structured dtype, aligned, after a check of its fields.
+
+    Args:
+        what: Its name, for messages.
+        dtype: A structured dtype, or what makes one.
+        exact: Whether rules compute with the fields, and do not only write them.
+    """
     try:
         dtype = np.dtype(dtype)
     except TypeError as error:
@@ -218,11 +229,17 @@ def _numbers(what: str, dtype: Any) -> np.dtype[Any]:
     if not dtype.names:
         raise UsageError(f"{what} must be a structured numpy.dtype with fields, not {dtype}")
     for name in dtype.names:
-        base = dtype[name].base
-        if base.kind not in "bi" and base != np.float64:
+        base, shape = dtype[name].base, dtype[name].shape
+        known = base.kind in "bi" or base == np.float64 or (not exact and base.kind in "uf")
+        if not known or not base.isnative:
             raise UsageError(
                 f"the field {name!r} of {what} is {base}: take one of {KINDS}, whose arithmetic is"
                 " the same in Python and in compiled code"
+            )
+        if shape and base == np.bool_:
+            raise UsageError(
+                f"the field {name!r} of {what} is an array of bool, which numba does not know: take"
+                " int8"
             )
     fields = [(name, dtype[name].base, dtype[name].shape) for name in dtype.names]
     return np.dtype(fields, align=True)

@@ -108,14 +108,14 @@ def compile_kernels(book: RuleBook) -> tuple[Any, Any, Any]:
     """Compile the kernels of a rule book, once per process."""
     cuda = require("numba.cuda", EXTRA)
     config = require("numba", EXTRA).config
-    names: dict[str, Any] = {**book.functions}
+    replaced: dict[Any, Any] = {**book.replaced}
     if config.ENABLE_CUDASIM:
-        names["plain"] = plain_table
-        binder = Binder(names, lambda function: function)
+        replaced[plain] = plain_table
+        binder = Binder(replaced, None)
     else:
         install_rng()
-        names["plain"] = same
-        binder = Binder(names, cuda.jit(device=True))
+        replaced[plain] = same
+        binder = Binder(replaced, cuda.jit(device=True))
     kernels = [binder.copy(kernel) for kernel in (begin_one, play_one, show_one)]
     for kernel in kernels:
         kernel.__globals__["cuda"] = cuda

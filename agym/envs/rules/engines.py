@@ -59,10 +59,16 @@ class Outputs(NamedTuple):
     final_infos: Array
 
     def into(
-        self, observations: Array, rewards: Array, terminated: Array, truncated: Array
+        self,
+        observations: Array,
+        rewards: Array,
+        terminated: Array,
+        truncated: Array,
+        finals: Array | None,
     ) -> Outputs:
-        """Return the same with other arrays for what every step has."""
-        finals = self.finals if self.finals is not self.observations else observations
+        """Return the same with other arrays; ``finals`` may be left as they are."""
+        if finals is None:
+            finals = self.finals if self.finals is not self.observations else observations
         return Outputs(
             observations, rewards, terminated, truncated, self.infos, finals, self.final_infos
         )
@@ -161,7 +167,7 @@ class PythonEngine(Engine):
     def __init__(self, book: RuleBook, num_envs: int, *rest: Any) -> None:
         super().__init__(book, num_envs, *rest)
         self._tables = Table(self.states), self._blanks, Table(self.games)
-        binder = Binder(book.functions, lambda function: function)
+        binder = Binder(book.replaced, None)
         self._begin, self._play, self._show = map(binder.bind, (begin_some, play_some, show_some))
 
     def begin(self, mask: Array) -> None:

@@ -17,11 +17,12 @@ from agym.envs.rules.vector_env import RulesVectorEnv
 class RulesEnv(gymnasium.Env[Any, Any]):
     """One game of a rule book; each rule book has a subclass.
 
-    >>> import agym
-    >>> env = agym.vectorize("agym.envs.games.pong:Pong", points=3)
-    >>> observation, info = env.reset(seed=0)
-    >>> env.step(2)[1:]
-    (0.0, False, False, {})
+    Example:
+        >>> import agym
+        >>> env = agym.vectorize("agym.envs.games.pong:Pong", points=3)
+        >>> observation, info = env.reset(seed=0)
+        >>> env.step(2)[1:]
+        (0.0, False, False, {})
 
     By default the rules run as they are written, so a debugger steps into them.
 

@@ -17,14 +17,15 @@ from agym.protocol.typing import Array
 class Table:
     """A view of an array, whose elements are Python's numbers, and whose rows are views.
 
-    >>> games = Table(np.zeros(2, np.dtype([("score", np.int8), ("board", np.int8, (2, 2))])))
-    >>> game = games[1]
-    >>> game.score = 100
-    >>> game.board[:] = 7
-    >>> game.board[0, 1] + game.score
-    107
-    >>> game
-    Record(score=100, board=[[7, 7], [7, 7]])
+    Example:
+        >>> games = Table(np.zeros(2, np.dtype([("score", np.int8), ("board", np.int8, (2, 2))])))
+        >>> game = games[1]
+        >>> game.score = 100
+        >>> game.board[:] = 7
+        >>> game.board[0, 1] + game.score
+        107
+        >>> game
+        Record(score=100, board=[[7, 7], [7, 7]])
     """
 
     __slots__ = ("array",)
@@ -86,7 +87,7 @@ class Record:
         return [*self._row.dtype.names]
 
     def __repr__(self) -> str:
-        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in dir(self))
+        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__dir__())
         return f"Record({fields})"
 
 

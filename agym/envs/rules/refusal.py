@@ -46,7 +46,8 @@ def refusal(book: RuleBook, error: Exception) -> UsageError:
         where = f" at {file}:{number}: {linecache.getline(file, number).strip()!r}"
     return UsageError(
         f"the rules of {book.name} cannot be compiled{where}: {reason[:300].strip(' .:')}. Rules"
-        " may use numbers, fixed arrays, math and functions of their module; engine='python' runs any"
+        " may use numbers, fixed arrays, math and functions of their module; engine='python' runs"
+        " any"
     )
 
 

@@ -47,12 +47,13 @@ def key_of(seed: int) -> int:
 class Rng(NamedTuple):
     """What a rule book gets as ``rng``: the random numbers of one game.
 
-    >>> from types import SimpleNamespace
-    >>> rng = Rng(SimpleNamespace(key=7, draws=0))
-    >>> rng.integers(1, 7), rng.integers(1, 7), rng.drawn()
-    (1, 2, 2)
-    >>> 0.0 <= rng.random() < 1.0
-    True
+    Example:
+        >>> from types import SimpleNamespace
+        >>> rng = Rng(SimpleNamespace(key=7, draws=0))
+        >>> rng.integers(1, 7), rng.integers(1, 7), rng.drawn()
+        (1, 2, 2)
+        >>> 0.0 <= rng.random() < 1.0
+        True
 
     Numbers have 32 random bits each. Each method draws once, :meth:`normal` twice.
     """

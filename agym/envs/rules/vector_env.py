@@ -46,13 +46,14 @@ MODES = {
 class RulesVectorEnv(VectorEnv[Any, Any, Array]):
     """Many games of a rule book, which step together; each rule book has a subclass.
 
-    >>> import agym
-    >>> envs = agym.vectorize("agym.envs.games.pong:Pong", 3, engine="python", points=3)
-    >>> observations, infos = envs.reset(seed=0)
-    >>> observations.shape
-    (3, 30, 40)
-    >>> envs.step(envs.action_space.sample())[1].tolist()
-    [0.0, 0.0, 0.0]
+    Example:
+        >>> import agym
+        >>> envs = agym.vectorize("agym.envs.games.pong:Pong", 3, engine="python", points=3)
+        >>> observations, infos = envs.reset(seed=0)
+        >>> observations.shape
+        (3, 30, 40)
+        >>> envs.step(envs.action_space.sample())[1].tolist()
+        [0.0, 0.0, 0.0]
 
     Attributes:
         rules: The class or module of the rules.
@@ -207,26 +208,37 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array]):
         if not self.begun:
             raise ResetNeeded("call reset before step")
         if self._over is not None and self._over.any():
-            what = (
-                "reset them with options={'reset_mask': ...}" if self.num_envs > 1 else "reset it"
-            )
-            raise ResetNeeded(f"games {np.flatnonzero(self._over).tolist()} are over: {what}")
+            some = "some games are over: reset them with options={'reset_mask': ...}"
+            raise ResetNeeded(some if self.num_envs > 1 else "the episode is over: call reset")
         self._engine.play(actions)
 
     def show_into(
-        self, observations: Array, rewards: Array, terminated: Array, truncated: Array
+        self,
+        observations: Array,
+        rewards: Array,
+        terminated: Array,
+        truncated: Array,
+        finals: Array | None,
     ) -> dict[str, Any]:
-        """Write the results of a step into arrays of the caller; return its infos."""
-        spare = self._spare = self._spare or self._engine.outputs()
-        return self._show(spare.into(observations, rewards, terminated, truncated))
+        """Write the results of a step into arrays of the caller; return its infos.
 
-    def _show(self, out: Outputs) -> dict[str, Any]:
+        With ``finals``, last observations of episodes are written there, not into the infos.
+        """
+        spare = self._spare = self._spare or self._engine.outputs()
+        out = spare.into(observations, rewards, terminated, truncated, finals)
+        return self._show(out, final_obs=finals is None)
+
+    def _show(self, out: Outputs, *, final_obs: bool = True) -> dict[str, Any]:
         over = self._engine.show(out)
         info = self._infos(out.infos, None)
         if self._autoreset is AutoresetMode.DISABLED:
             self._over = over
         elif over is not None and over.any():
-            info |= self._finals(out, over)
+            infos = np.array(out.final_infos)
+            infos[~over] = np.zeros((), infos.dtype)
+            info |= {"final_info": self._infos(infos, over), "_final_info": over.copy()}
+            if final_obs:
+                info |= {"final_obs": self._final_obs(out, over), "_final_obs": over}
         return info
 
     def _infos(self, infos: Any, mask: Array | None) -> dict[str, Any]:
@@ -238,18 +250,13 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array]):
         columns = {name: infos[name] for name in names}
         return {**columns, **{f"_{name}": mask.copy() for name in names}}
 
-    def _finals(self, out: Outputs, over: Array) -> dict[str, Any]:
-        """Return the infos of games replaced in the same step, in Gymnasium's format."""
+    def _final_obs(self, out: Outputs, over: Array) -> Array:
+        """Return last observations of games that were replaced, in Gymnasium's format."""
         finals = np.full(self.num_envs, None, object)
         observations = np.asarray(out.finals)
         for i in np.flatnonzero(over).tolist():
             finals[i] = observations[i].copy()
-        return {
-            "final_obs": finals,
-            "_final_obs": over,
-            "final_info": self._infos(out.final_infos, over),
-            "_final_info": over.copy(),
-        }
+        return finals
 
     # ---------------------------------------------------------------- the rest
 

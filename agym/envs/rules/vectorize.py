@@ -34,28 +34,29 @@ def vectorize(
 ) -> RulesEnv | RulesVectorEnv:
     """Run an environment, which is written for one game, for any number of games.
 
-    >>> import agym
-    >>> import numpy as np
-    >>> from gymnasium import spaces
-    >>> class Walk:
-    ...     state = np.dtype([("position", np.int64)])
-    ...     observation_space = spaces.Box(-9, 9, (1,), np.float32)
-    ...     action_space = spaces.Discrete(2)
-    ...
-    ...     def reset(state, rng):
-    ...         state.position = rng.integers(-3, 4)
-    ...
-    ...     def step(state, action, rng):
-    ...         state.position += 2 * action - 1
-    ...         return 1.0, abs(state.position) > 8
-    ...
-    ...     def observe(state, out):
-    ...         out[0] = state.position
-    >>> envs = agym.vectorize(Walk, 1000, engine="python")
-    >>> observations, infos = envs.reset(seed=0)
-    >>> observations, rewards, *_ = envs.step(envs.action_space.sample())
-    >>> float(rewards.sum())
-    1000.0
+    Example:
+        >>> import agym
+        >>> import numpy as np
+        >>> from gymnasium import spaces
+        >>> class Walk:
+        ...     state = np.dtype([("position", np.int64)])
+        ...     observation_space = spaces.Box(-9, 9, (1,), np.float32)
+        ...     action_space = spaces.Discrete(2)
+        ...
+        ...     def reset(state, rng):
+        ...         state.position = rng.integers(-3, 4)
+        ...
+        ...     def step(state, action, rng):
+        ...         state.position += 2 * action - 1
+        ...         return 1.0, abs(state.position) > 8
+        ...
+        ...     def observe(state, out):
+        ...         out[0] = state.position
+        >>> envs = agym.vectorize(Walk, 1000, engine="python")
+        >>> observations, infos = envs.reset(seed=0)
+        >>> observations, rewards, *_ = envs.step(envs.action_space.sample())
+        >>> float(rewards.sum())
+        1000.0
 
     Args:
         rules: A class or a module of plain functions over one game, or its name, ``"module:Class"``
@@ -95,10 +96,11 @@ def vectorize(
 def register_rules(env_id: str, rules: Any, **options: Any) -> None:
     """Register a rule book with Gymnasium, as one game and as many.
 
-    >>> import agym
-    >>> agym.register_rules("my/Pong-v0", "agym.envs.games.pong:Pong", max_episode_steps=100)
-    >>> with agym.make("my/Pong-v0", 2, backend="native", autoreset="next_step") as envs:
-    ...     observations, infos = envs.reset(seed=0)
+    Example:
+        >>> import agym
+        >>> agym.register_rules("my/Pong-v0", "agym.envs.games.pong:Pong", max_episode_steps=100)
+        >>> with agym.make("my/Pong-v0", 2, backend="native", autoreset="next_step") as envs:
+        ...     observations, infos = envs.reset(seed=0)
 
     Every API and backend of agym then takes the id; ``backend="native"`` runs all games of a worker
     in one batch.

@@ -19,11 +19,12 @@ THIRD = 1 / 3
 class CliffWalking:
     """Gymnasium's ``CliffWalking-v1``, and with ``is_slippery`` ``CliffWalkingSlippery-v1``.
 
-    >>> import agym
-    >>> envs = agym.vectorize(CliffWalking, 4, engine="python")
-    >>> observations, infos = envs.reset(seed=0)
-    >>> observations.shape
-    (4,)
+    Example:
+        >>> import agym
+        >>> envs = agym.vectorize(CliffWalking, 4, engine="python")
+        >>> observations, infos = envs.reset(seed=0)
+        >>> observations.shape
+        (4,)
 
     Action: 0 goes up, 1 to the right, 2 down, 3 to the left. Observation: ``row * 12 + column``.
     Reward: -1 per step, and -100 off the cliff, from where the player is back at the start. If it

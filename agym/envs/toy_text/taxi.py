@@ -41,11 +41,12 @@ NONE = -1
 class Taxi:
     """Gymnasium's ``Taxi-v4``.
 
-    >>> import agym
-    >>> envs = agym.vectorize(Taxi, 4, engine="python")
-    >>> observations, infos = envs.reset(seed=0)
-    >>> observations.shape
-    (4,)
+    Example:
+        >>> import agym
+        >>> envs = agym.vectorize(Taxi, 4, engine="python")
+        >>> observations, infos = envs.reset(seed=0)
+        >>> observations.shape
+        (4,)
 
     Action: 0 goes south, 1 north, 2 east, 3 west, 4 picks up, 5 drops off. Observation: ``((row * 5
     + column) * 5 + passenger) * 4 + destination``. Reward: -1 per step, 20 for a delivery, which

@@ -121,8 +121,8 @@ class Traits:
         batch_size: It returns this many results at a time; 0 for all together.
         compiled: It takes actions only in the dtype of their space (ALE, EnvPool).
         writes_into: It steps in two halves (agym's rule books): ``play(actions)``, which it does
-            not keep, and ``show_into(observations, rewards, terminated, truncated)``, which writes
-            the results into arrays of the caller and returns the info.
+            not keep, and ``show_into(observations, rewards, terminated, truncated, finals)``, which
+            writes the results into arrays of the caller and returns the info.
     """
 
     mode: AutoresetMode

@@ -218,7 +218,7 @@ class VectorHost(Host):
         finals: dict[int, tuple[Any, dict[str, Any]]] = {}
         if not ours.all():
             infos, finals = self._step_env(step, rows)
-        if finals or ours.any() or self._rule.resets_now:
+        if finals or ours.any() or (self._rule.resets_now and self._over.any()):
             infos = infos or [{} for _ in range(self._count)]
         if ours.any():
             self._put_cut(rows, infos)
@@ -281,7 +281,7 @@ class VectorHost(Host):
         self._over = rows.terminated | rows.truncated
         finals = {}
         if mode is AutoresetMode.SAME_STEP and self._over.any():
-            finals = self._take_finals(info)
+            finals = self._take_finals(info, written=self.traits.writes_into and bool(rows.final))
             self._count_episodes(self._over & (self._phases != Phase.HELD))
             self._over = np.zeros_like(over)
         return split_info(info, self._count), finals
@@ -291,8 +291,9 @@ class VectorHost(Host):
         self._env.play(self._batch(step.parts))
         with self._guard:
             info: dict[str, Any] = self._env.show_into(
-                rows.observations[0], rows.rewards, rows.terminated, rows.truncated
-            )
+                rows.observations[0], rows.rewards, rows.terminated, rows.truncated,
+                rows.final[0] if rows.final else None,
+            )  # fmt: skip
         return info
 
     def _step_and_copy(self, step: Step, rows: Plane) -> dict[str, Any]:
@@ -306,8 +307,20 @@ class VectorHost(Host):
             rows.rewards[:], rows.terminated[:], rows.truncated[:] = scalars
         return {**result[4]}
 
-    def _take_finals(self, info: dict[str, Any]) -> dict[int, tuple[Any, dict[str, Any]]]:
-        """Remove and return the final observations and infos of finished episodes."""
+    def _take_finals(
+        self, info: dict[str, Any], *, written: bool
+    ) -> dict[int, tuple[Any, dict[str, Any]]]:
+        """Remove and return the final observations and infos of finished episodes.
+
+        ``written`` says that the program wrote the observations into the rows. Then only infos are
+        left to deliver, and nothing is returned.
+        """
+        if written:
+            info.pop("_final_info")
+            infos = split_info(info.pop("final_info"), self._count)
+            ended = np.flatnonzero(self._over).tolist() if infos else ()
+            self._payload.final_infos.update((self.first + i, infos[i]) for i in ended)
+            return {}
         observations = info.pop("final_obs", None)
         if observations is None:
             raise ValueError("step gave no info['final_obs'], as AutoresetMode.SAME_STEP wants")

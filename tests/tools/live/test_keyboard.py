@@ -11,19 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import agym
-from agym.envs.pong.single import PongEnv, PongRallyEnv
+from agym.envs.games.pong import Pong, PongRally
 from agym.tools.live.keyboard import Keyboard
 
 FOUR = spaces.Discrete(4)
 
 
 def test_the_environments_own_keys() -> None:
-    env = PongEnv()
+    env = agym.vectorize(Pong)
     keyboard = Keyboard.of(env.action_space, None, None, env.get_keys_to_action())
     assert keyboard.action(frozenset()) == 0
     assert keyboard.action(frozenset("w")) == keyboard.action(frozenset(["ArrowUp"])) == 1
     assert keyboard.action(frozenset("sx")) == 2
-    rally = PongRallyEnv()
+    rally = agym.vectorize(PongRally)
     both = Keyboard.of(rally.action_space, None, None, rally.get_keys_to_action())
     assert both.action(frozenset(["w", "ArrowDown"])).tolist() == [1, 2]
     assert both.action(frozenset(["w"])).tolist() == [1, 0]

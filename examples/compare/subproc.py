@@ -4,7 +4,7 @@ Theirs are a loop over environments, a process for each group of them, pipes bet
 as strings. What they offer stays: batches of shape [num_proc, num_seq], and environments that
 are reset within the last step of an episode.
 
-python examples/subproc.py --num-envs 8 --num-procs 1 2 4 8
+python examples/compare/subproc.py --num-envs 8 --num-procs 1 2 4 8
 """
 
 from __future__ import annotations

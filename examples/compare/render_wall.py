@@ -1,6 +1,6 @@
 """A wall of CartPoles, each rendered in every step: a plain loop, and agym, for the same frames.
 
-python examples/render_wall.py --num-envs 200 --episodes 50
+python examples/compare/render_wall.py --num-envs 200 --episodes 50
 
 Both do the same work, in turns: the same environments, seeds and actions, a step and a picture of
 each, kept until the next round. At the end it writes a picture and a video of the whole wall.

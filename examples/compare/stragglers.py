@@ -1,6 +1,6 @@
 """One environment of 32 is a hundred times slower: waiting for all, or for those that are first.
 
-python examples/stragglers.py
+python examples/compare/stragglers.py
 """
 
 from __future__ import annotations

@@ -1,0 +1,422 @@
+"""Pong: where paddles and balls go, who makes a point, what is left to chance, and both games."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.error import ResetNeeded
+from gymnasium.utils.env_checker import check_env
+from gymnasium.utils.play import play as play_by_hand
+from gymnasium.vector import AutoresetMode
+from hypothesis import given
+from hypothesis import strategies as st
+
+import agym
+from agym.envs.games.cells import SCALE
+from agym.envs.games.pong import (
+    BALL,
+    BOTTOM,
+    CENTRE,
+    COLORS,
+    DOWN,
+    EMPTY,
+    FULL_SKILL,
+    HALF,
+    HEIGHT,
+    PADDLE,
+    STAY,
+    TOP,
+    UP,
+    WIDTH,
+    Pong,
+    PongRally,
+    fly,
+    follow,
+    moved,
+    serve,
+)
+from agym.envs.rules.rng import hashed, key_of
+from tests.support.equality import same
+
+# Each process compiles the games anew.
+pytestmark = pytest.mark.xdist_group("compiled")
+
+IDS = ("agym/Pong-v0", "agym/PongRally-v0")
+GAMES = {"Pong": Pong, "PongRally": PongRally}
+ENGINES = ("python", "compiled", "parallel")
+
+each_id = pytest.mark.parametrize("env_id", IDS)
+each_game = pytest.mark.parametrize("name", GAMES)
+
+rows = st.integers(0, HEIGHT - 1)
+falls = st.integers(-3, 3)
+runs = st.sampled_from([-1, 1])
+paddles = st.integers(TOP, BOTTOM)
+keys = st.integers(0, 2**32 - 1)
+choices = st.integers(STAY, DOWN)
+
+
+# ---------------------------------------------------------------- the rules
+
+
+@given(paddles, choices)
+def test_a_paddle_moves_two_rows_unless_a_wall_is_nearer(paddle: int, action: int) -> None:
+    new = moved(paddle, action)
+    assert new - HALF >= 0
+    assert new + HALF <= HEIGHT - 1
+    wanted = paddle + {STAY: 0, UP: -2, DOWN: 2}[action]
+    assert new == (wanted if TOP <= wanted <= BOTTOM else TOP if action == UP else BOTTOM)
+
+
+def unfolded(position: int) -> int:
+    """Where a ball is on a strip that walls fold up every 29 rows, by its way so far."""
+    lap, rest = divmod(position, HEIGHT - 1)
+    return rest if lap % 2 == 0 else HEIGHT - 1 - rest
+
+
+@given(rows, falls, st.integers(1, 200))
+def test_reflected_paths_are_straight_ones_on_a_folded_strip(
+    row: int, fall: int, steps: int
+) -> None:
+    """What the original got wrong: no ball leaves the field, and none loses any of its way."""
+    now, speed = row, fall
+    for k in range(1, steps + 1):
+        now, _, speed, _, point = fly(now, WIDTH // 2, speed, 1, CENTRE, CENTRE)
+        assert point == 0
+        assert 0 <= now < HEIGHT
+        assert now == unfolded(row + k * fall)
+        assert abs(speed) == abs(fall)
+
+
+def test_the_corner_of_a_fold() -> None:
+    assert fly(1, 20, -3, 1, CENTRE, CENTRE)[:3] == (2, 21, 3)
+    assert fly(28, 20, 3, 1, CENTRE, CENTRE)[:3] == (27, 21, -3)
+    assert fly(3, 20, -3, 1, CENTRE, CENTRE)[:3] == (0, 21, -3)  # reflected in the next step
+    assert fly(0, 20, -3, 1, CENTRE, CENTRE)[:3] == (3, 21, 3)
+
+
+@given(rows, falls, runs, paddles)
+def test_who_is_hit_where_it_is_gives_spin_and_who_misses_loses(
+    row: int, fall: int, run: int, paddle: int
+) -> None:
+    column = 2 if run < 0 else WIDTH - 3
+    left, right = (paddle, TOP) if run < 0 else (TOP, paddle)
+    straight = unfolded(row + fall)
+    bounced = -fall if straight != row + fall else fall
+    new_row, new_column, new_fall, new_run, point = fly(row, column, fall, run, left, right)
+    assert (new_row, new_column) == (straight, column + run)
+    if abs(straight - paddle) <= HALF:
+        assert (point, new_run) == (0, -run)
+        assert new_fall == max(-3, min(3, bounced + straight - paddle))
+    else:
+        assert point == -run  # the point of the side that it comes from
+
+
+@given(keys, st.integers(0, 2**31))
+def test_every_serve_can_be_reached(key: int, draw: int) -> None:
+    row, column, fall, run = serve(hashed(key, draw))
+    assert run in (-1, 1)
+    assert column == (20 if run > 0 else 19)
+    left = right = TOP if row > CENTRE else BOTTOM
+    point = steps = 0
+    while 1 < column < WIDTH - 2:
+        ahead = (WIDTH - 2 - column) if run > 0 else column - 1
+        arrival = unfolded(row + ahead * fall)
+        paddle = left if run < 0 else right
+        action = UP if arrival < paddle - 1 else DOWN if arrival > paddle + 1 else STAY
+        left, right = (moved(paddle, action),) * 2
+        row, column, fall, run, point = fly(row, column, fall, run, left, right)
+        steps += 1
+    assert steps == 18
+    assert point == 0
+
+
+def test_serves_are_drawn_evenly() -> None:
+    drawn = [serve(hashed(key_of(5), draw)) for draw in range(21_000)]
+    for field, number in ((0, HEIGHT), (2, 7), (3, 2)):
+        counts = Counter(ball[field] for ball in drawn)
+        assert len(counts) == number
+        assert max(counts.values()) < 1.25 * min(counts.values())
+
+
+@given(rows, paddles, keys)
+def test_the_opponent_follows_a_ball_that_comes(row: int, paddle: int, bits: int) -> None:
+    action = follow(row, -1, paddle, bits, FULL_SKILL)
+    assert action == (UP if row < paddle - 1 else DOWN if row > paddle + 1 else STAY)
+    assert follow(row, 1, paddle, bits, FULL_SKILL) == STAY
+    assert follow(row, -1, paddle, bits, 0) == STAY
+
+
+def test_the_opponent_pays_attention_as_often_as_its_skill_says() -> None:
+    """And for eight steps in a row; the ball is held where it comes."""
+    env = agym.vectorize(Pong, skill=0.25, max_episode_steps=-1)
+    env.reset(seed=7)
+    does = []
+    for _ in range(8 * 1500):
+        env.state.row, env.state.column, env.state.run = 0, 20, -1
+        env.state.fall, env.state.left = 0, BOTTOM
+        env.step(STAY)
+        does.append(env.state.left < BOTTOM)
+    whole = does[7:]  # the first serve took one draw of the first eight
+    assert all(len({*whole[k : k + 8]}) == 1 for k in range(0, len(whole), 8))
+    assert 300 < sum(whole[::8]) < 450
+
+
+@given(rows, st.integers(1, WIDTH - 2), paddles, paddles)
+def test_a_picture_has_a_ball_and_two_paddles(row: int, column: int, left: int, right: int) -> None:
+    """Whatever was in the memory before."""
+    state = SimpleNamespace(row=row, column=column, left=left, right=right)
+    cells = np.full((HEIGHT, WIDTH), 77, np.uint8)
+    Pong.observe(state, cells)
+    expected = np.full((HEIGHT, WIDTH), EMPTY, np.uint8)
+    expected[left - HALF : left + HALF + 1, 0] = PADDLE
+    expected[right - HALF : right + HALF + 1, WIDTH - 1] = PADDLE
+    expected[row, column] = BALL
+    assert same(cells, expected)
+
+
+def test_a_game_counts_points_and_serves_until_one_has_enough() -> None:
+    env = agym.vectorize(Pong, points=5, max_episode_steps=-1)
+    env.reset(seed=3)
+    total, over = 0.0, False
+    while not over:
+        right = env.state.right
+        _, reward, over, _, _ = env.step(STAY)
+        state = env.state
+        total += reward
+        assert state.right_score - state.left_score == total
+        assert over == (max(state.left_score, state.right_score) == 5)
+        if reward and not over:
+            assert state.column in (19, 20)
+            assert state.right == right
+    assert env.state.column in (1, WIDTH - 2)  # the last ball stays where it was missed
+
+
+# ---------------------------------------------------------------- the same games as ever
+
+# SHA-256 of what 64 games give in 400 steps, as agym's former implementation of Pong gave it, which
+# was written for this game alone.
+EVER = {
+    "Pong": {
+        AutoresetMode.NEXT_STEP: "2e6028643cf9bbd7acfc189f2912f01a134d33397211e8cef97aef5583abf598",
+        AutoresetMode.SAME_STEP: "c7d7444426896ccf1df69f6b24a70712a8b79c3b44a88249f3caee076b4f337d",
+    },
+    "PongRally": {
+        AutoresetMode.NEXT_STEP: "2b6c03aa854f46ac2f8b68ff9485f0ed327b0ccd71a481709dfa5ced9fe8c1e7",
+        AutoresetMode.SAME_STEP: "436ea76c3bc4e47c789230b1433487a1276ea969320e7621b0add4b64af4186a",
+    },
+}
+
+
+@each_game
+@pytest.mark.parametrize("mode", EVER["Pong"], ids=lambda mode: mode.name.lower())
+@pytest.mark.parametrize(
+    "engine", [pytest.param("python", marks=pytest.mark.full), "compiled", "parallel"]
+)
+def test_the_same_trajectories_as_ever(
+    name: str, mode: AutoresetMode, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agym.envs.rules.engines.SHARE", 16)
+    options: dict[str, Any] = {"points": 3, "skill": 0.7} if name == "Pong" else {}
+    envs = agym.vectorize(GAMES[name], 64, engine=engine, autoreset_mode=mode, **options)
+    digest = hashlib.sha256(envs.reset(seed=5)[0].tobytes())
+    rng = np.random.default_rng(0)
+    for _ in range(400):
+        for part in envs.step(rng.integers(0, 3, envs.action_space.shape))[:4]:
+            digest.update(np.ascontiguousarray(part).tobytes())
+    envs.close()
+    assert digest.hexdigest() == EVER[name][mode]
+
+
+# ---------------------------------------------------------------- the environments
+
+
+@each_id
+@pytest.mark.parametrize("render_mode", [None, "ansi", "rgb_array"])
+def test_gymnasiums_checker_is_content(env_id: str, render_mode: str | None) -> None:
+    """Its warnings are errors here."""
+    env = gymnasium.make(env_id, render_mode=render_mode)
+    check_env(env.unwrapped)
+    assert env.spec is not None
+    assert env.spec.id == env_id
+
+
+@each_id
+def test_seeds_decide_everything(env_id: str) -> None:
+    def played(seed: int) -> Any:
+        env = gymnasium.make(env_id)
+        env.action_space.seed(1)
+        seen = [env.reset(seed=seed)[0]]
+        for _ in range(200):
+            observation, reward, terminated, _, _ = env.step(env.action_space.sample())
+            seen += [observation, np.float64(reward)]
+            if terminated:
+                seen.append(env.reset()[0])
+        return seen
+
+    assert same(played(5), played(5))
+    assert not same(played(5), played(6))
+
+
+@pytest.mark.once
+@each_id
+@pytest.mark.parametrize("autoreset", ["next_step", "same_step", "disabled"])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_native_gives_what_serial_gives(env_id: str, autoreset: str, workers: int) -> None:
+    keywords: dict[str, Any] = {"autoreset": autoreset, "output": "array"}
+    if env_id == IDS[0]:
+        keywords["points"] = 1
+    ended = 0
+    with (
+        agym.make(env_id, 5, backend="serial", **keywords) as theirs,
+        agym.make(env_id, 5, backend="native", workers=workers, **keywords) as ours,
+    ):
+        assert same(ours.reset(seed=3), theirs.reset(seed=3))
+        ours.action_space.seed(0)
+        for k in range(150):
+            actions = ours.action_space.sample()
+            mine, other = ours.step(actions), theirs.step(actions)
+            assert same(mine[:4], other[:4])
+            assert same([*mine.infos], [*other.infos])
+            ended += int(mine.terminated.sum())
+            if k == 100:
+                some: Any = {"seed": [8, 2], "env_ids": [1, 4]} if autoreset != "next_step" else {}
+                assert same(ours.reset(**some)[:1], theirs.reset(**some)[:1])
+    assert ended > 5
+
+
+@each_id
+def test_results_of_the_native_backend_are_the_callers(env_id: str) -> None:
+    with agym.make(env_id, 2, backend="native", output="array") as envs:
+        first = envs.reset(seed=0).observations
+        kept = first.copy()
+        envs.step(envs.action_space.sample())
+        assert same(first, kept)
+
+
+def test_options_by_id() -> None:
+    envs = gymnasium.make_vec(IDS[0], 2, points=1, skill=0.0, engine="python", max_episode_steps=9)
+    envs.reset(seed=0)
+    for k in range(9):
+        *_, truncated, _ = envs.step(np.zeros(2, np.int64))
+        assert truncated.tolist() == [k == 8] * 2
+    envs.close()
+    env = gymnasium.make(IDS[0], points=3, skill=0.0)
+    env.reset(seed=0)
+    total, over, steps = 0.0, False, 0
+    while not over:
+        _, reward, over, _, _ = env.step(0)
+        total += float(reward)
+        steps += 1
+    assert -3 <= total <= 3
+    assert steps > 3 * 17
+
+
+@each_game
+def test_pictures(name: str) -> None:
+    text = agym.vectorize(GAMES[name], 2, engine="python", render_mode="ansi")
+    text.reset(seed=1)
+    for drawn in text.render():
+        lines = drawn.split("\n")
+        assert len(lines) == HEIGHT + 2
+        assert {len(line) for line in lines} == {WIDTH}
+        assert (drawn.count("#"), drawn.count("o")) == (10, 1)
+    pixels = agym.vectorize(GAMES[name], 2, engine="compiled", render_mode="rgb_array")
+    grids, _ = pixels.reset(seed=1)
+    for grid, frame in zip(grids, pixels.render(), strict=True):
+        assert frame.shape == (HEIGHT * SCALE, WIDTH * SCALE, 3)
+        assert frame.dtype == np.uint8
+        for cell in (EMPTY, PADDLE, BALL):
+            assert (frame == COLORS[cell]).all(-1).sum() == (grid == cell).sum() * SCALE**2
+    assert agym.vectorize(GAMES[name], 2, engine="python").render() is None
+
+
+KEYS: dict[str, list[tuple[list[str], Any]]] = {
+    "Pong": [([], 0), (["w"], 1), (["s"], 2), (["UP"], 1), (["DOWN"], 2)],
+    "PongRally": [
+        ([], [0, 0]), (["w"], [1, 0]), (["DOWN"], [0, 2]), (["s", "UP"], [2, 1]),
+    ],
+}  # fmt: skip
+
+
+@each_game
+def test_keyboard(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody holds some keys for a step each, and then closes the window."""
+    pygame = pytest.importorskip("pygame")
+    env = gymnasium.make(f"agym/{name}-v0", render_mode="rgb_array")
+    held: list[Any] = []
+    batches = []
+    for pressed, _ in [*KEYS[name], KEYS[name][0]]:
+        codes = [getattr(pygame, f"K_{key}") for key in pressed]
+        batches.append(
+            [pygame.event.Event(pygame.KEYUP, key=code) for code in held]
+            + [pygame.event.Event(pygame.KEYDOWN, key=code) for code in codes]
+        )
+        held = codes
+    events = iter([*batches, [pygame.event.Event(pygame.QUIT)]])
+    monkeypatch.setattr("pygame.event.get", lambda: next(events))
+    played: list[Any] = []
+    noop = np.array([0, 0]) if name == "PongRally" else 0
+    play_by_hand(
+        env, fps=1000, seed=1, noop=noop,
+        callback=lambda *step: played.append(np.asarray(step[2]).tolist()),
+    )  # fmt: skip
+    assert played[: len(KEYS[name])] == [action for _, action in KEYS[name]]
+    env.close()
+
+
+@pytest.mark.parametrize(
+    ("keywords", "words"),
+    [
+        ({"points": 0}, "points=0 must be"), ({"points": 1.5}, "points=1.5 does not fit"),
+        ({"skill": 1.1}, "skill=1.1 must be"), ({"speed": 2}, "parameters are points, skill"),
+        ({"engine": "magic"}, "engine"), ({"render_mode": "human"}, "render_mode"),
+        ({"num_envs": 0}, "num_envs"), ({"max_episode_steps": 0}, "max_episode_steps"),
+    ],
+)  # fmt: skip
+def test_arguments_that_cannot_work(keywords: dict[str, Any], words: str) -> None:
+    with pytest.raises(agym.UsageError, match=words):
+        agym.vectorize(Pong, **{"num_envs": 2, "engine": "python", **keywords})
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_calls_that_cannot_work(engine: str) -> None:
+    envs = agym.vectorize(
+        Pong, 2, engine=engine, autoreset_mode=AutoresetMode.DISABLED, max_episode_steps=2
+    )
+    with pytest.raises(ResetNeeded, match="reset"):
+        envs.step(np.array([0, 1]))
+    before, _ = envs.reset(seed=1)
+    for actions in ([0, 3], [-1, 0], [0], [[0, 1]], [0.0, 1.0], [True, False], None):
+        with pytest.raises(agym.UsageError, match="actions"):
+            envs.step(actions)
+    assert same(envs.reset(seed=1)[0], before)
+    for kind in (np.int8, np.uint8, np.int32, np.uint64):
+        envs.reset(seed=1)
+        envs.step(np.array([0, 2], kind))
+    envs.step([0, 2])
+    with pytest.raises(ResetNeeded, match="reset_mask"):
+        envs.step([0, 2])
+    envs.close()
+
+
+@each_id
+def test_actions_that_are_none(env_id: str) -> None:
+    env = gymnasium.make(env_id, disable_env_checker=True)
+    env.reset(seed=0)
+    for action in (3, -1, [0, 3], [0, 1, 2], "up"):
+        with pytest.raises(agym.UsageError, match="action"):
+            env.step(action)
+
+
+@each_id
+def test_worker_processes_know_the_ids(env_id: str) -> None:
+    with agym.make(env_id, 2, backend="process", workers=1) as envs:
+        observations, _ = envs.reset(seed=0)
+        assert [observation.shape for observation in observations] == [(HEIGHT, WIDTH)] * 2
