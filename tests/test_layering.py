@@ -135,8 +135,6 @@ REACHED = {
     "benchmarks/test_rollouts.py": {"_latest"},
     "benchmarks/test_waiting.py": {"_next_delay"},
     "protocol/test_gauges.py": {"_begun"},
-    "envs/same_games.py": {"_players"},
-    "envs/test_envs.py": {"_games"},
     "api/sb3/test_monitor_infos.py": {"_maker"},
     "api/test_assignment.py": {"_note"},
     "api/test_debug.py": {"_views"},

@@ -12,12 +12,12 @@ class Shipped(NamedTuple):
 
     Attributes:
         rules: Its module and class.
-        max_episode_steps: The limit of its registration, as its rules have it.
-        reward_threshold: A mean return that counts as solved, ``None`` if there is none.
+        max_episode_steps: As in the rules, which are not imported before one is made.
+        reward_threshold: As in the rules.
     """
 
     rules: str
-    max_episode_steps: int
+    max_episode_steps: int | None
     reward_threshold: float | None = None
 
 
@@ -31,7 +31,7 @@ SHIPPED = {
     "agym/Pendulum-v1": Shipped("classic.pendulum:Pendulum", 200),
     "agym/FrozenLake-v1": Shipped("toy_text.frozen_lake:FrozenLake", 100, 0.70),
     "agym/FrozenLake8x8-v1": Shipped("toy_text.frozen_lake:FrozenLake8x8", 200, 0.85),
-    "agym/CliffWalking-v1": Shipped("toy_text.cliff_walking:CliffWalking", 200),
+    "agym/CliffWalking-v1": Shipped("toy_text.cliff_walking:CliffWalking", None),
     "agym/Taxi-v4": Shipped("toy_text.taxi:Taxi", 200, 8.0),
     "agym/Pong-v0": Shipped("games.pong:Pong", 10_000),
     "agym/PongRally-v0": Shipped("games.pong:PongRally", 10_000),
@@ -39,7 +39,7 @@ SHIPPED = {
 }
 
 # Where Gymnasium looks for both classes of an environment.
-HERE = "agym.envs.shipped"
+HERE = "agym.envs.env_classes"
 
 
 def register_games() -> None:

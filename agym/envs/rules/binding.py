@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import dis
 import hashlib
+import random
 from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
 from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -54,6 +56,7 @@ class Binder:
 
     def copy(self, function: Any) -> FunctionType:
         """Return a bound copy of a function."""
+        refuse_other_randomness(function)
         names = {**function.__globals__}
         cells = tuple(CellType() for _ in function.__closure__ or ())
         copy = FunctionType(
@@ -103,6 +106,23 @@ def constants_of(owner: Any, code: CodeType) -> Iterator[Any]:
             value = getattr(owner, name, None)
             if isinstance(value, bool | int | float | tuple | np.ndarray | np.generic):
                 yield name, value
+
+
+def refuse_other_randomness(function: FunctionType) -> None:
+    """Refuse random numbers that no seed of a game determines, in all engines.
+
+    Raises:
+        UsageError: The function uses ``random`` or ``numpy.random``.
+    """
+    loads = [*dis.get_instructions(function.__code__)]
+    for one, after in pairwise([*loads, loads[-1]]):
+        module = function.__globals__.get(one.argval) if one.opname == "LOAD_GLOBAL" else None
+        drawn = module is random or isinstance(getattr(module, "__self__", None), random.Random)
+        if drawn or (module is np and after.argval == "random"):
+            raise UsageError(
+                f"{place_of(function)}: {function.__name__} uses {one.argval}, whose random numbers"
+                " no seed of a game determines: use rng, such as rng.random()"
+            )
 
 
 def place_of(function: FunctionType) -> str:

@@ -42,7 +42,7 @@ class RuleBook:
         state: The dtype of a game, aligned.
         observation_space: Of one game.
         action_space: Of one game.
-        functions: Its compiled parts by their names in ``kernels.py``.
+        functions: The functions by name, with those of ``kernels.py`` for what is optional.
         parameters: Fields of the state that keep a value, with their defaults.
         info_dtype: The dtype of an info, ``bool`` if there are none.
         max_episode_steps: Steps after which an episode is cut off, ``None`` for no limit.

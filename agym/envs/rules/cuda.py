@@ -17,12 +17,11 @@ import numpy as np
 from agym._system.extras import require
 from agym.envs.rules.actions import no_actions
 from agym.envs.rules.binding import Binder
-from agym.envs.rules.compiling import EXTRA, install_rng
+from agym.envs.rules.compiling import EXTRA, install_rng, refusal
 from agym.envs.rules.contract import RuleBook
 from agym.envs.rules.engines import Engine, Outputs, shaped
 from agym.envs.rules.kernels import NEXT_STEP, SAME_STEP, begin, play, show
 from agym.envs.rules.records import Table
-from agym.envs.rules.refusal import refusal
 from agym.errors import UsageError
 from agym.protocol.typing import Array
 
@@ -130,7 +129,7 @@ cuda: Any = None
 
 
 def plain(array: Any) -> NoReturn:
-    """Stands for one of the next two."""
+    """Stand-in for ``same`` (on a GPU) or ``plain_table`` (in the simulator)."""
     raise NotImplementedError
 
 

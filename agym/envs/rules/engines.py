@@ -75,7 +75,7 @@ class Outputs(NamedTuple):
 
 
 def shaped(out: Outputs) -> Outputs:
-    """Return outputs whose observations have rows, which are arrays also of one number."""
+    """Give observations of one number a last axis of 1, so that rules can write ``out[0]``."""
     if out.observations.ndim > 1:
         return out
     return out._replace(
@@ -148,7 +148,7 @@ class Engine(ABC):
 
         Returns:
             Which episodes have ended with the step, ``bool[n]``; ``None`` under next-step
-            autoreset, where nobody asks.
+            autoreset, which does not need it.
         """
         self._write(out)
         return None if self._mode == NEXT_STEP else out.terminated | out.truncated
@@ -204,6 +204,16 @@ class CompiledEngine(Engine):
         self._run(self._kernels.show, *shaped(out), self._mode)
 
     def _run(self, kernel: Any, *arguments: Any) -> None:
+        try:
+            self._run_ranges(kernel, arguments)
+        except Exception as error:
+            error.add_note(
+                f"raised by the compiled rules of {self._book.name}: engine='python' shows the"
+                " line; reset all games before the next step"
+            )
+            raise
+
+    def _run_ranges(self, kernel: Any, arguments: tuple[Any, ...]) -> None:
         kernel(*self._arrays, *arguments, 0, self._num_envs)
 
 
@@ -217,7 +227,7 @@ class ParallelEngine(CompiledEngine):
         self._ranges = [*pairwise(cuts)]
         self._pool = ThreadPoolExecutor(max(1, shares - 1), "agym-parallel")
 
-    def _run(self, kernel: Any, *arguments: Any) -> None:
+    def _run_ranges(self, kernel: Any, arguments: tuple[Any, ...]) -> None:
         ours, *others = self._ranges
         running = [self._pool.submit(kernel, *self._arrays, *arguments, *each) for each in others]
         try:

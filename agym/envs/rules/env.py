@@ -45,6 +45,7 @@ class RulesEnv(gymnasium.Env[Any, Any]):
         )
         self._infos = RuleBook.of(self.rules).info_dtype.names or ()
         self.render_mode = render_mode
+        self.engine = envs.engine
         self.observation_space = envs.single_observation_space
         self.action_space = envs.single_action_space
 

@@ -15,6 +15,10 @@ MASK = 0xFFFFFFFF
 # The size of a step between the numbers of :meth:`Rng.random`.
 UNIT = 2.0**-32
 
+# Mixed into what is drawn as a number. Without it seed 0 would draw an exact 0: its second bits are
+# 0, since the key of seed 0 and the hash of draw 1 are the same, and 0 is hashed to 0.
+GOLDEN = 0x9E3779B9
+
 
 def mix(x: int) -> int:
     """Hash 32 bits to 32 bits, one to one.
@@ -80,20 +84,20 @@ class Rng(NamedTuple):
 
     def random(self) -> float:
         """Draw from [0, 1)."""
-        return self.bits() * UNIT
+        return mix(self.bits() ^ GOLDEN) * UNIT
 
     def uniform(self, low: float, high: float) -> float:
         """Draw from [low, high)."""
-        return low + (high - low) * (self.bits() * UNIT)
+        return low + (high - low) * (mix(self.bits() ^ GOLDEN) * UNIT)
 
     def integers(self, low: int, high: int) -> int:
         """Draw an integer from ``low`` to ``high - 1``, which must be less than 2**31 apart."""
-        return low + ((self.bits() * (high - low)) >> 32)
+        return low + ((mix(self.bits() ^ GOLDEN) * (high - low)) >> 32)
 
     def normal(self, mean: float, deviation: float) -> float:
-        """Draw from a normal distribution."""
-        radius = math.sqrt(-2.0 * math.log(1.0 - self.bits() * UNIT))
-        return mean + deviation * radius * math.cos(2.0 * math.pi * (self.bits() * UNIT))
+        """Draw from a normal distribution, given its mean and its standard deviation."""
+        radius = math.sqrt(-2.0 * math.log(1.0 - self.random()))
+        return mean + deviation * radius * math.cos(2.0 * math.pi * self.random())
 
 
 # The methods that rules may call, each after those it calls.

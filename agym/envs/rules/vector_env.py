@@ -68,7 +68,7 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array]):
         self,
         num_envs: int = 1,
         engine: str | None = None,
-        autoreset_mode: AutoresetMode = AutoresetMode.NEXT_STEP,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         max_episode_steps: int | None = None,
         copy: bool = True,
         render_mode: str | None = None,
@@ -79,7 +79,7 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array]):
         self.num_envs = check_count("num_envs", num_envs)
         self.engine = engine or default_engine(book)
         check_choice("engine", self.engine, [*ENGINES])
-        self._autoreset = AutoresetMode(autoreset_mode)
+        self._autoreset = autoreset = parse_autoreset(autoreset_mode)
         self.metadata = {
             **book.metadata,
             "autoreset_mode": self._autoreset,
@@ -88,6 +88,8 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array]):
             "reset_seeds": "list",
         }
         modes = book.metadata["render_modes"]
+        if render_mode is not None and not modes:
+            raise UsageError(f"render_mode={render_mode!r}: the rules {book.name} have no render")
         if render_mode is not None:
             check_choice("render_mode", render_mode, modes)
         self.render_mode = render_mode
@@ -99,7 +101,7 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array]):
             check_count("max_episode_steps", max_episode_steps)
         blanks = book.blanks(num_envs, parameters)
         self._engine = ENGINES[self.engine](
-            book, num_envs, blanks, max_episode_steps, MODES[self._autoreset]
+            book, num_envs, blanks, max_episode_steps, MODES[autoreset]
         )
         self._on_device = self.engine == "cuda"
         self._checked = action_check(book, num_envs)
@@ -210,7 +212,9 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array]):
         if self._over is not None and self._over.any():
             some = "some games are over: reset them with options={'reset_mask': ...}"
             raise ResetNeeded(some if self.num_envs > 1 else "the episode is over: call reset")
+        self.begun = False  # until it is known that no rule raises
         self._engine.play(actions)
+        self.begun = True
 
     def show_into(
         self,
@@ -270,6 +274,21 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array]):
 
     def close_extras(self, **kwargs: Any) -> None:
         self._engine.close()
+
+
+def parse_autoreset(mode: AutoresetMode | str) -> AutoresetMode:
+    """Return an autoreset mode by its name, as Gymnasium or agym writes it.
+
+    Raises:
+        UsageError: There is no such mode.
+    """
+    names = {name: one for one in AutoresetMode for name in (one, one.value, one.name.lower())}
+    if mode not in names:
+        raise UsageError(
+            f"autoreset_mode={mode!r} must be 'next_step', 'same_step' or 'disabled', or a"
+            " gymnasium.vector.AutoresetMode"
+        )
+    return names[mode]
 
 
 def default_engine(book: RuleBook) -> str:

@@ -26,7 +26,7 @@ def vectorize(
     num_envs: int | None = None,
     *,
     engine: str | None = None,
-    autoreset_mode: AutoresetMode = AutoresetMode.NEXT_STEP,
+    autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
     max_episode_steps: int | None = None,
     copy: bool = True,
     render_mode: str | None = None,
@@ -66,7 +66,8 @@ def vectorize(
             ``"parallel"`` (numba, all cores) or ``"cuda"`` (numba, on a GPU). All play the same
             games, bit for bit. By default many games are compiled, where numba is installed, and
             one runs in Python, so that a debugger steps into the rules.
-        autoreset_mode: What follows the end of an episode; one game has no autoreset.
+        autoreset_mode: What follows the end of an episode: also ``"next_step"``, ``"same_step"`` or
+            ``"disabled"``. One game has no autoreset.
         max_episode_steps: Steps after which an episode is truncated, -1 for no limit; by default
             what the rules say.
         copy: Whether results are new arrays. If not, the next step overwrites them; under CUDA they
@@ -109,7 +110,7 @@ def register_rules(env_id: str, rules: Any, **options: Any) -> None:
         env_id: The id, such as ``"my/Game-v0"``.
         rules: As for :func:`agym.vectorize`. Worker processes get a class as it is, and import a
             module by its name.
-        **options: For ``gymnasium.register``: ``reward_threshold``, ``max_episode_steps`` (by
+        **options: For ``gymnasium.register``: ``max_episode_steps`` and ``reward_threshold`` (by
             default what the rules say), ``kwargs`` (other defaults of parameters) and so on.
 
     Raises:
@@ -119,6 +120,7 @@ def register_rules(env_id: str, rules: Any, **options: Any) -> None:
         raise UsageError(f"env_id={env_id!r} must be text, such as 'my/Game-v0'")
     rules = find_rules(rules)
     options.setdefault("max_episode_steps", RuleBook.of(rules).max_episode_steps)
+    options.setdefault("reward_threshold", getattr(rules, "reward_threshold", None))
     gymnasium.register(
         env_id, entry_point=env_class(rules), vector_entry_point=vector_env_class(rules), **options
     )

@@ -366,7 +366,7 @@ class Writer:
             "({a} + {b})", "({a} - {b})", "({a} * {b})", "({a} / (abs({b}) + 0.25))",
             "({a} % 3.7)", "({a} % -0.3)", "({a} // 1.3)", "({i} * 0.125)", "({i} / 7)",
             "min({a}, {b})", "max({a}, {b})", "abs({a})", "-{a}", "math.sin({a})",
-            "math.cos({a})", "math.sqrt(abs({a}))", "math.exp(-abs({a}))", "float({i})",
+            "math.cos({a})", "math.sqrt(abs({a}))", "math.exp(-abs({a}))", "float({i} + 1)",
             "({a} if {c} else {b})", "REALS[{i} % 3]", "max({i}, {a})", "math.atan2({a}, {b})",
         )  # fmt: skip
         i = self.integer(depth - 1) if "{i}" in form else ""

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import agym
 from agym.envs.rules.rng import METHODS, Rng, hashed, key_of, mix
+from tests.envs.rules.books import Steps
 from tests.support.core_selection import examples
 from tests.support.equality import same
 
@@ -153,3 +154,22 @@ def test_the_same_numbers_in_python_and_compiled(seed: int, low: int, count: int
     assert same(python.reset(seed=seed), compiled.reset(seed=seed))
     for _ in range(20):
         assert same(python.step([0, 1]), compiled.step([0, 1]))
+
+
+def test_nothing_is_drawn_as_an_exact_zero_by_everyones_seed() -> None:
+    """The second bits of seed 0 are 0; the numbers made from them must not be."""
+    assert [rng_of(0).bits_at(number) for number in (0, 1)][1] == 0
+    for seed in range(100):
+        rng = rng_of(seed)
+        assert all(rng.random() > 0 for _ in range(100)), seed
+
+
+def draw_elsewhere(state: Any, rng: Any) -> None:
+    state.place = np.random.randint(3)  # noqa: NPY002
+
+
+@pytest.mark.parametrize("engine", ["python", "compiled"])
+def test_numbers_that_no_seed_determines_are_refused(engine: str) -> None:
+    rules = type("Game", (Steps,), {"reset": staticmethod(draw_elsewhere)})
+    with pytest.raises(agym.UsageError, match=r"test_rng.py:\d+: draw_elsewhere uses np.*use rng"):
+        agym.vectorize(rules, 2, engine=engine)
