@@ -25,11 +25,12 @@ def no_actions(book: RuleBook, num_envs: int) -> Array:
 def action_check(book: RuleBook, num_envs: int) -> Callable[[Any], Array]:
     """Return a function that checks a batch of actions, and returns it as the engines take it.
 
-    Integers outside of their space are refused. Floats are not, as in Gymnasium's environments:
-    rules clip them, or do not care.
+    What is outside of a box is not refused, as in Gymnasium's environments: rules clip it.
     """
     like, space = no_actions(book, num_envs), book.action_space
     shape, dtype, kinds = like.shape, like.dtype, "iu" if like.dtype == np.int64 else "iuf"
+    if isinstance(space, spaces.MultiBinary):
+        kinds += "b"
     low, count = _range(space)
     what = f"{space}" if num_envs == 1 else f"{num_envs} of {space}"
 
@@ -40,7 +41,8 @@ def action_check(book: RuleBook, num_envs: int) -> Callable[[Any], Array]:
                 f"{book.name}: actions of shape {array.shape} and dtype {array.dtype} must be"
                 f" {what}: of shape {shape}"
             )
-        array = np.ascontiguousarray(array, dtype)
+        # Compiled code is for arrays that may be written to.
+        array = np.require(array, dtype, ["C", "W"])
         # Viewed as unsigned, what is below the lowest is large.
         if count is not None and ((array - low).view(np.uint64) >= count).any():
             raise UsageError(f"{book.name}: actions {actions!r} must be {what}")
@@ -50,7 +52,7 @@ def action_check(book: RuleBook, num_envs: int) -> Callable[[Any], Array]:
         """Check the most frequent kind in a third of the time."""
         if type(actions) is not np.ndarray or actions.dtype != np.int64 or actions.shape != shape:
             return check(actions)
-        if actions.view(np.uint64).max() >= count or not actions.flags.c_contiguous:
+        if actions.view(np.uint64).max() >= count or not actions.flags.carray:
             return check(actions)
         return actions
 

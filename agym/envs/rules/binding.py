@@ -98,14 +98,22 @@ def global_names(function: FunctionType) -> Iterator[str]:
         codes += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
 
 
-def constants_of(owner: Any, code: CodeType) -> Iterator[Any]:
-    """Yield what a function may read of a module or class, such as ``settings.SPEED``."""
-    if isinstance(owner, type | ModuleType):
+def constants_of(owner: Any, code: CodeType, depth: int = 3) -> Iterator[Any]:
+    """Yield what a function may read of a module or class, such as ``settings.SPEED``.
+
+    ``depth`` is the number of modules in a chain such as ``settings.physics.SPEED``.
+    """
+    if isinstance(owner, type | ModuleType) and depth:
         codes = [code, *(one for one in code.co_consts if isinstance(one, CodeType))]
         for name in sorted({name for one in codes for name in one.co_names}):
             value = getattr(owner, name, None)
+            function = getattr(value, "py_func", value)  # of one that numba has compiled
             if isinstance(value, bool | int | float | tuple | np.ndarray | np.generic):
                 yield name, value
+            elif isinstance(function, FunctionType):
+                yield name, function
+            else:
+                yield from constants_of(value, code, depth - 1)
 
 
 def refuse_other_randomness(function: FunctionType) -> None:
@@ -136,6 +144,7 @@ def fingerprint(*values: Any) -> str:
     seen: set[int] = set()
 
     def add(value: Any) -> None:
+        value = getattr(value, "py_func", value)
         if isinstance(value, FunctionType):
             if id(value) in seen:
                 return

@@ -42,7 +42,10 @@ NOISE = re.compile(
 # What numba says of its own parts, in other words.
 PLAINER = (
     (re.compile("NRT required but not enabled"), "this allocates memory: copy arrays in a loop"),
-    (re.compile("failed to unpack.*"), "step must return two values: (reward, terminated)"),
+    (
+        re.compile("(failed to unpack|wrong tuple length).*"),
+        "step must return two values: (reward, terminated)",
+    ),
     (re.compile(r"\bRng\(Record\(.*\) x 1\)"), "rng"),
     (re.compile(r"\bRecord\([^()]*(\([^()]*\)[^()]*)*\)"), "a record"),
     (re.compile(r" (found )?for signature:|Raised from .*"), ""),
@@ -102,12 +105,17 @@ class Kernels:
 _kernels: dict[str, Kernels] = {}
 
 
-def kernels_of(book: RuleBook) -> Kernels:
-    """Return the kernels of a rule book, which all its batches in this process share."""
+def mark_of(book: RuleBook) -> str:
+    """Return the fingerprint of all that is compiled for a rule book."""
     methods = (getattr(Rng, name) for name in METHODS)
-    mark = fingerprint(
+    return fingerprint(
         begin_some, play_some, show_some, *methods, *book.functions.values(), OPTIONS
     )
+
+
+def kernels_of(book: RuleBook) -> Kernels:
+    """Return the kernels of a rule book, which all its batches in this process share."""
+    mark = mark_of(book)
     with _lock:
         if mark not in _kernels:
             _kernels[mark] = Kernels(book, mark)

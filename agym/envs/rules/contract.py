@@ -27,6 +27,11 @@ ARGUMENTS = {
     "info": ("state", "out"),
 }
 
+# Names that agym.vectorize takes for itself.
+OPTIONS = (
+    "rules", "num_envs", "engine", "autoreset_mode", "max_episode_steps", "copy", "render_mode",
+)  # fmt: skip
+
 # Kinds of numbers that computations in Python and in compiled code agree on.
 KINDS = "bool, int8 to int64 and float64"
 
@@ -68,9 +73,7 @@ class RuleBook:
         Raises:
             UsageError: A part is missing or of the wrong kind.
         """
-        if rules not in _books:
-            _books[rules] = _read(rules)
-        return _books[rules]
+        return _read(rules)
 
     @property
     def replaced(self) -> dict[FunctionType, FunctionType]:
@@ -137,10 +140,6 @@ class RuleBook:
         return array if array.shape != shape else array[None]
 
 
-# Rule books by their class or module.
-_books: dict[Any, RuleBook] = {}
-
-
 def find_rules(rules: Any) -> Any:
     """Return the class or module that is meant; text names one.
 
@@ -185,6 +184,11 @@ def _read(rules: Any) -> RuleBook:
             )
     parameters = dict(getattr(rules, "parameters", {}))
     for parameter in parameters:
+        if parameter in OPTIONS:
+            raise UsageError(
+                f"{name}.parameters names {parameter!r}, which is an option of agym.vectorize: take"
+                " another name"
+            )
         if parameter not in (state.names or ()):
             raise UsageError(
                 f"{name}.parameters names {parameter!r}, which is no field of {name}.state: add it"
@@ -229,6 +233,8 @@ def _numbers(what: str, dtype: Any, exact: bool = True) -> np.dtype[Any]:
     if not dtype.names:
         raise UsageError(f"{what} must be a structured numpy.dtype with fields, not {dtype}")
     for name in dtype.names:
+        if name.startswith("_"):
+            raise UsageError(f"the field {name!r} of {what} must not begin with an underscore")
         base, shape = dtype[name].base, dtype[name].shape
         known = base.kind in "bi" or base == np.float64 or (not exact and base.kind in "uf")
         if not known or not base.isnative:

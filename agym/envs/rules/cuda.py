@@ -9,7 +9,6 @@ differ in their last bits: CUDA fuses multiplications with additions, and has it
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any, NoReturn
 
 import numpy as np
@@ -17,7 +16,7 @@ import numpy as np
 from agym._system.extras import require
 from agym.envs.rules.actions import no_actions
 from agym.envs.rules.binding import Binder
-from agym.envs.rules.compiling import EXTRA, install_rng, refusal
+from agym.envs.rules.compiling import EXTRA, install_rng, mark_of, refusal
 from agym.envs.rules.contract import RuleBook
 from agym.envs.rules.engines import Engine, Outputs, shaped
 from agym.envs.rules.kernels import NEXT_STEP, SAME_STEP, begin, play, show
@@ -42,7 +41,7 @@ class CudaEngine(Engine):
         threads = min(num_envs, THREADS)
         self._launch = -(-num_envs // threads), threads
         try:
-            self._begin, self._play, self._show = compile_kernels(book)
+            self._begin, self._play, self._show = kernels_of(book)
         except require("numba", EXTRA).core.errors.NumbaError as error:
             raise refusal(book, error) from error
         self.states, self.games = cuda.to_device(self.states), cuda.to_device(self.games)
@@ -102,9 +101,20 @@ class CudaEngine(Engine):
             self.__dict__.pop(name, None)
 
 
-@cache
+# Kernels by the fingerprint of their rules.
+_kernels: dict[str, tuple[Any, Any, Any]] = {}
+
+
+def kernels_of(book: RuleBook) -> tuple[Any, Any, Any]:
+    """Return the kernels of a rule book, which all its batches in this process share."""
+    mark = mark_of(book)
+    if mark not in _kernels:
+        _kernels[mark] = compile_kernels(book)
+    return _kernels[mark]
+
+
 def compile_kernels(book: RuleBook) -> tuple[Any, Any, Any]:
-    """Compile the kernels of a rule book, once per process."""
+    """Compile the kernels of a rule book."""
     cuda = require("numba.cuda", EXTRA)
     config = require("numba", EXTRA).config
     replaced: dict[Any, Any] = {**book.replaced}

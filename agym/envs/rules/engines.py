@@ -10,8 +10,9 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -103,7 +104,8 @@ class Engine(ABC):
             limit: Steps after which an episode is truncated, ``None`` for no limit.
             mode: Autoreset mode, as a number of ``kernels.py``.
         """
-        self.states: Any = np.zeros(num_envs, book.state)
+        self.states: Any = np.empty(num_envs, book.state)
+        self.states[:] = blanks
         self.games: Any = np.zeros(num_envs, GAME)
         self._blanks = blanks
         self._limit = limit or 0
@@ -225,16 +227,23 @@ class ParallelEngine(CompiledEngine):
         shares = max(1, min(len(core_numbers()), num_envs // SHARE))
         cuts = [num_envs * k // shares for k in range(shares + 1)]
         self._ranges = [*pairwise(cuts)]
-        self._pool = ThreadPoolExecutor(max(1, shares - 1), "agym-parallel")
+        self._start()
+
+    def _start(self) -> None:
+        self._process = os.getpid()
+        self._pool = ThreadPoolExecutor(max(1, len(self._ranges) - 1), "agym-parallel")
 
     def _run_ranges(self, kernel: Any, arguments: tuple[Any, ...]) -> None:
+        if os.getpid() != self._process:  # a fork has none of its parent's threads
+            self._start()
         ours, *others = self._ranges
         running = [self._pool.submit(kernel, *self._arrays, *arguments, *each) for each in others]
         try:
             kernel(*self._arrays, *arguments, *ours)
         finally:
-            for each in running:
-                each.result()
+            wait(running)  # also if one raises, since the others still write
+        for each in running:
+            each.result()
 
     def close(self) -> None:
         self._pool.shutdown()

@@ -69,6 +69,8 @@ class Record:
         object.__setattr__(self, "_row", row)
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # of copy and pickle, before there is a row
+            raise AttributeError(name)
         try:
             value = self._row[name]
         except (ValueError, KeyError):

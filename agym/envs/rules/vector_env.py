@@ -97,6 +97,8 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array]):
         self.single_action_space = book.action_space
         self.observation_space = batch_space(book.observation_space, num_envs)
         self.action_space = batch_space(book.action_space, num_envs)
+        if max_episode_steps == -1:
+            max_episode_steps = None
         if max_episode_steps is not None:
             check_count("max_episode_steps", max_episode_steps)
         blanks = book.blanks(num_envs, parameters)
@@ -155,12 +157,12 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array]):
             self._over &= ~mask
         out = self._kept or self._engine.outputs()
         self._engine.show(out)
-        return out.observations, self._infos(out.infos, None)
+        return out.observations, self._infos(_only(out.infos, mask), mask)
 
     def _mask(self, options: dict[str, Any] | None) -> Array:
         if not options or "reset_mask" not in options:
             return np.ones(self.num_envs, bool)
-        mask = np.asarray(options["reset_mask"])
+        mask = np.array(options["reset_mask"])
         if mask.shape != (self.num_envs,) or mask.dtype != np.bool_ or not mask.any():
             raise UsageError(
                 f"options['reset_mask'] must be {self.num_envs} booleans, at least one of them true"
@@ -173,6 +175,11 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array]):
         if seed is None:
             return np.zeros(n, bool), []
         seeds = range(int(seed), int(seed) + n) if isinstance(seed, int | np.integer) else seed
+        integers = isinstance(seeds, Sequence | np.ndarray) and all(
+            one is None or isinstance(one, int | np.integer) for one in seeds
+        )
+        if not integers:
+            raise UsageError(f"seed={seed!r} must be an integer, or {n} integers or None")
         if len(seeds) != n:
             raise UsageError(f"seed={seed!r} has {len(seeds)} seeds for {n} games")
         if any(one is not None and one < 0 for one in seeds):
@@ -238,9 +245,8 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array]):
         if self._autoreset is AutoresetMode.DISABLED:
             self._over = over
         elif over is not None and over.any():
-            infos = np.array(out.final_infos)
-            infos[~over] = np.zeros((), infos.dtype)
-            info |= {"final_info": self._infos(infos, over), "_final_info": over.copy()}
+            finals = self._infos(_only(out.final_infos, over), over)
+            info |= {"final_info": finals, "_final_info": over.copy()}
             if final_obs:
                 info |= {"final_obs": self._final_obs(out, over), "_final_obs": over}
         return info
@@ -274,6 +280,15 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array]):
 
     def close_extras(self, **kwargs: Any) -> None:
         self._engine.close()
+
+
+def _only(infos: Any, mask: Array) -> Any:
+    """Return infos with zeros where a mask is false."""
+    if mask.all():
+        return infos
+    infos = np.array(infos)
+    infos[~mask] = np.zeros((), infos.dtype)
+    return infos
 
 
 def parse_autoreset(mode: AutoresetMode | str) -> AutoresetMode:

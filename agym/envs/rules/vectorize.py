@@ -11,6 +11,7 @@ from agym.envs.rules.contract import RuleBook, find_rules
 from agym.envs.rules.env import RulesEnv, env_class, vector_env_class
 from agym.envs.rules.vector_env import RulesVectorEnv
 from agym.errors import UsageError
+from agym.protocol.arguments import check_count
 
 
 @overload
@@ -86,7 +87,6 @@ def vectorize(
     """
     rules = find_rules(rules)
     limit = RuleBook.of(rules).max_episode_steps if max_episode_steps is None else max_episode_steps
-    limit = None if limit == -1 else limit
     if num_envs is None:
         return env_class(rules)(engine or "python", limit, render_mode, **parameters)
     return vector_env_class(rules)(
@@ -120,6 +120,8 @@ def register_rules(env_id: str, rules: Any, **options: Any) -> None:
         raise UsageError(f"env_id={env_id!r} must be text, such as 'my/Game-v0'")
     rules = find_rules(rules)
     options.setdefault("max_episode_steps", RuleBook.of(rules).max_episode_steps)
+    if options["max_episode_steps"] is not None:
+        check_count("max_episode_steps", options["max_episode_steps"])
     options.setdefault("reward_threshold", getattr(rules, "reward_threshold", None))
     gymnasium.register(
         env_id, entry_point=env_class(rules), vector_entry_point=vector_env_class(rules), **options

@@ -9,13 +9,17 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 import agym
+from agym.envs.rules.binding import fingerprint
 from agym.planning.caching import cache_folder
+from tests.envs.rules.books import Steps
 from tests.support.equality import same
 from tests.support.scripts import run
 
@@ -398,4 +402,58 @@ def test_an_index_outside_of_an_array(engine: str, load: Callable[[str, str], An
     envs.step([0, 0])
     with pytest.raises(IndexError, match="out of bounds"):
         envs.step([0, 1])
+    envs.close()
+
+
+@pytest.mark.parametrize("engine", ["python", "compiled"])
+def test_rules_that_are_edited_while_the_program_runs(engine: str) -> None:
+    def later(state: Any, action: Any, rng: Any) -> tuple[float, bool]:
+        return 7.0, False
+
+    rules: Any = type("Game", (Steps,), {})
+    agym.vectorize(rules, 2, engine=engine).reset(seed=0)
+    rules.step = later
+    envs = agym.vectorize(rules, 2, engine=engine)
+    envs.reset(seed=0)
+    assert envs.step(np.array([0, 1]))[1].tolist() == [7.0, 7.0]
+
+
+def test_a_fingerprint_follows_modules_and_compiled_helpers() -> None:
+    numba = pytest.importorskip("numba")
+    outer, inner = ModuleType("outer"), ModuleType("inner")
+    outer.inner, inner.speed = inner, 1  # type: ignore[attr-defined]
+    inner.helper = numba.njit(lambda x: x + 1)  # type: ignore[attr-defined]
+    names = {"outer": outer}
+    function = eval("lambda x: outer.inner.helper(x) * outer.inner.speed", names)
+    marks = [fingerprint(function)]
+    inner.speed = 2  # type: ignore[attr-defined]
+    marks.append(fingerprint(function))
+    inner.helper = numba.njit(lambda x: x + 2)  # type: ignore[attr-defined]
+    marks.append(fingerprint(function))
+    assert len({*marks}) == 3
+    assert fingerprint(function) == marks[-1]
+
+
+def test_all_cores_have_stopped_when_one_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    def step(state: Any, action: Any, rng: Any) -> tuple[float, bool]:
+        for _ in range(200_000 if action == 0 else 1):
+            state.place = (state.place * 31 + 1) % 1009
+        return 1.0 / (2 - action), False
+
+    monkeypatch.setattr("agym.envs.rules.engines.SHARE", 1)
+    monkeypatch.setattr("agym.envs.rules.engines.core_numbers", lambda: [0, 1, 2])
+    rules = type("Game", (Steps,), {"step": step, "action_space": spaces.Discrete(3)})
+    envs = agym.vectorize(rules, 30, engine="parallel")
+    envs.reset(seed=0)
+    begun = envs.states["place"].copy()
+    actions = np.zeros(30, int)
+    actions[10] = 2
+    with pytest.raises(ZeroDivisionError):
+        envs.step(actions)
+    ended = envs.states["place"].copy()
+    places = begun
+    for _ in range(200_000):
+        places = (places * 31 + 1) % 1009
+    others = [*range(10), *range(20, 30)]  # beside the share with the game that raised
+    assert np.array_equal(ended[others], places[others])
     envs.close()
