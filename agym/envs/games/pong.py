@@ -201,10 +201,8 @@ def moved(paddle: int, action: int) -> int:
     The paddle moves two rows up or down, or stays. At a wall it stops, and so moves by one row
     only, or not at all.
     """
-    if action == UP:
-        paddle -= PACE
-    if action == DOWN:
-        paddle += PACE
+    # Without a branch, which random actions would make a core guess wrong.
+    paddle += PACE * ((action == DOWN) - (action == UP))
     return min(max(paddle, TOP), BOTTOM)
 
 

@@ -24,7 +24,8 @@ class RulesEnv(gymnasium.Env[Any, Any]):
         >>> env.step(2)[1:]
         (0.0, False, False, {})
 
-    By default the rules run as they are written, so a debugger steps into them.
+    ``agym.vectorize`` runs the rules as they are written, so that a debugger steps into them. Made
+    by an id, they are compiled where numba is installed.
 
     Attributes:
         rules: The class or module of the rules.
@@ -34,7 +35,7 @@ class RulesEnv(gymnasium.Env[Any, Any]):
 
     def __init__(
         self,
-        engine: str = "python",
+        engine: str | None = None,
         max_episode_steps: int | None = None,
         render_mode: str | None = None,
         **parameters: Any,

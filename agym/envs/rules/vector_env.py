@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -307,11 +308,16 @@ def parse_autoreset(mode: AutoresetMode | str) -> AutoresetMode:
 
 
 def default_engine(book: RuleBook) -> str:
-    """Return the engine for many games: compiled code, where numba is installed."""
+    """Return the engine that is not for debugging: compiled code, where numba is installed."""
     if installed("numba"):
         return "compiled"
+    _warn_once(book.name)
+    return "python"
+
+
+@cache
+def _warn_once(name: str) -> None:
     log.warning(
         "%s runs in plain Python, which is some hundred times as slow as compiled rules: %s",
-        book.name, how_to_get("numba", EXTRA),
+        name, how_to_get("numba", EXTRA),
     )  # fmt: skip
-    return "python"
