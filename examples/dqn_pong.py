@@ -132,8 +132,7 @@ def one_pong(**rules: Any) -> gymnasium.Env[Any, Any]:
 
 
 def many_pongs(num_envs: int, **rules: Any) -> VectorEnv[Any, Any, Any]:
-    # For three games, to compile the rules takes longer than all that it saves.
-    rules = {"engine": "scalar", "autoreset_mode": AutoresetMode.SAME_STEP, **rules}
+    rules = {"autoreset_mode": AutoresetMode.SAME_STEP, **rules}
     return SkipAndStack(gymnasium.make_vec("agym/Pong-v0", num_envs, "vector_entry_point", **rules))
 
 
