@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from agym.engine.batches.out_target import RolloutBuffer
     from agym.engine.batches.results import Batch, ResetResult, StepResult
     from agym.engine.faults.policy import FaultPolicy
+    from agym.engine.snapshots import Snapshot, load_snapshot
     from agym.engine.stats import EnvStats, Stats, WorkerStats
     from agym.envs.rules.vectorize import register_rules, vectorize
     from agym.errors import (
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
         MissingExtraError,
         NothingSentError,
         ResetNeededError,
+        SnapshotError,
         SpaceMismatchError,
         StepTimeout,
         UsageError,
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
         WorkerDiedGroup,
     )
     from agym.hosts.async_env import AsyncEnv
+    from agym.hosts.snapshots import codecs as snapshots
     from agym.planning.plans import Plan
     from agym.tools.chaos import Chaos, chaos
     from agym.tools.live.page import watch
@@ -92,6 +95,8 @@ __all__ = [
     "ResetResult",
     "Rollout",
     "RolloutBuffer",
+    "Snapshot",
+    "SnapshotError",
     "SpaceMismatchError",
     "Stats",
     "StepResult",
@@ -105,6 +110,7 @@ __all__ = [
     "backends",
     "chaos",
     "debug",
+    "load_snapshot",
     "make",
     "make_async",
     "make_vec",
@@ -118,6 +124,7 @@ __all__ = [
     "rollout",
     "run",
     "sb3",
+    "snapshots",
     "trace",
     "vectorize",
     "watch",
@@ -154,6 +161,8 @@ _MODULE_OF = {
     "ResetResult": "agym.engine.batches.results",
     "Rollout": "agym.api.rollout",
     "RolloutBuffer": "agym.engine.batches.out_target",
+    "Snapshot": "agym.engine.snapshots",
+    "SnapshotError": "agym.errors",
     "SpaceMismatchError": "agym.errors",
     "Stats": "agym.engine.stats",
     "StepResult": "agym.engine.batches.results",
@@ -166,6 +175,7 @@ _MODULE_OF = {
     "WorkerStats": "agym.engine.stats",
     "chaos": "agym.tools.chaos",
     "debug": "agym.engine.batches.debugging",
+    "load_snapshot": "agym.engine.snapshots",
     "make": "agym.api.make",
     "make_async": "agym.api.make",
     "make_vec": "agym.api.vector.make",
@@ -183,6 +193,9 @@ _MODULE_OF = {
     "watch": "agym.tools.live.page",
 }
 
+# Public modules that lie elsewhere.
+_MODULES = {"snapshots": "agym.hosts.snapshots.codecs"}
+
 
 def __getattr__(name: str) -> Any:
     """Import a public name, or one of the modules that are public."""
@@ -191,7 +204,7 @@ def __getattr__(name: str) -> Any:
     if name in _MODULE_OF:
         value = getattr(importlib.import_module(_MODULE_OF[name]), name)
     else:
-        value = importlib.import_module(f"agym.{name}")
+        value = importlib.import_module(_MODULES.get(name, f"agym.{name}"))
     globals()[name] = value
     return value
 

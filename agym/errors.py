@@ -2,7 +2,7 @@
 
 ==================== ============================================================
 The caller            :class:`UsageError`, :class:`BusyError`, :class:`ClosedError`,
-                      :class:`ResetNeededError`, :class:`MissingExtraError`
+                      :class:`ResetNeededError`, :class:`SnapshotError`, :class:`MissingExtraError`
 The environment       :class:`EnvError`, :class:`StepTimeout`
 The world outside     :class:`WorkerDied`, :class:`CrashLoopError`
 ==================== ============================================================
@@ -96,6 +96,10 @@ class UsageError(AgymError, ValueError):
 
 class UsageTypeError(UsageError, TypeError):
     """An argument is of a type that cannot work."""
+
+
+class SnapshotError(UsageError):
+    """An environment's state cannot be copied, or does not fit where it is to be restored."""
 
 
 class SpaceMismatchError(UsageError, RuntimeError):

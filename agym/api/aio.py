@@ -21,6 +21,7 @@ from agym.engine.batches.results import Batch, ResetResult, StepResult
 from agym.engine.calls.ticket import Ticket
 from agym.engine.checks import NOT_OPEN
 from agym.engine.engine import Engine
+from agym.engine.snapshots import Snapshot
 from agym.errors import AgymError, NothingSentError, UsageError, UsageTypeError
 from agym.protocol.arguments import check_batch_size
 from agym.protocol.messages.operations import Call, GetAttr, Message, Render, SetAttr
@@ -284,6 +285,23 @@ class AsyncEnvs(BaseEnvs[Observations, Actions]):
                 return  # another task took the last
             yield batch
 
+    def snapshot(self, env_ids: Sequence[int] | None = None) -> Pending[list[Snapshot]]:
+        """Take the states of environments as values; see :meth:`agym.Envs.snapshot`.
+
+        A snapshot waits its turn: it is of the environment after what was dispatched before.
+        """
+        self._check_loop_and_thread()
+        ticket = self._begin_snapshot(env_ids)
+        return self._pending(ticket, lambda _: self._snapshots(ticket))
+
+    def restore(
+        self, snapshots: Snapshot | Sequence[Snapshot], env_ids: Sequence[int] | None = None
+    ) -> Pending[ResetResult[Observations]]:
+        """Continue environments from snapshots; see :meth:`agym.Envs.restore`."""
+        self._check_loop_and_thread()
+        ticket = self._begin_restore(snapshots, env_ids, own=False)
+        return self._pending(ticket, self._format.reset)
+
     def split(self, groups: int) -> list[Self]:
         """Split the environments into groups; see :meth:`agym.Envs.split`."""
         return self._groups(groups)
@@ -451,6 +469,26 @@ class AsyncEnvHandle(Handle, Generic[Observation, Action]):
     def render(self) -> Pending[Any]:
         """Render the environment."""
         return self._ask(Render())
+
+    def snapshot(self) -> Pending[Snapshot]:
+        """Take the environment's state as a value; see :meth:`agym.Envs.snapshot`."""
+        envs = self._envs
+        envs._check_loop_and_thread()
+        ticket = envs._begin_snapshot([self.index])
+        return envs._pending(ticket, lambda _: envs._snapshots(ticket)[0])
+
+    def restore(self, snapshot: Snapshot) -> Pending[tuple[Observation, dict[str, Any]]]:
+        """Continue from a snapshot; give ``observation, info``; see :meth:`agym.Envs.restore`."""
+        envs = self._envs
+        envs._check_loop_and_thread()
+        ticket = envs._begin_restore([snapshot], [self.index], own=True)
+        return envs._pending(ticket, self._one_reset)
+
+    async def branch(self, count: int, *, into: Sequence[int] | None = None) -> list[Self]:
+        """Let other environments continue from here; see :meth:`agym.EnvHandle.branch`."""
+        others = self._envs._others(self.index, count, into)
+        await self._envs.restore(await self.snapshot(), others)
+        return [type(self)(self._envs, i) for i in others]
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> Pending[Any]:
         """Call a method, or read an attribute."""

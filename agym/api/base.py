@@ -23,6 +23,7 @@ from agym.engine.batches.results import Batch
 from agym.engine.calls.ticket import Ticket
 from agym.engine.engine import Engine
 from agym.engine.hooks.trace_registry import register
+from agym.engine.snapshots import Snapshot, snapshots_of
 from agym.engine.stats import Stats
 from agym.errors import UsageError, UsageTypeError
 from agym.protocol.arguments import check_count, parse_env_ids, refuse_windows, take_mask
@@ -160,6 +161,50 @@ class BaseEnvs(Generic[Observations, Actions]):
         env_ids = masked if env_ids is None else env_ids
         about = tuple(self._ids)
         return self._engine.reset(seed, options, self._global(env_ids), about=about, out=out)
+
+    def _begin_snapshot(self, env_ids: Sequence[int] | None = None) -> Ticket:
+        return self._engine.snapshot(self._global(env_ids))
+
+    def _snapshots(self, ticket: Ticket) -> list[Snapshot]:
+        return snapshots_of(ticket.result(), ticket.ids, self._engine.rows.described.of)
+
+    def _begin_restore(
+        self, snapshots: Snapshot | Sequence[Snapshot], env_ids: Sequence[int] | None, *, own: bool
+    ) -> Ticket:
+        """Begin to restore; ``own`` says that only the observations of these are wanted."""
+        ids = self._global(env_ids)
+        wanted = [*range(self._engine.num_envs)] if ids is None else [*ids]
+        given = [snapshots] * len(wanted) if isinstance(snapshots, Snapshot) else [*snapshots]
+        for one in given:
+            if not isinstance(one, Snapshot):
+                raise UsageTypeError(f"restore takes snapshots, not {type(one).__name__}")
+        if len(given) != len(wanted):
+            raise UsageError(
+                f"restore got {len(given)} snapshots for {len(wanted)} environments: give one for"
+                " each, or a single one"
+            )
+        parse_env_ids(wanted, self._engine.num_envs)
+        described = self._engine.rows.described
+        for i, one in zip(wanted, given, strict=True):
+            one.check(described.of(i), i)
+        about = tuple(wanted) if own else None if self._ids is None else tuple(self._ids)
+        return self._engine.restore([one.state for one in given], ids, about=about)
+
+    def _others(self, index: int, count: int, into: Sequence[int] | None) -> list[int]:
+        """Return the environments into which one branches."""
+        count = check_count("count", count)
+        if into is None:
+            into = [i for i in range(self.num_envs) if i != index][:count]
+            if len(into) < count:
+                raise UsageError(
+                    f"branch({count}): there are only {len(into)} other environments: make"
+                    f" {count + 1}, or restore a snapshot in turns"
+                )
+        if len(into) != count or index in into:
+            raise UsageError(
+                f"branch({count}, into={into!r}): into must name {count} other environments"
+            )
+        return [*into]
 
     def rollout_buffer(self, steps: int) -> RolloutBuffer:
         """Make memory for some steps of all environments, which workers write into directly.

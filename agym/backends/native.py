@@ -22,10 +22,19 @@ from agym.hosts.vector.envpool import PoolHost
 from agym.protocol.arguments import Ids
 from agym.protocol.messages.completions import Completion
 from agym.protocol.messages.failures import name_range
-from agym.protocol.messages.operations import Call, GetAttr, Message, Operation, Render, Reset
+from agym.protocol.messages.operations import (
+    Call,
+    GetAttr,
+    Message,
+    Operation,
+    Render,
+    Reset,
+    Restore,
+    TakeSnapshot,
+)
 
 # Allowed on some environments: it is done for all, and the results of some are returned.
-ASKED_OF_SOME = (Render, Call, GetAttr)
+ASKED_OF_SOME = (Render, Call, GetAttr, TakeSnapshot, Restore)
 
 
 class NativeWorker(ThreadWorker):

@@ -131,7 +131,7 @@ class Collector:
 
     def _end(self, ticket: Ticket) -> None:
         """Finish a ticket whose environments have all ended."""
-        if ticket.kind is Reset:
+        if issubclass(ticket.kind, Reset):
             recovering = self._recovery.recovering
             self._status.mark_ready(tuple(i for i in ticket.ids if i not in recovering))
         error = None if ticket.payload is None else self._status.blame(ticket.kind, ticket.payload)
@@ -169,7 +169,7 @@ class Collector:
                 if self._hooks.all:
                     self._hooks.after_step(ticket.number, ticket.ids, value)
                 return value, None
-            if ticket.kind is Reset and opened is not None:
+            if issubclass(ticket.kind, Reset) and opened is not None:
                 return opened.batches.reset(ticket), None
         except Exception as error:  # the caller's array became read-only, or memory ran out
             return None, error

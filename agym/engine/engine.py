@@ -39,6 +39,7 @@ from agym.engine.stats import Statistics, Stats
 from agym.engine.status import EnvStatus
 from agym.errors import UsageError
 from agym.hosts.episode import name_of
+from agym.hosts.snapshots.codecs import registered
 from agym.protocol.arguments import Ids, parse_env_ids, parse_seeds, runs, take_mask
 from agym.protocol.messages.operations import (
     CloseEnv,
@@ -48,7 +49,9 @@ from agym.protocol.messages.operations import (
     Render,
     Reset,
     Restart,
+    Restore,
     Step,
+    TakeSnapshot,
 )
 from agym.protocol.messages.resets import Options, PerEnvOptions
 from agym.protocol.table import SIDE_PLANE
@@ -269,6 +272,43 @@ class Engine:
         self._status.mark_ready(ids)  # a step may be sent before the reset has ended
         return ticket
 
+    def snapshot(self, env_ids: Sequence[int] | None = None) -> Ticket:
+        """Take the states of environments; the value is an ``EnvState`` or a reason for each.
+
+        Raises:
+            ResetNeededError: One was not reset, or raised since.
+        """
+        ids = parse_env_ids(env_ids, self.num_envs)
+        self.checks.usable(ids)
+        self._status.check_ready(ids)
+        self.poll()  # which knows the latest planes
+        plane_of = self.checks.opened().batches.plane_of
+        planes = []
+        for i in ids:
+            plane = self.dispatcher.scheduler.last_plane(i)
+            planes.append(plane_of(i) if plane is None else plane)
+        return self.ask(TakeSnapshot(planes, registered()), ids)
+
+    def restore(
+        self, states: Sequence[Any], env_ids: Sequence[int] | None, *, about: Ids | None = None
+    ) -> Ticket:
+        """Continue environments from states, one for each; like :meth:`reset` otherwise."""
+        ids = parse_env_ids(env_ids, self.num_envs)
+        if env_ids is not None:
+            by_id = dict(zip(env_ids, states, strict=True))
+            states = [by_id[i] for i in ids]
+        self.checks.usable(ids)
+        about = about or self._all
+        if not ids:
+            return self._complete_empty(Reset, about)
+        self.checks.groups(Restore, ids)
+        self.recovery.fault_log.note_restore(ids, states)
+        plane = self._choose_plane(ids, None)
+        ticket = self._dispatch(Restore(plane, states=[*states], codecs=registered()), ids)
+        ticket.about = about
+        self._status.mark_ready(ids)
+        return ticket
+
     @property
     def envs_until_wake(self) -> int:
         """How many environments must complete something before there is anything to be done."""
@@ -417,7 +457,7 @@ class Engine:
             dispatcher.deadlines.start(ticket)
         if isinstance(message, Step | Reset):
             ticket.plane, ticket.ready, ticket.out = message.plane, ready, out
-        if ticket.kind is Reset and self.hooks.all:
+        if issubclass(ticket.kind, Reset) and self.hooks.all:
             self.hooks.after_reset_sent(ticket.number, ids)
         if ticket.kind is Step and dispatcher.scheduler.idle and ready is None:
             collector.traffic.dispatch(ticket.number)

@@ -12,18 +12,30 @@ from __future__ import annotations
 import asyncio
 import copy
 import inspect
+import pickle
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from gymnasium.vector import AutoresetMode
 
+from agym._system.pickling import dumps_by_value
+from agym.errors import SnapshotError
 from agym.hosts.base import ALL_INFOS, Factory, Host
 from agym.hosts.episode import Phase
 from agym.hosts.fault_injection import InjectedFault
 from agym.hosts.running_env import RunningSlot, track_running
-from agym.hosts.snapshot import note_start, restore_start, same_observation
+from agym.hosts.snapshots.replaying import (
+    OTHER_REPLAY,
+    UNRECORDED,
+    Recorder,
+    note_start,
+    restore_start,
+    same_observation,
+)
+from agym.hosts.snapshots.ways import EnvState, WayName
 from agym.protocol.attributes import assign, look_up, peek
 from agym.protocol.infos.policy import InfoPolicy
 from agym.protocol.messages.completions import Payload
@@ -38,8 +50,10 @@ from agym.protocol.messages.operations import (
     Recreate,
     Render,
     Reset,
+    Restore,
     SetAttr,
     Step,
+    TakeSnapshot,
 )
 from agym.protocol.messages.resets import EpisodeStart, RestoreSpec, as_keywords, lasting
 from agym.protocol.metrics.gauges import clock
@@ -86,6 +100,9 @@ class CoroutineHost(Host):
         # Futures that the tasks of idle environments wait for.
         self._idle: list[asyncio.Future[None] | None] = [None] * n
         self._steps = [0] * n
+        self._recorder = Recorder(n, on=log)
+        # The object leaves of the latest observations, by environment.
+        self._objects: dict[int, list[Any]] = {}
         # How the latest episode began, until that is reported.
         self._starts: dict[int, EpisodeStart] = {}
         self._injected_faults: dict[int, InjectedFault] = {}
@@ -239,6 +256,8 @@ class CoroutineHost(Host):
         if episode.phase is Phase.CUT:
             result = episode.known_row()
         else:
+            if self._recorder.on:
+                self._recorder.add(i, [action])
             result = await self._envs[i].step(action)
         self._meter.timed(self.first + i, clock() - begun, idle)
         self._steps[i] += 1
@@ -286,6 +305,8 @@ class CoroutineHost(Host):
         slot = self.first + i
         observation, reward, terminated, truncated, info = result
         objects = self._rows.store(plane, slot, observation, reward, terminated, truncated)
+        if objects is not None:
+            self._objects.update(objects)
         start = self._starts.pop(i, None)
         area = self._rows.plane(plane, self.first, self.stop).infos
         fits = self._writer.put(area, slot, info)
@@ -302,8 +323,11 @@ class CoroutineHost(Host):
         self._meter.begin_episode(self.first + i)
         self._steps[i] = 0
         self._resetting[i] = True
-        if self._log:
-            self._starts[i] = note_start(env, arguments)
+        if self._recorder.on:
+            start = note_start(env, arguments)
+            self._recorder.begin(i, start)
+            if self._log:
+                self._starts[i] = start
         observation, info = await env.reset(**arguments)
         self._resetting[i] = False
         if self._filter.active:
@@ -337,6 +361,53 @@ class CoroutineHost(Host):
 
     async def _close_env(self, i: int, message: CloseEnv, _: None) -> None:
         await self._close(i)
+
+    # ---------------------------------------------------------------- snapshots
+
+    async def _take(self, i: int, message: TakeSnapshot, plane: int) -> EnvState | str:
+        """Return an environment's state, or why it cannot be had."""
+        env, episode, slot = self._envs[i], self._episodes[i], self.first + i
+        if episode.phase is Phase.CUT:
+            return "it was replaced after a fault: step or reset it first"
+        name: WayName
+        data: Any
+        if hasattr(env, "snapshot") and hasattr(env, "restore"):
+            name, detail = "coroutine", f"what {type(env).__name__}.snapshot returns"
+            try:
+                data = dumps_by_value(await env.snapshot())  # so that nothing can change it
+            except (TypeError, pickle.PicklingError) as error:
+                return f"{detail} cannot be pickled: {error}"
+        else:
+            why = (
+                f"{type(env).__name__} has no `async def snapshot(self)` and `restore(self, state)`"
+            )
+            name, detail, data = "replay", f"its actions, since {why}", self._recorder.of(i)
+            if data is None:
+                self._recorder.on = True
+                return f"{why}. {UNRECORDED}"
+        row = self._rows.plane(plane, slot, slot + 1)
+        return EnvState(
+            name, detail, data, replace(episode), self._steps[i], self._filter.tally(i),
+            self.table.one(row.observations, self._objects.get(slot, [])),
+            (bool(row.terminated[0]), bool(row.truncated[0])),
+        )  # fmt: skip
+
+    async def _restore(self, i: int, message: Restore, state: EnvState) -> Payload | None:
+        """Continue from a state."""
+        env = self._envs[i]
+        if state.way == "replay":
+            observation, _ = await env.reset(**copy.deepcopy(restore_start(env, state.data.start)))
+            for action in state.data.actions:
+                observation, *_ = await env.step(action)
+            if not same_observation(self._layout, observation, state.observation):
+                raise SnapshotError(OTHER_REPLAY)
+            self._recorder.set(i, state.data)
+        else:
+            await env.restore(pickle.loads(state.data))
+            self._recorder.set(i, None)
+        self._episodes[i], self._steps[i] = replace(state.episode), state.age
+        self._filter.resume(i, state.tally)
+        return self._store(i, message.plane, (state.observation, 0.0, *state.flags, {}))
 
     # ---------------------------------------------------------------- after a fault
 
@@ -410,6 +481,8 @@ class CoroutineHost(Host):
         CloseEnv: _close_env,
         InjectFault: _inject_fault,
         Recreate: _recreate,
+        TakeSnapshot: _take,
+        Restore: _restore,
     }
 
     # ---------------------------------------------------------------- close

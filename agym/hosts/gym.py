@@ -23,12 +23,22 @@ from typing import Any, ClassVar
 
 from gymnasium.vector import AutoresetMode
 
+from agym.errors import SnapshotError
 from agym.hosts.base import ALL_INFOS, Factory, Host
 from agym.hosts.episode import Phase
 from agym.hosts.fault_injection import InjectedFault
 from agym.hosts.rows import write_column, write_flag
 from agym.hosts.running_env import RunningSlot
-from agym.hosts.snapshot import Snapshot, note_start, pack_env, restore_start, same_observation
+from agym.hosts.snapshots.codecs import learn
+from agym.hosts.snapshots.replaying import (
+    OTHER_REPLAY,
+    UNRECORDED,
+    Recorder,
+    note_start,
+    restore_start,
+    same_observation,
+)
+from agym.hosts.snapshots.ways import WAYS, EnvState, WayName, find_way
 from agym.protocol.attributes import assign, look_up, peek
 from agym.protocol.infos.policy import InfoPolicy
 from agym.protocol.infos.table import FINAL_OBSERVATION
@@ -43,13 +53,13 @@ from agym.protocol.messages.operations import (
     InjectFault,
     Message,
     Operation,
-    Pack,
     Recreate,
     Render,
     Reset,
+    Restore,
     SetAttr,
     Step,
-    Unpack,
+    TakeSnapshot,
 )
 from agym.protocol.messages.resets import EpisodeStart, RestoreSpec, as_keywords, lasting
 from agym.protocol.metrics.gauges import clock
@@ -100,6 +110,9 @@ class EnvHost(Host):
         self._closed: set[int] = set()
         # How the latest episodes began, if that is logged.
         self._starts: dict[int, EpisodeStart] = {}
+        self._recorder = Recorder(len(factories), on=log)
+        # The object leaves of the latest observations, by environment.
+        self._objects: dict[int, list[Any]] = {}
         # The environment that is in its ``reset``, to tell what raised.
         self._resetting: int | None = None
 
@@ -219,6 +232,8 @@ class EnvHost(Host):
         if stop - start < len(steps):
             steps = steps[start - self.first : stop - self.first]
         actions = self._rows.actions(start, stop, each)
+        if self._recorder.on:
+            self._recorder.add(start - self.first, actions)
         results: list[StepResult] = []
         try:
             if self._timing:
@@ -303,6 +318,7 @@ class EnvHost(Host):
                     rows.blank = self._blank
         if objects is not None:
             self._extra.objects.update(objects)
+            self._objects.update(objects)
         if self._filter.active:
             self._filter.add(start - self.first, rewards)
         if done:
@@ -434,6 +450,7 @@ class EnvHost(Host):
                 self._put_info(row, slot, info)
         if objects is not None:
             self._extra.objects.update(objects)
+            self._objects.update(objects)
 
     def _put_info(self, rows: Plane, slot: int, info: Info) -> None:
         """Write an info to its row, or else into the payload."""
@@ -450,8 +467,11 @@ class EnvHost(Host):
         self._meter.begin_episode(self.first + i)
         self._begun[i] = self._rounds
         self._resetting = i
-        if self._log:
-            self._starts[i] = self._extra.starts[self.first + i] = note_start(env, arguments)
+        if self._recorder.on:
+            start = note_start(env, arguments)
+            self._recorder.begin(i, start)
+            if self._log:
+                self._starts[i] = self._extra.starts[self.first + i] = start
         observation, info = env.reset(**arguments)
         self._resetting = None
         if self._filter.active:
@@ -564,28 +584,72 @@ class EnvHost(Host):
         episode.number, episode.reseed = restore.episode, reseed
         return reason
 
-    # ---------------------------------------------------------------- to another host
+    # ---------------------------------------------------------------- snapshots
 
-    def _pack(self, slot: int, message: Pack, k: int) -> Snapshot | str:
-        """Pickle an environment with its state, or return why that fails."""
+    def _take(self, slot: int, message: TakeSnapshot, k: int) -> EnvState | str:
+        """Return an environment's state, or why it cannot be had."""
         i = slot - self.first
-        if self._episodes[i].phase is Phase.CUT:
-            return "it is being replaced"
-        try:
-            env = pack_env(self._envs[i])
-        except Exception as error:
-            return f"{type(error).__name__}: {error}"
-        return Snapshot(
-            env, replace(self._episodes[i]), self._rounds - self._begun[i], self._filter.tally(i)
+        env, episode = self._envs[i], self._episodes[i]
+        if episode.phase is Phase.CUT:
+            return "it was replaced after a fault: step or reset it first"
+        learn(message.codecs)
+        name: WayName
+        found = find_way(env, partial(self._make_again, i), self._envs)
+        if not isinstance(found, str):
+            name, detail = found
+            data = WAYS[name].take(env)
+        else:
+            name, detail, data = "replay", f"its actions, since {found}", self._recorder.of(i)
+            if data is None:
+                self._recorder.on = True
+                return f"{found}. {UNRECORDED}"
+        row = self._rows.plane(message.planes[k], slot, slot + 1)
+        return EnvState(
+            name,
+            detail,
+            data,
+            replace(episode),
+            self._rounds - self._begun[i],
+            self._filter.tally(i),
+            self.table.one(row.observations, self._objects.get(slot, [])),
+            (bool(row.terminated[0]), bool(row.truncated[0])),
         )
 
-    def _unpack(self, slot: int, message: Unpack, k: int) -> None:
-        """Continue the record of an environment that came from another host."""
+    def _restore(self, slot: int, message: Restore, k: int) -> None:
+        """Continue from a state."""
         i = slot - self.first
-        _, self._episodes[i], age, tally = message.snapshots[k]
-        self._begun[i] = self._rounds - age
-        self._filter.resume(i, tally)
+        state: EnvState = message.states[k]
+        learn(message.codecs)
+        if state.way == "replay":
+            self._restore_by_replay(i, state)
+        else:
+            env = WAYS[state.way].put(self._envs[i], state.data)
+            if env is not self._envs[i]:
+                self._envs[i].close()
+                self._envs[i] = env
+            self._recorder.set(i, None)
+        self._episodes[i] = replace(state.episode)
+        self._begun[i] = self._rounds - state.age
+        self._filter.resume(i, state.tally)
         self._set_step(i)
+        row = self._rows.plane(message.plane, slot, slot + 1)
+        self._reset_row(slot, row, state.observation, {})
+        with self._guard:
+            row.rewards[:] = 0.0
+            row.terminated[:], row.truncated[:] = state.flags
+        self._unflagged += 1
+
+    def _restore_by_replay(self, i: int, state: EnvState) -> None:
+        env, record = self._envs[i], state.data
+        observation, _ = env.reset(**copy.deepcopy(restore_start(env, record.start)))
+        for action in record.actions:
+            result = env.step(action)
+            observation = result[0]
+            if result[2] or result[3]:
+                break
+        if not same_observation(self._layout, observation, state.observation):
+            raise SnapshotError(OTHER_REPLAY)
+        self._recorder.set(i, record)
 
     _handlers: ClassVar[Mapping[type[Message], Callable[..., Any]]] = {
         Reset: _reset,
@@ -598,8 +662,8 @@ class EnvHost(Host):
         Recreate: _recreate,
         Import: _recreate,
         Export: _export,
-        Pack: _pack,
-        Unpack: _unpack,
+        TakeSnapshot: _take,
+        Restore: _restore,
     }
 
     # ---------------------------------------------------------------- payload

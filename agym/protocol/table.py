@@ -245,6 +245,12 @@ class SlotTable:
             del self.planes[plane]
         extension.arena.close()
 
+    def one(self, rows: Sequence[Array], objects: list[Any]) -> Any:
+        """Return the observation of one environment, as it was given, from rows of length 1."""
+        layout = self.observation
+        pairs = zip(layout.fixed, rows, strict=True)
+        return layout.join([layout.leaves[i].split(row.copy())[0] for i, row in pairs], objects)
+
     def nest(self, arrays: list[Array], objects: Sequence[list[Any]]) -> Any:
         """Nest a batch of each fixed leaf, and the object leaves of each environment as tuples."""
         columns: list[Any] = list(zip(*objects, strict=True))

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from agym.protocol.infos.table import InfoRows
-from agym.protocol.messages.operations import Operation, Reset, Step
+from agym.protocol.messages.operations import Operation, Reset, Step, TakeSnapshot
 from agym.protocol.table import PLANES, SlotTable
 from agym.protocol.typing import Array
 
@@ -79,6 +79,9 @@ def on_copy(operation: Operation) -> Operation:
     message = operation.message
     if isinstance(message, Step | Reset) and message.plane >= PLANES:
         return operation._replace(message=replace(message, plane=STAND_IN))
+    if isinstance(message, TakeSnapshot):
+        planes = [*map(_copy_plane, message.planes)]
+        return operation._replace(message=replace(message, planes=planes))
     return operation
 
 

@@ -222,25 +222,24 @@ class BatchBuilder:
         """Return an environment's latest observation, as it was given, and its flags."""
         table = self._table
         if slot not in self._kept:
-            return self.row(slot, self._strays.get(slot, self._latest))
+            return self.row(slot, self.plane_of(slot))
         rows, flags = self._kept[slot]
-        return self._one(rows, table.objects[slot] if table.objects else []), flags
+        return self._table.one(rows, table.objects[slot] if table.objects else []), flags
+
+    def plane_of(self, slot: int) -> int:
+        """Return the plane of an environment's latest row."""
+        return self._strays.get(slot, self._latest)
 
     def row(self, slot: int, at: int, objects: list[Any] | None = None) -> tuple[Any, Flags]:
         """Return an observation and flags from a plane, with the latest or given object leaves."""
         table = self._table
         rows = [array[slot : slot + 1] for array in table.planes[at].observations]
         objects = objects or (table.objects[slot] if table.objects else [])
-        return self._one(rows, objects), self._flags(slot, at)
+        return self._table.one(rows, objects), self._flags(slot, at)
 
     def _flags(self, slot: int, at: int) -> Flags:
         plane = self._table.planes[at]
         return bool(plane.terminated[slot]), bool(plane.truncated[slot])
-
-    def _one(self, rows: list[Array], objects: list[Any]) -> Any:
-        layout = self._table.observation
-        pairs = zip(layout.fixed, rows, strict=True)
-        return layout.join([layout.leaves[i].split(row.copy())[0] for i, row in pairs], objects)
 
     def _latest_observations(self, ids: Ids, *, whole: bool) -> Any:
         table = self._table
@@ -281,7 +280,7 @@ class BatchBuilder:
                 observation = info.pop(FINAL_OBSERVATION)
             else:
                 rows = [block[slot : slot + 1] for block in plane.final]
-                observation = self._one(rows, payload.final_objects.get(slot, []))
+                observation = self._table.one(rows, payload.final_objects.get(slot, []))
             infos[k]["final_obs"], infos[k]["final_info"] = observation, info
 
     def _infos(self, ids: Ids, at: int, payload: Payload | None) -> list[dict[str, Any]]:

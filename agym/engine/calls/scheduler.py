@@ -55,6 +55,15 @@ class Scheduler:
         """Return the ticket that owns an environment's row: its step, reset or move."""
         return self._owners[slot]
 
+    def last_plane(self, slot: int) -> int | None:
+        """Return the plane that an environment's last operation will write, if it has not ended."""
+        for operation in reversed(self._queue(slot)):
+            if operation.message.writes_rows and operation.start <= slot < operation.stop:
+                plane: int = operation.message.plane  # type: ignore[attr-defined]
+                return plane
+        owner = self._owners[slot]
+        return owner.plane if owner is not None and owner.kind.writes_rows else None
+
     def held(self, ticket: Ticket) -> set[int]:
         """Return the environments whose part of a ticket still waits for a row."""
         return {

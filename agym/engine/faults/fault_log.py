@@ -14,10 +14,11 @@ from agym.engine.faults.env_rows import EnvRows
 from agym.engine.faults.policy import FaultPolicy
 from agym.errors import Fault
 from agym.hosts.episode import name_of
+from agym.hosts.snapshots.ways import EnvState
 from agym.protocol.arguments import Ids
 from agym.protocol.messages.completions import Payload
 from agym.protocol.messages.failures import Failure, WorkerDeath
-from agym.protocol.messages.operations import Reset, Step
+from agym.protocol.messages.operations import Reset, Restore, Step
 from agym.protocol.messages.resets import EpisodeStart, Options, as_keywords, lasting
 
 
@@ -66,6 +67,14 @@ class FaultLog:
                 self.seeds[i] = seed
             self.options[i] = lasting(options)
 
+    def note_restore(self, ids: Ids, states: Sequence[EnvState]) -> None:
+        """Note those of states that are about to be restored."""
+        for i, state in zip(ids, states, strict=True):
+            self.seeds.pop(i, None)
+            if state.episode.seed is not None:
+                self.seeds[i] = state.episode.seed
+            self.options[i] = state.episode.options
+
     @property
     def follows_steps(self) -> bool:
         """Whether :meth:`report` wants every completion."""
@@ -86,7 +95,9 @@ class FaultLog:
                     log.cut(i)
             elif log is not None and ticket.kind is Step and i not in payload.starts:
                 log.add(i, self._rows.action(i, ticket))
-            if log is not None and i in payload.starts:
+            if log is not None and ticket.kind is Restore:
+                log.cut(i)
+            elif log is not None and i in payload.starts:
                 log.begin(i, payload.starts[i])
 
     def raised(self, failure: Failure) -> Fault:

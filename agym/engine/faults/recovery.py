@@ -260,7 +260,7 @@ class Recovery:
             problems[:] = {id(loss): loss for loss in map(self._status.lost.get, ids)}.values()
             return ids
         # Resets are safe to resend to the replacement.
-        recoverable = self.policy.tolerant or (ticket.kind is Reset and not gone)
+        recoverable = self.policy.tolerant or (issubclass(ticket.kind, Reset) and not gone)
         if not ticket.kind.writes_rows or not recoverable or ticket.expired:
             return ids
         for run in runs(ids) if ids else ():

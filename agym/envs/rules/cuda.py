@@ -59,6 +59,14 @@ class CudaEngine(Engine):
         games["draws"][chosen] = 0
         self.games.copy_to_device(games)
 
+    def get_state(self, i: int) -> tuple[bytes, bytes]:
+        states, games = (table[i : i + 1].copy_to_host() for table in (self.states, self.games))
+        return states.tobytes(), games.tobytes()
+
+    def set_state(self, i: int, state: tuple[bytes, bytes]) -> None:
+        for table, record in zip((self.states, self.games), state, strict=True):
+            table[i : i + 1].copy_to_device(np.frombuffer(record, table.dtype))
+
     def begin(self, mask: Array) -> None:
         self._mask.copy_to_device(np.ascontiguousarray(mask))
         self._run(self._begin, self._mask)

@@ -137,6 +137,15 @@ class Engine(ABC):
         self.games["key"][chosen] = keys
         self.games["draws"][chosen] = 0
 
+    def get_state(self, i: int) -> tuple[bytes, bytes]:
+        """Return the state of one game, with its random numbers and episode."""
+        return self.states[i].tobytes(), self.games[i].tobytes()
+
+    def set_state(self, i: int, state: tuple[bytes, bytes]) -> None:
+        """Continue one game from a state."""
+        for table, record in zip((self.states, self.games), state, strict=True):
+            table[i] = np.frombuffer(record, table.dtype)[0]
+
     @abstractmethod
     def begin(self, mask: Array) -> None:
         """Begin episodes of the games of a mask, ``bool[n]``."""

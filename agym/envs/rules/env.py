@@ -98,6 +98,14 @@ class RulesEnv(gymnasium.Env[Any, Any]):
             for name, value in firsts.items()
         }
 
+    def get_state(self) -> tuple[Any, ...]:
+        """Return the state of the game, with its random numbers, as a value."""
+        return self._envs.get_state(0)
+
+    def set_state(self, state: tuple[Any, ...]) -> None:
+        """Continue from a state."""
+        self._envs.set_state(0, state)
+
     def render(self) -> Any:
         """Render the game as ``render_mode`` says; ``None`` without one."""
         frames = self._envs.render()

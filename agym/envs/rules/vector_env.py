@@ -269,6 +269,22 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array]):
             finals[i] = observations[i].copy()
         return finals
 
+    # ---------------------------------------------------------------- snapshots
+
+    def get_state(self, index: int) -> tuple[Any, ...]:
+        """Return the state of one game, with its random numbers, as a value."""
+        over = self._over is not None and bool(self._over[index])
+        return self._engine.get_state(index), bool(self._keyed[index]), over
+
+    def set_state(self, index: int, state: tuple[Any, ...]) -> None:
+        """Continue one game from a state."""
+        game, self._keyed[index], over = state
+        self._engine.set_state(index, game)
+        self.begun = bool(self._keyed.all())
+        if over or self._over is not None:
+            self._over = np.zeros(self.num_envs, bool) if self._over is None else self._over
+            self._over[index] = over
+
     # ---------------------------------------------------------------- the rest
 
     def render(self) -> Any:

@@ -17,16 +17,18 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import replace
 from typing import Any, ClassVar, cast
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from agym.errors import UsageError
+from agym.errors import SnapshotError, UsageError
 from agym.hosts.base import ALL_INFOS, Factory, Host
 from agym.hosts.episode import Phase
 from agym.hosts.fault_injection import InjectedFault
 from agym.hosts.rows import Rows
+from agym.hosts.snapshots.ways import EnvState
 from agym.hosts.vector.batch import RESET, STEP, Columns, check_column, check_result, split_info
 from agym.hosts.vector.calls import assign, call, options_of_all, peek, render
 from agym.hosts.vector.construction import Traits, check_vector, describe_vector
@@ -45,8 +47,10 @@ from agym.protocol.messages.operations import (
     Recreate,
     Render,
     Reset,
+    Restore,
     SetAttr,
     Step,
+    TakeSnapshot,
 )
 from agym.protocol.messages.resets import lasting
 from agym.protocol.metrics.gauges import Meter, clock
@@ -55,6 +59,10 @@ from agym.protocol.typing import Array
 from agym.protocol.value_copies import copy_value
 
 Infos = list[dict[str, Any]]
+
+NO_STATE = (
+    "{} has no get_state(index) and set_state(index, state), which give the state of one game"
+)
 
 
 class VectorHost(Host):
@@ -129,7 +137,7 @@ class VectorHost(Host):
 
     def attach(self, table: SlotTable) -> None:
         self._description = describe_vector(self._env)
-        self._layout = table.observation
+        self._table, self._layout = table, table.observation
         self._action_layout = table.action
         self._actions = [block[self.first : self.stop] for block in table.actions]
         self._meter = Meter(table.gauges, self.first)
@@ -491,6 +499,53 @@ class VectorHost(Host):
             if restore.observation is not None:
                 self._cut[i], self._phases[i] = restore.observation, Phase.CUT
 
+    # ---------------------------------------------------------------- snapshots
+
+    def _take_snapshot(self, operation: Operation) -> Sequence[EnvState | str]:
+        """Return the states of environments, if the VectorEnv gives them."""
+        message = cast(TakeSnapshot, operation.message)
+        taken: list[EnvState | str] = [NO_STATE.format(type(self._env).__name__)] * self._count
+        if self._layout.objects or not callable(getattr(self._env, "get_state", None)):
+            return taken
+        for slot, plane in zip(range(operation.start, operation.stop), message.planes, strict=True):
+            i = slot - self.first
+            if i in self._cut:
+                taken[i] = "it was replaced after a fault: step or reset it first"
+                continue
+            row = self._rows.plane(plane, slot, slot + 1)
+            episode = replace(
+                self._episodes[i], phase=Phase(self._phases[i]), number=int(self._numbers[i])
+            )
+            flags = bool(row.terminated[0]), bool(row.truncated[0])
+            taken[i] = EnvState(
+                "program", f"what {type(self._env).__name__} gives as its state",
+                (self._env.get_state(i), bool(self._over[i])), episode, 0, None,
+                self._table.one(row.observations, []), flags,
+            )  # fmt: skip
+        return taken
+
+    def _restore(self, operation: Operation) -> None:
+        """Continue environments from states."""
+        message = cast(Restore, operation.message)
+        if not self._began:
+            self._begin(np.ones(self._count, bool))
+        for slot, state in zip(range(operation.start, operation.stop), message.states, strict=True):
+            i = slot - self.first
+            if state.way != "program":
+                raise SnapshotError(f"it was taken of a single environment: {state.detail}")
+            program, self._over[i] = state.data
+            self._env.set_state(i, program)
+            self._episodes[i] = replace(state.episode)
+            self._phases[i], self._numbers[i] = state.episode.phase, state.episode.number
+            self._cut.pop(i, None)
+            rows = self._rows.plane(message.plane, self.first, self.stop)
+            with self._guard:
+                self._put_one(rows.observations, i, state.observation, self._payload.objects)
+                rows.rewards[i], (rows.terminated[i], rows.truncated[i]) = 0.0, state.flags
+                if state.episode.phase is Phase.HELD:
+                    only = np.arange(self._count) == i
+                    self._held.keep(rows, only, self._payload.objects, self.first)
+
     _handlers: ClassVar[Mapping[type[Message], Callable[..., Sequence[Any] | None]]] = {
         Reset: _reset,
         Render: _render,
@@ -500,6 +555,8 @@ class VectorHost(Host):
         CloseEnv: _close_env,
         InjectFault: _inject,
         Recreate: _recreate,
+        TakeSnapshot: _take_snapshot,
+        Restore: _restore,
     }
 
     # ---------------------------------------------------------------- rows

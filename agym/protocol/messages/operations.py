@@ -8,7 +8,7 @@ pickled. Each host has a table with one handler per message.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
 from agym.protocol.messages.resets import Options, RestoreSpec
@@ -232,6 +232,46 @@ class SetAttr(Message):
         return self.attribute, self.assigned[position]
 
 
+# ---------------------------------------------------------------- snapshots
+
+
+@dataclass(frozen=True, slots=True)
+class TakeSnapshot(Message):
+    """Return the state of environments.
+
+    Attributes:
+        planes: For each, the plane of the slot table with its last observation.
+        codecs: What the caller registered.
+    """
+
+    name: ClassVar[str] = "snapshot"
+    per_env: ClassVar[str | None] = "planes"
+
+    planes: list[int]
+    codecs: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Restore(Reset):
+    """Continue from a state each, which comes from this host or another.
+
+    Attributes:
+        states: The states.
+        codecs: What the caller registered.
+    """
+
+    name: ClassVar[str] = "restore"
+    per_env: ClassVar[str | None] = "states"
+
+    states: list[Any] = field(default_factory=list)
+    codecs: Any = None
+
+    def given(self, first: int) -> Iterator[tuple[str, Any]]:
+        each = enumerate(self.states, first)
+        yield from ((f"the snapshot for environment {i}", state) for i, state in each)
+        yield "what agym.snapshots.register was given", self.codecs
+
+
 @dataclass(frozen=True, slots=True)
 class CloseEnv(Message):
     """Close environments permanently, while others of the host go on."""
@@ -280,25 +320,6 @@ class Import(Recreate):
     """Continue where another host exported environments."""
 
     moves: ClassVar[bool] = True
-
-
-@dataclass(frozen=True, slots=True)
-class Pack(Message):
-    """Return environments with their state, as snapshots."""
-
-    name: ClassVar[str] = "pack"
-    unbroken: ClassVar[bool] = True
-
-
-@dataclass(frozen=True, slots=True)
-class Unpack(Message):
-    """Continue the record of environments that come from snapshots."""
-
-    name: ClassVar[str] = "unpack"
-    unbroken: ClassVar[bool] = True
-    per_env: ClassVar[str | None] = "snapshots"
-
-    snapshots: list[Any]
 
 
 # ---------------------------------------------------------------- of a whole worker

@@ -18,7 +18,7 @@ from agym.hosts.async_env import AnySpace
 from agym.hosts.base import is_coroutine_env
 from agym.hosts.episode import EpisodeRule, Phase, parse_mode
 from agym.hosts.rows import Rows
-from agym.hosts.snapshot import restore_start
+from agym.hosts.snapshots.replaying import restore_start
 from agym.protocol.attributes import assign, look_up, peek
 from agym.protocol.messages.resets import EpisodeStart
 from agym.protocol.space_layout import Layout

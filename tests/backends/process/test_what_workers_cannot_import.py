@@ -185,7 +185,7 @@ def test_auto_may_choose_processes_for_them(tmp_path: Path) -> None:
     code = """
         plugin = load("plugin_of_mine")
         from agym.planning.sampling import obstacle
-        from agym.hosts.snapshot import pack_env
+        from agym.hosts.snapshots.whole import pack_env
         import subprocess
         assert obstacle([plugin.Mine, lambda: plugin.Mine()]) == ""
         packed = pack_env(plugin.Mine(5))

@@ -1,0 +1,98 @@
+"""Replays: an episode from how it began and its actions, where a state cannot be copied."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from agym.protocol.messages.resets import EpisodeStart
+from agym.protocol.space_layout import Layout
+
+# Actions of one episode that are kept at most.
+MOST_ACTIONS = 10_000
+
+
+UNRECORDED = (
+    "Its episode could be replayed, but its actions were not recorded: they are from its next"
+    " reset on, and on_fault='replay' records them from the start"
+)
+OTHER_REPLAY = "the replay of its episode came to another observation"
+
+
+class Record(NamedTuple):
+    """An episode as it can be replayed: how it began, and its actions."""
+
+    start: EpisodeStart
+    actions: list[Any]
+
+
+class Recorder:
+    """Records the episodes of a host's environments, once anyone wants it.
+
+    Attributes:
+        on: Whether it records the episodes that begin from now on.
+    """
+
+    def __init__(self, count: int, *, on: bool) -> None:
+        self.on = on
+        self._records: list[Record | None] = [None] * count
+
+    def begin(self, i: int, start: EpisodeStart) -> None:
+        self._records[i] = Record(start, [])
+
+    def add(self, first: int, actions: Iterable[Any]) -> None:
+        """Record the actions of environments from ``first`` on; too long episodes are dropped."""
+        for i, action in enumerate(actions, first):
+            record = self._records[i]
+            if record is not None:
+                record.actions.append(action)
+                if len(record.actions) > MOST_ACTIONS:
+                    self._records[i] = None
+
+    def of(self, i: int) -> Record | None:
+        """Return a copy of an environment's record, ``None`` if its beginning is not known."""
+        record = self._records[i]
+        return None if record is None else Record(record.start, [*record.actions])
+
+    def set(self, i: int, record: Record | None) -> None:
+        """Go on from an episode that was restored."""
+        self._records[i] = record and Record(record.start, [*record.actions])
+
+
+def note_start(env: Any, arguments: dict[str, Any]) -> EpisodeStart:
+    """Record how an episode is about to begin, from the arguments of its reset."""
+    seed = arguments.get("seed")
+    rng = None
+    if seed is None:
+        with suppress(Exception):  # coroutine environments may have none
+            rng = env.unwrapped.np_random.bit_generator.state
+    return EpisodeStart(seed, rng, arguments.get("options"))
+
+
+def restore_start(env: Any, start: EpisodeStart) -> dict[str, Any]:
+    """Restore random numbers for a reset as recorded; return the arguments of that reset."""
+    if start.rng is not None:
+        env.unwrapped.np_random.bit_generator.state = start.rng
+    arguments: dict[str, Any] = {} if start.seed is None else {"seed": start.seed}
+    return arguments if start.options is None else {**arguments, "options": start.options}
+
+
+def same_observation(layout: Layout, one: Any, other: Any) -> bool:
+    """Return whether two observations are equal, to the last bit."""
+    return _digest(layout, one) == _digest(layout, other)
+
+
+def _digest(layout: Layout, observation: Any) -> bytes:
+    digest = hashlib.blake2b(digest_size=16)
+    values = layout.flatten(observation)
+    for value, leaf in zip(values, layout.leaves, strict=True):
+        if leaf.dtype is None:
+            digest.update(pickle.dumps(value))
+        else:
+            digest.update(np.asarray(value, leaf.dtype).tobytes())
+    return digest.digest()

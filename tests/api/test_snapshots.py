@@ -1,0 +1,368 @@
+"""Snapshots: whoever restores one goes on as the original would have."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from hypothesis import given
+from hypothesis import strategies as st
+
+import agym
+from agym.testing import assert_same
+from tests.support.backends import FORK
+from tests.support.drivers import each_api, each_mode, opened
+
+BACKENDS = [
+    pytest.param({"backend": "serial"}, id="serial"),
+    pytest.param({"backend": "thread"}, id="thread"),
+    pytest.param({"backend": FORK, "workers": 2}, id="process"),
+]
+pytestmark = pytest.mark.xdist_group("compiled")
+
+
+class Drifting(gymnasium.Env[Any, Any]):
+    """Random, with episodes of random length, texts among its observations, and options."""
+
+    observation_space = spaces.Dict(
+        at=spaces.Box(-np.inf, np.inf, (3,), np.float64), word=spaces.Text(20)
+    )
+    action_space = spaces.Discrete(3)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        self.at = self.np_random.normal(size=3) + (options or {}).get("from", 0.0)
+        return self.show(), {"began": True}
+
+    def step(self, action: Any) -> Any:
+        self.at += self.np_random.normal(size=3) * (1 + action)
+        ended = self.np_random.random(2) < 0.05
+        return self.show(), float(self.at[0]), bool(ended[0]), bool(ended[1]), {}
+
+    def show(self) -> Any:
+        return {"at": self.at, "word": f"{self.at[1]:.6f}"}  # the array is used again
+
+
+class Cornered(Drifting):
+    """The same, whose state cannot be copied."""
+
+    def __init__(self) -> None:
+        self.secret = (number for number in range(9))
+
+
+class Words:
+    """A coroutine environment that can be copied."""
+
+    def __init__(self) -> None:
+        self.said: list[Any] = []
+
+    async def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.said = [seed]
+        return tuple(self.said), {}
+
+    async def step(self, action: Any) -> Any:
+        self.said.append(action)
+        return tuple(self.said), 1.0, len(self.said) > 20, False, {}
+
+    async def close(self) -> None: ...
+
+    async def snapshot(self) -> Any:
+        return self.said
+
+    async def restore(self, state: Any) -> None:
+        self.said = list(state)
+
+
+def play(envs: Any, steps: int, seed: int) -> list[Any]:
+    rng = np.random.default_rng(seed)
+    return [envs.step(rng.integers(2, size=len(envs)).tolist()) for _ in range(steps)]
+
+
+def assert_same_steps(ones: list[Any], others: list[Any]) -> None:
+    for one, other in zip(ones, others, strict=True):
+        assert_same(one, other)
+
+
+@pytest.mark.parametrize("options", BACKENDS)
+@each_api
+@each_mode
+@pytest.mark.parametrize("env", [Drifting, "CartPole-v1"])
+def test_it_goes_on_as_it_would_have(
+    options: dict[str, Any], api: str, mode: str, env: Any
+) -> None:
+    with opened(api, env, 5, autoreset=mode, **options) as envs:
+        envs.reset(seed=3, options={"from": 0.01} if env is Drifting else None)
+        play(envs, 40, seed=1)
+        snapshots = envs.snapshot()
+        once = play(envs, 60, seed=2)
+        observations, infos = envs.restore(snapshots)
+        assert_same(observations, [one.observation for one in snapshots])
+        assert infos == [{}] * 5
+        assert_same_steps(once, play(envs, 60, seed=2))
+        envs.restore(snapshots[3])
+        for result in play(envs, 5, seed=0)[:1]:
+            assert len({str(one) for one in result.observations}) <= 2  # two actions
+
+
+@pytest.mark.parametrize("options", BACKENDS)
+@pytest.mark.parametrize("env", [Drifting, Cornered])
+def test_it_goes_on_elsewhere(options: dict[str, Any], env: Any) -> None:
+    """In other environments, of another process, after the first have ended."""
+    keywords: dict[str, Any] = {"autoreset": "next_step", "on_fault": "replay"}
+    with agym.make(env, 3, **keywords, **options) as envs:
+        envs.reset(seed=3)
+        play(envs, 25, seed=1)
+        snapshots = pickle.loads(pickle.dumps(envs.snapshot()))
+        once = play(envs, 30, seed=2)
+    with agym.make(env, 3, backend="serial", **keywords) as others:
+        others.restore(snapshots)  # without a reset
+        assert_same_steps(once, play(others, 30, seed=2))
+    assert snapshots[0].way == ("replay" if env is Cornered else "attributes")
+
+
+@given(st.data())
+def test_any_order_of_steps_snapshots_and_restores(data: st.DataObject) -> None:
+    """As with as many environments for which everything is played again from the beginning."""
+    actions = st.lists(st.integers(0, 1), min_size=3, max_size=3)
+    ids = st.lists(st.integers(0, 2), unique=True, min_size=1).map(sorted)
+    kept: list[tuple[list[int], agym.Snapshot]] = []
+    mode = data.draw(st.sampled_from(["disabled", "next_step", "same_step"]))
+    with (
+        agym.make(Drifting, 3, autoreset=mode) as envs,
+        agym.make(Drifting, 1, autoreset=mode) as oracle,
+    ):
+        envs.reset(seed=0)
+        histories = [[0], [1], [2]]  # the seed, then actions
+        for _ in range(data.draw(st.integers(1, 8))):
+            what = data.draw(st.sampled_from(["step", "some", "snapshot", "restore"]))
+            some = data.draw(ids)
+            if what == "snapshot":
+                (one,) = envs.snapshot([some[0]])
+                kept.append(([*histories[some[0]]], one))
+            elif what == "restore" and kept:
+                history, one = data.draw(st.sampled_from(kept))
+                envs.restore(one, some)
+                for i in some:
+                    histories[i] = [*history]
+            else:
+                given_actions = data.draw(actions)
+                some = some if what == "some" else [0, 1, 2]
+                envs.step([given_actions[i] for i in some], env_ids=some)
+                for i in some:
+                    histories[i].append(given_actions[i])
+        latest = envs.step([1, 1, 1])
+        for i, history in enumerate(histories):
+            oracle.reset(seed=history[0])
+            for action in history[1:]:
+                oracle.step([action])
+            expected = oracle.step([1])
+            assert_same(latest.observations[i], expected.observations[0])
+            assert latest.rewards[i] == expected.rewards[0]
+            assert latest.terminated[i] == expected.terminated[0]
+
+
+@each_api
+@pytest.mark.parametrize("options", BACKENDS)
+def test_branches(api: str, options: dict[str, Any]) -> None:
+    with opened(api, Drifting, 5, **options) as envs:
+        envs.reset(seed=1)
+        play(envs, 7, seed=1)
+        if api == "sync":
+            into = envs[2].branch(3, into=[4, 0, 1])
+        else:
+            into = envs.runner.run(envs.envs[2].branch(3, into=[4, 0, 1]))
+        assert [env.index for env in into] == [4, 0, 1]
+        observations = envs.step([1] * 5).observations
+        assert_same(observations[:3] + observations[4:], [observations[2]] * 4)
+        assert str(observations[3]) != str(observations[2])
+
+
+def test_branches_need_others() -> None:
+    with agym.make(Drifting, 3) as envs:
+        envs.reset(seed=1)
+        with pytest.raises(agym.UsageError, match="only 2 other environments"):
+            envs[0].branch(3)
+        with pytest.raises(agym.UsageError, match="must name 2 other environments"):
+            envs[0].branch(2, into=[0, 1])
+        assert [env.index for env in envs[1].branch(2)] == [0, 2]
+
+
+async def test_a_snapshot_waits_its_turn() -> None:
+    async with agym.make_async(Drifting, 4, backend=FORK, workers=2, output="list") as envs:
+        await envs.reset(seed=1)
+        before = envs.step([0] * 4)
+        taken = envs.snapshot()
+        after = envs.step([1] * 4) if before.done() else None
+        observations = (await before).observations
+        assert_same(observations, [one.observation for one in await taken])
+        if after is not None:
+            await after
+
+
+async def test_of_steps_that_were_sent() -> None:
+    async with agym.make_async(Drifting, 4, backend=FORK, workers=2, output="list") as envs:
+        await envs.reset(seed=1)
+        envs.send([0] * 4)
+        taken = await envs.snapshot([1, 3])
+        batch = await envs.recv(min_envs=4)
+        by_id = dict(zip(batch.env_ids, batch.observations, strict=True))
+        assert_same([by_id[1], by_id[3]], [one.observation for one in taken])
+
+
+@pytest.mark.parametrize("backend", ["asyncio", FORK])
+async def test_coroutine_environments(backend: Any) -> None:
+    async with agym.make_async(Words, 4, backend=backend, output="list") as envs:
+        await envs.reset(seed=5)
+        await envs.step(["a", "b", "c", "d"])
+        snapshot = await envs[1].snapshot()
+        assert snapshot.way == "coroutine"
+        await envs.step(["x"] * 4)
+        for env in [envs[1], *await envs[1].branch(1)]:
+            await env.restore(snapshot)
+            assert (await env.step("e"))[0] == (6, "b", "e")
+
+
+@each_mode
+def test_a_program_of_rules(mode: str) -> None:
+    options: dict[str, Any] = {"backend": "native", "engine": "python", "autoreset": mode}
+    with agym.make("agym/FrozenLake-v1", 6, **options) as envs:
+        envs.reset(seed=3)
+        play(envs, 30, seed=1)
+        snapshots = envs.snapshot()
+        once = play(envs, 40, seed=2)
+        envs.restore(snapshots[4], [1, 2])
+        envs.restore(snapshots)
+        assert_same_steps(once, play(envs, 40, seed=2))
+        assert snapshots[0].way == "program"
+
+
+def test_programs_that_cannot_say_so() -> None:
+    with agym.make("CartPole-v1", 2, backend="native") as envs:
+        envs.reset(seed=1)
+        with pytest.raises(agym.SnapshotError, match="has no get_state"):
+            envs.snapshot()
+        envs.step([0, 1])
+
+
+# ---------------------------------------------------------------- refusals
+
+
+def test_what_cannot_be_copied_is_refused_until_its_next_episode() -> None:
+    with agym.make(Cornered, 2) as envs:
+        envs.reset(seed=1)
+        with pytest.raises(agym.SnapshotError, match=r"environment 0 cannot.*its next reset on"):
+            envs.snapshot()
+        envs.step([0, 0])  # nothing was lost
+        envs.reset(seed=2)
+        play(envs, 5, seed=1)
+        snapshots = envs.snapshot()
+        once = play(envs, 5, seed=2)
+        envs.restore(snapshots)
+        assert_same_steps(once, play(envs, 5, seed=2))
+
+
+def test_before_the_first_reset() -> None:
+    with agym.make(Drifting, 2) as envs, pytest.raises(agym.ResetNeededError):
+        envs.snapshot()
+
+
+def test_other_environments_are_refused() -> None:
+    with agym.make(Drifting, 2) as envs, agym.make("CartPole-v1", 2) as others:
+        envs.reset(seed=1)
+        others.reset(seed=1)
+        with pytest.raises(agym.SnapshotError, match=r"CartPole-v1 does not fit environment 0"):
+            envs.restore(others.snapshot())
+        with pytest.raises(agym.UsageError, match="2 snapshots for 1 env"):
+            envs.restore(envs.snapshot(), [0])
+        with pytest.raises(agym.UsageTypeError, match="not int"):
+            envs.restore([5, 5])  # type: ignore[list-item]
+        envs.step([0, 0])
+
+
+def test_other_arguments_are_refused() -> None:
+    with (
+        agym.make("FrozenLake-v1", 1, is_slippery=False) as envs,
+        agym.make("FrozenLake-v1", 1, is_slippery=True) as others,
+    ):
+        envs.reset(seed=1)
+        with pytest.raises(agym.SnapshotError, match="is_slippery"):
+            others.restore(envs.snapshot())
+
+
+# ---------------------------------------------------------------- files
+
+
+def test_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "middle.agym"
+    with agym.make(Drifting, 2) as envs:
+        envs.reset(seed=1)
+        play(envs, 9, seed=1)
+        envs[1].snapshot().save(path)
+        once = envs[1].step(2)
+        loaded = agym.load_snapshot(path)
+        assert loaded.versions["agym"]
+        assert "step 9: the attributes" in str(loaded)
+        envs[0].restore(loaded)
+        assert_same(envs[0].step(2), once)
+    assert b'"agym_snapshot": 1' in path.read_bytes().partition(b"\n")[0]
+
+
+def test_what_is_no_file_of_a_snapshot(tmp_path: Path) -> None:
+    path = tmp_path / "middle.agym"
+    with pytest.raises(agym.UsageError, match="cannot be read"):
+        agym.load_snapshot(path)
+    path.write_bytes(b"hello")
+    with pytest.raises(agym.UsageError, match="is no snapshot"):
+        agym.load_snapshot(path)
+    with agym.make("CartPole-v1", 1) as envs:
+        envs.reset(seed=1)
+        envs[0].snapshot().save(path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-3])
+    with pytest.raises(agym.UsageError, match="damaged"):
+        agym.load_snapshot(path)
+    path.write_bytes(whole.replace(b'"agym_snapshot": 1', b'"agym_snapshot": 9'))
+    with pytest.raises(agym.UsageError, match="update this one"):
+        agym.load_snapshot(path)
+
+
+# ---------------------------------------------------------------- codecs
+
+
+class Outside:
+    """A simulator with a state that only it can copy."""
+
+    def __init__(self) -> None:
+        self.at = 0.0
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a simulator cannot be pickled")
+
+
+class Simulated(Drifting):
+    def __init__(self) -> None:
+        self.outside = Outside()
+
+    def step(self, action: Any) -> Any:
+        self.outside.at += 1
+        self.at += self.outside.at
+        return super().step(action)
+
+
+def test_workers_learn_what_is_registered_later() -> None:
+    with agym.make(Simulated, 2, backend=FORK, workers=2) as envs:
+        envs.reset(seed=1)
+        with pytest.raises(agym.SnapshotError, match="a simulator cannot be pickled"):
+            envs.snapshot()
+        agym.snapshots.register(Outside, lambda one: one.at, lambda one, at: setattr(one, "at", at))
+        play(envs, 3, seed=1)
+        snapshots = envs.snapshot()
+        once = play(envs, 9, seed=2)
+        envs.restore(snapshots)
+        assert_same_steps(once, play(envs, 9, seed=2))
+        assert "the state of Outside" in str(snapshots[0])

@@ -1,0 +1,225 @@
+"""Each way to copy an environment is proven, and the first that is exact is taken."""
+
+from __future__ import annotations
+
+import pickle
+from functools import partial
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.utils import EzPickle
+
+import agym
+from agym.envs.probes import RandomEnv
+from agym.hosts.snapshots import attributes
+from agym.hosts.snapshots.proving import refute
+from agym.hosts.snapshots.ways import WAYS, find_way
+from agym.hosts.snapshots.whole import pack_env
+from agym.testing import assert_same
+
+
+def way_of(make: Any) -> Any:
+    env = make()
+    env.reset(seed=7)
+    try:
+        return find_way(env, make, [env])
+    finally:
+        env.close()
+
+
+class Walk(gymnasium.Env[Any, Any]):
+    """A random walk, whose place is kept as a subclass says."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (2,))
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.place = self.np_random.normal(size=2)
+        return self.place.copy(), {}
+
+    def step(self, action: Any) -> Any:
+        self.place += self.np_random.normal(size=2) + action
+        return self.place.copy(), 0.0, bool(self.place.max() > 40), False, {}
+
+
+class Elsewhere(Walk):
+    """Has its state outside of itself, where it cannot be found."""
+
+    all: ClassVar[dict[int, Any]] = {}
+
+    def __init__(self) -> None:
+        self.number = len(self.all)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        result = super().reset(seed=seed)
+        self.all[self.number] = self.place
+        return result
+
+    def step(self, action: Any) -> Any:
+        self.place = self.all[self.number]
+        result = super().step(action)
+        self.all[self.number] = self.place
+        return result
+
+
+class InAClosure(Walk):
+    """Has a function with a state."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        result = super().reset(seed=seed)
+        seen: list[int] = [0]
+
+        def count() -> int:
+            seen[0] += 1
+            return seen[0]
+
+        self.count = count
+        return result
+
+    def step(self, action: Any) -> Any:
+        _, *rest = super().step(action)
+        return self.place + self.count(), *rest
+
+
+class WithProtocol(Walk):
+    """Has a lock, which cannot be pickled, and says itself what its state is."""
+
+    def __init__(self) -> None:
+        self.generator = (number for number in range(9))
+
+    def get_state(self) -> Any:
+        return self.place.copy(), self.np_random
+
+    def set_state(self, state: Any) -> None:
+        self.place, self.np_random = state
+
+
+class WithWrongProtocol(Walk):
+    """Forgets its random numbers."""
+
+    def get_state(self) -> Any:
+        return self.place.copy()
+
+    def set_state(self, state: Any) -> None:
+        self.place = state
+
+
+class Eager(Walk, EzPickle):
+    """Its pickle begins anew."""
+
+    def __init__(self) -> None:
+        EzPickle.__init__(self)
+
+
+class Engine:
+    """A simulator of which only its own functions know how it is copied."""
+
+    def __init__(self) -> None:
+        self.hidden = (number for number in range(10**9))
+        self.at = 0
+
+    def __reduce__(self) -> Any:
+        raise TypeError("an engine cannot be pickled")
+
+    def advance(self) -> int:
+        self.at = next(self.hidden)
+        return self.at
+
+    def save(self) -> int:
+        return self.at
+
+    def load(self, at: int) -> None:
+        self.hidden = (number for number in range(at + 1, 10**9))
+
+
+class Engined(Walk):
+    def __init__(self) -> None:
+        self.engine = Engine()
+        self.alias = [self.engine]
+
+    def step(self, action: Any) -> Any:
+        _, *rest = super().step(action)
+        return self.place + self.alias[0].advance(), *rest
+
+
+@pytest.mark.parametrize(
+    ("make", "way"),
+    [
+        (Walk, "attributes"),
+        (partial(gymnasium.make, "CartPole-v1"), "attributes"),
+        (partial(gymnasium.make, "Taxi-v4"), "attributes"),
+        (partial(RandomEnv, spaces.Box(-1, 1, (3,)), spaces.Discrete(3)), "attributes"),
+        (partial(gymnasium.make, "agym/FrozenLake-v1", engine="python"), "protocol"),
+        (WithProtocol, "protocol"),
+        (InAClosure, "whole"),
+        (WithWrongProtocol, "attributes"),
+        (Eager, "attributes"),
+    ],
+)
+def test_the_best_exact_way_is_taken(make: Any, way: str) -> None:
+    assert way_of(make)[0] == way
+
+
+def test_a_wrapper_is_copied_too() -> None:
+    def make() -> Any:
+        return gymnasium.wrappers.FrameStackObservation(
+            gymnasium.wrappers.RecordEpisodeStatistics(gymnasium.make("CartPole-v1")), 4
+        )
+
+    assert way_of(make)[0] == "attributes"
+
+
+def test_what_cannot_be_copied_is_not_trusted() -> None:
+    found = way_of(Elsewhere)
+    assert isinstance(found, str)
+    assert "went another way" in found
+
+
+def test_one_environment_for_all_proves_nothing() -> None:
+    only = Walk()
+    used = [only]
+    why = refute(*WAYS["attributes"], lambda: only, used)
+    assert "makes no other" in why
+
+
+def test_a_codec_for_a_simulator_that_others_mention() -> None:
+    assert isinstance(way_of(Engined), str)
+    agym.snapshots.register(Engine, Engine.save, Engine.load)
+    assert way_of(Engined) == ("attributes", "the state of Engine and the attributes of all layers")
+
+
+@pytest.mark.parametrize("bad", [("Engine", len, len), (Engine, 3, len), (Engine, len, None)])
+def test_a_codec_is_a_class_and_two_functions(bad: Any) -> None:
+    with pytest.raises(agym.UsageTypeError, match="register"):
+        agym.snapshots.register(*bad)
+
+
+def test_an_attribute_that_came_later_goes() -> None:
+    env, other = Walk(), Walk()
+    env.reset(seed=1)
+    other.reset(seed=2)
+    other.late = 5  # type: ignore[attr-defined]
+    attributes.put(other, attributes.take(env))
+    assert not hasattr(other, "late")
+    assert_same(env.step(1)[0], other.step(1)[0])
+
+
+def test_a_pickle_of_the_whole_loses_nothing() -> None:
+    env = Walk()
+    env.reset(seed=1)
+    other = pickle.loads(pack_env(env))
+    assert_same(env.step(1)[0], other.step(1)[0])
+    with pytest.raises(pickle.PicklingError, match="not pickled with its state"):
+        pack_env(Eager())
+
+
+@pytest.mark.parametrize("name", ["ALE/Pong-v5", "Ant-v5", "Humanoid-v5"])
+def test_simulators(name: str) -> None:
+    pytest.importorskip("ale_py" if name.startswith("ALE") else "mujoco")
+    kind, detail = way_of(partial(gymnasium.make, name, disable_env_checker=True))
+    assert kind == "attributes"
+    assert ("ALEInterface" if name.startswith("ALE") else "MjData") in detail
