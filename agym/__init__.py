@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from agym.api.aio import AsyncEnvHandle, AsyncEnvs, Pending
     from agym.api.auto.plan import plan
     from agym.api.make import make, make_async
-    from agym.api.rollout import Rollout, rollout
+    from agym.api.saving import restore_envs
     from agym.api.sync import EnvHandle, Envs
     from agym.api.vector.env import AgymVectorEnv
     from agym.api.vector.make import make_vec, register
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from agym.planning.plans import Plan
     from agym.tools.chaos import Chaos, chaos
     from agym.tools.live.page import watch
+    from agym.tools.rollout import Rollout, rollout
     from agym.tools.run import run
     from agym.tools.tensorboard.tensorboard import TensorBoard
     from agym.tools.trace.report import Overlap, overlap
@@ -121,6 +122,7 @@ __all__ = [
     "record",
     "register",
     "register_rules",
+    "restore_envs",
     "rollout",
     "run",
     "sb3",
@@ -159,7 +161,7 @@ _MODULE_OF = {
     "Recycle": "agym.backends.options",
     "ResetNeededError": "agym.errors",
     "ResetResult": "agym.engine.batches.results",
-    "Rollout": "agym.api.rollout",
+    "Rollout": "agym.tools.rollout",
     "RolloutBuffer": "agym.engine.batches.out_target",
     "Snapshot": "agym.engine.snapshots",
     "SnapshotError": "agym.errors",
@@ -186,7 +188,8 @@ _MODULE_OF = {
     "record": "agym.tools.video.recording",
     "register": "agym.api.vector.make",
     "register_rules": "agym.envs.rules.vectorize",
-    "rollout": "agym.api.rollout",
+    "restore_envs": "agym.api.saving",
+    "rollout": "agym.tools.rollout",
     "run": "agym.tools.run",
     "trace": "agym.tools.trace.timeline",
     "vectorize": "agym.envs.rules.vectorize",

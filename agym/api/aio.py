@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator, Sequence
@@ -143,6 +144,7 @@ class AsyncEnvs(BaseEnvs[Observations, Actions]):
         super().__init__(engine, output)
         self._waiter = AsyncWaiter(engine)
         self._opening: Ticket | None = None
+        self._saved: list[Snapshot] | None = None  # to continue from
         self._closing = asyncio.Lock()
         # The event loop that the environments belong to, and its thread.
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -184,6 +186,8 @@ class AsyncEnvs(BaseEnvs[Observations, Actions]):
                 yield from self._waiter.wait(self._opening)
                 self._opening.result()
                 self._describe()
+                if self._saved is not None:
+                    yield from self.restore(self._saved).__await__()
             except BaseException:
                 with contextlib.suppress(AgymError):
                     yield from self.aclose().__await__()
@@ -301,6 +305,11 @@ class AsyncEnvs(BaseEnvs[Observations, Actions]):
         self._check_loop_and_thread()
         ticket = self._begin_restore(snapshots, env_ids, own=False)
         return self._pending(ticket, self._format.reset)
+
+    async def save(self, path: str | os.PathLike[str]) -> None:
+        """Save the whole run to a file; see :meth:`agym.Envs.save`."""
+        self._check_saved()
+        await asyncio.to_thread(self._write, path, await self.snapshot())
 
     def split(self, groups: int) -> list[Self]:
         """Split the environments into groups; see :meth:`agym.Envs.split`."""

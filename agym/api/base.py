@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import operator
+import os
 import warnings
 from collections.abc import Sequence
 from functools import cache
@@ -23,7 +24,7 @@ from agym.engine.batches.results import Batch
 from agym.engine.calls.ticket import Ticket
 from agym.engine.engine import Engine
 from agym.engine.hooks.trace_registry import register
-from agym.engine.snapshots import Snapshot, snapshots_of
+from agym.engine.snapshots import Snapshot, snapshots_of, write
 from agym.engine.stats import Stats
 from agym.errors import UsageError, UsageTypeError
 from agym.protocol.arguments import check_count, parse_env_ids, refuse_windows, take_mask
@@ -84,6 +85,7 @@ class BaseEnvs(Generic[Observations, Actions]):
     spec: EnvSpec | None
     render_mode: str | None
     _waiter: Any  # ``SyncWaiter`` or ``AsyncWaiter``
+    _recipe: Any = None  # what ``save`` writes of how they were made; a ``Recipe``
 
     def __init__(self, engine: Engine, output: Output) -> None:
         """Use an engine; :func:`agym.make` makes it."""
@@ -167,6 +169,20 @@ class BaseEnvs(Generic[Observations, Actions]):
 
     def _snapshots(self, ticket: Ticket) -> list[Snapshot]:
         return snapshots_of(ticket.result(), ticket.ids, self._engine.rows.described.of)
+
+    def _check_saved(self) -> None:
+        """Refuse to save what cannot be made again."""
+        if self._ids is not None:
+            raise UsageError("a group cannot be saved: save the whole")
+        if self._recipe is None:
+            raise UsageError(
+                "only the environments of agym.make and agym.make_async can be saved: of these take"
+                " snapshot(), and save each"
+            )
+
+    def _write(self, path: str | os.PathLike[str], snapshots: list[Snapshot]) -> None:
+        head = {"env": snapshots[0].env, "num_envs": len(snapshots), **snapshots[0].versions}
+        write("run", path, (self._recipe, snapshots), head)
 
     def _begin_restore(
         self, snapshots: Snapshot | Sequence[Snapshot], env_ids: Sequence[int] | None, *, own: bool

@@ -7,7 +7,6 @@ from typing import Any
 from gymnasium.vector import AutoresetMode
 
 from agym.api.aio import AsyncEnvs
-from agym.api.options.build import build
 from agym.api.options.options import (
     Autoreset,
     BackendLike,
@@ -16,6 +15,7 @@ from agym.api.options.options import (
     Options,
 )
 from agym.api.output import Output
+from agym.api.saving import Recipe
 from agym.api.sync import Envs
 from agym.hosts.factories import EnvLike
 
@@ -89,7 +89,9 @@ def make(
     options = Options(
         backend, workers, autoreset, output, copy, infos, episode_stats, timeout, on_fault
     )
-    return Envs(build(env, num_envs, env_kwargs, options), output)
+    envs = Recipe(env, num_envs, env_kwargs, options, blocking=True).make()
+    assert isinstance(envs, Envs)
+    return envs
 
 
 def make_async(
@@ -134,4 +136,6 @@ def make_async(
     options = Options(
         backend, workers, autoreset, output, copy, infos, episode_stats, timeout, on_fault
     )
-    return AsyncEnvs(build(env, num_envs, env_kwargs, options, blocking=False), output)
+    envs = Recipe(env, num_envs, env_kwargs, options, blocking=False).make()
+    assert isinstance(envs, AsyncEnvs)
+    return envs

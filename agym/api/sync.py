@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -350,6 +351,17 @@ class Envs(BaseEnvs[Observations, Actions]):
         """
         begin = partial(self._begin_restore, own=False)
         return self._format.reset(self._do(begin, snapshots, env_ids))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Save the whole run to a file, from which :func:`agym.restore_envs` continues it.
+
+        Raises:
+            SnapshotError: The state of an environment cannot be copied.
+            UsageError: What they were made from, or their state, cannot be pickled.
+            OSError: The file cannot be written.
+        """
+        self._check_saved()
+        self._write(path, self.snapshot())
 
     def stats(self) -> Stats:
         """Return statistics of the run, also in a group of :meth:`split`; see :class:`agym.Stats`.

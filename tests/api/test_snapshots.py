@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -329,6 +332,65 @@ def test_what_is_no_file_of_a_snapshot(tmp_path: Path) -> None:
     path.write_bytes(whole.replace(b'"agym_snapshot": 1', b'"agym_snapshot": 9'))
     with pytest.raises(agym.UsageError, match="update this one"):
         agym.load_snapshot(path)
+
+
+CONTINUE = """
+import pickle, sys
+import numpy as np
+import agym
+
+if __name__ == "__main__":
+    with agym.restore_envs(sys.argv[1]) as envs:
+        rng = np.random.default_rng(2)
+        results = [envs.step(rng.integers(2, size=len(envs)).tolist()) for _ in range(100)]
+        with open(sys.argv[2], "wb") as file:
+            pickle.dump([tuple(result) for result in results], file)
+"""
+
+
+@pytest.mark.parametrize("options", BACKENDS)
+def test_a_whole_run_goes_on_in_another_process(options: dict[str, Any], tmp_path: Path) -> None:
+    script, saved, results = tmp_path / "go_on.py", tmp_path / "run.agym", tmp_path / "results"
+    script.write_text(CONTINUE)
+    with agym.make("CartPole-v1", 6, autoreset="same_step", **options) as envs:
+        envs.reset(seed=1)
+        play(envs, 30, seed=1)
+        envs.save(saved)
+        once = play(envs, 100, seed=2)
+    subprocess.run([sys.executable, script, saved, results], check=True, timeout=60)
+    assert_same_steps([tuple(one) for one in once], pickle.loads(results.read_bytes()))
+
+
+async def test_a_whole_run_of_async_environments(tmp_path: Path) -> None:
+    path = tmp_path / "run.agym"
+    async with agym.make_async(lambda: Drifting(), 3, backend=FORK, workers=2) as envs:
+        await envs.reset(seed=1)
+        await envs.save(path)
+        once = [await envs.step([0, 1, 2]) for _ in range(30)]
+    restored = agym.restore_envs(path, backend="serial")
+    assert isinstance(restored, agym.AsyncEnvs)
+    async with restored as envs:
+        assert envs.backend == "serial"
+        assert_same_steps(once, [await envs.step([0, 1, 2]) for _ in range(30)])
+
+
+def test_what_cannot_be_saved(tmp_path: Path) -> None:
+    path = tmp_path / "run.agym"
+    with agym.make("CartPole-v1", 2) as envs:
+        envs.reset(seed=1)
+        with pytest.raises(agym.UsageError, match="save the whole"):
+            envs.split(2)[0].save(path)
+        envs[0].snapshot().save(path)
+    with pytest.raises(agym.UsageError, match="is no run"):
+        agym.restore_envs(path)
+    with contextlib.closing(agym.make_vec("CartPole-v1", 2)) as vector:
+        vector.reset(seed=1)
+        with pytest.raises(agym.UsageError, match="only the environments of"):
+            vector.runner.save(path)
+        before = vector.runner.snapshot()
+        once = vector.step(np.array([0, 1]))
+        vector.runner.restore(before)
+        assert_same(once, vector.step(np.array([0, 1])))
 
 
 # ---------------------------------------------------------------- codecs

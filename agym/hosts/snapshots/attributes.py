@@ -49,9 +49,12 @@ def layers(env: Any) -> Iterator[Any]:
     Gymnasium's checker is left out: it is around the first environment alone, and has no state that
     matters.
     """
+    return (layer for layer in _chain(env) if not isinstance(layer, PassiveEnvChecker))
+
+
+def _chain(env: Any) -> Iterator[Any]:
     while env is not None:
-        if not isinstance(env, PassiveEnvChecker):
-            yield env
+        yield env
         env = getattr(env, "__dict__", {}).get("env")
 
 
@@ -122,6 +125,10 @@ def put(env: Any, state: bytes, *, ask: bool = False) -> None:
             if not is_kept(kind) and codec_of(kind) is None:
                 del attributes[name]
         attributes.update(part)
+    for layer in _chain(env):
+        if isinstance(layer, PassiveEnvChecker) and not layer.checked_reset:
+            # It would compare the first step with the reset that has not been.
+            layer.checked_step = layer.checked_data_reuse = True
     for k, name, simulator in simulators:
         value = _at(found, k, name)
         kind = type(value)
