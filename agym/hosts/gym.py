@@ -38,7 +38,8 @@ from agym.hosts.snapshots.replaying import (
     restore_start,
     same_observation,
 )
-from agym.hosts.snapshots.ways import WAYS, EnvState, WayName, find_way
+from agym.hosts.snapshots.ways import WAYS, Copy, EnvState
+from agym.hosts.snapshots.ways import copy as copy_env
 from agym.protocol.attributes import assign, look_up, peek
 from agym.protocol.infos.policy import InfoPolicy
 from agym.protocol.infos.table import FINAL_OBSERVATION
@@ -593,21 +594,16 @@ class EnvHost(Host):
         if episode.phase is Phase.CUT:
             return "it was replaced after a fault: step or reset it first"
         learn(message.codecs)
-        name: WayName
-        found = find_way(env, partial(self._make_again, i), self._envs)
-        if not isinstance(found, str):
-            name, detail = found
-            data = WAYS[name].take(env)
-        else:
-            name, detail, data = "replay", f"its actions, since {found}", self._recorder.of(i)
-            if data is None:
+        copied = copy_env(env, partial(self._make_again, i), self._envs)
+        if isinstance(copied, str):
+            why, record = copied, self._recorder.of(i)
+            if record is None:
                 self._recorder.on = True
-                return f"{found}. {UNRECORDED}"
+                return f"{why}. {UNRECORDED}"
+            copied = Copy("replay", f"its actions, since {why}", record)
         row = self._rows.plane(message.planes[k], slot, slot + 1)
         return EnvState(
-            name,
-            detail,
-            data,
+            *copied,
             replace(episode),
             self._rounds - self._begun[i],
             self._filter.tally(i),

@@ -7,7 +7,6 @@ is replayed, if its actions were recorded.
 
 from __future__ import annotations
 
-import pickle
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -74,13 +73,22 @@ WAYS: dict[WayName, Way] = {
     "whole": Way(pack_env, lambda _, state: unpack_env(state)),
 }
 
-# For each kind of environment: the way that is exact and what it copies, or why there is none.
-_proven: dict[Any, tuple[WayName, str] | str] = {}
+
+class Copy(NamedTuple):
+    """What a way has taken of an environment; the first fields of :class:`EnvState`."""
+
+    way: WayName
+    detail: str
+    data: Any
+
+
+# For each kind of environment and way: why it is not exact, else ``""``; and what it copies.
+_proofs: dict[Any, tuple[str, str]] = {}
 _lock = threading.Lock()
 
 
-def find_way(env: Any, make: Callable[[], Any], used: Sequence[Any]) -> tuple[WayName, str] | str:
-    """Return the first way that is exact for an environment, or why there is none.
+def copy(env: Any, make: Callable[[], Any], used: Sequence[Any]) -> Copy | str:
+    """Copy an environment by the first way that is exact, or return why there is none.
 
     Args:
         env: The environment.
@@ -88,35 +96,30 @@ def find_way(env: Any, make: Callable[[], Any], used: Sequence[Any]) -> tuple[Wa
         used: All environments of the host.
     """
     kind = (registered().version, *map(type, attributes.layers(env)))
-    with _lock:
-        if kind not in _proven:
-            _proven[kind] = _prove(env, make, used)
-        return _proven[kind]
-
-
-def _prove(env: Any, make: Callable[[], Any], used: Sequence[Any]) -> tuple[WayName, str] | str:
     reasons: list[str] = []
-    asked = attributes.with_protocol(env)
     for name, way in WAYS.items():
-        if name == "protocol" and not asked:
+        if name == "protocol" and not attributes.with_protocol(env):
             continue  # it would be the next
         try:
-            pickle.dumps(way.take(env))
+            data = way.take(env)
         except Exception as error:
-            reason = str(error)
+            why = str(error)
         else:
-            reason = refute(*way, make, used)
-        if not reason:
-            return name, _detail(env, name, asked)
-        if reason not in reasons:
-            reasons.append(reason)
+            with _lock:
+                if (kind, name) not in _proofs:
+                    _proofs[kind, name] = refute(*way, make, used), _detail(env, name)
+                why, detail = _proofs[kind, name]
+            if not why:
+                return Copy(name, detail, data)
+        if why not in reasons:
+            reasons.append(why)
     return "; ".join(reasons)
 
 
-def _detail(env: Any, name: WayName, asked: list[str]) -> str:
+def _detail(env: Any, name: WayName) -> str:
     if name == "whole":
         return "a pickle of the whole"
     parts = [f"the state of {kind}" for kind in attributes.simulators_of(env)]
     if name == "protocol":
-        parts += [f"what {kind} gives as its state" for kind in asked]
+        parts += [f"what {kind} gives as its state" for kind in attributes.with_protocol(env)]
     return " and ".join([*parts, "the attributes of all layers"])

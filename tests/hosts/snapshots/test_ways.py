@@ -16,7 +16,7 @@ import agym
 from agym.envs.probes import RandomEnv
 from agym.hosts.snapshots import attributes
 from agym.hosts.snapshots.proving import refute
-from agym.hosts.snapshots.ways import WAYS, find_way
+from agym.hosts.snapshots.ways import WAYS, copy
 from agym.hosts.snapshots.whole import pack_env
 from agym.testing import assert_same
 
@@ -25,7 +25,7 @@ def way_of(make: Any) -> Any:
     env = make()
     env.reset(seed=7)
     try:
-        return find_way(env, make, [env])
+        return copy(env, make, [env])
     finally:
         env.close()
 
@@ -189,7 +189,8 @@ def test_one_environment_for_all_proves_nothing() -> None:
 def test_a_codec_for_a_simulator_that_others_mention() -> None:
     assert isinstance(way_of(Engined), str)
     agym.snapshots.register(Engine, Engine.save, Engine.load)
-    assert way_of(Engined) == ("attributes", "the state of Engine and the attributes of all layers")
+    way, detail, _ = way_of(Engined)
+    assert (way, detail) == ("attributes", "the state of Engine and the attributes of all layers")
 
 
 @pytest.mark.parametrize("bad", [("Engine", len, len), (Engine, 3, len), (Engine, len, None)])
@@ -220,6 +221,16 @@ def test_a_pickle_of_the_whole_loses_nothing() -> None:
 @pytest.mark.parametrize("name", ["ALE/Pong-v5", "Ant-v5", "Humanoid-v5"])
 def test_simulators(name: str) -> None:
     pytest.importorskip("ale_py" if name.startswith("ALE") else "mujoco")
-    kind, detail = way_of(partial(gymnasium.make, name, disable_env_checker=True))
+    kind, detail, _ = way_of(partial(gymnasium.make, name, disable_env_checker=True))
     assert kind == "attributes"
     assert ("ALEInterface" if name.startswith("ALE") else "MjData") in detail
+
+
+def test_one_environment_that_cannot_be_copied_is_no_rule_for_its_kind() -> None:
+    env = Walk()
+    env.reset(seed=1)
+    env.handle = (number for number in range(3))  # type: ignore[attr-defined]
+    why = copy(env, Walk, [env])
+    assert isinstance(why, str)
+    assert "Walk.handle, a generator, cannot be pickled" in why
+    assert way_of(Walk)[0] == "attributes"
