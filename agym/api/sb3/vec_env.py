@@ -290,10 +290,18 @@ class AgymVecEnv(VecEnv):
     ) -> list[Any]:
         """Call a method of environments or of wrappers around them.
 
+        ``env_method("snapshot")`` takes their states, and ``env_method("restore", snapshot)`` gives
+        each the same and returns their observations; see :meth:`agym.Envs.snapshot`.
+
         Raises:
             AttributeError: An environment does not have it.
             EnvError: It raised.
         """
+        if method_name in ("snapshot", "restore"):
+            ids = [range(self.num_envs)[i] for i in self._get_indices(indices)]
+            handles = [self.runner[i] for i in ids]
+            answers = [getattr(env, method_name)(*method_args) for env in handles]
+            return answers if method_name == "snapshot" else [first for first, _ in answers]
         answers = self._apply(indices, call_method, method_name, method_args, method_kwargs)
         return self._found(method_name, answers)
 

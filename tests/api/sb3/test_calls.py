@@ -160,3 +160,17 @@ def test_bad_arguments_of_calls() -> None:
     vec_env.close()
     with pytest.raises(agym.UsageError, match="cannot be found"):
         agym.sb3.make_vec_env("Nothing-v0")
+
+
+@each_place
+def test_snapshots_of_single_environments(options: dict[str, Any]) -> None:
+    vec_env = agym.sb3.AgymVecEnv([Probe] * 3, **options)
+    vec_env.reset()
+    observations, *_ = vec_env.step(np.array([1, 2, 3]))
+    taken = vec_env.env_method("snapshot", indices=[2, 0])
+    once, *_ = vec_env.step(np.array([4, 4, 4]))
+    (observation,) = vec_env.env_method("restore", taken[0], indices=[-1])
+    assert np.array_equal(observation, observations[2])
+    again, *_ = vec_env.step(np.array([4, 4, 4]))
+    assert np.array_equal(again[2], once[2])
+    vec_env.close()
