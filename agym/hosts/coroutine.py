@@ -394,6 +394,11 @@ class CoroutineHost(Host):
 
     async def _restore(self, i: int, message: Restore, state: EnvState) -> Payload | None:
         """Continue from a state."""
+        await self._continue_from(i, state)
+        return self._store(i, message.plane, (state.observation, 0.0, *state.flags, {}))
+
+    async def _continue_from(self, i: int, state: EnvState) -> None:
+        """Set the state of an environment, and its host's record of it."""
         env = self._envs[i]
         if state.way == "replay":
             observation, _ = await env.reset(**copy.deepcopy(restore_start(env, state.data.start)))
@@ -407,7 +412,6 @@ class CoroutineHost(Host):
             self._recorder.set(i, None)
         self._episodes[i], self._steps[i] = replace(state.episode), state.age
         self._filter.resume(i, state.tally)
-        return self._store(i, message.plane, (state.observation, 0.0, *state.flags, {}))
 
     # ---------------------------------------------------------------- after a fault
 
@@ -446,13 +450,17 @@ class CoroutineHost(Host):
         except BaseException:
             return
 
-    async def _replay(self, i: int, restore: RestoreSpec, start: EpisodeStart) -> str:
+    async def _replay(self, i: int, restore: RestoreSpec, start: EpisodeStart | EnvState) -> str:
         """Replay an episode; see :meth:`EnvHost._replay`."""
         env, episode = self._envs[i], self._episodes[i]
         reseed, episode.reseed = episode.reseed, None
         try:
-            observation, _ = await env.reset(**copy.deepcopy(restore_start(env, start)))
-            self._filter.begin(i)
+            if isinstance(start, EnvState):
+                await self._continue_from(i, start)
+                observation, episode = start.observation, self._episodes[i]
+            else:
+                observation, _ = await env.reset(**copy.deepcopy(restore_start(env, start)))
+                self._filter.begin(i)
             for action in restore.actions:
                 result = await env.step(action)
                 self._steps[i] += 1
@@ -468,7 +476,8 @@ class CoroutineHost(Host):
             raise
         except Exception as error:
             reason = f"its replay raised {type(error).__name__}"
-        episode.reseed = reseed
+        self._import_env(i, restore)
+        self._episodes[i].reseed = reseed
         return reason
 
     _handlers: ClassVar[Mapping[type[Message], Callable[..., Awaitable[Any]]]] = {

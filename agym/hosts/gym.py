@@ -537,7 +537,7 @@ class EnvHost(Host):
             self._envs[i] = self._make_again(i)
         self._import_env(i, restore)
         reason = None
-        if restore.start is not None and restore.over is not None:
+        if isinstance(restore.start, EpisodeStart) and restore.over is not None:
             restore_start(self._envs[i], restore.start)
             self._episodes[i].end(self._rule, (restore.observation, 0.0, *restore.over, {}))
             reason = ""
@@ -561,12 +561,22 @@ class EnvHost(Host):
             env.close()
         return start
 
-    def _replay(self, i: int, restore: RestoreSpec, start: EpisodeStart) -> str:
-        """Replay an episode; return why its state differs, ``""`` if it does not."""
-        env, episode = self._envs[i], self._episodes[i]
+    def _replay(self, i: int, restore: RestoreSpec, start: EpisodeStart | EnvState) -> str:
+        """Replay an episode, from its beginning or a state in it.
+
+        Returns:
+            Why its state differs, ``""`` if it does not.
+        """
+        episode = self._episodes[i]
         reseed, episode.reseed = episode.reseed, None
         try:
-            observation, _ = self._begin(i, **copy.deepcopy(restore_start(env, start)))
+            if isinstance(start, EnvState):
+                self._continue_from(i, start)
+                observation, episode = start.observation, self._episodes[i]
+            else:
+                arguments = copy.deepcopy(restore_start(self._envs[i], start))
+                observation, _ = self._begin(i, **arguments)
+            env = self._envs[i]
             for action in restore.actions:
                 self._begun[i] -= 1
                 result = env.step(action)
@@ -576,13 +586,15 @@ class EnvHost(Host):
                     episode.end(self._rule, result)
                     break
             if same_observation(self._layout, observation, restore.observation):
-                episode.number = restore.episode  # a replay is no new episode
+                if not isinstance(start, EnvState):
+                    episode.number = restore.episode  # a replay is no new episode
                 return ""
             reason = "its replay came to another observation"
         except self._catch as error:
             self._resetting = None
             reason = f"its replay raised {type(error).__name__}"
-        episode.number, episode.reseed = restore.episode, reseed
+        self._import_env(i, restore)
+        self._episodes[i].reseed = reseed
         return reason
 
     # ---------------------------------------------------------------- snapshots
@@ -616,6 +628,16 @@ class EnvHost(Host):
         i = slot - self.first
         state: EnvState = message.states[k]
         learn(message.codecs)
+        self._continue_from(i, state)
+        row = self._rows.plane(message.plane, slot, slot + 1)
+        self._reset_row(slot, row, state.observation, {})
+        with self._guard:
+            row.rewards[:] = 0.0
+            row.terminated[:], row.truncated[:] = state.flags
+        self._unflagged += 1
+
+    def _continue_from(self, i: int, state: EnvState) -> None:
+        """Set the state of an environment, and its host's record of it."""
         if state.way == "replay":
             self._restore_by_replay(i, state)
         else:
@@ -628,12 +650,6 @@ class EnvHost(Host):
         self._begun[i] = self._rounds - state.age
         self._filter.resume(i, state.tally)
         self._set_step(i)
-        row = self._rows.plane(message.plane, slot, slot + 1)
-        self._reset_row(slot, row, state.observation, {})
-        with self._guard:
-            row.rewards[:] = 0.0
-            row.terminated[:], row.truncated[:] = state.flags
-        self._unflagged += 1
 
     def _restore_by_replay(self, i: int, state: EnvState) -> None:
         env, record = self._envs[i], state.data

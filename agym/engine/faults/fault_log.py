@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -31,6 +31,7 @@ class FaultLog:
         seeds: Seed of each environment's last explicit reset.
         options: Options of each environment's last explicit reset.
         notices: Warnings for the caller.
+        due: The environments whose state is to be taken now, each with the plane of its row.
     """
 
     def __init__(
@@ -53,7 +54,11 @@ class FaultLog:
         self.seeds: dict[int, int] = {}
         self.options: dict[int, dict[str, Any] | None] = {}
         self.notices: list[str] = []
+        self.due: dict[int, int] = {}
         self._directory = policy.folder
+        self._every = policy.snapshot_every
+        # Environments that can only be replayed from the beginning.
+        self._replayed: set[int] = set()
         self._log = ActionLog(policy.replay_limit) if policy.record_actions else None
         self._options = options
         self._dispatcher = dispatcher
@@ -95,10 +100,23 @@ class FaultLog:
                     log.cut(i)
             elif log is not None and ticket.kind is Step and i not in payload.starts:
                 log.add(i, self._rows.action(i, ticket))
-            if log is not None and ticket.kind is Restore:
+                every = None if i in self._replayed else self._every
+                if every is not None and log.since(i) % every == 0:
+                    self.due[i] = ticket.plane
+            message = ticket.operation.message
+            if log is not None and isinstance(message, Restore):
                 log.cut(i)
+                log.checkpoint(i, message.states[ticket.ids.index(i)])
             elif log is not None and i in payload.starts:
                 log.begin(i, payload.starts[i])
+
+    def note_states(self, states: Mapping[int, EnvState | str]) -> None:
+        """Note states that were taken; a string says why one cannot be."""
+        for i, state in states.items():
+            if not isinstance(state, EnvState) or state.way == "replay":
+                self._replayed.add(i)
+            elif self._log is not None:
+                self._log.checkpoint(i, state)
 
     def raised(self, failure: Failure) -> Fault:
         """Return the fault of an environment that raised."""

@@ -32,10 +32,19 @@ from agym.engine.faults.restores import Restores
 from agym.engine.faults.worker_log import WorkerLog
 from agym.engine.status import EnvStatus
 from agym.errors import Fault
+from agym.hosts.snapshots.codecs import registered
 from agym.protocol.arguments import Ids, runs
 from agym.protocol.messages.completions import Completion, Payload
 from agym.protocol.messages.failures import EnvLoss, Failure, WorkerDeath, name_envs
-from agym.protocol.messages.operations import FAULT, OPEN, CloseEnv, Recreate, Reset, Restart
+from agym.protocol.messages.operations import (
+    FAULT,
+    OPEN,
+    CloseEnv,
+    Recreate,
+    Reset,
+    Restart,
+    TakeSnapshot,
+)
 from agym.protocol.messages.resets import RestoreSpec
 
 
@@ -101,6 +110,8 @@ class Recovery:
             ids = self._on_parts_lost(ids, ticket, problems)
         else:
             self._record_failures(problems, ticket)
+            if ticket.kind is TakeSnapshot and payload is not None:
+                self.fault_log.note_states(payload.values)
             if ticket.kind.writes_rows and not ticket.expired:
                 payload = payload or Payload()
                 ids = self._handle_failures(ids, ticket, payload)
@@ -109,6 +120,16 @@ class Recovery:
             yield Completion(number, run.start, run.stop, payload)
             payload = None
         yield from self._parts.take_failed()
+        if self.fault_log.due:
+            self._take_snapshots()
+
+    def _take_snapshots(self) -> None:
+        """Take the states of environments whose replay would become long."""
+        due, self.fault_log.due = self.fault_log.due, {}
+        left = sorted(due.keys() - self.recovering - self._status.lost.keys())
+        for run in runs(tuple(left)) if left else ():
+            message = TakeSnapshot([due[i] for i in run], registered())
+            self._dispatcher.begin_internal(message, run)
 
     # ---------------------------------------------------------------- an environment raised
 

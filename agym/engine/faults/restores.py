@@ -56,6 +56,9 @@ class Restores:
         episode = log.episode(slot)
         if episode is None:
             return restore
+        if episode.checkpoint is not None:
+            state, actions = episode.checkpoint
+            return replace(restore, start=state, actions=[*actions])
         if episode.start is not None and episode.complete:
             return replace(restore, start=episode.start, actions=[*episode.actions])
         if any(over) and self._holds_or_waits:  # the episode is over already

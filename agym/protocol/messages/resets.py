@@ -49,7 +49,7 @@ class RestoreSpec:
         options: Options for every automatic reset.
         episode: Episodes begun so far.
         observation: The last known one, ``None`` before the first reset.
-        start: How the episode to replay began, ``None`` for no replay.
+        start: How the episode to replay began, or a state in it; ``None`` for no replay.
         actions: The actions since then.
         over: Flags with which the episode ended. ``start`` then only restores random numbers.
     """
@@ -60,6 +60,6 @@ class RestoreSpec:
     options: dict[str, Any] | None = None
     episode: int = 0
     observation: Any = None
-    start: EpisodeStart | None = None
+    start: Any = None  # an ``EpisodeStart`` or an ``EnvState``
     actions: Sequence[Any] = ()
     over: tuple[bool, bool] | None = None
