@@ -39,6 +39,9 @@ _KEPT_NAMES = (
 )
 _KEPT_MODULES = ("pygame", "pyglet")
 
+# What most attributes are, and has no codec.
+_PLAIN = frozenset({int, float, bool, str, type(None), tuple, list, dict, np.ndarray})
+
 # The layers of the environment that is being restored, in its thread.
 _restoring = threading.local()
 
@@ -80,6 +83,9 @@ def take(env: Any, *, ask: bool = False) -> bytes:
         state = {}
         for name, value in vars(layer).items():
             kind: Any = type(value)
+            if kind in _PLAIN:
+                state[name] = value
+                continue
             if name == "env" or is_kept(kind):
                 continue
             codec = codec_of(kind)

@@ -5,6 +5,7 @@ This module is ``agym.snapshots``.
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from collections.abc import Callable
 from functools import cache
@@ -110,20 +111,21 @@ def _put_ale(ale: Any, state: Any) -> None:
 def _take_mujoco(data: Any) -> tuple[Any, bytes]:
     """Copy what determines the next step, and what follows from it, which rewards may read."""
     mujoco = sys.modules["mujoco"]
-    state = np.empty(mujoco.mj_stateSize(data.model, mujoco.mjtState.mjSTATE_INTEGRATION))
-    mujoco.mj_getState(data.model, data, state, mujoco.mjtState.mjSTATE_INTEGRATION)
-    return state, mujoco_arrays(data).tobytes()
+    integration = mujoco.mjtState.mjSTATE_INTEGRATION
+    state = np.empty(mujoco.mj_stateSize(data.model, integration))
+    mujoco.mj_getState(data.model, data, state, integration)
+    return state, mujoco_block(data).raw
 
 
 def _put_mujoco(data: Any, state: tuple[Any, bytes]) -> None:
     mujoco = sys.modules["mujoco"]
-    integration, arrays = state
-    mujoco.mj_setState(data.model, data, integration, mujoco.mjtState.mjSTATE_INTEGRATION)
-    mujoco_arrays(data)[:] = np.frombuffer(arrays, np.uint8)
+    vector, arrays = state
+    mujoco.mj_setState(data.model, data, vector, mujoco.mjtState.mjSTATE_INTEGRATION)
+    mujoco_block(data).raw = arrays
 
 
-def mujoco_arrays(data: Any) -> Any:
-    """Return all arrays of fixed size of an ``MjData``, as the bytes that they are.
+def mujoco_block(data: Any) -> Any:
+    """Return all arrays of fixed size of an ``MjData``, as a ctypes array of bytes.
 
     ``mj_makeData`` allocates them in one block of ``nbuffer`` bytes, and ``qpos`` is the first
     (https://github.com/google-deepmind/mujoco/blob/main/src/engine/engine_io.c). Positions in the
@@ -133,14 +135,19 @@ def mujoco_arrays(data: Any) -> Any:
     Raises:
         ValueError: A plugin has state of its own elsewhere, or MuJoCo has another layout.
     """
-    if data.nplugin:
-        raise ValueError("a plugin of MuJoCo keeps state of its own")
-    block = np.lib.stride_tricks.as_strided(data.qpos.view(np.uint8), (data.nbuffer,), (1,))
-    begin = block.ctypes.data
-    for array in (data.qvel, data.xpos, data.cvel, data.qfrc_actuator):
-        if array.size and not begin <= array.ctypes.data <= begin + data.nbuffer - array.nbytes:
-            raise ValueError("the arrays of this MuJoCo's MjData are not one block")
-    return block
+    size, begin = data.nbuffer, data.qpos.__array_interface__["data"][0]
+    if size not in _checked:
+        if data.nplugin:
+            raise ValueError("a plugin of MuJoCo keeps state of its own")
+        for array in (data.qvel, data.xpos, data.cvel, data.qfrc_actuator):
+            if array.size and not begin <= array.ctypes.data <= begin + size - array.nbytes:
+                raise ValueError("the arrays of this MuJoCo's MjData are not one block")
+        _checked.add(size)
+    return (ctypes.c_char * size).from_address(begin)
+
+
+# Sizes of blocks whose layout was checked; those of one model are alike.
+_checked: set[int] = set()
 
 
 # By their full names, since none of these libraries need be there.
