@@ -66,6 +66,11 @@ class Browser:
     def __getitem__(self, css: str) -> Any:
         return self.driver.find_element(By.CSS_SELECTOR, css)
 
+    def points(self, css: str) -> Any:
+        """The points of a line, in one call: the page may draw it anew at any moment."""
+        script = "return document.querySelector(arguments[0])?.getAttribute('points')"
+        return self.driver.execute_script(script, css)
+
     def open(self, url: str) -> None:
         self.driver.get(url)
 
@@ -219,9 +224,8 @@ def test_tiles_tell_who_it_is_and_what_happened(browser: Browser) -> None:
         until(lambda: "failed" in tiles[2].get_attribute("class"))
         assert "failed" not in tiles[0].get_attribute("class")
         until(lambda: "ended" in tiles[0].get_attribute("class"))
-        until(lambda: browser["#returns polyline"].get_attribute("points"))
-        until(lambda: browser["#rates polyline"].get_attribute("points"))
-        until(lambda: browser["#times polyline"].get_attribute("points"))
+        for chart in ("returns", "rates", "times"):
+            until(partial(browser.points, f"#{chart} polyline"))
         assert "episode" in browser["#returns"].text
         assert browser.complaints() == []
 
