@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from agym.engine.batches.out_target import RolloutBuffer
     from agym.engine.batches.results import Batch, ResetResult, StepResult
     from agym.engine.faults.policy import FaultPolicy
-    from agym.engine.snapshots import Snapshot, load_snapshot
+    from agym.engine.snapshots.file import load_snapshot
+    from agym.engine.snapshots.snapshot import Snapshot
     from agym.engine.stats import EnvStats, Stats, WorkerStats
     from agym.envs.rules.vectorize import register_rules, vectorize
     from agym.errors import (
@@ -163,7 +164,7 @@ _MODULE_OF = {
     "ResetResult": "agym.engine.batches.results",
     "Rollout": "agym.tools.rollout",
     "RolloutBuffer": "agym.engine.batches.out_target",
-    "Snapshot": "agym.engine.snapshots",
+    "Snapshot": "agym.engine.snapshots.snapshot",
     "SnapshotError": "agym.errors",
     "SpaceMismatchError": "agym.errors",
     "Stats": "agym.engine.stats",
@@ -177,7 +178,7 @@ _MODULE_OF = {
     "WorkerStats": "agym.engine.stats",
     "chaos": "agym.tools.chaos",
     "debug": "agym.engine.batches.debugging",
-    "load_snapshot": "agym.engine.snapshots",
+    "load_snapshot": "agym.engine.snapshots.file",
     "make": "agym.api.make",
     "make_async": "agym.api.make",
     "make_vec": "agym.api.vector.make",

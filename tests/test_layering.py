@@ -83,6 +83,8 @@ LATE = {
         "agym.engine.faults.capsule",
         "agym.engine.faults.capsule_file",
     },
+    "engine/snapshots/snapshot.py": {"agym.engine.snapshots.file"},
+    "api/saving.py": {"agym.engine.snapshots.file"},
     "engine/stats.py": {"psutil"},
 }
 

@@ -22,7 +22,7 @@ from agym.engine.batches.results import Batch, ResetResult, StepResult
 from agym.engine.calls.ticket import Ticket
 from agym.engine.checks import NOT_OPEN
 from agym.engine.engine import Engine
-from agym.engine.snapshots import Snapshot
+from agym.engine.snapshots.snapshot import Snapshot
 from agym.errors import AgymError, NothingSentError, UsageError, UsageTypeError
 from agym.protocol.arguments import check_batch_size
 from agym.protocol.messages.operations import Call, GetAttr, Message, Render, SetAttr
@@ -309,7 +309,7 @@ class AsyncEnvs(BaseEnvs[Observations, Actions]):
     async def save(self, path: str | os.PathLike[str]) -> None:
         """Save the whole run to a file; see :meth:`agym.Envs.save`."""
         self._check_saved()
-        await asyncio.to_thread(self._write, path, await self.snapshot())
+        await asyncio.to_thread(self._recipe.save, path, await self.snapshot())
 
     def split(self, groups: int) -> list[Self]:
         """Split the environments into groups; see :meth:`agym.Envs.split`."""

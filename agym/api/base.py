@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import operator
-import os
 import warnings
 from collections.abc import Sequence
 from functools import cache
@@ -24,7 +23,7 @@ from agym.engine.batches.results import Batch
 from agym.engine.calls.ticket import Ticket
 from agym.engine.engine import Engine
 from agym.engine.hooks.trace_registry import register
-from agym.engine.snapshots import Snapshot, snapshots_of, write
+from agym.engine.snapshots.snapshot import Snapshot, snapshots_of
 from agym.engine.stats import Stats
 from agym.errors import UsageError, UsageTypeError
 from agym.protocol.arguments import check_count, parse_env_ids, refuse_windows, take_mask
@@ -179,10 +178,6 @@ class BaseEnvs(Generic[Observations, Actions]):
                 "only the environments of agym.make and agym.make_async can be saved: of these take"
                 " snapshot(), and save each"
             )
-
-    def _write(self, path: str | os.PathLike[str], snapshots: list[Snapshot]) -> None:
-        head = {"env": snapshots[0].env, "num_envs": len(snapshots), **snapshots[0].versions}
-        write("run", path, (self._recipe, snapshots), head)
 
     def _begin_restore(
         self, snapshots: Snapshot | Sequence[Snapshot], env_ids: Sequence[int] | None, *, own: bool

@@ -10,7 +10,7 @@ from agym.api.aio import AsyncEnvs
 from agym.api.options.build import build
 from agym.api.options.options import BackendLike, Options
 from agym.api.sync import Envs
-from agym.engine.snapshots import read
+from agym.engine.snapshots.snapshot import Snapshot
 from agym.hosts.factories import EnvLike
 
 
@@ -40,6 +40,13 @@ class Recipe:
         envs = (Envs if self.blocking else AsyncEnvs)(engine, self.options.output)
         envs._recipe = self
         return envs
+
+    def save(self, path: str | os.PathLike[str], snapshots: list[Snapshot]) -> None:
+        """Write it to a file, with the states of the environments."""
+        from agym.engine.snapshots.file import write
+
+        head = {"env": snapshots[0].env, "num_envs": len(snapshots), **snapshots[0].versions}
+        write("run", path, (self, snapshots), head)
 
 
 def restore_envs(
@@ -74,6 +81,9 @@ def restore_envs(
         UsageError: The file cannot be read, is damaged, or holds no run.
         SnapshotError: The environments that are made here are others.
     """
+    # Late imports here and above, because few programs save.
+    from agym.engine.snapshots.file import read
+
     recipe, snapshots = read("run", path)
     if backend is not None or workers is not None:
         options = replace(recipe.options, workers=workers)

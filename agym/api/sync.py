@@ -22,7 +22,7 @@ from agym.engine.batches.out_target import RolloutBuffer
 from agym.engine.batches.results import Batch, ResetResult, StepResult
 from agym.engine.calls.ticket import Ticket
 from agym.engine.engine import Engine
-from agym.engine.snapshots import Snapshot
+from agym.engine.snapshots.snapshot import Snapshot
 from agym.engine.stats import Stats
 from agym.errors import AgymError, ClosedError, NothingSentError, UsageError, UsageTypeError
 from agym.protocol.arguments import check_batch_size
@@ -361,7 +361,7 @@ class Envs(BaseEnvs[Observations, Actions]):
             OSError: The file cannot be written.
         """
         self._check_saved()
-        self._write(path, self.snapshot())
+        self._recipe.save(path, self.snapshot())
 
     def stats(self) -> Stats:
         """Return statistics of the run, also in a group of :meth:`split`; see :class:`agym.Stats`.

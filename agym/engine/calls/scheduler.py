@@ -61,8 +61,10 @@ class Scheduler:
             if operation.message.writes_rows and operation.start <= slot < operation.stop:
                 plane: int = operation.message.plane  # type: ignore[attr-defined]
                 return plane
-        owner = self._owners[slot]
-        return owner.plane if owner is not None and owner.kind.writes_rows else None
+        owner = self._owners[slot]  # perhaps about others of its group alone
+        if owner is None or not owner.kind.writes_rows or slot not in owner.ids:
+            return None
+        return owner.plane
 
     def held(self, ticket: Ticket) -> set[int]:
         """Return the environments whose part of a ticket still waits for a row."""

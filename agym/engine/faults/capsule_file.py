@@ -18,7 +18,6 @@ import re
 import secrets
 import sys
 import sysconfig
-import tempfile
 import time
 import zlib
 from dataclasses import replace
@@ -29,6 +28,7 @@ import numpy as np
 
 from agym._system.pickling import dumps_by_value
 from agym.engine.faults.capsule import VERSION, Capsule, agym_version_here, shown, words
+from agym.engine.snapshots.file import write_whole
 from agym.errors import UsageError
 
 # The pickled parts; everything else is in the line of JSON.
@@ -56,15 +56,7 @@ def write_capsule(directory: str | Path, capsule: Capsule) -> Path:
     when = time.strftime("%Y%m%dT%H%M%S")
     operation = re.sub(r"\W+", "-", capsule.operation)
     path = folder / f"env{capsule.env_id}-{operation}-{when}-{secrets.token_hex(4)}.agym"
-    content = _encode(capsule)
-    descriptor, temporary = tempfile.mkstemp(".tmp", ".agym-", folder)  # readable by its owner only
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    write_whole(path, _encode(capsule))
     return path
 
 

@@ -1,35 +1,16 @@
-"""Snapshots as users hold them, and their files.
-
-::
-
-    {"agym_snapshot": 1, "env": "ALE/Pong-v5", "way": ...}   one line of JSON, as ``head -1`` shows
-    the pickle, compressed
-"""
+"""Snapshots as users hold them."""
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
-import platform
-import tempfile
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from importlib import metadata
-from pathlib import Path
 from typing import Any
 
-from agym._system.pickling import dumps_by_value
-from agym.engine.faults.capsule import agym_version_here
-from agym.errors import SnapshotError, UsageError
+from agym.errors import SnapshotError
 from agym.hosts.snapshots.ways import EnvState
 from agym.protocol.messages.completions import Description
-
-# The version of the file format.
-FORMAT = 1
-_MARK = b'{"agym_'
 
 
 @dataclass(frozen=True, repr=False)
@@ -101,6 +82,8 @@ class Snapshot:
             OSError: The file cannot be written.
             UsageError: The environment's state cannot be pickled.
         """
+        from agym.engine.snapshots.file import write
+
         write("snapshot", path, self, {"env": self.env, "way": self.way, **self.versions})
 
     def check(self, description: Description, env_id: int) -> None:
@@ -139,6 +122,9 @@ def snapshots_of(
     Raises:
         SnapshotError: An environment's state cannot be copied.
     """
+    # A late import, because it takes as long as the rest of the engine.
+    from agym.engine.snapshots.file import versions_of
+
     found = []
     for i, state in zip(ids, states, strict=True):
         description = describe(i)
@@ -147,82 +133,3 @@ def snapshots_of(
             raise SnapshotError(f"environment {i}{name} cannot be copied: {state}")
         found.append(Snapshot(description, state, versions_of(description)))
     return found
-
-
-def versions_of(description: Description) -> dict[str, str]:
-    """Return the versions of what an environment's state may depend on."""
-    spec = description.spec
-    entry = None if spec is None else spec.entry_point
-    module = entry if isinstance(entry, str) else getattr(entry, "__module__", "")
-    return _versions(module.partition(":")[0].partition(".")[0])
-
-
-@cache
-def _versions(package: str) -> dict[str, str]:
-    found = {"agym": agym_version_here(), "python": platform.python_version()}
-    owners = metadata.packages_distributions().get(package, [])
-    for name in ("gymnasium", "numpy", *owners):
-        found[name] = metadata.version(name)
-    return found
-
-
-def load_snapshot(path: str | os.PathLike[str]) -> Snapshot:
-    """Read a snapshot. **Only open files that you trust:** unpickling one runs code from it.
-
-    Example:
-        >>> import agym, tempfile
-        >>> with agym.make("CartPole-v1", 1) as envs, tempfile.TemporaryDirectory() as folder:
-        ...     observations, infos = envs.reset(seed=0)
-        ...     envs[0].snapshot().save(f"{folder}/middle.agym")
-        ...     agym.load_snapshot(f"{folder}/middle.agym")
-        <Snapshot of CartPole-v1, episode 1, step 0: the attributes of all layers; ... bytes>
-
-    Raises:
-        UsageError: The file cannot be read, is damaged, or is no snapshot.
-    """
-    snapshot = read("snapshot", path)
-    assert isinstance(snapshot, Snapshot)
-    return snapshot
-
-
-def write(what: str, path: str | os.PathLike[str], value: Any, head: dict[str, Any]) -> None:
-    """Write a value to a file, which appears complete or not at all."""
-    try:
-        body = zlib.compress(dumps_by_value(value), 1)
-    except Exception as error:
-        raise UsageError(f"the {what} cannot be written to {path}: {error}") from error
-    line = {f"agym_{what}": FORMAT, **head, "bytes": len(body), "crc32": zlib.crc32(body)}
-    target = Path(path)
-    descriptor, temporary = tempfile.mkstemp(".tmp", ".agym-", target.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(json.dumps(line).encode() + b"\n" + body)
-        Path(temporary).replace(target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-
-
-def read(what: str, path: str | os.PathLike[str]) -> Any:
-    """Read a value from :func:`write`."""
-    try:
-        content = Path(path).read_bytes()
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
-    line, _, body = content.partition(b"\n")
-    try:
-        if not line.startswith(_MARK + what.encode() + b'": '):
-            raise ValueError("the mark is not there")
-        head = json.loads(line)
-        version, size, crc = head[f"agym_{what}"], head["bytes"], head["crc32"]
-    except (ValueError, KeyError) as error:
-        raise UsageError(f"{path} is no {what} of agym's") from error
-    if version > FORMAT:
-        raise UsageError(f"{path} was written by agym {head.get('agym')}: update this one")
-    if (len(body), zlib.crc32(body)) != (size, crc):
-        raise UsageError(f"{path} is damaged: not all that was written is there")
-    try:
-        return pickle.loads(zlib.decompress(body))
-    except Exception as error:
-        wrote = ", ".join(f"{name} {head[name]}" for name in head if name in _versions(""))
-        raise UsageError(f"{path}, written by {wrote}, cannot be read here: {error}") from error

@@ -1,0 +1,1 @@
+"""Snapshots as users hold them, and their files."""

@@ -1,0 +1,117 @@
+"""Files of snapshots and of whole runs; few programs need them, so they are imported late.
+
+::
+
+    {"agym_snapshot": 1, "env": "ALE/Pong-v5", "way": ...}   one line of JSON, as ``head -1`` shows
+    the pickle, compressed
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import platform
+import tempfile
+import zlib
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from agym._system.pickling import dumps_by_value
+from agym.engine.faults.capsule import agym_version_here
+from agym.engine.snapshots.snapshot import Snapshot
+from agym.errors import UsageError
+from agym.protocol.messages.completions import Description
+
+# The version of the file format.
+FORMAT = 1
+_MARK = b'{"agym_'
+
+
+def versions_of(description: Description) -> dict[str, str]:
+    """Return the versions of what an environment's state may depend on."""
+    spec = description.spec
+    entry = None if spec is None else spec.entry_point
+    module = entry if isinstance(entry, str) else getattr(entry, "__module__", "")
+    return _versions(module.partition(":")[0].partition(".")[0])
+
+
+@cache
+def _versions(package: str) -> dict[str, str]:
+    found = {"agym": agym_version_here(), "python": platform.python_version()}
+    owners = metadata.packages_distributions().get(package, [])
+    for name in ("gymnasium", "numpy", *owners):
+        found[name] = metadata.version(name)
+    return found
+
+
+def load_snapshot(path: str | os.PathLike[str]) -> Snapshot:
+    """Read a snapshot. **Only open files that you trust:** unpickling one runs code from it.
+
+    Example:
+        >>> import agym, tempfile
+        >>> with agym.make("CartPole-v1", 1) as envs, tempfile.TemporaryDirectory() as folder:
+        ...     observations, infos = envs.reset(seed=0)
+        ...     envs[0].snapshot().save(f"{folder}/middle.agym")
+        ...     agym.load_snapshot(f"{folder}/middle.agym")
+        <Snapshot of CartPole-v1, episode 1, step 0: the attributes of all layers; ... bytes>
+
+    Raises:
+        UsageError: The file cannot be read, is damaged, or is no snapshot.
+    """
+    snapshot = read("snapshot", path)
+    assert isinstance(snapshot, Snapshot)
+    return snapshot
+
+
+def write(what: str, path: str | os.PathLike[str], value: Any, head: dict[str, Any]) -> None:
+    """Write a value to a file, which appears complete or not at all."""
+    try:
+        body = zlib.compress(dumps_by_value(value), 1)
+    except Exception as error:
+        raise UsageError(f"the {what} cannot be written to {path}: {error}") from error
+    line = {f"agym_{what}": FORMAT, **head, "bytes": len(body), "crc32": zlib.crc32(body)}
+    write_whole(Path(path), json.dumps(line).encode() + b"\n" + body)
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file that only its owner may read; it appears complete or not at all.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    descriptor, temporary = tempfile.mkstemp(".tmp", ".agym-", path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def read(what: str, path: str | os.PathLike[str]) -> Any:
+    """Read a value from :func:`write`."""
+    try:
+        content = Path(path).read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+    line, _, body = content.partition(b"\n")
+    try:
+        if not line.startswith(_MARK + what.encode() + b'": '):
+            raise ValueError("the mark is not there")
+        head = json.loads(line)
+        version, size, crc = head[f"agym_{what}"], head["bytes"], head["crc32"]
+    except (ValueError, KeyError) as error:
+        raise UsageError(f"{path} is no {what} of agym's") from error
+    if version > FORMAT:
+        raise UsageError(f"{path} was written by agym {head.get('agym')}: update this one")
+    if (len(body), zlib.crc32(body)) != (size, crc):
+        raise UsageError(f"{path} is damaged: not all that was written is there")
+    try:
+        return pickle.loads(zlib.decompress(body))
+    except Exception as error:
+        wrote = ", ".join(f"{name} {head[name]}" for name in head if name in _versions(""))
+        raise UsageError(f"{path}, written by {wrote}, cannot be read here: {error}") from error
