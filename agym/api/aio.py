@@ -493,10 +493,14 @@ class AsyncEnvHandle(Handle, Generic[Observation, Action]):
         ticket = envs._begin_restore([snapshot], [self.index], own=True)
         return envs._pending(ticket, self._one_reset)
 
-    async def branch(self, count: int, *, into: Sequence[int] | None = None) -> list[Self]:
+    async def branch(
+        self, count: int | None = None, *, into: Sequence[int] | None = None
+    ) -> list[Self]:
         """Let other environments continue from here; see :meth:`agym.EnvHandle.branch`."""
-        others = self._envs._others(self.index, count, into)
-        await self._envs.restore(await self.snapshot(), others)
+        envs = self._envs
+        others = envs._others(self.index, count, into)
+        ticket = envs._begin_restore(await self.snapshot(), others, own=True)
+        await envs._pending(ticket, self._envs._format.reset)
         return [type(self)(self._envs, i) for i in others]
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> Pending[Any]:

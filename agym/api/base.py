@@ -201,21 +201,22 @@ class BaseEnvs(Generic[Observations, Actions]):
         about = tuple(wanted) if own else None if self._ids is None else tuple(self._ids)
         return self._engine.restore([one.state for one in given], ids, about=about)
 
-    def _others(self, index: int, count: int, into: Sequence[int] | None) -> list[int]:
+    def _others(self, index: int, count: int | None, into: Sequence[int] | None) -> list[int]:
         """Return the environments into which one branches."""
-        count = check_count("count", count)
-        if into is None:
-            into = [i for i in range(self.num_envs) if i != index][:count]
-            if len(into) < count:
-                raise UsageError(
-                    f"branch({count}): there are only {len(into)} other environments: make"
-                    f" {count + 1}, or restore a snapshot in turns"
-                )
-        if len(into) != count or index in into:
+        others = [i for i in range(self.num_envs) if i != index]
+        if count is None:
+            count = len(others) if into is None else len(into)
+        count = check_count("count", count, least=0)
+        if into is None and count > len(others):
+            raise UsageError(
+                f"branch({count}): there are only {len(others)} other environments: make"
+                f" {count + 1}, or restore a snapshot in turns"
+            )
+        if into is not None and (len(into) != count or index in into):
             raise UsageError(
                 f"branch({count}, into={into!r}): into must name {count} other environments"
             )
-        return [*into]
+        return others[:count] if into is None else [*into]
 
     def rollout_buffer(self, steps: int) -> RolloutBuffer:
         """Make memory for some steps of all environments, which workers write into directly.

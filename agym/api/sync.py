@@ -342,8 +342,8 @@ class Envs(BaseEnvs[Observations, Actions]):
             env_ids: The environments, ``None`` for all.
 
         Returns:
-            The latest observations of all environments, and infos, which are empty, as
-            :meth:`reset` returns them.
+            The latest observations of all environments, and the infos of those that were restored,
+            as :meth:`reset` returns them.
 
         Raises:
             SnapshotError: A snapshot is of another kind of environment.
@@ -588,7 +588,7 @@ class EnvHandle(Handle, gymnasium.Env[EnvObservation, EnvAction]):  # type: igno
         observations, infos = envs._do(begin, [snapshot], [self.index])
         return envs._format.observation(observations), infos[0]
 
-    def branch(self, count: int, *, into: Sequence[int] | None = None) -> list[Self]:
+    def branch(self, count: int | None = None, *, into: Sequence[int] | None = None) -> list[Self]:
         """Let other environments continue from where this one is; return their handles.
 
         Example:
@@ -601,15 +601,19 @@ class EnvHandle(Handle, gymnasium.Env[EnvObservation, EnvAction]):  # type: igno
             True
 
         Args:
-            count: How many.
+            count: How many, by default all others: of the group, for a handle of :meth:`split`.
             into: Which, by default the first others.
+
+        Returns:
+            A handle for each.
 
         Raises:
             UsageError: There are not as many.
             SnapshotError: The state cannot be copied.
         """
-        others = self._envs._others(self.index, count, into)
-        self._envs.restore(self.snapshot(), others)
+        envs = self._envs
+        others = envs._others(self.index, count, into)
+        envs._do(partial(envs._begin_restore, own=True), self.snapshot(), others)
         return [type(self)(self._envs, i) for i in others]
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol
 from agym.backends.options import Recycle
 from agym.backends.spinning import SpinPolicy
 from agym.protocol.arguments import Ids
-from agym.protocol.messages.operations import Message
+from agym.protocol.messages.operations import Message, Spare
 from agym.protocol.table import Extension
 from agym.protocol.typing import Array, Info
 
@@ -135,8 +135,11 @@ class Spares(Protocol):
     def recycle(self) -> Recycle | None:
         """When to do so, if the caller wants it."""
 
-    def prepare(self, worker: int, number: int) -> None:
-        """Start a spare for a worker; its completion has the given number."""
+    def prepare(self, worker: int, number: int, spare: Spare) -> None:
+        """Start a spare for a worker by a message; its completion has the given number.
+
+        Its values are the proofs of how to copy each environment.
+        """
 
     def discard(self, worker: int) -> None:
         """End a spare that has taken over no environment."""

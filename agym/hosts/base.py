@@ -15,6 +15,7 @@ from agym.errors import UsageError
 from agym.hosts.async_env import AnySpace
 from agym.hosts.episode import Episode, EpisodeRule
 from agym.hosts.rows import Rows
+from agym.hosts.snapshots.ways import Copy, EnvState
 from agym.protocol.arguments import check_made
 from agym.protocol.frames import Frames, OwnFrames
 from agym.protocol.infos.policy import InfoFilter, InfoPolicy
@@ -25,6 +26,8 @@ from agym.protocol.messages.resets import RestoreSpec
 from agym.protocol.metrics.gauges import Meter
 from agym.protocol.space_layout import Layout
 from agym.protocol.table import SlotTable
+from agym.protocol.typing import Info
+from agym.protocol.value_copies import copy_info
 
 # Makes a ``gymnasium.Env`` or an ``agym.AsyncEnv``.
 Factory = Callable[[], Any]
@@ -83,6 +86,9 @@ class Host:
         n = len(factories)
         self._filter = InfoFilter(infos, n)
         self._episodes = [Episode() for _ in range(n)]
+        # Of the latest rows, for snapshots: their infos, and the object leaves of observations.
+        self._infos: list[Info] = [{}] * n
+        self._objects: dict[int, list[Any]] = {}
 
     def make(self) -> tuple[dict[int, Description], list[Failure]]:
         """Construct the environments, one after the other.
@@ -141,6 +147,27 @@ class Host:
         if arguments.get("seed") is None and seed is not None:
             return {**arguments, "seed": seed}
         return arguments
+
+    def _state(self, i: int, copied: Copy, age: int, plane: int) -> EnvState:
+        """Return the state of an environment, whose latest row is in a plane of the table.
+
+        Args:
+            i: Its index.
+            copied: What was copied of the environment itself.
+            age: Steps of its episode.
+            plane: The plane.
+        """
+        slot = self.first + i
+        row = self._rows.plane(plane, slot, slot + 1)
+        return EnvState(
+            *copied,
+            self._episodes[i].copy(),
+            age,
+            self._filter.tally(i),
+            self.table.one(row.observations, self._objects.get(slot, [])),
+            copy_info(self._infos[i]),
+            (bool(row.terminated[0]), bool(row.truncated[0])),
+        )
 
     def layouts(self) -> tuple[Layout, Layout]:
         """Return the layouts of observations and actions, as the engine derives them."""

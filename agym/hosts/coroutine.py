@@ -16,7 +16,6 @@ import pickle
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, ClassVar
 
 from gymnasium.vector import AutoresetMode
@@ -35,7 +34,7 @@ from agym.hosts.snapshots.replaying import (
     restore_start,
     same_observation,
 )
-from agym.hosts.snapshots.ways import EnvState, WayName
+from agym.hosts.snapshots.ways import Copy, EnvState, WayName
 from agym.protocol.attributes import assign, look_up, peek
 from agym.protocol.infos.policy import InfoPolicy
 from agym.protocol.messages.completions import Payload
@@ -101,8 +100,6 @@ class CoroutineHost(Host):
         self._idle: list[asyncio.Future[None] | None] = [None] * n
         self._steps = [0] * n
         self._recorder = Recorder(n, on=log)
-        # The object leaves of the latest observations, by environment.
-        self._objects: dict[int, list[Any]] = {}
         # How the latest episode began, until that is reported.
         self._starts: dict[int, EpisodeStart] = {}
         self._injected_faults: dict[int, InjectedFault] = {}
@@ -307,6 +304,7 @@ class CoroutineHost(Host):
         objects = self._rows.store(plane, slot, observation, reward, terminated, truncated)
         if objects is not None:
             self._objects.update(objects)
+        self._infos[i] = info
         start = self._starts.pop(i, None)
         area = self._rows.plane(plane, self.first, self.stop).infos
         fits = self._writer.put(area, slot, info)
@@ -366,8 +364,8 @@ class CoroutineHost(Host):
 
     async def _take(self, i: int, message: TakeSnapshot, plane: int) -> EnvState | str:
         """Return an environment's state, or why it cannot be had."""
-        env, episode, slot = self._envs[i], self._episodes[i], self.first + i
-        if episode.phase is Phase.CUT:
+        env = self._envs[i]
+        if self._episodes[i].phase is Phase.CUT:
             return "it was replaced after a fault: step or reset it first"
         name: WayName
         data: Any
@@ -385,17 +383,13 @@ class CoroutineHost(Host):
             if data is None:
                 self._recorder.on = True
                 return f"{why}. {UNRECORDED}"
-        row = self._rows.plane(plane, slot, slot + 1)
-        return EnvState(
-            name, detail, data, replace(episode), self._steps[i], self._filter.tally(i),
-            self.table.one(row.observations, self._objects.get(slot, [])),
-            (bool(row.terminated[0]), bool(row.truncated[0])),
-        )  # fmt: skip
+        return self._state(i, Copy(name, detail, data), self._steps[i], plane)
 
     async def _restore(self, i: int, message: Restore, state: EnvState) -> Payload | None:
         """Continue from a state."""
         await self._continue_from(i, state)
-        return self._store(i, message.plane, (state.observation, 0.0, *state.flags, {}))
+        (info,) = self._filter.running([state.info])
+        return self._store(i, message.plane, (state.observation, 0.0, *state.flags, info))
 
     async def _continue_from(self, i: int, state: EnvState) -> None:
         """Set the state of an environment, and its host's record of it."""
@@ -410,7 +404,7 @@ class CoroutineHost(Host):
         else:
             await env.restore(pickle.loads(state.data))
             self._recorder.set(i, None)
-        self._episodes[i], self._steps[i] = replace(state.episode), state.age
+        self._episodes[i], self._steps[i] = state.episode.copy(), state.age
         self._filter.resume(i, state.tally)
 
     # ---------------------------------------------------------------- after a fault

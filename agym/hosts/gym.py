@@ -15,7 +15,6 @@ import copy
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import replace
 from functools import partial
 from itertools import compress, count, pairwise
 from threading import RLock
@@ -29,7 +28,7 @@ from agym.hosts.episode import Phase
 from agym.hosts.fault_injection import InjectedFault
 from agym.hosts.rows import write_column, write_flag
 from agym.hosts.running_env import RunningSlot
-from agym.hosts.snapshots.codecs import learn
+from agym.hosts.snapshots.codecs import Registered, learn
 from agym.hosts.snapshots.replaying import (
     OTHER_REPLAY,
     UNRECORDED,
@@ -38,7 +37,7 @@ from agym.hosts.snapshots.replaying import (
     restore_start,
     same_observation,
 )
-from agym.hosts.snapshots.ways import WAYS, Copy, EnvState
+from agym.hosts.snapshots.ways import WAYS, Copy, EnvState, Proof, learn_proofs, prove
 from agym.hosts.snapshots.ways import copy as copy_env
 from agym.protocol.attributes import assign, look_up, peek
 from agym.protocol.infos.policy import InfoPolicy
@@ -112,8 +111,6 @@ class EnvHost(Host):
         # How the latest episodes began, if that is logged.
         self._starts: dict[int, EpisodeStart] = {}
         self._recorder = Recorder(len(factories), on=log)
-        # The object leaves of the latest observations, by environment.
-        self._objects: dict[int, list[Any]] = {}
         # The environment that is in its ``reset``, to tell what raised.
         self._resetting: int | None = None
 
@@ -289,6 +286,7 @@ class EnvHost(Host):
         cut = [*compress(count(), truncated)] if done else ()
         if self._filter.active:
             infos = self._select(results, infos, start, done=done)
+        self._infos[start - self.first : stop - self.first] = infos
         # The marks change first, in case an exception ends the rest.
         if done:
             self._unflagged += 1
@@ -441,6 +439,7 @@ class EnvHost(Host):
             row.truncated[:] = False
 
     def _reset_row(self, slot: int, row: Plane, observation: Any, info: dict[str, Any]) -> None:
+        self._infos[slot - self.first] = info
         with self._guard:
             objects = self._rows.write(row.observations, [observation], slot)
             if self._here is not None:
@@ -549,17 +548,20 @@ class EnvHost(Host):
         self._set_step(i)
         return reason
 
-    def _export(self, slot: int, message: Export, k: int) -> EpisodeStart:
-        """Return where a replacement continues; close this environment if its episode is over."""
+    def _export(self, slot: int, message: Export, k: int) -> EnvState | EpisodeStart | None:
+        """Return where a replacement continues; ``None`` if it cannot before the next episode."""
         i = slot - self.first
+        if message.proofs is not None:
+            learn_proofs(self._envs[i], message.proofs)
+            copied = copy_env(self._envs[i], None, self._envs)
+            if not isinstance(copied, str) and self._episodes[i].phase is not Phase.CUT:
+                age = self._rounds - self._begun[i]
+                return self._state(i, copied, age, message.planes[k])
         if self._rule.resets_now:
-            return self._starts[i]
-        env = self._envs[i]
-        start = note_start(env, {"options": self._episodes[i].options})
-        self._closed.add(slot)
-        with suppress(self._catch):
-            env.close()
-        return start
+            return self._starts[i] if self._rounds == self._begun[i] else None
+        if self._episodes[i].phase not in (Phase.DUE, Phase.HELD):
+            return None
+        return note_start(self._envs[i], {"options": self._episodes[i].options})
 
     def _replay(self, i: int, restore: RestoreSpec, start: EpisodeStart | EnvState) -> str:
         """Replay an episode, from its beginning or a state in it.
@@ -599,6 +601,16 @@ class EnvHost(Host):
 
     # ---------------------------------------------------------------- snapshots
 
+    def prove(self, codecs: Registered) -> dict[int, list[Proof]]:
+        """Prove how to copy each environment, before :meth:`attach`."""
+        learn(codecs)
+        return {
+            slot: prove(env, factory, self._envs)
+            for slot, (env, factory) in enumerate(
+                zip(self._envs, self._factories, strict=True), self.first
+            )
+        }
+
     def _take(self, slot: int, message: TakeSnapshot, k: int) -> EnvState | str:
         """Return an environment's state, or why it cannot be had."""
         i = slot - self.first
@@ -613,15 +625,7 @@ class EnvHost(Host):
                 self._recorder.on = True
                 return f"{why}. {UNRECORDED}"
             copied = Copy("replay", f"its actions, since {why}", record)
-        row = self._rows.plane(message.planes[k], slot, slot + 1)
-        return EnvState(
-            *copied,
-            replace(episode),
-            self._rounds - self._begun[i],
-            self._filter.tally(i),
-            self.table.one(row.observations, self._objects.get(slot, [])),
-            (bool(row.terminated[0]), bool(row.truncated[0])),
-        )
+        return self._state(i, copied, self._rounds - self._begun[i], message.planes[k])
 
     def _restore(self, slot: int, message: Restore, k: int) -> None:
         """Continue from a state."""
@@ -630,7 +634,7 @@ class EnvHost(Host):
         learn(message.codecs)
         self._continue_from(i, state)
         row = self._rows.plane(message.plane, slot, slot + 1)
-        self._reset_row(slot, row, state.observation, {})
+        self._reset_row(slot, row, state.observation, *self._filter.running([state.info]))
         with self._guard:
             row.rewards[:] = 0.0
             row.terminated[:], row.truncated[:] = state.flags
@@ -646,7 +650,7 @@ class EnvHost(Host):
                 self._envs[i].close()
                 self._envs[i] = env
             self._recorder.set(i, None)
-        self._episodes[i] = replace(state.episode)
+        self._episodes[i] = state.episode.copy()
         self._begun[i] = self._rounds - state.age
         self._filter.resume(i, state.tally)
         self._set_step(i)

@@ -45,7 +45,8 @@ class Drifting(gymnasium.Env[Any, Any]):
     def step(self, action: Any) -> Any:
         self.at += self.np_random.normal(size=3) * (1 + action)
         ended = self.np_random.random(2) < 0.05
-        return self.show(), float(self.at[0]), bool(ended[0]), bool(ended[1]), {}
+        info = {"norm": float(np.abs(self.at).max()), "words": self.show()["word"].split(".")}
+        return self.show(), float(self.at[0]), bool(ended[0]), bool(ended[1]), info
 
     def show(self) -> Any:
         return {"at": self.at, "word": f"{self.at[1]:.6f}"}  # the array is used again
@@ -100,12 +101,15 @@ def test_it_goes_on_as_it_would_have(
 ) -> None:
     with opened(api, env, 5, autoreset=mode, **options) as envs:
         envs.reset(seed=3, options={"from": 0.01} if env is Drifting else None)
-        play(envs, 40, seed=1)
+        latest = play(envs, 40, seed=1)[-1]
         snapshots = envs.snapshot()
         once = play(envs, 60, seed=2)
         observations, infos = envs.restore(snapshots)
         assert_same(observations, [one.observation for one in snapshots])
-        assert infos == [{}] * 5
+        finals = {"final_obs", "final_info"}
+        assert_same(
+            infos, [{k: v for k, v in info.items() if k not in finals} for info in latest.infos]
+        )
         assert_same_steps(once, play(envs, 60, seed=2))
         envs.restore(snapshots[3])
         for result in play(envs, 5, seed=0)[:1]:
@@ -193,6 +197,20 @@ def test_branches_need_others() -> None:
         with pytest.raises(agym.UsageError, match="must name 2 other environments"):
             envs[0].branch(2, into=[0, 1])
         assert [env.index for env in envs[1].branch(2)] == [0, 2]
+        assert [env.index for env in envs[1].branch()] == [0, 2]
+        assert [env.index for env in envs[1].branch(into=(2,))] == [2]
+        assert envs[1].branch(0) == []
+        with pytest.raises(agym.UsageError, match="must name 1 other environments"):
+            envs[1].branch(into=[1])
+
+
+def test_branches_stay_in_their_group() -> None:
+    with agym.make(Drifting, 6) as envs:
+        envs.reset(seed=1)
+        left, right = envs.split(2)
+        assert [env.index for env in right[0].branch()] == [1, 2]
+        assert_same(right.get_attr("at")[1:], [right.get_attr("at")[0]] * 2)
+        assert str(left.get_attr("at")[0]) != str(left.get_attr("at")[1])
 
 
 async def test_a_snapshot_waits_its_turn() -> None:

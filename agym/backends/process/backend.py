@@ -34,7 +34,17 @@ from agym.protocol.arguments import runs
 from agym.protocol.memory import Arena
 from agym.protocol.messages.completions import Completion, Payload
 from agym.protocol.messages.failures import Failure, WorkerDeath, describe_exit
-from agym.protocol.messages.operations import CLOSE, FAULT, OPEN, Close, Operation, Step
+from agym.protocol.messages.operations import (
+    CLOSE,
+    FAULT,
+    OPEN,
+    Close,
+    Make,
+    Operation,
+    Restart,
+    Spare,
+    Step,
+)
 from agym.protocol.table import Extension, SlotTable
 
 # The exit code normally arrives right after EOF.
@@ -85,7 +95,7 @@ class ProcessBackend(Backend, Workers, Supervision):
         """Start the workers concurrently."""
         # Refuse what cannot be pickled before anything starts.
         registry = self._registry()
-        makes = [pack_make(self.options, ids, OPEN, registry) for ids in self.ranges]
+        makes = [pack_make(self.options, ids, OPEN, registry, Make()) for ids in self.ranges]
         for worker, (make, message) in enumerate(makes):
             self._handles.append(self._start_worker(make, message, worker))
         self._list_mailboxes()
@@ -120,7 +130,7 @@ class ProcessBackend(Backend, Workers, Supervision):
         return self
 
     def replace_worker(self, worker: int, number: int) -> None:
-        handle = self._start_another(worker, number)
+        handle = self._start_another(worker, number, Restart())
         self._replaced.append(self._handles[worker])
         self._handles[worker] = handle
         self._dead.pop(worker, None)
@@ -137,9 +147,10 @@ class ProcessBackend(Backend, Workers, Supervision):
         self._exits.register(handle.process.ended, select.POLLIN)
         return handle
 
-    def _start_another(self, worker: int, number: int) -> WorkerHandle:
-        make, message = pack_make(self.options, self.ranges[worker], number, self._registry())
-        handle = self._start_worker(make, message, worker)
+    def _start_another(self, worker: int, number: int, message: Make) -> WorkerHandle:
+        ids = self.ranges[worker]
+        packed = pack_make(self.options, ids, number, self._registry(), message)
+        handle = self._start_worker(*packed, worker)
         if self._table is not None:
             handle.attach(self._table)
         if self._parked:
@@ -175,8 +186,8 @@ class ProcessBackend(Backend, Workers, Supervision):
     def spares(self) -> Spares:
         return self
 
-    def prepare(self, worker: int, number: int) -> None:
-        self._spares[worker] = self._start_another(worker, number)
+    def prepare(self, worker: int, number: int, spare: Spare) -> None:
+        self._spares[worker] = self._start_another(worker, number, spare)
         self._list_mailboxes()
 
     def discard(self, worker: int) -> None:
@@ -193,6 +204,9 @@ class ProcessBackend(Backend, Workers, Supervision):
         del self._moved[worker]
         old, self._handles[worker] = self._handles[worker], self._spares.pop(worker)
         self._exits.unregister(old.process.ended)
+        for late in self._replaced:  # its successor has had a whole life meanwhile
+            if late.mailbox.ids == old.mailbox.ids:
+                late.process.kill()
         self._replaced.append(old)
         self._list_mailboxes()
 

@@ -60,11 +60,15 @@ class WorkerHandle:
 
 
 def pack_make(
-    options: BackendOptions, ids: range, number: int, registry: Entries | None
+    options: BackendOptions,
+    ids: range,
+    number: int,
+    registry: Entries | None,
+    message: Make,
 ) -> tuple[Operation, list[Buffer]]:
     """Pack the operation by which a worker constructs the environments ``ids``.
 
-    Without ``registry`` the worker keeps its own: it is forked.
+    ``message`` is completed. Without ``registry`` the worker keeps its own: it is forked.
 
     Raises:
         UsageError: A factory cannot be pickled.
@@ -73,7 +77,7 @@ def pack_make(
     if registry is not None:
         factories = with_registry(factories, registry)
     mine = replace(options, factories=factories, first=ids.start)
-    make = Operation(number, ids.start, ids.stop, Make(mine))
+    make = Operation(number, ids.start, ids.stop, replace(message, options=mine))
     return make, pack_by_value(make, options.named(ids))
 
 

@@ -26,7 +26,7 @@ from agym.hosts.gym import EnvHost
 from agym.protocol.frames import FrameShelf
 from agym.protocol.memory import Arena
 from agym.protocol.messages.completions import Completion
-from agym.protocol.messages.operations import Attach, Close, Make, Operation
+from agym.protocol.messages.operations import Attach, Close, Make, Operation, Spare
 from agym.protocol.table import SlotTable
 
 # Rough number of objects that a step of a coroutine environment keeps until it ends.
@@ -102,6 +102,8 @@ class WorkerMain:
             log=options.record_actions, marker=marker, infos=options.infos,
         )  # fmt: skip
         opened = open_host(host, make.number)
+        if isinstance(make.message, Spare) and opened.payload and not opened.payload.problems:
+            opened.payload.values = {**host.prove(make.message.codecs)}
         worker.answer(opened)
         try:
             if _attach(worker, channel, host, opened):

@@ -1,22 +1,24 @@
-"""Recycling: moves environments that leak memory to a new worker, each at the end of an episode.
+"""Recycling: moves environments that leak memory to a new worker, in the midst of an episode.
 
 When one of a worker's environments has had its number of episodes, or the worker's memory exceeds
-the limit, a spare worker makes the same environments beside it. Once the spare is ready, each
-environment moves when its episode is over, which costs no more waiting than a few messages::
+the limit, a spare worker makes the same environments beside it, and proves how to copy them
+(``hosts/snapshots/``). Once the spare is ready, each environment moves after its next step, which
+costs no more waiting than a few messages::
 
-    episode over --> Export (old worker: returns the state of the random numbers)
-                 --> Import (spare: continues from it) --> the environment's next operation
-    all moved    --> the spare becomes the worker, and the old one ends
+    step ended --> Export (old worker: returns the state of the environment)
+               --> Import (spare: continues from it) --> the environment's next operation
+    all moved  --> the spare becomes the worker, and the old one ends
 
-A trajectory that is a function of ``np_random`` does not change. Under same-step autoreset the next
-episode has already begun: the spare begins it again, and takes the environment over only if it gets
-the same first observation. Otherwise the environment stays until the end of its next episode.
+An environment that cannot be copied moves when its episode is over: ``Export`` returns the state of
+its random numbers, and the spare begins the next episode. A trajectory that is a function of
+``np_random`` does not change. Under same-step autoreset the next episode has already begun: the
+spare begins it again, and takes the environment over only if it gets the same first observation.
+Otherwise the environment stays until the end of its next episode.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -30,9 +32,13 @@ from agym.engine.calls.dispatcher import Dispatcher
 from agym.engine.calls.ticket import Ticket
 from agym.engine.faults.env_rows import EnvRows
 from agym.engine.faults.recovery import Recovery
+from agym.hosts.snapshots.codecs import registered
+from agym.hosts.snapshots.ways import EnvState
 from agym.protocol.arguments import Ids
+from agym.protocol.messages.completions import Payload
 from agym.protocol.messages.failures import Failure
 from agym.protocol.messages.operations import Export, Import, Spare
+from agym.protocol.messages.resets import EpisodeStart
 
 # Read a process's memory at most this often.
 MEMORY_SECONDS = 0.25
@@ -57,34 +63,46 @@ class Recycling:
         self._spares = spares
         self._recovery = recovery
         self._episodes: dict[int, int] = {}
-        # For each worker with a spare, whether the spare is ready.
-        self._ready: dict[int, bool] = {}
+        # For each worker with a spare: how to copy its environments, ``None`` until the spare is
+        # ready; those that have moved, and those that can only move between two episodes.
+        self._proofs: dict[int, dict[int, Any] | None] = {}
         self._moved: dict[int, set[int]] = {}
+        self._uncopied: dict[int, set[int]] = {}
         # For each environment that moves: the ticket that holds its row, and the row's plane.
         self._holders: dict[int, tuple[int, int]] = {}
         self._memory_read_at: dict[int, float] = {}
 
     def on_steps_ended(self, ids: Ids, plane: int) -> None:
-        """Act on environments whose step has ended the episode."""
+        """Act on environments whose step has ended."""
         for slot in ids:
-            if any(self._rows.flags(slot, plane)) and slot not in self._holders:
-                self._on_episode_over(slot, plane)
+            if slot not in self._holders:
+                self._on_step_ended(slot, plane, over=any(self._rows.flags(slot, plane)))
 
-    def _on_episode_over(self, slot: int, plane: int) -> None:
+    def _on_step_ended(self, slot: int, plane: int, *, over: bool) -> None:
         worker = self._recovery.workers.worker_of(slot)
-        self._episodes[slot] = self._episodes.get(slot, 0) + 1
-        if worker not in self._ready:
+        self._episodes[slot] = self._episodes.get(slot, 0) + over
+        if worker not in self._proofs:
             if self._due(worker, slot):
-                self._ready[worker] = False
-                self._moved[worker] = set()
-                ids = self._backend.ranges[worker]
-                self._spares.prepare(worker, self._dispatcher.begin_internal(Spare(), ids))
-        elif self._ready[worker] and slot not in self._moved[worker]:
-            if slot in self._recovery.recovering or slot in self._recovery.fault_log.pending:
-                return
-            number = self._dispatcher.seize(slot, Export())
+                self._prepare(worker)
+            return
+        proofs = self._proofs[worker]
+        if proofs is None or slot in self._moved[worker]:
+            return
+        if slot in self._recovery.recovering or slot in self._recovery.fault_log.pending:
+            return
+        copied = slot not in self._uncopied[worker]
+        if copied or over:
+            message = Export([plane], proofs[slot] if copied else None)
+            number = self._dispatcher.seize(slot, message)
             if number is not None:
                 self._holders[slot] = number, plane
+
+    def _prepare(self, worker: int) -> None:
+        self._proofs[worker] = None
+        self._moved[worker], self._uncopied[worker] = set(), set()
+        spare = Spare(codecs=registered())
+        number = self._dispatcher.begin_internal(spare, self._backend.ranges[worker])
+        self._spares.prepare(worker, number, spare)
 
     def _due(self, worker: int, slot: int) -> bool:
         policy = self._policy
@@ -106,23 +124,23 @@ class Recycling:
         """Continue a move after one of its operations has ended."""
         slot = ticket.ids[0]
         worker = self._recovery.workers.worker_of(slot)
-        payload = ticket.payload
-        problems = [] if payload is None else payload.problems
-        if worker not in self._ready:
+        payload = ticket.payload or Payload()
+        if worker not in self._proofs:
             self._end_move(slot)  # the worker died in between
         elif ticket.kind is Spare:
-            self._prepared(worker, problems)
+            self._prepared(worker, payload)
         elif slot not in self._holders:
             pass
-        elif ticket.kind is Export and payload is not None and not problems:
-            self._hand_over(worker, slot, payload.values[slot])
-        elif ticket.kind is Export:
-            self._end_move(slot)  # the export failed: the environment stays
-        else:
-            self._taken_over(worker, slot, problems, payload and payload.values.get(slot))
+        elif ticket.kind is not Export:
+            self._taken_over(worker, slot, payload)
+        elif (start := payload.values.get(slot)) is not None and not payload.problems:
+            self._hand_over(worker, slot, start)
+        else:  # it cannot be copied, or the export failed: the environment stays
+            self._uncopied[worker].add(slot)
+            self._end_move(slot)
 
-    def _prepared(self, worker: int, problems: Sequence[Any]) -> None:
-        for problem in problems:
+    def _prepared(self, worker: int, payload: Payload) -> None:
+        for problem in payload.problems:
             self.forget_worker(worker)
             self._spares.discard(worker)
             if isinstance(problem, Failure):
@@ -130,24 +148,26 @@ class Recycling:
                     f"worker {worker} cannot be recycled: {problem.error}"
                 )
             return
-        self._ready[worker] = True
+        self._proofs[worker] = payload.values
 
-    def _hand_over(self, worker: int, slot: int, start: Any) -> None:
+    def _hand_over(self, worker: int, slot: int, start: EnvState | EpisodeStart) -> None:
         """Import an environment's exported state into the spare."""
         restore = self._recovery.restores.in_other_worker(slot)
         over = None
-        if self._backend.options.autoreset is not AutoresetMode.SAME_STEP:
+        same_step = self._backend.options.autoreset is AutoresetMode.SAME_STEP
+        if isinstance(start, EpisodeStart) and not same_step:
             over = self._rows.flags(slot, self._holders[slot][1])
         self._spares.move(worker, slot)
         restore = replace(restore, start=start, over=over)
         self._dispatcher.begin_internal(Import([restore]), (slot,))
 
-    def _taken_over(self, worker: int, slot: int, problems: Sequence[Any], reason: Any) -> None:
+    def _taken_over(self, worker: int, slot: int, payload: Payload) -> None:
         """Finish a move, or undo it if the spare gave a reason."""
-        for problem in problems:
+        for problem in payload.problems:
             if isinstance(problem, Failure):
                 self._recovery.recover(problem)
-        if reason:
+        if payload.values.get(slot):
+            self._uncopied[worker].add(slot)
             self._spares.move(worker, slot, back=True)
         else:
             self._moved[worker].add(slot)
@@ -159,8 +179,8 @@ class Recycling:
 
     def forget_worker(self, worker: int) -> None:
         """Forget the spare and the episode counts of a worker that is new."""
-        self._ready.pop(worker, None)
-        self._moved.pop(worker, None)
+        for known in (self._proofs, self._moved, self._uncopied):
+            known.pop(worker, None)
         for slot in self._backend.ranges[worker]:
             self._episodes.pop(slot, None)
 

@@ -14,6 +14,7 @@ import pickle
 import platform
 import tempfile
 import zlib
+from contextlib import suppress
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -35,15 +36,16 @@ def versions_of(description: Description) -> dict[str, str]:
     spec = description.spec
     entry = None if spec is None else spec.entry_point
     module = entry if isinstance(entry, str) else getattr(entry, "__module__", "")
-    return _versions(module.partition(":")[0].partition(".")[0])
+    return _versions(module.partition(":")[0])
 
 
 @cache
-def _versions(package: str) -> dict[str, str]:
+def _versions(module: str) -> dict[str, str]:
     found = {"agym": agym_version_here(), "python": platform.python_version()}
-    owners = metadata.packages_distributions().get(package, [])
-    for name in ("gymnasium", "numpy", *owners):
-        found[name] = metadata.version(name)
+    # Simulators too: Gymnasium's modules name them, as `gymnasium.envs.mujoco.ant_v5`.
+    for name in ("gymnasium", "numpy", *filter(None, module.split("."))):
+        with suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
     return found
 
 

@@ -126,10 +126,13 @@ def snapshots_of(
     from agym.engine.snapshots.file import versions_of
 
     found = []
+    latest, versions = None, {}
     for i, state in zip(ids, states, strict=True):
         description = describe(i)
         if isinstance(state, str):
             name = "" if description.spec is None else f" ({description.spec.id})"
             raise SnapshotError(f"environment {i}{name} cannot be copied: {state}")
-        found.append(Snapshot(description, state, versions_of(description)))
+        if description is not latest:
+            latest, versions = description, versions_of(description)
+        found.append(Snapshot(description, state, versions))
     return found

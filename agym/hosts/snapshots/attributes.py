@@ -1,10 +1,15 @@
 """The state of an environment as the attributes of its layers: of each wrapper, and of itself.
 
-All layers are pickled together, so that what they share stays shared, and restored in place: the
-layers of the other environment stay, and get these attributes. What cannot have state, or is the
-same in every environment of a kind, stays as it is (``_KEPT``). Objects with a codec are copied by
-it. So are layers that have a protocol of their own: ``get_state`` and ``set_state``, or
-``__getstate__`` and ``__setstate__``.
+::
+
+    layers ── attributes ── plain values ............. copied (``plain_values.py``)
+                         └─ anything else among them .. all pickled together
+           ── simulators, and layers with a protocol .. by their codec (``codecs.py``)
+           ── constants, code, and what only draws .... stay where they are (``_KEPT``)
+
+All layers are copied together, so that what they share stays shared, and restored in place: the
+layers of the other environment stay, and get these attributes. A layer has a protocol of its own by
+``get_state`` and ``set_state``, or ``__getstate__`` and ``__setstate__``.
 """
 
 from __future__ import annotations
@@ -14,9 +19,9 @@ import logging
 import pickle
 import threading
 import types
-from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import Space
@@ -27,6 +32,15 @@ from gymnasium.wrappers import PassiveEnvChecker
 from agym._system.pickling import dumps_by_value, is_importable
 from agym.errors import SnapshotError
 from agym.hosts.snapshots.codecs import Codec, codec_of
+from agym.hosts.snapshots.plain_values import (
+    ATOMS,
+    NotPlainError,
+    copy_plain,
+    is_constant,
+    is_container,
+    make_generator,
+    random_state,
+)
 
 # What stays in its environment: constants, code, and what only draws.
 _KEPT = (
@@ -39,29 +53,60 @@ _KEPT_NAMES = (
 )
 _KEPT_MODULES = ("pygame", "pyglet")
 
-# What most attributes are, and has no codec.
-_PLAIN = frozenset({int, float, bool, str, type(None), tuple, list, dict, np.ndarray})
+# Gymnasium's own: the next layer, and the arguments of constructors.
+_KEPT_ATTRIBUTES = frozenset(
+    {"env", "metadata", "_saved_kwargs", "_ezpickle_args", "_ezpickle_kwargs"}
+)
 
 # The layers of the environment that is being restored, in its thread.
 _restoring = threading.local()
 
 
-def layers(env: Any) -> Iterator[Any]:
-    """Yield the wrappers from the outermost in, then the environment.
+class LayerState(NamedTuple):
+    """The attributes of one layer.
+
+    Attributes:
+        names: The names of all of its attributes.
+        values: Those that have state.
+        deep: The names of those whose values can change.
+    """
+
+    names: tuple[str, ...]
+    values: dict[str, Any]
+    deep: list[str]
+
+
+class State(NamedTuple):
+    """The state of an environment.
+
+    Attributes:
+        layers: Of each layer: its ``LayerState``, or what its protocol returned. A pickle of this
+            list if it is not plain.
+        simulators: What codecs returned, with the layer and name of each attribute.
+    """
+
+    layers: list[Any] | bytes
+    simulators: list[tuple[int, str, Any]]
+
+
+def layers(env: Any) -> list[Any]:
+    """Return the wrappers from the outermost in, then the environment.
 
     Gymnasium's checker is left out: it is around the first environment alone, and has no state that
     matters.
     """
-    return (layer for layer in _chain(env) if not isinstance(layer, PassiveEnvChecker))
+    return [layer for layer in _chain(env) if type(layer) is not PassiveEnvChecker]
 
 
-def _chain(env: Any) -> Iterator[Any]:
+def _chain(env: Any) -> list[Any]:
+    found = []
     while env is not None:
-        yield env
+        found.append(env)
         env = getattr(env, "__dict__", {}).get("env")
+    return found
 
 
-def take(env: Any, *, ask: bool = False) -> bytes:
+def take(env: Any, *, ask: bool = False) -> State:
     """Return the state of an environment with its wrappers.
 
     Args:
@@ -72,33 +117,62 @@ def take(env: Any, *, ask: bool = False) -> bytes:
         Exception: Something in it cannot be copied.
     """
     own: list[Any] = []
-    simulators: list[tuple[int, str, Any]] = []
+    found: list[tuple[int, str, Any, Codec]] = []
     places: dict[int, tuple[int, str]] = {}
+    plain = True
     for k, layer in enumerate(layers(env)):
         places[id(layer)] = k, ""
         protocol = _protocol_of(type(layer), ask=ask)
         if protocol is not None:
             own.append(protocol.take(layer))
+            plain = False
             continue
-        state = {}
-        for name, value in vars(layer).items():
+        attributes = vars(layer)
+        values, deep = {}, []
+        for name, value in attributes.items():
             kind: Any = type(value)
-            if kind in _PLAIN:
-                state[name] = value
+            if kind in ATOMS:
+                values[name] = value
+            elif name in _KEPT_ATTRIBUTES or is_kept(kind):
                 continue
-            if name == "env" or is_kept(kind):
-                continue
-            codec = codec_of(kind)
-            if codec is None:
-                state[name] = value
-            else:
+            elif (codec := codec_of(kind)) is not None:
                 places[id(value)] = k, name
-                simulators.append((k, name, codec.take(value)))
-        own.append(state)
+                found.append((k, name, value, codec))
+            else:
+                values[name] = value
+                deep.append(name)
+                plain = plain and (is_container(kind) or is_constant(kind))
+        own.append(LayerState(tuple(attributes), values, deep))
+    return State(
+        _copied(env, own, places, plain=plain),
+        [(k, name, codec.take(value)) for k, name, value, codec in found],
+    )
+
+
+def _copied(
+    env: Any, own: list[Any], places: dict[int, tuple[int, str]], *, plain: bool
+) -> list[Any] | bytes:
+    """Return a copy of what was found, or a pickle of it."""
     try:
-        return _dumps((own, simulators), places)
+        if plain:
+            return _copy_layers(own)
+    except (NotPlainError, RecursionError):
+        pass
+    try:
+        return _dumps(own, places)
     except Exception as error:
         raise TypeError(_culprit(env, places) or str(error)) from error
+
+
+def _copy_layers(own: list[LayerState]) -> list[LayerState]:
+    memo: dict[int, Any] = {}
+    copied = []
+    for names, values, deep in own:
+        mine = values.copy()
+        for name in deep:
+            mine[name] = copy_plain(values[name], memo)
+        copied.append(LayerState(names, mine, deep))
+    return copied
 
 
 def _dumps(value: Any, places: dict[int, tuple[int, str]]) -> bytes:
@@ -107,17 +181,22 @@ def _dumps(value: Any, places: dict[int, tuple[int, str]]) -> bytes:
     return file.getvalue()
 
 
-def put(env: Any, state: bytes, *, ask: bool = False) -> None:
+def put(env: Any, state: State, *, ask: bool = False) -> None:
     """Set the state of an environment with its wrappers; the arguments are those of :func:`take`.
 
     Raises:
         Exception: The state does not fit.
     """
-    _restoring.layers = found = [*layers(env)]
-    try:
-        own, simulators = pickle.loads(state)
-    finally:
-        del _restoring.layers
+    found = layers(env)
+    own = state.layers
+    if isinstance(own, bytes):
+        _restoring.layers = found
+        try:
+            own = pickle.loads(own)
+        finally:
+            del _restoring.layers
+    else:
+        own = _copy_layers(own)
     if len(own) != len(found):
         raise SnapshotError(f"it is of {len(own)} layers, and {env} has {len(found)}")
     for layer, part in zip(found, own, strict=True):
@@ -125,22 +204,28 @@ def put(env: Any, state: bytes, *, ask: bool = False) -> None:
         if protocol is not None:
             protocol.put(layer, part)
             continue
-        attributes = vars(layer)
-        for name in attributes.keys() - part.keys() - {"env"}:
-            kind: Any = type(attributes[name])
-            if not is_kept(kind) and codec_of(kind) is None:
-                del attributes[name]
-        attributes.update(part)
-    for layer in _chain(env):
-        if isinstance(layer, PassiveEnvChecker) and not layer.checked_reset:
-            # It would compare the first step with the reset that has not been.
-            layer.checked_step = layer.checked_data_reuse = True
-    for k, name, simulator in simulators:
-        value = _at(found, k, name)
-        kind = type(value)
-        codec = codec_of(kind)
+        attributes, (names, values, _) = vars(layer), part
+        if tuple(attributes) != names:
+            for name in attributes.keys() - {*names}:
+                kind: Any = type(attributes[name])
+                if name not in _KEPT_ATTRIBUTES and not is_kept(kind) and codec_of(kind) is None:
+                    del attributes[name]
+        attributes.update(values)
+    if len(_chain(env)) != len(found):
+        _spare_checker(env)
+    for k, name, simulator in state.simulators:
+        value: Any = _at(found, k, name)
+        simulator_kind: Any = type(value)
+        codec = codec_of(simulator_kind)
         assert codec is not None
         codec.put(value, simulator)
+
+
+def _spare_checker(env: Any) -> None:
+    """Keep Gymnasium's checker from comparing the first step with the reset that has not been."""
+    for layer in _chain(env):
+        if isinstance(layer, PassiveEnvChecker) and not layer.checked_reset:
+            layer.checked_step = layer.checked_data_reuse = True
 
 
 def simulators_of(env: Any) -> list[str]:
@@ -150,10 +235,10 @@ def simulators_of(env: Any) -> list[str]:
     return sorted(kind.__name__ for kind in kinds if codec_of(kind) is not None)
 
 
-def with_protocol(env: Any) -> list[str]:
-    """Return the names of the layers that have a protocol of their own."""
-    found: Any = map(type, layers(env))
-    return [kind.__name__ for kind in found if _own_protocol(kind) is not None]
+@cache
+def with_protocol(kinds: tuple[Any, ...]) -> list[str]:
+    """Return the names of those types of layers that have a protocol of their own."""
+    return [kind.__name__ for kind in kinds if _own_protocol(kind) is not None]
 
 
 @cache
@@ -211,8 +296,8 @@ class _Pickler(pickle.Pickler):
             return _restored, place
         kind = type(obj)
         if kind is np.random.Generator:
-            bits = obj.bit_generator
-            return _generator, (type(bits).__name__, bits.state)
+            with suppress(NotPlainError):
+                return make_generator, random_state(obj)
         if issubclass(kind, EzPickle):  # unpickled from the arguments of its constructor
             raise pickle.PicklingError(f"{kind.__name__} is not pickled with its state")
         if issubclass(kind, type | types.FunctionType | types.ModuleType):
@@ -222,14 +307,9 @@ class _Pickler(pickle.Pickler):
         return NotImplemented
 
 
-_is_importable = cache(is_importable)
-
-
-def _generator(kind: str, state: dict[str, Any]) -> np.random.Generator:
-    """Return a generator of random numbers, in half the time that NumPy's own unpickling takes."""
-    bits = getattr(np.random, kind)(0)
-    bits.state = state
-    return np.random.Generator(bits)
+@cache
+def _is_importable(name: str) -> bool:
+    return is_importable(name)
 
 
 def _restored(k: int, name: str) -> Any:

@@ -6,13 +6,15 @@ This module is ``agym.snapshots``.
 from __future__ import annotations
 
 import ctypes
+import pickle
 import sys
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from agym._system.pickling import dumps_by_value
 from agym.errors import UsageTypeError
 
 
@@ -70,7 +72,17 @@ def register(kind: type, take: Callable[[Any], Any], put: Callable[[Any, Any], o
     for name, function in (("take", take), ("put", put)):
         if not callable(function):
             raise UsageTypeError(f"register({kind.__name__}): {name}={function!r} is no function")
-    learn(Registered(_here.version + 1, {**_here.codecs, kind: Codec(take, put)}))
+    codec = Codec(partial(_take_pickled, take), partial(_put_pickled, put))
+    learn(Registered(_here.version + 1, {**_here.codecs, kind: codec}))
+
+
+def _take_pickled(take: Callable[[Any], Any], value: Any) -> bytes:
+    """Pickle what a caller's function returns, since that may be a part of the object."""
+    return dumps_by_value(take(value))
+
+
+def _put_pickled(put: Callable[[Any, Any], object], value: Any, state: bytes) -> None:
+    put(value, pickle.loads(state))
 
 
 def registered() -> Registered:
@@ -114,18 +126,21 @@ def _take_mujoco(data: Any) -> tuple[Any, bytes]:
     integration = mujoco.mjtState.mjSTATE_INTEGRATION
     state = np.empty(mujoco.mj_stateSize(data.model, integration))
     mujoco.mj_getState(data.model, data, state, integration)
-    return state, mujoco_block(data).raw
+    return state, ctypes.string_at(mujoco_block(data), data.nbuffer)
 
 
 def _put_mujoco(data: Any, state: tuple[Any, bytes]) -> None:
     mujoco = sys.modules["mujoco"]
     vector, arrays = state
     mujoco.mj_setState(data.model, data, vector, mujoco.mjtState.mjSTATE_INTEGRATION)
-    mujoco_block(data).raw = arrays
+    block = mujoco_block(data)
+    if len(arrays) != data.nbuffer:
+        raise ValueError(f"a state of {len(arrays)} bytes, where MuJoCo has {data.nbuffer}")
+    ctypes.memmove(block, arrays, len(arrays))
 
 
-def mujoco_block(data: Any) -> Any:
-    """Return all arrays of fixed size of an ``MjData``, as a ctypes array of bytes.
+def mujoco_block(data: Any) -> int:
+    """Return the address of the memory with all arrays of fixed size of an ``MjData``.
 
     ``mj_makeData`` allocates them in one block of ``nbuffer`` bytes, and ``qpos`` is the first
     (https://github.com/google-deepmind/mujoco/blob/main/src/engine/engine_io.c). Positions in the
@@ -135,7 +150,7 @@ def mujoco_block(data: Any) -> Any:
     Raises:
         ValueError: A plugin has state of its own elsewhere, or MuJoCo has another layout.
     """
-    size, begin = data.nbuffer, data.qpos.__array_interface__["data"][0]
+    begin, size = ctypes.addressof(ctypes.c_char.from_buffer(data.qpos)), data.nbuffer
     if size not in _checked:
         if data.nplugin:
             raise ValueError("a plugin of MuJoCo keeps state of its own")
@@ -143,7 +158,7 @@ def mujoco_block(data: Any) -> Any:
             if array.size and not begin <= array.ctypes.data <= begin + size - array.nbytes:
                 raise ValueError("the arrays of this MuJoCo's MjData are not one block")
         _checked.add(size)
-    return (ctypes.c_char * size).from_address(begin)
+    return begin
 
 
 # Sizes of blocks whose layout was checked; those of one model are alike.

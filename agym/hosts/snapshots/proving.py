@@ -7,6 +7,7 @@ through ends of episodes and resets without a seed, and must do the same, bit fo
 from __future__ import annotations
 
 import pickle
+import random
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -35,6 +36,7 @@ def refute(
         used: Environments in use, which must not be touched.
     """
     made: list[Any] = []
+    drawn = random.getstate(), np.random.get_state()  # noqa: NPY002 - environments may use it
     mine = {id(layer) for env in used for layer in layers(env)}
     try:
         for _ in range(2):
@@ -47,6 +49,8 @@ def refute(
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     finally:
+        random.setstate(drawn[0])
+        np.random.set_state(drawn[1])  # noqa: NPY002
         for env in made:
             with suppress(Exception):
                 env.close()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -22,8 +21,7 @@ from agym.hosts.snapshots.whole import pack_env, unpack_env
 WayName = Literal["protocol", "attributes", "whole", "replay", "coroutine", "program"]
 
 
-@dataclass(frozen=True, slots=True)
-class EnvState:
+class EnvState(NamedTuple):
     """The state of one environment between two steps, with its host's record of it.
 
     Attributes:
@@ -36,6 +34,7 @@ class EnvState:
         age: Steps of this episode.
         tally: The episode's statistics so far.
         observation: The last one.
+        info: That of the same row.
         flags: Whether it was terminated, and truncated.
     """
 
@@ -46,6 +45,7 @@ class EnvState:
     age: int
     tally: Any
     observation: Any
+    info: dict[str, Any]
     flags: tuple[bool, bool]
 
 
@@ -61,7 +61,7 @@ class Way(NamedTuple):
     put: Callable[[Any, Any], Any]
 
 
-def _put(env: Any, state: bytes, *, ask: bool) -> Any:
+def _put(env: Any, state: attributes.State, *, ask: bool) -> Any:
     attributes.put(env, state, ask=ask)
     return env
 
@@ -74,6 +74,11 @@ WAYS: dict[WayName, Way] = {
 }
 
 
+# Without a protocol, that way would be the next.
+_ALL = [*WAYS]
+_WITHOUT_PROTOCOL = _ALL[1:]
+
+
 class Copy(NamedTuple):
     """What a way has taken of an environment; the first fields of :class:`EnvState`."""
 
@@ -82,33 +87,42 @@ class Copy(NamedTuple):
     data: Any
 
 
-# For each kind of environment and way: why it is not exact, else ``""``; and what it copies.
-_proofs: dict[Any, tuple[str, str]] = {}
+class Proof(NamedTuple):
+    """What is known of a way to copy a kind of environment.
+
+    Attributes:
+        way: The way.
+        why: Why it is not exact, ``""`` if it is.
+        detail: What it copies.
+    """
+
+    way: WayName
+    why: str
+    detail: str
+
+
+# By kind of environment and way.
+_proofs: dict[tuple[Any, WayName], Proof] = {}
 _lock = threading.Lock()
 
 
-def copy(env: Any, make: Callable[[], Any], used: Sequence[Any]) -> Copy | str:
+def copy(env: Any, make: Callable[[], Any] | None, used: Sequence[Any]) -> Copy | str:
     """Copy an environment by the first way that is exact, or return why there is none.
 
     Args:
         env: The environment.
-        make: Makes one of the same kind.
+        make: Makes one of the same kind, for a proof; ``None`` to rely on earlier proofs.
         used: All environments of the host.
     """
-    kind = (registered().version, *map(type, attributes.layers(env)))
+    kinds = _kinds_of(env)
     reasons: list[str] = []
-    for name, way in WAYS.items():
-        if name == "protocol" and not attributes.with_protocol(env):
-            continue  # it would be the next
+    for name in _ways_of(kinds):
         try:
-            data = way.take(env)
+            data = WAYS[name].take(env)
         except Exception as error:
             why = str(error)
         else:
-            with _lock:
-                if (kind, name) not in _proofs:
-                    _proofs[kind, name] = refute(*way, make, used), _detail(env, name)
-                why, detail = _proofs[kind, name]
+            _, why, detail = _prove(env, kinds, name, make, used)
             if not why:
                 return Copy(name, detail, data)
         if why not in reasons:
@@ -116,10 +130,53 @@ def copy(env: Any, make: Callable[[], Any], used: Sequence[Any]) -> Copy | str:
     return "; ".join(reasons)
 
 
-def _detail(env: Any, name: WayName) -> str:
+def prove(env: Any, make: Callable[[], Any], used: Sequence[Any]) -> list[Proof]:
+    """Prove the ways to copy an environment, best first, until one is exact."""
+    kinds = _kinds_of(env)
+    proofs: list[Proof] = []
+    for name in _ways_of(kinds):
+        proofs.append(_prove(env, kinds, name, make, used))
+        if not proofs[-1].why:
+            break
+    return proofs
+
+
+def learn_proofs(env: Any, proofs: Sequence[Proof]) -> None:
+    """Take over what another process has proven for an environment of the same kind."""
+    kind = registered().version, _kinds_of(env)
+    with _lock:
+        for proof in proofs:
+            _proofs.setdefault((kind, proof.way), proof)
+
+
+def _kinds_of(env: Any) -> tuple[Any, ...]:
+    return tuple(map(type, attributes.layers(env)))
+
+
+def _ways_of(kinds: tuple[Any, ...]) -> list[WayName]:
+    return _ALL if attributes.with_protocol(kinds) else _WITHOUT_PROTOCOL
+
+
+def _prove(
+    env: Any,
+    kinds: tuple[Any, ...],
+    name: WayName,
+    make: Callable[[], Any] | None,
+    used: Sequence[Any],
+) -> Proof:
+    key = (registered().version, kinds), name
+    with _lock:
+        if key not in _proofs:
+            if make is None:
+                return Proof(name, "it is not proven", "")
+            _proofs[key] = Proof(name, refute(*WAYS[name], make, used), _detail(env, kinds, name))
+        return _proofs[key]
+
+
+def _detail(env: Any, kinds: tuple[Any, ...], name: WayName) -> str:
     if name == "whole":
         return "a pickle of the whole"
     parts = [f"the state of {kind}" for kind in attributes.simulators_of(env)]
     if name == "protocol":
-        parts += [f"what {kind} gives as its state" for kind in attributes.with_protocol(env)]
+        parts += [f"what {kind} gives as its state" for kind in attributes.with_protocol(kinds)]
     return " and ".join([*parts, "the attributes of all layers"])

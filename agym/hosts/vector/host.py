@@ -17,7 +17,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import replace
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -28,7 +27,7 @@ from agym.hosts.base import ALL_INFOS, Factory, Host
 from agym.hosts.episode import Phase
 from agym.hosts.fault_injection import InjectedFault
 from agym.hosts.rows import Rows
-from agym.hosts.snapshots.ways import EnvState
+from agym.hosts.snapshots.ways import Copy, EnvState
 from agym.hosts.vector.batch import RESET, STEP, Columns, check_column, check_result, split_info
 from agym.hosts.vector.calls import assign, call, options_of_all, peek, render
 from agym.hosts.vector.construction import Traits, check_vector, describe_vector
@@ -56,7 +55,7 @@ from agym.protocol.messages.resets import lasting
 from agym.protocol.metrics.gauges import Meter, clock
 from agym.protocol.table import Plane, SlotTable
 from agym.protocol.typing import Array
-from agym.protocol.value_copies import copy_value
+from agym.protocol.value_copies import copy_info, copy_value
 
 Infos = list[dict[str, Any]]
 
@@ -137,7 +136,7 @@ class VectorHost(Host):
 
     def attach(self, table: SlotTable) -> None:
         self._description = describe_vector(self._env)
-        self._table, self._layout = table, table.observation
+        self.table, self._layout = table, table.observation
         self._action_layout = table.action
         self._actions = [block[self.first : self.stop] for block in table.actions]
         self._meter = Meter(table.gauges, self.first)
@@ -236,6 +235,7 @@ class VectorHost(Host):
         if finals or phases.any() or self._over.any():
             self._end_episodes(rows, infos, finals, cut)
         self._put_infos(infos)
+        self._infos = infos or [{}] * self._count
         if timed:
             self._meter.timed_alike(self.first, self.stop, (clock() - begun) // self._count)
         self._meter.end(self._count, timed=timed)
@@ -417,6 +417,7 @@ class VectorHost(Host):
         with self._guard:
             rows.rewards[mask], rows.terminated[mask], rows.truncated[mask] = 0.0, False, False
         self._put_infos(infos)
+        self._infos[chosen] = infos[chosen]
 
     def _begin(
         self,
@@ -512,16 +513,11 @@ class VectorHost(Host):
             if i in self._cut:
                 taken[i] = "it was replaced after a fault: step or reset it first"
                 continue
-            row = self._rows.plane(plane, slot, slot + 1)
-            episode = replace(
-                self._episodes[i], phase=Phase(self._phases[i]), number=int(self._numbers[i])
-            )
-            flags = bool(row.terminated[0]), bool(row.truncated[0])
-            taken[i] = EnvState(
-                "program", f"what {type(self._env).__name__} gives as its state",
-                (self._env.get_state(i), bool(self._over[i])), episode, 0, None,
-                self._table.one(row.observations, []), flags,
-            )  # fmt: skip
+            episode = self._episodes[i]
+            episode.phase, episode.number = Phase(self._phases[i]), int(self._numbers[i])
+            copied = self._env.get_state(i), bool(self._over[i])
+            detail = f"what {type(self._env).__name__} gives as its state"
+            taken[i] = self._state(i, Copy("program", detail, copied), 0, plane)
         return taken
 
     def _restore(self, operation: Operation) -> None:
@@ -535,7 +531,7 @@ class VectorHost(Host):
                 raise SnapshotError(f"it was taken of a single environment: {state.detail}")
             program, self._over[i] = state.data
             self._env.set_state(i, program)
-            self._episodes[i] = replace(state.episode)
+            self._episodes[i] = state.episode.copy()
             self._phases[i], self._numbers[i] = state.episode.phase, state.episode.number
             self._cut.pop(i, None)
             rows = self._rows.plane(message.plane, self.first, self.stop)
@@ -545,6 +541,9 @@ class VectorHost(Host):
                 if state.episode.phase is Phase.HELD:
                     only = np.arange(self._count) == i
                     self._held.keep(rows, only, self._payload.objects, self.first)
+            (self._infos[i],) = self._filter.running([state.info])
+            if self._infos[i]:
+                self._payload.infos[slot] = copy_info(self._infos[i])
 
     _handlers: ClassVar[Mapping[type[Message], Callable[..., Sequence[Any] | None]]] = {
         Reset: _reset,

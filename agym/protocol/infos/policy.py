@@ -71,11 +71,13 @@ class InfoFilter:
 
     def tally(self, i: int) -> tuple[Any, float, bool]:
         """Return the statistics of an episode so far, for another filter to resume."""
-        return self._returns[i], self._begun[i], i in self._cut
+        return self._returns[i], perf_counter() - self._begun[i], i in self._cut
 
     def resume(self, i: int, tally: tuple[Any, float, bool]) -> None:
-        """Continue from a tally. The clock is the system's, so all processes share it."""
-        self._returns[i], self._begun[i], cut = tally
+        """Continue from a tally, whose seconds are those that passed until it was taken."""
+        self._returns[i], seconds, cut = tally
+        self._begun[i] = perf_counter() - seconds
+        self._cut.discard(i)
         if cut:
             self._cut.add(i)
 

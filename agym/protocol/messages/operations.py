@@ -308,11 +308,20 @@ class InjectFault(Message):
 
 @dataclass(frozen=True, slots=True)
 class Export(Message):
-    """Return where a replacement continues, between two episodes, and close."""
+    """Return where a replacement continues; ``None`` if it cannot yet.
 
-    name: ClassVar[str] = "close"
+    Attributes:
+        planes: For each environment, the plane of the slot table with its last observation.
+        proofs: For each, which ways to copy it are exact; ``None`` to move it between two episodes.
+    """
+
+    name: ClassVar[str] = "export"
     slow: ClassVar[bool] = True
     moves: ClassVar[bool] = True
+    per_env: ClassVar[str | None] = "planes"
+
+    planes: list[int]
+    proofs: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,9 +352,15 @@ class Restart(Make):
 
 @dataclass(frozen=True, slots=True)
 class Spare(Make):
-    """Make them beside a worker that is about to be recycled."""
+    """Make them beside a worker that is about to be recycled, and prove ways to copy them.
+
+    Attributes:
+        codecs: What the caller registered.
+    """
 
     moves: ClassVar[bool] = True
+
+    codecs: Any = None
 
 
 @dataclass(frozen=True, slots=True)
