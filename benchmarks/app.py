@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from agym.cli.commands import Commands
+from benchmarks.branching import command as branching
 from benchmarks.overhead import calls, imports, machine, startup
 from benchmarks.overhead import command as overhead
 from benchmarks.ray import command as ray_command
@@ -52,6 +53,8 @@ python -m benchmarks vectorize
 python -m benchmarks render
 
 python -m benchmarks ray
+
+python -m benchmarks branching
 """
 
 app = typer.Typer(
@@ -83,6 +86,7 @@ app.command(epilog=pong.EXAMPLES)(pong.pong)
 app.command(epilog=vectorize.EXAMPLES)(vectorize.vectorize)
 app.command(epilog=render.EXAMPLES)(render.render)
 app.command(epilog=ray_command.EXAMPLES)(ray_command.ray)
+app.command(epilog=branching.EXAMPLES)(branching.branching)
 
 
 @app.callback()

@@ -18,6 +18,10 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 RUNS = [
     "dqn_pong.py --frames 400 --points 1",
     "dqn_pong.py --variant wrappers-parallel --skill 0 --target 6",
+    "branching/best_of_n.py --tasks 4 --n 1 4 --picture best.png",
+    "branching/go_explore.py --steps 2000 --num-envs 4 --workers 2 --picture go.png",
+    "branching/mcts.py --moves 8 --simulations 4 --depth 10 --games 1 --picture tree.png",
+    "branching/mcts.py --env-id agym/CartPole-v1 --simulations 2 --moves 20 --depth 4 --games 1",
     "quickstart.py",
     "ppo.py --total-timesteps 2000 --num-steps 32",
     "ppo.py --total-timesteps 2000 --num-steps 32 --groups 1 --backend process --workers 2",
@@ -38,6 +42,23 @@ RUNS = [
 
 # So little that nothing is learned or won, or that cannot work; and the sentence that says so.
 SMALL = {
+    "branching/best_of_n.py --tasks 1 --n 1 --segment 9": "",
+    "branching/best_of_n.py --n 2 0": "must be at least 1",
+    "branching/best_of_n.py --picture nowhere/best.png": "cannot be written",
+    "branching/go_explore.py --steps 1 --num-envs 1 --backend serial --skip-random": "",
+    "branching/go_explore.py --num-envs 0": "must be at least 1",
+    "branching/go_explore.py --repeat 0.5": "must be at least 1",
+    "branching/go_explore.py --seed -1": "must be at least 0",
+    "branching/go_explore.py --picture nowhere/a.png": "cannot be written",
+    "branching/go_explore.py --picture a.txt": "must be a file that ends with .png",
+    "branching/mcts.py --simulations 1 --moves 1 --games 1 --depth 1": "",
+    "branching/mcts.py --simulations 0": "must be at least 1",
+    "branching/mcts.py --seed -1": "seed",
+    "branching/mcts.py --env-id Nope-v0": "cannot be found",
+    "branching/mcts.py --env-id Pendulum-v1": "no discrete actions",
+    "branching/mcts.py --picture missing/tree.png": "cannot be written",
+    "branching/mcts.py --picture tree.jpg": "must end in .png",
+    "branching/mcts.py --backend nothing": "is unknown",
     "dqn_pong.py --frames 1 --variant baseline": "",
     "dqn_pong.py --frames 10 --variant wrappers-parallel --points 1 --seeds 0 1": "",
     "own_game.py --num-envs 0": "must be at least 1",
@@ -69,6 +90,9 @@ SMALL = {
 # Packages that an example imports, and the extra that brings each.
 NEEDS = {
     "async_training.py": {"torch": "examples"},
+    "branching/best_of_n.py": {"aiohttp": "examples", "matplotlib": "examples"},
+    "branching/go_explore.py": {"ale_py": "atari", "matplotlib": "examples"},
+    "branching/mcts.py": {"matplotlib": "examples"},
     "dqn_pong.py": {"torch": "examples"},
     "ray_cluster/cluster.py": {"ray": "ray"},
     "own_game.py": {"numba": "vectorize"},

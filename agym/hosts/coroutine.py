@@ -27,6 +27,7 @@ from agym.hosts.episode import Phase
 from agym.hosts.fault_injection import InjectedFault
 from agym.hosts.running_env import RunningSlot, track_running
 from agym.hosts.snapshots.replaying import (
+    OTHER_KIND,
     OTHER_REPLAY,
     UNRECORDED,
     Recorder,
@@ -393,7 +394,7 @@ class CoroutineHost(Host):
 
     async def _continue_from(self, i: int, state: EnvState) -> None:
         """Set the state of an environment, and its host's record of it."""
-        env = self._envs[i]
+        env, state = self._envs[i], state.opened()
         if state.way == "replay":
             observation, _ = await env.reset(**copy.deepcopy(restore_start(env, state.data.start)))
             for action in state.data.actions:
@@ -401,6 +402,8 @@ class CoroutineHost(Host):
             if not same_observation(self._layout, observation, state.observation):
                 raise SnapshotError(OTHER_REPLAY)
             self._recorder.set(i, state.data)
+        elif state.way != "coroutine":
+            raise SnapshotError(OTHER_KIND.format(state.detail))
         else:
             await env.restore(pickle.loads(state.data))
             self._recorder.set(i, None)

@@ -30,14 +30,16 @@ from agym.hosts.rows import write_column, write_flag
 from agym.hosts.running_env import RunningSlot
 from agym.hosts.snapshots.codecs import Registered, learn
 from agym.hosts.snapshots.replaying import (
+    OTHER_KIND,
     OTHER_REPLAY,
     UNRECORDED,
     Recorder,
     note_start,
+    replay,
     restore_start,
     same_observation,
 )
-from agym.hosts.snapshots.ways import WAYS, Copy, EnvState, Proof, learn_proofs, prove
+from agym.hosts.snapshots.ways import WAYS, EnvState, Proof, learn_proofs, prove
 from agym.hosts.snapshots.ways import copy as copy_env
 from agym.protocol.attributes import assign, look_up, peek
 from agym.protocol.infos.policy import InfoPolicy
@@ -618,13 +620,13 @@ class EnvHost(Host):
         if episode.phase is Phase.CUT:
             return "it was replaced after a fault: step or reset it first"
         learn(message.codecs)
-        copied = copy_env(env, partial(self._make_again, i), self._envs)
+        record = partial(self._recorder.of, i)
+        copied = copy_env(env, partial(self._make_again, i), self._envs, record)
         if isinstance(copied, str):
-            why, record = copied, self._recorder.of(i)
-            if record is None:
-                self._recorder.on = True
-                return f"{why}. {UNRECORDED}"
-            copied = Copy("replay", f"its actions, since {why}", record)
+            if record() is not None:
+                return copied
+            self._recorder.on = True
+            return f"{copied}. {UNRECORDED}"
         return self._state(i, copied, self._rounds - self._begun[i], message.planes[k])
 
     def _restore(self, slot: int, message: Restore, k: int) -> None:
@@ -642,8 +644,14 @@ class EnvHost(Host):
 
     def _continue_from(self, i: int, state: EnvState) -> None:
         """Set the state of an environment, and its host's record of it."""
+        state = state.opened()
         if state.way == "replay":
-            self._restore_by_replay(i, state)
+            observation = replay(self._envs[i], state.data)
+            if not same_observation(self._layout, observation, state.observation):
+                raise SnapshotError(OTHER_REPLAY)
+            self._recorder.set(i, state.data)
+        elif state.way not in WAYS:
+            raise SnapshotError(OTHER_KIND.format(state.detail))
         else:
             env = WAYS[state.way].put(self._envs[i], state.data)
             if env is not self._envs[i]:
@@ -654,18 +662,6 @@ class EnvHost(Host):
         self._begun[i] = self._rounds - state.age
         self._filter.resume(i, state.tally)
         self._set_step(i)
-
-    def _restore_by_replay(self, i: int, state: EnvState) -> None:
-        env, record = self._envs[i], state.data
-        observation, _ = env.reset(**copy.deepcopy(restore_start(env, record.start)))
-        for action in record.actions:
-            result = env.step(action)
-            observation = result[0]
-            if result[2] or result[3]:
-                break
-        if not same_observation(self._layout, observation, state.observation):
-            raise SnapshotError(OTHER_REPLAY)
-        self._recorder.set(i, record)
 
     _handlers: ClassVar[Mapping[type[Message], Callable[..., Any]]] = {
         Reset: _reset,

@@ -9,6 +9,7 @@ import struct
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from agym._system.defer_signals import RECHECK_SECONDS
@@ -31,6 +32,7 @@ from agym.backends.process.serialization import Buffer, find_unsendable, pack, u
 from agym.backends.spinning import SpinPolicy
 from agym.hosts.base import Host
 from agym.hosts.gym import EnvHost
+from agym.hosts.snapshots.ways import EnvState
 from agym.protocol.frames import ShelvedFrame
 from agym.protocol.messages.completions import Completion, Description, Payload
 from agym.protocol.messages.failures import Failure
@@ -211,6 +213,10 @@ def pack_payload(payload: Payload) -> list[Buffer]:
     }
     for name, by_id in answers.items():
         for env_id, answer in [*by_id.items()]:
+            if isinstance(answer, EnvState) and is_plain(answer.info):
+                with suppress(Exception):
+                    by_id[env_id] = answer.packed()
+                    continue
             if is_plain(answer) or isinstance(answer, Description | ShelvedFrame):
                 continue
             if unsendable := find_unsendable(answer, name):

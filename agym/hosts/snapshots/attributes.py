@@ -53,9 +53,9 @@ _KEPT_NAMES = (
 )
 _KEPT_MODULES = ("pygame", "pyglet")
 
-# Gymnasium's own: the next layer, and the arguments of constructors.
+# Gymnasium's own: the next layer, what does not change, and the arguments of constructors.
 _KEPT_ATTRIBUTES = frozenset(
-    {"env", "metadata", "_saved_kwargs", "_ezpickle_args", "_ezpickle_kwargs"}
+    {"env", "metadata", "render_mode", "_saved_kwargs", "_ezpickle_args", "_ezpickle_kwargs"}
 )
 
 # The layers of the environment that is being restored, in its thread.
@@ -131,9 +131,11 @@ def take(env: Any, *, ask: bool = False) -> State:
         values, deep = {}, []
         for name, value in attributes.items():
             kind: Any = type(value)
+            if name in _KEPT_ATTRIBUTES:
+                continue
             if kind in ATOMS:
                 values[name] = value
-            elif name in _KEPT_ATTRIBUTES or is_kept(kind):
+            elif _stays(value):
                 continue
             elif (codec := codec_of(kind)) is not None:
                 places[id(value)] = k, name
@@ -208,8 +210,15 @@ def put(env: Any, state: State, *, ask: bool = False) -> None:
         if tuple(attributes) != names:
             for name in attributes.keys() - {*names}:
                 kind: Any = type(attributes[name])
-                if name not in _KEPT_ATTRIBUTES and not is_kept(kind) and codec_of(kind) is None:
+                stays = name in _KEPT_ATTRIBUTES or _stays(attributes[name])
+                if not stays and codec_of(kind) is None:
                     del attributes[name]
+        if attributes.get("render_mode") is not None:  # what it draws with stays open
+            values = {
+                name: value
+                for name, value in values.items()
+                if value is not None or not _stays(attributes.get(name))
+            }
         attributes.update(values)
     if len(_chain(env)) != len(found):
         _spare_checker(env)
@@ -219,6 +228,8 @@ def put(env: Any, state: State, *, ask: bool = False) -> None:
         codec = codec_of(simulator_kind)
         assert codec is not None
         codec.put(value, simulator)
+        if codec.draw is not None and vars(found[k]).get("render_mode") is not None:
+            codec.draw(value, simulator)
 
 
 def _spare_checker(env: Any) -> None:
@@ -242,11 +253,17 @@ def with_protocol(kinds: tuple[Any, ...]) -> list[str]:
 
 
 @cache
-def is_kept(kind: Any) -> bool:
+def _is_kept(kind: Any) -> bool:
     """Return whether objects of a type stay in their environment."""
     if issubclass(kind, _KEPT) or kind.__module__.partition(".")[0] in _KEPT_MODULES:
         return True
     return f"{kind.__module__}.{kind.__qualname__}" in _KEPT_NAMES
+
+
+def _stays(value: Any) -> bool:
+    """Return whether a value stays in its environment, as do lists of what stays: pictures."""
+    kind: Any = type(value)
+    return _is_kept(kind) or (kind is list and len(value) > 0 and _stays(value[0]))
 
 
 def _protocol_of(kind: Any, *, ask: bool) -> Codec | None:
@@ -327,7 +344,7 @@ def _culprit(env: Any, places: dict[int, tuple[int, str]]) -> str:
         for name, value in vars(layer).items():
             kind: Any = type(value)
             try:
-                if name != "env" and not is_kept(kind):
+                if name != "env" and not _stays(value):
                     _dumps(value, places)
             except Exception as error:
                 what = f"{type(layer).__name__}.{name}, a {kind.__name__}"

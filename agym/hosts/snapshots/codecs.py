@@ -5,17 +5,15 @@ This module is ``agym.snapshots``.
 
 from __future__ import annotations
 
-import ctypes
 import pickle
-import sys
 from collections.abc import Callable
 from functools import cache, partial
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from agym._system.pickling import dumps_by_value
 from agym.errors import UsageTypeError
+from agym.hosts.snapshots.ale import draw_ale, put_ale, take_ale
+from agym.hosts.snapshots.mujoco import put_mujoco, take_mujoco
 
 
 class Codec(NamedTuple):
@@ -24,10 +22,13 @@ class Codec(NamedTuple):
     Attributes:
         take: Returns the state of an object, as something that can be pickled.
         put: Sets the state of an object: ``put(object, state)``.
+        draw: Draws the state that was set, if that is not a part of ``put``; called likewise, for
+            environments that are rendered.
     """
 
     take: Callable[[Any], Any]
     put: Callable[[Any, Any], object]
+    draw: Callable[[Any, Any], object] | None = None
 
 
 class Registered(NamedTuple):
@@ -108,65 +109,8 @@ def codec_of(kind: Any) -> Codec | None:
     return None
 
 
-# ---------------------------------------------------------------- simulators
-
-
-def _take_ale(ale: Any) -> Any:
-    """Copy an emulator with its random numbers, which sticky actions draw."""
-    return ale.cloneState(include_rng=True)
-
-
-def _put_ale(ale: Any, state: Any) -> None:
-    ale.restoreState(state)
-
-
-def _take_mujoco(data: Any) -> tuple[Any, bytes]:
-    """Copy what determines the next step, and what follows from it, which rewards may read."""
-    mujoco = sys.modules["mujoco"]
-    integration = mujoco.mjtState.mjSTATE_INTEGRATION
-    state = np.empty(mujoco.mj_stateSize(data.model, integration))
-    mujoco.mj_getState(data.model, data, state, integration)
-    return state, ctypes.string_at(mujoco_block(data), data.nbuffer)
-
-
-def _put_mujoco(data: Any, state: tuple[Any, bytes]) -> None:
-    mujoco = sys.modules["mujoco"]
-    vector, arrays = state
-    mujoco.mj_setState(data.model, data, vector, mujoco.mjtState.mjSTATE_INTEGRATION)
-    block = mujoco_block(data)
-    if len(arrays) != data.nbuffer:
-        raise ValueError(f"a state of {len(arrays)} bytes, where MuJoCo has {data.nbuffer}")
-    ctypes.memmove(block, arrays, len(arrays))
-
-
-def mujoco_block(data: Any) -> int:
-    """Return the address of the memory with all arrays of fixed size of an ``MjData``.
-
-    ``mj_makeData`` allocates them in one block of ``nbuffer`` bytes, and ``qpos`` is the first
-    (https://github.com/google-deepmind/mujoco/blob/main/src/engine/engine_io.c). Positions in the
-    world, forces and velocities of bodies are among them. They lag behind ``qpos`` by a part of a
-    step, so that ``mj_forward`` does not restore them, and rewards of Ant and Humanoid read them.
-
-    Raises:
-        ValueError: A plugin has state of its own elsewhere, or MuJoCo has another layout.
-    """
-    begin, size = ctypes.addressof(ctypes.c_char.from_buffer(data.qpos)), data.nbuffer
-    if size not in _checked:
-        if data.nplugin:
-            raise ValueError("a plugin of MuJoCo keeps state of its own")
-        for array in (data.qvel, data.xpos, data.cvel, data.qfrc_actuator):
-            if array.size and not begin <= array.ctypes.data <= begin + size - array.nbytes:
-                raise ValueError("the arrays of this MuJoCo's MjData are not one block")
-        _checked.add(size)
-    return begin
-
-
-# Sizes of blocks whose layout was checked; those of one model are alike.
-_checked: set[int] = set()
-
-
 # By their full names, since none of these libraries need be there.
 _KNOWN = {
-    "ale_py._ale_py.ALEInterface": Codec(_take_ale, _put_ale),
-    "mujoco._structs.MjData": Codec(_take_mujoco, _put_mujoco),
+    "ale_py._ale_py.ALEInterface": Codec(take_ale, put_ale, draw_ale),
+    "mujoco._structs.MjData": Codec(take_mujoco, put_mujoco),
 }

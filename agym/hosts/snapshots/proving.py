@@ -1,7 +1,8 @@
 """The proof that a way to copy environments is exact, with two environments made for it.
 
 One is played to some point of an episode and copied to the other. Then both take the same actions,
-through ends of episodes and resets without a seed, and must do the same, bit for bit.
+and must do the same, bit for bit: after each of many copies for a few steps, since what a copy
+lacks may matter only now and then; and after the last for longer, through resets without a seed.
 """
 
 from __future__ import annotations
@@ -15,14 +16,15 @@ from typing import Any
 import numpy as np
 
 from agym.hosts.snapshots.attributes import layers
+from agym.hosts.snapshots.replaying import Record, note_start
 
-# Steps of the original before it is copied, of the other before it is overwritten, and of both
-# together afterwards.
-ORIGINAL_STEPS, SHADOW_STEPS, COMPARED_STEPS = 23, 9, 50
+# How many copies are made; the steps of both together after each, and after the last; and at most
+# how many each takes alone before.
+COPIES, FEW_STEPS, MORE_STEPS, STEPS_APART = 32, 4, 50, 5
 
 
 def refute(
-    take: Callable[[Any], Any],
+    take: Callable[[Any, Record], Any],
     put: Callable[[Any, Any], Any],
     make: Callable[[], Any],
     used: Sequence[Any],
@@ -30,7 +32,7 @@ def refute(
     """Return why a way is not exact, ``""`` if it is.
 
     Args:
-        take: Returns the state of an environment.
+        take: Returns the state of an environment, of which it also gets the record.
         put: Sets the state of an environment, and returns it, or another in its place.
         make: Makes an environment.
         used: Environments in use, which must not be touched.
@@ -56,43 +58,62 @@ def refute(
                 env.close()
 
 
-def _difference(take: Callable[[Any], Any], put: Callable[[Any, Any], Any], made: list[Any]) -> str:
-    original, shadow = made
-    _play(original, 1, ORIGINAL_STEPS)
-    _play(shadow, 2, SHADOW_STEPS)
-    state = pickle.loads(pickle.dumps(take(original)))
-    made[1] = shadow = put(shadow, state)
-    for step in range(COMPARED_STEPS):
-        action = original.action_space.sample()
-        one, other = original.step(action), shadow.step(action)
-        if not _same(one[:4], other[:4]):
-            return f"a copy went another way in step {step + 1} after it was made"
-        begins = one[2] or one[3] or step == COMPARED_STEPS // 2
-        if begins and not _same(original.reset()[0], shadow.reset()[0]):
-            return "a copy began its next episode otherwise"
+def _difference(
+    take: Callable[[Any, Record], Any], put: Callable[[Any, Any], Any], made: list[Any]
+) -> str:
+    rng = np.random.default_rng(0)
+    record = _play(made[0], 23, None, seed=1)
+    _play(made[1], 9, None, seed=2)
+    for copies in range(1, COPIES + 1):
+        state = pickle.loads(pickle.dumps(take(made[0], record)))
+        made[1] = put(made[1], state)
+        for step in range(FEW_STEPS if copies < COPIES else MORE_STEPS):
+            action = made[0].action_space.sample()
+            one, other = made[0].step(action), made[1].step(action)
+            if not _same(one[:4], other[:4]):
+                return f"a copy went another way in step {step + 1} after it was made"
+            record.actions.append(action)
+            if one[2] or one[3] or step == MORE_STEPS // 2:
+                record = Record(note_start(made[0], {}), [])
+                if not _same(made[0].reset()[0], made[1].reset()[0]):
+                    return "a copy began its next episode otherwise"
+        record = _play(made[0], int(rng.integers(STEPS_APART)), record)
+        _play(made[1], int(rng.integers(STEPS_APART)), None)
     return ""
 
 
-def _play(env: Any, seed: int, steps: int) -> None:
-    env.reset(seed=seed)
-    env.action_space.seed(seed)
+def _play(env: Any, steps: int, record: Record | None, *, seed: int | None = None) -> Record:
+    """Play so many random steps; return the record of the last episode."""
+    if seed is not None or record is None:
+        record = Record(note_start(env, {"seed": seed}), [])
+    if seed is not None:
+        env.reset(seed=seed)
+        env.action_space.seed(seed)
     for _ in range(steps):
-        result = env.step(env.action_space.sample())
+        action = env.action_space.sample()
+        result = env.step(action)
+        record.actions.append(action)
         if result[2] or result[3]:
+            record = Record(note_start(env, {}), [])
             env.reset()
+    return record
 
 
 def _same(one: Any, other: Any) -> bool:
     """Return whether two results are equal to the last bit."""
-    return pickle.dumps(_plain(one)) == pickle.dumps(_plain(other))
+    return bool(_plain(one) == _plain(other))
 
 
 def _plain(value: Any) -> Any:
-    """Return arrays as their bytes, so that equal values have equal pickles."""
-    if isinstance(value, np.ndarray | np.generic):
-        return value.tolist() if value.dtype.hasobject else (value.dtype.str, value.tobytes())
+    """Return numbers and arrays as their bytes, so that not-a-number equals itself."""
+    if isinstance(value, np.ndarray | np.generic) and not value.dtype.hasobject:
+        return value.dtype.str, value.shape, value.tobytes()
+    if isinstance(value, float):
+        return value.hex()
     if isinstance(value, dict):
         return {key: _plain(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
-    return value
+        return [type(value), *map(_plain, value)]
+    if value is None or isinstance(value, str | bytes | int):
+        return value
+    return pickle.dumps(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import pickle
 from collections.abc import Iterable
@@ -21,6 +22,7 @@ UNRECORDED = (
     "Its episode could be replayed, but its actions were not recorded: they are from its next"
     " reset on, and on_fault='replay' records them from the start"
 )
+OTHER_KIND = "it was taken of another kind of environment: {}"
 OTHER_REPLAY = "the replay of its episode came to another observation"
 
 
@@ -61,6 +63,7 @@ class Recorder:
 
     def set(self, i: int, record: Record | None) -> None:
         """Go on from an episode that was restored."""
+        self.on = self.on or record is not None
         self._records[i] = record and Record(record.start, [*record.actions])
 
 
@@ -80,6 +83,17 @@ def restore_start(env: Any, start: EpisodeStart) -> dict[str, Any]:
         env.unwrapped.np_random.bit_generator.state = start.rng
     arguments: dict[str, Any] = {} if start.seed is None else {"seed": start.seed}
     return arguments if start.options is None else {**arguments, "options": start.options}
+
+
+def replay(env: Any, record: Record) -> Any:
+    """Play an episode again; return its latest observation."""
+    observation, _ = env.reset(**copy.deepcopy(restore_start(env, record.start)))
+    for action in record.actions:
+        result = env.step(action)
+        observation = result[0]
+        if result[2] or result[3]:
+            break
+    return observation
 
 
 def same_observation(layout: Layout, one: Any, other: Any) -> bool:

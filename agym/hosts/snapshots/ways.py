@@ -7,18 +7,27 @@ is replayed, if its actions were recorded.
 
 from __future__ import annotations
 
+import pickle
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
+from agym._system.pickling import dumps_by_value
 from agym.hosts.episode import Episode
 from agym.hosts.snapshots import attributes
 from agym.hosts.snapshots.codecs import registered
 from agym.hosts.snapshots.proving import refute
+from agym.hosts.snapshots.replaying import Record, replay
 from agym.hosts.snapshots.whole import pack_env, unpack_env
 
 WayName = Literal["protocol", "attributes", "whole", "replay", "coroutine", "program"]
+
+
+class Packed(NamedTuple):
+    """The data of a state between two processes, which only hosts need understand."""
+
+    pickled: bytes
 
 
 class EnvState(NamedTuple):
@@ -47,6 +56,31 @@ class EnvState(NamedTuple):
     observation: Any
     info: dict[str, Any]
     flags: tuple[bool, bool]
+
+    def packed(self) -> EnvState:
+        """Return it with its data pickled, for another process.
+
+        Raises:
+            Exception: They cannot be pickled.
+        """
+        if isinstance(self.data, Packed):
+            return self
+        try:
+            pickled = pickle.dumps(self.data, pickle.HIGHEST_PROTOCOL)
+        except Exception:
+            pickled = dumps_by_value(self.data)
+        return self._replace(data=Packed(pickled))
+
+    def opened(self) -> EnvState:
+        """Return it with its data as they were taken."""
+        if not isinstance(self.data, Packed):
+            return self
+        return self._replace(data=pickle.loads(self.data.pickled))
+
+
+def _replay(env: Any, record: Record) -> Any:
+    replay(env, record)
+    return env
 
 
 class Way(NamedTuple):
@@ -106,27 +140,37 @@ _proofs: dict[tuple[Any, WayName], Proof] = {}
 _lock = threading.Lock()
 
 
-def copy(env: Any, make: Callable[[], Any] | None, used: Sequence[Any]) -> Copy | str:
+def copy(
+    env: Any,
+    make: Callable[[], Any] | None,
+    used: Sequence[Any],
+    record: Callable[[], Record | None] = lambda: None,
+) -> Copy | str:
     """Copy an environment by the first way that is exact, or return why there is none.
 
     Args:
         env: The environment.
         make: Makes one of the same kind, for a proof; ``None`` to rely on earlier proofs.
         used: All environments of the host.
+        record: Returns the record of its episode, if there is one.
     """
     kinds = _kinds_of(env)
     reasons: list[str] = []
     for name in _ways_of(kinds):
-        try:
-            data = WAYS[name].take(env)
-        except Exception as error:
-            why = str(error)
-        else:
-            _, why, detail = _prove(env, kinds, name, make, used)
-            if not why:
-                return Copy(name, detail, data)
+        _, why, detail = _prove(env, kinds, name, make, used)
+        if not why:
+            try:
+                return Copy(name, detail, WAYS[name].take(env))
+            except Exception as error:
+                why = str(error)
         if why not in reasons:
             reasons.append(why)
+    known = record()
+    if known is not None:
+        proof = _prove(env, kinds, "replay", make, used)
+        if not proof.why:
+            return Copy("replay", f"its actions, since {'; '.join(reasons)}", known)
+        reasons.append(f"and of a replay: {proof.why}")
     return "; ".join(reasons)
 
 
@@ -169,7 +213,13 @@ def _prove(
         if key not in _proofs:
             if make is None:
                 return Proof(name, "it is not proven", "")
-            _proofs[key] = Proof(name, refute(*WAYS[name], make, used), _detail(env, kinds, name))
+            if name == "replay":
+                why, detail = refute(lambda _, record: record, _replay, make, used), ""
+            else:
+                take, put = WAYS[name]
+                why = refute(lambda env, _: take(env), put, make, used)
+                detail = _detail(env, kinds, name)
+            _proofs[key] = Proof(name, why, detail)
         return _proofs[key]
 
 

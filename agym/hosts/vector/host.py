@@ -27,6 +27,7 @@ from agym.hosts.base import ALL_INFOS, Factory, Host
 from agym.hosts.episode import Phase
 from agym.hosts.fault_injection import InjectedFault
 from agym.hosts.rows import Rows
+from agym.hosts.snapshots.replaying import OTHER_KIND
 from agym.hosts.snapshots.ways import Copy, EnvState
 from agym.hosts.vector.batch import RESET, STEP, Columns, check_column, check_result, split_info
 from agym.hosts.vector.calls import assign, call, options_of_all, peek, render
@@ -528,8 +529,8 @@ class VectorHost(Host):
         for slot, state in zip(range(operation.start, operation.stop), message.states, strict=True):
             i = slot - self.first
             if state.way != "program":
-                raise SnapshotError(f"it was taken of a single environment: {state.detail}")
-            program, self._over[i] = state.data
+                raise SnapshotError(OTHER_KIND.format(state.detail))
+            program, self._over[i] = state.opened().data
             self._env.set_state(i, program)
             self._episodes[i] = state.episode.copy()
             self._phases[i], self._numbers[i] = state.episode.phase, state.episode.number

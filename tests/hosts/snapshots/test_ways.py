@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from functools import partial
+from random import SystemRandom
 from typing import Any, ClassVar
 
 import gymnasium
@@ -16,6 +17,7 @@ import agym
 from agym.envs.probes import RandomEnv
 from agym.hosts.snapshots import attributes
 from agym.hosts.snapshots.proving import refute
+from agym.hosts.snapshots.replaying import Record, note_start
 from agym.hosts.snapshots.ways import WAYS, copy
 from agym.hosts.snapshots.whole import pack_env
 from agym.testing import assert_same
@@ -182,7 +184,8 @@ def test_what_cannot_be_copied_is_not_trusted() -> None:
 def test_one_environment_for_all_proves_nothing() -> None:
     only = Walk()
     used = [only]
-    why = refute(*WAYS["attributes"], lambda: only, used)
+    take, put = WAYS["attributes"]
+    why = refute(lambda env, _: take(env), put, lambda: only, used)
     assert "makes no other" in why
 
 
@@ -216,6 +219,91 @@ def test_a_pickle_of_the_whole_loses_nothing() -> None:
     assert_same(env.step(1)[0], other.step(1)[0])
     with pytest.raises(pickle.PicklingError, match="not pickled with its state"):
         pack_env(Eager())
+
+
+class Forgetful(Walk):
+    """Seldom, but now and then, does what its attributes do not say."""
+
+    all: ClassVar[dict[int, Any]] = {}
+
+    def __init__(self) -> None:
+        self.number = len(self.all)
+        self.all[self.number] = 0.0
+
+    def step(self, action: Any) -> Any:
+        observation, *rest = super().step(action)
+        if observation[0] % 1 < 0.2:
+            observation += self.all[self.number]
+        self.all[self.number] = float(observation[1])
+        return observation, *rest
+
+
+def test_what_a_copy_lacks_may_matter_seldom() -> None:
+    assert "went another way" in way_of(Forgetful)
+
+
+def test_a_replay_is_proven_too() -> None:
+    class Fated(Walk):
+        def __init__(self) -> None:
+            self.secret = (number for number in range(9))
+
+    class Haunted(Fated):
+        def step(self, action: Any) -> Any:
+            _, *rest = super().step(action)
+            return self.place + SystemRandom().random(), *rest
+
+    for kind, exact in ((Fated, True), (Haunted, False)):
+        env = kind()
+        record = Record(note_start(env, {"seed": 3}), [1])
+        env.reset(seed=3)
+        env.step(1)
+        found = copy(env, kind, [env], lambda record=record: record)  # type: ignore[misc]
+        assert (found[0] == "replay") is exact, found
+        if not exact:
+            assert "and of a replay: a copy went another way in step 1" in found
+
+
+def test_what_only_draws_stays() -> None:
+    env, other = (gymnasium.make("FrozenLake-v1", render_mode="rgb_array") for _ in range(2))
+    env.reset(seed=1)
+    other.reset(seed=2)
+    picture = env.render()
+    state = attributes.take(env)  # its pictures are surfaces of pygame
+    other.render()
+    attributes.put(other, state)
+    assert_same(other.render(), picture)
+    plain = gymnasium.make("FrozenLake-v1")
+    plain.reset(seed=3)
+    attributes.put(other, attributes.take(plain))
+    assert other.render() is not None  # another render_mode does not come with a state
+    env.close()
+    other.close()
+
+
+@pytest.mark.parametrize("probability", [0.0, 0.25, 0.9])
+def test_the_action_that_ale_repeats(probability: float) -> None:
+    """It is in no state of ALE's: the other environment has taken other actions."""
+    pytest.importorskip("ale_py")
+    make = partial(
+        gymnasium.make, "ALE/Breakout-v5", repeat_action_probability=probability, obs_type="ram",
+        frameskip=2,
+    )  # fmt: skip
+    env, other, never_copied = make(), make(), make()
+    rng = np.random.default_rng(0)
+    for one in (env, other, never_copied):
+        one.reset(seed=5)
+    for _ in range(60):
+        for action in rng.integers(4, size=3):
+            assert_same(env.step(action), never_copied.step(action))
+        other.step(rng.integers(4))
+        attributes.put(other, attributes.take(env))
+        for action in rng.integers(4, size=6):
+            result = never_copied.step(action)
+            assert_same(env.step(action), result)
+            assert_same(other.step(action), result)
+            if result[2]:
+                for one in (env, other, never_copied):
+                    one.reset()
 
 
 @pytest.mark.parametrize("name", ["ALE/Pong-v5", "Ant-v5", "Humanoid-v5"])

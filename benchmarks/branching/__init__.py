@@ -1,0 +1,1 @@
+"""Snapshots: whether a branch continues as its origin would have, and what it costs."""
