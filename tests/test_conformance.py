@@ -20,7 +20,7 @@ from agym.backends.base import (
     close_host,
     open_host,
 )
-from agym.hosts.gym import EnvHost
+from agym.hosts.gym.host import EnvHost
 from agym.testing import BackendConformance
 from tests.support.backends import FORK
 from tests.support.core_selection import examples

@@ -1,6 +1,6 @@
 """The interface of a backend. A new backend is one subclass of :class:`Backend`.
 
-A backend passes operations to one or more hosts, such as :class:`~agym.hosts.gym.EnvHost`, and
+A backend passes operations to one or more hosts, such as :class:`~agym.hosts.gym.host.EnvHost`, and
 returns their completions. It guarantees that:
 
 - ``submit`` and ``poll`` never block (only ``serial`` runs environments inside ``submit``);
@@ -42,7 +42,7 @@ from agym.protocol.messages.failures import Failure
 from agym.protocol.messages.operations import CLOSE, OPEN, Operation
 from agym.protocol.table import SlotTable
 
-# Everything that a third-party backend needs, beside a host such as ``agym.hosts.gym.EnvHost``.
+# Everything that a third-party backend needs, beside a host such as ``EnvHost``.
 __all__ = [
     "Backend",
     "BackendOptions",

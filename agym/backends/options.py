@@ -45,8 +45,8 @@ class Recycle:
         >>> with agym.make("CartPole-v1", 2, backend=backend) as envs:
         ...     observations, infos = envs.reset(seed=0)
 
-    The replacement starts beside the old process and takes over each environment at the end of its
-    episode, so that nothing waits for it.
+    The replacement starts beside the old process, so that nothing waits for it, and takes over each
+    environment in the midst of its episode; where its state cannot be copied, at the end.
 
     Attributes:
         episodes: After this many episodes of one of its environments.

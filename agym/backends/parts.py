@@ -147,8 +147,12 @@ class Spares(Protocol):
     def move(self, worker: int, slot: int, *, back: bool = False) -> None:
         """Route later operations of an environment to the spare, or back."""
 
-    def finish(self, worker: int) -> None:
-        """Put the spare in the worker's place, once all environments have moved."""
+    def finish(self, worker: int) -> bool:
+        """Put the spare in the worker's place, once all environments have moved.
+
+        Returns:
+            Whether the spare is still there: it ends with its worker.
+        """
 
 
 class Groups(Protocol):

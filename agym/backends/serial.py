@@ -16,7 +16,7 @@ from agym._system.defer_signals import Interruptible
 from agym._system.no_running_loop import NoRunningLoop
 from agym.backends.base import Backend, BackendOptions, Force, close_host, open_host
 from agym.backends.parts import Inline
-from agym.hosts.gym import EnvHost
+from agym.hosts.gym.host import EnvHost
 from agym.protocol.messages.completions import Completion
 from agym.protocol.messages.operations import Operation
 from agym.protocol.table import SlotTable

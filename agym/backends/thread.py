@@ -21,7 +21,7 @@ from agym._system.pygame_support import lock_polygons
 from agym.backends.base import BackendOptions, Force, RunningHost, close_host, open_host
 from agym.backends.outbox import Outbox, OutboxBackend
 from agym.backends.parts import Supervision
-from agym.hosts.gym import EnvHost
+from agym.hosts.gym.host import EnvHost
 from agym.protocol.messages.completions import Completion, Payload
 from agym.protocol.messages.failures import WorkerDeath
 from agym.protocol.messages.operations import FAULT, OPEN, Make, Operation

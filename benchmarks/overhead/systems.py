@@ -6,7 +6,7 @@ from typing import Any
 
 from gymnasium.vector import AutoresetMode
 
-from agym.hosts.gym import EnvHost
+from agym.hosts.gym.host import EnvHost
 from agym.protocol.messages.operations import Operation, Reset
 from agym.protocol.space_layout import Layout
 from agym.protocol.table import SlotTable

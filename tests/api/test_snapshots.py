@@ -71,7 +71,7 @@ class Words:
 
     async def step(self, action: Any) -> Any:
         self.said.append(action)
-        return tuple(self.said), 1.0, len(self.said) > 20, False, {}
+        return tuple(self.said), 1.0, len(self.said) > 20, False, {"latest": action}
 
     async def close(self) -> None: ...
 
@@ -244,7 +244,7 @@ async def test_coroutine_environments(backend: Any) -> None:
         assert snapshot.way == "coroutine"
         await envs.step(["x"] * 4)
         for env in [envs[1], *await envs[1].branch(1)]:
-            await env.restore(snapshot)
+            assert await env.restore(snapshot) == ((6, "b"), {"latest": "b"})
             assert (await env.step("e"))[0] == (6, "b", "e")
 
 
@@ -253,11 +253,12 @@ def test_a_program_of_rules(mode: str) -> None:
     options: dict[str, Any] = {"backend": "native", "engine": "python", "autoreset": mode}
     with agym.make("agym/FrozenLake-v1", 6, **options) as envs:
         envs.reset(seed=3)
-        play(envs, 30, seed=1)
+        latest = play(envs, 30, seed=1)[-1]
         snapshots = envs.snapshot()
         once = play(envs, 40, seed=2)
         envs.restore(snapshots[4], [1, 2])
-        envs.restore(snapshots)
+        infos = envs.restore(snapshots).infos
+        assert [info.get("prob") for info in infos] == [info.get("prob") for info in latest.infos]
         assert_same_steps(once, play(envs, 40, seed=2))
         assert snapshots[0].way == "program"
 

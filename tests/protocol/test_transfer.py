@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agym.envs.probes import RandomEnv
-from agym.hosts.gym import EnvHost
+from agym.hosts.gym.host import EnvHost
 from agym.protocol.messages.operations import Operation, Reset, Step
 from agym.protocol.space_layout import Layout
 from agym.protocol.table import FIRST_BUFFER, SlotTable

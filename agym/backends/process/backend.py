@@ -194,13 +194,17 @@ class ProcessBackend(Backend, Workers, Supervision):
         self._discard_spare(worker)
 
     def move(self, worker: int, slot: int, *, back: bool = False) -> None:
+        if worker not in self._spares:  # gone with its worker, whose death is about to be reported
+            return
         moved = self._moved.setdefault(worker, set())
         if back:
             moved.discard(slot)
         else:
             moved.add(slot)
 
-    def finish(self, worker: int) -> None:
+    def finish(self, worker: int) -> bool:
+        if worker not in self._spares:
+            return False
         del self._moved[worker]
         old, self._handles[worker] = self._handles[worker], self._spares.pop(worker)
         self._exits.unregister(old.process.ended)
@@ -209,6 +213,7 @@ class ProcessBackend(Backend, Workers, Supervision):
                 late.process.kill()
         self._replaced.append(old)
         self._list_mailboxes()
+        return True
 
     def _discard_spare(self, worker: int) -> list[Mailbox]:
         """End a spare; return its mailbox, which fails with its worker's."""

@@ -22,7 +22,7 @@ from agym.backends.process.mailbox import RUNNING, mailbox_fields
 from agym.backends.process.worker_process import cap_threads, set_worker_signals
 from agym.hosts.base import Host, describe_first
 from agym.hosts.coroutine import CoroutineHost
-from agym.hosts.gym import EnvHost
+from agym.hosts.gym.host import EnvHost
 from agym.protocol.frames import FrameShelf
 from agym.protocol.memory import Arena
 from agym.protocol.messages.completions import Completion

@@ -37,7 +37,7 @@ from agym.backends.ray.event_loop import LoopServer
 from agym.backends.ray.pool_bridge import PoolBridge
 from agym.backends.ray.reply_buffer import ReplyBuffer
 from agym.hosts.base import describe_first, reraise
-from agym.hosts.gym import EnvHost
+from agym.hosts.gym.host import EnvHost
 from agym.protocol.messages.operations import CLOSE, Attach, Make, Operation, Step
 from agym.protocol.space_layout import Layout
 from agym.protocol.table import SlotTable

@@ -173,8 +173,8 @@ class Recycling:
             self._moved[worker].add(slot)
         self._end_move(slot)
         if len(self._moved[worker]) == len(self._backend.ranges[worker]):
-            self._spares.finish(worker)
-            self._recovery.workers.restarts[worker] += 1
+            if self._spares.finish(worker):
+                self._recovery.workers.restarts[worker] += 1
             self.forget_worker(worker)
 
     def forget_worker(self, worker: int) -> None:

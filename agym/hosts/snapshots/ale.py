@@ -75,7 +75,8 @@ def draw_ale(ale: Any, taken: AleState) -> None:
 
 def _find_repeated(ale: Any, state: Any, accepting: Any, frames: int) -> Any:
     """Return an action that does the same in the next frames as the one that they repeat."""
-    actions = dict.fromkeys([*ale.getMinimalActionSet(), *ale.getLegalActionSet()])
+    likely = sorted(ale.getMinimalActionSet(), key=lambda action: "FIRE" in action.name)
+    actions = dict.fromkeys([*likely, *ale.getLegalActionSet()])
     try:
         for _ in range(frames):
             ale.act(next(iter(actions)), 1.0)  # not taken

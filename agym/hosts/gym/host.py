@@ -4,6 +4,12 @@ A host makes, steps, resets, renders and closes the environments of one contiguo
 the thread that calls it. The serial backend calls it directly; a worker runs it behind a mailbox.
 Coroutine environments have their own host (``hosts/coroutine.py``).
 
+::
+
+    host.py         steps and resets
+    calls.py        renders, calls, attributes
+    continuing.py   what a fault or another worker left, and snapshots
+
 The hot loop does only ``append(step(action))`` per environment; everything else works on whole
 columns. The loop does not test for an episode's end: instead, another function replaces the
 environment's entry in the list of step functions, by the phase of its episode.
@@ -14,7 +20,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from functools import partial
 from itertools import compress, count, pairwise
 from threading import RLock
@@ -22,26 +28,17 @@ from typing import Any, ClassVar
 
 from gymnasium.vector import AutoresetMode
 
-from agym.errors import SnapshotError
 from agym.hosts.base import ALL_INFOS, Factory, Host
 from agym.hosts.episode import Phase
-from agym.hosts.fault_injection import InjectedFault
+from agym.hosts.gym import calls, continuing
 from agym.hosts.rows import write_column, write_flag
 from agym.hosts.running_env import RunningSlot
 from agym.hosts.snapshots.codecs import Registered, learn
 from agym.hosts.snapshots.replaying import (
-    OTHER_KIND,
-    OTHER_REPLAY,
-    UNRECORDED,
     Recorder,
     note_start,
-    replay,
-    restore_start,
-    same_observation,
 )
-from agym.hosts.snapshots.ways import WAYS, EnvState, Proof, learn_proofs, prove
-from agym.hosts.snapshots.ways import copy as copy_env
-from agym.protocol.attributes import assign, look_up, peek
+from agym.hosts.snapshots.ways import Proof, prove
 from agym.protocol.infos.policy import InfoPolicy
 from agym.protocol.infos.table import FINAL_OBSERVATION
 from agym.protocol.messages.completions import Completion, Description, Payload
@@ -63,7 +60,7 @@ from agym.protocol.messages.operations import (
     Step,
     TakeSnapshot,
 )
-from agym.protocol.messages.resets import EpisodeStart, RestoreSpec, as_keywords, lasting
+from agym.protocol.messages.resets import EpisodeStart, as_keywords, lasting
 from agym.protocol.metrics.gauges import clock
 from agym.protocol.table import FIRST_BUFFER, Plane
 from agym.protocol.typing import Array, Info
@@ -486,122 +483,9 @@ class EnvHost(Host):
         options = self._episodes[i].options
         return self._begin(i) if options is None else self._begin(i, options=copy.deepcopy(options))
 
-    # ---------------------------------------------------------------- calls and attributes
-
-    def _env(self, slot: int) -> Any:
+    def env(self, slot: int) -> Any:
+        """Return an environment."""
         return self._envs[slot - self.first]
-
-    def _render(self, slot: int, message: Render, k: int) -> Any:
-        return self.frames.keep(self._env(slot).render())
-
-    def _call(self, slot: int, call: Call, k: int) -> Any:
-        method, positional, keywords = call.arguments(k)
-        value = look_up(self._env(slot), method)
-        return value(*positional, **keywords) if callable(value) else value
-
-    def _get_attr(self, slot: int, message: GetAttr, k: int) -> Any:
-        return peek(self._env(slot), message.attribute)
-
-    def _set_attr(self, slot: int, message: SetAttr, k: int) -> Any:
-        name, value = message.arguments(k)
-        return assign(self._env(slot), name, value, create=message.create)
-
-    def _close_env(self, slot: int, message: CloseEnv, k: int) -> Any:
-        self._closed.add(slot)
-        return self._env(slot).close()
-
-    # ---------------------------------------------------------------- after a fault
-
-    def _inject(self, slot: int, message: InjectFault, k: int) -> None:
-        i = slot - self.first
-        self._steps[i] = partial(self._inject_fault, i, message.faults[k], self._steps[i])
-
-    def _inject_fault(
-        self, i: int, fault: InjectedFault, step: Callable[[Any], StepResult], action: Any
-    ) -> StepResult:
-        """Replaces a step that is to fail."""
-        self._steps[i] = step
-        fault.trigger()
-        return step(action)
-
-    def _recreate(self, slot: int, message: Recreate, k: int) -> str | None:
-        """Replace an environment that is broken or gone.
-
-        Returns:
-            ``""`` if the state of the old one was restored, the reason if that failed, ``None`` if
-            it was not tried.
-        """
-        i, restore = slot - self.first, message.restores[k]
-        if restore.used:
-            with suppress(self._catch):
-                self._envs[i].close()
-            self._envs[i] = self._make_again(i)
-        self._import_env(i, restore)
-        reason = None
-        if isinstance(restore.start, EpisodeStart) and restore.over is not None:
-            restore_start(self._envs[i], restore.start)
-            self._episodes[i].end(self._rule, (restore.observation, 0.0, *restore.over, {}))
-            reason = ""
-        elif restore.start is not None:
-            reason = self._replay(i, restore, restore.start)
-        if reason != "":
-            self._episodes[i].cut_off(restore.observation)
-            self._filter.cut(i)
-        self._set_step(i)
-        return reason
-
-    def _export(self, slot: int, message: Export, k: int) -> EnvState | EpisodeStart | None:
-        """Return where a replacement continues; ``None`` if it cannot before the next episode."""
-        i = slot - self.first
-        if message.proofs is not None:
-            learn_proofs(self._envs[i], message.proofs)
-            copied = copy_env(self._envs[i], None, self._envs)
-            if not isinstance(copied, str) and self._episodes[i].phase is not Phase.CUT:
-                age = self._rounds - self._begun[i]
-                return self._state(i, copied, age, message.planes[k])
-        if self._rule.resets_now:
-            return self._starts[i] if self._rounds == self._begun[i] else None
-        if self._episodes[i].phase not in (Phase.DUE, Phase.HELD):
-            return None
-        return note_start(self._envs[i], {"options": self._episodes[i].options})
-
-    def _replay(self, i: int, restore: RestoreSpec, start: EpisodeStart | EnvState) -> str:
-        """Replay an episode, from its beginning or a state in it.
-
-        Returns:
-            Why its state differs, ``""`` if it does not.
-        """
-        episode = self._episodes[i]
-        reseed, episode.reseed = episode.reseed, None
-        try:
-            if isinstance(start, EnvState):
-                self._continue_from(i, start)
-                observation, episode = start.observation, self._episodes[i]
-            else:
-                arguments = copy.deepcopy(restore_start(self._envs[i], start))
-                observation, _ = self._begin(i, **arguments)
-            env = self._envs[i]
-            for action in restore.actions:
-                self._begun[i] -= 1
-                result = env.step(action)
-                self._filter.add(i, result[1:2])
-                observation = result[0]
-                if result[2] or result[3]:
-                    episode.end(self._rule, result)
-                    break
-            if same_observation(self._layout, observation, restore.observation):
-                if not isinstance(start, EnvState):
-                    episode.number = restore.episode  # a replay is no new episode
-                return ""
-            reason = "its replay came to another observation"
-        except self._catch as error:
-            self._resetting = None
-            reason = f"its replay raised {type(error).__name__}"
-        self._import_env(i, restore)
-        self._episodes[i].reseed = reseed
-        return reason
-
-    # ---------------------------------------------------------------- snapshots
 
     def prove(self, codecs: Registered) -> dict[int, list[Proof]]:
         """Prove how to copy each environment, before :meth:`attach`."""
@@ -613,69 +497,19 @@ class EnvHost(Host):
             )
         }
 
-    def _take(self, slot: int, message: TakeSnapshot, k: int) -> EnvState | str:
-        """Return an environment's state, or why it cannot be had."""
-        i = slot - self.first
-        env, episode = self._envs[i], self._episodes[i]
-        if episode.phase is Phase.CUT:
-            return "it was replaced after a fault: step or reset it first"
-        learn(message.codecs)
-        record = partial(self._recorder.of, i)
-        copied = copy_env(env, partial(self._make_again, i), self._envs, record)
-        if isinstance(copied, str):
-            if record() is not None:
-                return copied
-            self._recorder.on = True
-            return f"{copied}. {UNRECORDED}"
-        return self._state(i, copied, self._rounds - self._begun[i], message.planes[k])
-
-    def _restore(self, slot: int, message: Restore, k: int) -> None:
-        """Continue from a state."""
-        i = slot - self.first
-        state: EnvState = message.states[k]
-        learn(message.codecs)
-        self._continue_from(i, state)
-        row = self._rows.plane(message.plane, slot, slot + 1)
-        self._reset_row(slot, row, state.observation, *self._filter.running([state.info]))
-        with self._guard:
-            row.rewards[:] = 0.0
-            row.terminated[:], row.truncated[:] = state.flags
-        self._unflagged += 1
-
-    def _continue_from(self, i: int, state: EnvState) -> None:
-        """Set the state of an environment, and its host's record of it."""
-        state = state.opened()
-        if state.way == "replay":
-            observation = replay(self._envs[i], state.data)
-            if not same_observation(self._layout, observation, state.observation):
-                raise SnapshotError(OTHER_REPLAY)
-            self._recorder.set(i, state.data)
-        elif state.way not in WAYS:
-            raise SnapshotError(OTHER_KIND.format(state.detail))
-        else:
-            env = WAYS[state.way].put(self._envs[i], state.data)
-            if env is not self._envs[i]:
-                self._envs[i].close()
-                self._envs[i] = env
-            self._recorder.set(i, None)
-        self._episodes[i] = state.episode.copy()
-        self._begun[i] = self._rounds - state.age
-        self._filter.resume(i, state.tally)
-        self._set_step(i)
-
     _handlers: ClassVar[Mapping[type[Message], Callable[..., Any]]] = {
         Reset: _reset,
-        Render: _render,
-        Call: _call,
-        GetAttr: _get_attr,
-        SetAttr: _set_attr,
-        CloseEnv: _close_env,
-        InjectFault: _inject,
-        Recreate: _recreate,
-        Import: _recreate,
-        Export: _export,
-        TakeSnapshot: _take,
-        Restore: _restore,
+        Render: calls.render,
+        Call: calls.call,
+        GetAttr: calls.get_attr,
+        SetAttr: calls.set_attr,
+        CloseEnv: calls.close_env,
+        InjectFault: calls.inject,
+        Recreate: continuing.recreate,
+        Import: continuing.recreate,
+        Export: continuing.export,
+        TakeSnapshot: continuing.take,
+        Restore: continuing.restore,
     }
 
     # ---------------------------------------------------------------- payload

@@ -1,0 +1,161 @@
+"""How an ``EnvHost`` continues environments: what a fault or another worker left, and snapshots."""
+
+from __future__ import annotations
+
+import copy
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+from agym.errors import SnapshotError
+from agym.hosts.episode import Phase
+from agym.hosts.snapshots.codecs import learn
+from agym.hosts.snapshots.replaying import (
+    OTHER_KIND,
+    OTHER_REPLAY,
+    UNRECORDED,
+    note_start,
+    replay,
+    restore_start,
+    same_observation,
+)
+from agym.hosts.snapshots.ways import WAYS, EnvState, learn_proofs
+from agym.hosts.snapshots.ways import copy as copy_env
+from agym.protocol.messages.operations import Export, Recreate, Restore, TakeSnapshot
+from agym.protocol.messages.resets import EpisodeStart, RestoreSpec
+
+if TYPE_CHECKING:
+    from agym.hosts.gym.host import EnvHost
+
+
+def recreate(host: EnvHost, slot: int, message: Recreate, k: int) -> str | None:
+    """Replace an environment that is broken or gone.
+
+    Returns:
+        ``""`` if the state of the old one was restored, the reason if that failed, ``None`` if
+        it was not tried.
+    """
+    i, restore = slot - host.first, message.restores[k]
+    if restore.used:
+        with suppress(host._catch):
+            host._envs[i].close()
+        host._envs[i] = host._make_again(i)
+    host._import_env(i, restore)
+    reason = None
+    if isinstance(restore.start, EpisodeStart) and restore.over is not None:
+        restore_start(host._envs[i], restore.start)
+        host._episodes[i].end(host._rule, (restore.observation, 0.0, *restore.over, {}))
+        reason = ""
+    elif restore.start is not None:
+        reason = _replay(host, i, restore, restore.start)
+    if reason != "":
+        host._episodes[i].cut_off(restore.observation)
+        host._filter.cut(i)
+    host._set_step(i)
+    return reason
+
+
+def export(host: EnvHost, slot: int, message: Export, k: int) -> EnvState | EpisodeStart | None:
+    """Return where a replacement continues; ``None`` if it cannot before the next episode."""
+    i = slot - host.first
+    if message.proofs is not None:
+        learn_proofs(host._envs[i], message.proofs)
+        copied = copy_env(host._envs[i], None, host._envs)
+        if not isinstance(copied, str) and host._episodes[i].phase is not Phase.CUT:
+            age = host._rounds - host._begun[i]
+            return host._state(i, copied, age, message.planes[k])
+    if host._rule.resets_now:
+        return host._starts[i] if host._rounds == host._begun[i] else None
+    if host._episodes[i].phase not in (Phase.DUE, Phase.HELD):
+        return None
+    return note_start(host._envs[i], {"options": host._episodes[i].options})
+
+
+def _replay(host: EnvHost, i: int, restore: RestoreSpec, start: EpisodeStart | EnvState) -> str:
+    """Replay an episode, from its beginning or a state in it.
+
+    Returns:
+        Why its state differs, ``""`` if it does not.
+    """
+    episode = host._episodes[i]
+    reseed, episode.reseed = episode.reseed, None
+    try:
+        if isinstance(start, EnvState):
+            _continue_from(host, i, start)
+            observation, episode = start.observation, host._episodes[i]
+        else:
+            arguments = copy.deepcopy(restore_start(host._envs[i], start))
+            observation, _ = host._begin(i, **arguments)
+        env = host._envs[i]
+        for action in restore.actions:
+            host._begun[i] -= 1
+            result = env.step(action)
+            host._filter.add(i, result[1:2])
+            observation = result[0]
+            if result[2] or result[3]:
+                episode.end(host._rule, result)
+                break
+        if same_observation(host._layout, observation, restore.observation):
+            if not isinstance(start, EnvState):
+                episode.number = restore.episode  # a replay is no new episode
+            return ""
+        reason = "its replay came to another observation"
+    except host._catch as error:
+        host._resetting = None
+        reason = f"its replay raised {type(error).__name__}"
+    host._import_env(i, restore)
+    host._episodes[i].reseed = reseed
+    return reason
+
+
+def take(host: EnvHost, slot: int, message: TakeSnapshot, k: int) -> EnvState | str:
+    """Return an environment's state, or why it cannot be had."""
+    i = slot - host.first
+    env, episode = host._envs[i], host._episodes[i]
+    if episode.phase is Phase.CUT:
+        return "it was replaced after a fault: step or reset it first"
+    learn(message.codecs)
+    record = partial(host._recorder.of, i)
+    copied = copy_env(env, partial(host._make_again, i), host._envs, record)
+    if isinstance(copied, str):
+        if record() is not None:
+            return copied
+        host._recorder.on = True
+        return f"{copied}. {UNRECORDED}"
+    return host._state(i, copied, host._rounds - host._begun[i], message.planes[k])
+
+
+def restore(host: EnvHost, slot: int, message: Restore, k: int) -> None:
+    """Continue from a state."""
+    i = slot - host.first
+    state: EnvState = message.states[k]
+    learn(message.codecs)
+    _continue_from(host, i, state)
+    row = host._rows.plane(message.plane, slot, slot + 1)
+    host._reset_row(slot, row, state.observation, *host._filter.running([state.info]))
+    with host._guard:
+        row.rewards[:] = 0.0
+        row.terminated[:], row.truncated[:] = state.flags
+    host._unflagged += 1
+
+
+def _continue_from(host: EnvHost, i: int, state: EnvState) -> None:
+    """Set the state of an environment, and its host's record of it."""
+    state = state.opened()
+    if state.way == "replay":
+        observation = replay(host._envs[i], state.data)
+        if not same_observation(host._layout, observation, state.observation):
+            raise SnapshotError(OTHER_REPLAY)
+        host._recorder.set(i, state.data)
+    elif state.way not in WAYS:
+        raise SnapshotError(OTHER_KIND.format(state.detail))
+    else:
+        env = WAYS[state.way].put(host._envs[i], state.data)
+        if env is not host._envs[i]:
+            host._envs[i].close()
+            host._envs[i] = env
+        host._recorder.set(i, None)
+    host._episodes[i] = state.episode.copy()
+    host._begun[i] = host._rounds - state.age
+    host._filter.resume(i, state.tally)
+    host._set_step(i)
