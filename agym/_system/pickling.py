@@ -37,6 +37,18 @@ class ByValuePickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle 
         return super().reducer_override(obj)
 
 
+def dumps(value: Any) -> bytes:
+    """Pickle for another process: the fast way if possible, else by value.
+
+    Raises:
+        Exception: ``value`` contains an object that cannot be pickled.
+    """
+    try:
+        return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+    except Exception:
+        return dumps_by_value(value)
+
+
 def dumps_by_value(
     value: Any, buffer_callback: Callable[[pickle.PickleBuffer], object] | None = None
 ) -> bytes:

@@ -45,7 +45,11 @@ class Recipe:
         """Write it to a file, with the states of the environments."""
         from agym.engine.snapshots.file import write
 
-        head = {"env": snapshots[0].env, "num_envs": len(snapshots), **snapshots[0].versions}
+        head = {
+            "env": snapshots[0].env,
+            "num_envs": len(snapshots),
+            "versions": snapshots[0].versions,
+        }
         write("run", path, (self, snapshots), head)
 
 
@@ -70,7 +74,7 @@ def restore_envs(
 
     Args:
         path: The file.
-        backend: Another backend than they had.
+        backend: Another backend than they had, with its own default number of workers.
         workers: Another number of workers.
 
     Returns:

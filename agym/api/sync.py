@@ -346,6 +346,7 @@ class Envs(BaseEnvs[Observations, Actions]):
             as :meth:`reset` returns them.
 
         Raises:
+            UsageError: Wrong number of snapshots, or wrong ids.
             SnapshotError: A snapshot is of another kind of environment.
             EnvError: It could not be restored; the environment must be reset or restored.
         """
@@ -357,6 +358,7 @@ class Envs(BaseEnvs[Observations, Actions]):
 
         Raises:
             SnapshotError: The state of an environment cannot be copied.
+            ResetNeededError: One was not reset, or raised since.
             UsageError: What they were made from, or their state, cannot be pickled.
             OSError: The file cannot be written.
         """

@@ -2,7 +2,7 @@
 
 It is the oracle of all tests, the fastest backend for a few cheap environments, and the one to
 debug with. It blocks: ``step`` steps the environments before it returns, also under the async API,
-where environments do not see the caller's event loop (``_system/no_running_loop.py``).
+where environments do not see the caller's event loop (``_system/isolation.py``).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal
 
 from agym._system.defer_signals import Interruptible
-from agym._system.no_running_loop import NoRunningLoop
+from agym._system.isolation import NoRunningLoop
 from agym.backends.base import Backend, BackendOptions, Force, close_host, open_host
 from agym.backends.parts import Inline
 from agym.hosts.gym.host import EnvHost

@@ -27,6 +27,7 @@ from agym.hosts.episode import Phase
 from agym.hosts.fault_injection import InjectedFault
 from agym.hosts.running_env import RunningSlot, track_running
 from agym.hosts.snapshots.replaying import (
+    CUT_OFF,
     OTHER_KIND,
     OTHER_REPLAY,
     UNRECORDED,
@@ -367,7 +368,7 @@ class CoroutineHost(Host):
         """Return an environment's state, or why it cannot be had."""
         env = self._envs[i]
         if self._episodes[i].phase is Phase.CUT:
-            return "it was replaced after a fault: step or reset it first"
+            return CUT_OFF
         name: WayName
         data: Any
         if hasattr(env, "snapshot") and hasattr(env, "restore"):
@@ -394,7 +395,7 @@ class CoroutineHost(Host):
 
     async def _continue_from(self, i: int, state: EnvState) -> None:
         """Set the state of an environment, and its host's record of it."""
-        env, state = self._envs[i], state.opened()
+        env, state = self._envs[i], state.unpacked()
         if state.way == "replay":
             observation, _ = await env.reset(**copy.deepcopy(restore_start(env, state.data.start)))
             for action in state.data.actions:
@@ -416,7 +417,7 @@ class CoroutineHost(Host):
         self._injected_faults[i] = fault
 
     async def _recreate(self, i: int, message: Recreate, restore: RestoreSpec | None) -> str | None:
-        """Replace an environment; see :meth:`EnvHost._recreate`."""
+        """Replace an environment; see :func:`agym.hosts.gym.continuing.recreate`."""
         if restore is None:
             return ""
         if restore.used:
@@ -448,7 +449,7 @@ class CoroutineHost(Host):
             return
 
     async def _replay(self, i: int, restore: RestoreSpec, start: EpisodeStart | EnvState) -> str:
-        """Replay an episode; see :meth:`EnvHost._replay`."""
+        """Replay an episode; see ``agym.hosts.gym.continuing``."""
         env, episode = self._envs[i], self._episodes[i]
         reseed, episode.reseed = episode.reseed, None
         try:

@@ -17,12 +17,13 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from agym._system.isolation import undisturbed
 from agym._system.thread_cpu import thread_usage
 from agym.backends.process.worker_process import own_loop
 from agym.hosts.async_env import AnySpace
 from agym.hosts.base import Factory
 from agym.planning.model import Profile
-from agym.planning.sampling import Sample, name_of, undisturbed
+from agym.planning.sampling import Sample, name_of
 from agym.protocol.infos.schema import signature_of
 from agym.protocol.space_layout import Layout
 

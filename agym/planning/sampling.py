@@ -8,20 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
-import random
-import sys
 import time
-import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import gymnasium
-import numpy as np
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
-from agym._system.no_running_loop import NoRunningLoop
+from agym._system.isolation import undisturbed
 from agym._system.pickling import dumps_by_value
 from agym._system.thread_cpu import thread_usage
 from agym.backends.process.worker_process import check_platform
@@ -70,23 +66,6 @@ class Sample:
         if env is not None and not self.existing and not is_coroutine_env(env):
             with undisturbed(), contextlib.suppress(Exception):
                 env.close()
-
-
-@contextlib.contextmanager
-def undisturbed() -> Iterator[None]:
-    """Keep the caller's random numbers, warnings and event loop unaffected."""
-    state, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002
-    torch = sys.modules.get("torch")
-    tensors = None if torch is None else torch.get_rng_state()
-    try:
-        with warnings.catch_warnings(), NoRunningLoop():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        random.setstate(state)
-        np.random.set_state(legacy)  # noqa: NPY002
-        if torch is not None:
-            torch.set_rng_state(tensors)
 
 
 def make_sample(factory: Factory) -> Sample:

@@ -145,7 +145,7 @@ def _names(env: Sequence[str] | None) -> Sequence[str]:
     Raises:
         UsageError: One is not there.
     """
-    known = [game.name for game in GAMES]
+    known = [*dict.fromkeys(game.name for game in (*GAMES, *SIMULATORS))]
     for name in env or ():
         if name not in known:
             raise UsageError(f"--env {name!r} is none of {', '.join(known)}")

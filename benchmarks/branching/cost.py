@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -121,11 +122,13 @@ def costs(game: Game, plan: Plan, announce: Announce) -> list[CostRow]:
 
 
 def _costs(game: Game, num_envs: int, plan: Plan, announce: Announce) -> Iterator[CostRow]:
-    announce(f"making {num_envs} environments")
+    # One at a time are as many, one after the other, since costs depend on the state.
+    count = plan.num_envs
+    announce(f"making {count} environments")
     kind = BareAle if game.module == "ale_py" else BareMujoco
     with ExitStack() as stack:
         bares = []
-        for seed in range(num_envs):
+        for seed in range(count):
             env = make_bare(game)
             stack.callback(env.close)
             env.reset(seed=seed)
@@ -138,11 +141,12 @@ def _costs(game: Game, num_envs: int, plan: Plan, announce: Announce) -> Iterato
         }
         backends = [BackendName.serial] if num_envs == 1 else [*BackendName]
         for backend in backends:
-            envs = stack.enter_context(_make(game, num_envs, backend, plan))
-            for call, function in _calls(envs).items():
+            envs = stack.enter_context(_make(game, count, backend, plan))
+            calls = _single_calls(envs) if num_envs == 1 else _batch_calls(envs)
+            for call, function in calls.items():
                 systems[backend.value, call] = function
         times = _measure(systems, plan, announce)
-    each = {key: tuple(one / num_envs for one in values) for key, values in times.items()}
+    each = {key: tuple(one / count for one in values) for key, values in times.items()}
     for call in CALLS:
         for backend in backends:
             yield CostRow(
@@ -163,21 +167,23 @@ def _make(game: Game, num_envs: int, backend: BackendName, plan: Plan) -> agym.E
     return envs
 
 
-def _calls(envs: agym.Envs[Any, Any]) -> dict[str, Callable[[], Any]]:
-    """Return agym's calls; the proof that copies are exact is made here, unmeasured."""
-    if envs.num_envs > 1:
-        snapshots = envs.snapshot()
-        return {
-            "snapshot": envs.snapshot,
-            "restore": lambda: envs.restore(snapshots),
-            "trip": lambda: envs.get_attr("render_mode"),
-        }
-    env = envs[0]
-    snapshot = env.snapshot()
+def _batch_calls(envs: agym.Envs[Any, Any]) -> dict[str, Callable[[], Any]]:
+    """Return calls for all environments; the proof of copies is made here, unmeasured."""
+    snapshots = envs.snapshot()
     return {
-        "snapshot": env.snapshot,
-        "restore": lambda: env.restore(snapshot),
+        "snapshot": envs.snapshot,
+        "restore": lambda: envs.restore(snapshots),
         "trip": lambda: envs.get_attr("render_mode"),
+    }
+
+
+def _single_calls(envs: agym.Envs[Any, Any]) -> dict[str, Callable[[], Any]]:
+    """Return calls for one environment after the other."""
+    restores = [partial(env.restore, env.snapshot()) for env in envs]
+    return {
+        "snapshot": _loop([env.snapshot for env in envs]),
+        "restore": _loop(restores),
+        "trip": _loop([partial(env.get_attr, "render_mode") for env in envs]),
     }
 
 

@@ -92,7 +92,12 @@ GAMES = (
     COROUTINE,
 )
 
-SIMULATORS = (PONG, BREAKOUT, ANT, HUMANOID)
+# Their costs depend on sticky actions, which are the default.
+PLAIN_PONG = Game(
+    PONG.env_id, {"repeat_action_probability": 0.0}, PONG.module, PONG.remedy, " (not sticky)"
+)
+
+SIMULATORS = (PONG, PLAIN_PONG, BREAKOUT, ANT, HUMANOID)
 
 
 def missing(game: Game) -> str | None:

@@ -34,17 +34,19 @@ class Game:
         kwargs: Its keywords.
         module: The package that it needs.
         remedy: How to install that.
+        note: What tells it from another with its id, in tables.
     """
 
     env_id: str
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     module: str = "gymnasium"
     remedy: str = ""
+    note: str = ""
 
     @property
     def name(self) -> str:
         """Its name in tables, without the module that registers it."""
-        return self.env_id.rpartition(":")[2]
+        return self.env_id.rpartition(":")[2] + self.note
 
 
 @dataclass(frozen=True)

@@ -113,7 +113,7 @@ class Search:
         begun = time.perf_counter()
         count = len(self.envs)
         self.envs[0].restore(leaf.snapshot)
-        self.envs[0].branch(count - 1, into=range(1, count))
+        self.envs[0].branch()  # into all others
         middle = time.perf_counter()
         rewards, ended = self.step(np.arange(count))
         after = time.perf_counter()

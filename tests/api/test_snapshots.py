@@ -277,7 +277,7 @@ def test_programs_that_cannot_say_so() -> None:
 def test_what_cannot_be_copied_is_refused_until_its_next_episode() -> None:
     with agym.make(Cornered, 2) as envs:
         envs.reset(seed=1)
-        with pytest.raises(agym.SnapshotError, match=r"environment 0 cannot.*its next reset on"):
+        with pytest.raises(agym.SnapshotError, match=r"environment 0 cannot.*from the next reset on"):
             envs.snapshot()
         envs.step([0, 0])  # nothing was lost
         envs.reset(seed=2)

@@ -26,7 +26,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from agym._system.no_running_loop import NoRunningLoop
+from agym._system.isolation import NoRunningLoop
 from agym.api.auto.machine import remembered_costs, this_machine
 from agym.backends.registry import refuse_import
 from agym.hosts.base import Factory, OneShotFactory, describe_first, reraise

@@ -26,9 +26,9 @@ from typing import Any
 
 import numpy as np
 
+from agym._system.files import write_atomically
 from agym._system.pickling import dumps_by_value
 from agym.engine.faults.capsule import VERSION, Capsule, agym_version_here, shown, words
-from agym.engine.snapshots.file import write_whole
 from agym.errors import UsageError
 
 # The pickled parts; everything else is in the line of JSON.
@@ -56,7 +56,7 @@ def write_capsule(directory: str | Path, capsule: Capsule) -> Path:
     when = time.strftime("%Y%m%dT%H%M%S")
     operation = re.sub(r"\W+", "-", capsule.operation)
     path = folder / f"env{capsule.env_id}-{operation}-{when}-{secrets.token_hex(4)}.agym"
-    write_whole(path, _encode(capsule))
+    write_atomically(path, _encode(capsule))
     return path
 
 

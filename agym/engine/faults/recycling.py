@@ -2,8 +2,8 @@
 
 When one of a worker's environments has had its number of episodes, or the worker's memory exceeds
 the limit, a spare worker makes the same environments beside it, and proves how to copy them
-(``hosts/snapshots/``). Once the spare is ready, each environment moves after its next step, which
-costs no more waiting than a few messages::
+(``hosts/snapshots/``). Once the spare is ready, each environment moves after its next step, and
+waits for no more than these messages::
 
     step ended --> Export (old worker: returns the state of the environment)
                --> Import (spare: continues from it) --> the environment's next operation
@@ -83,7 +83,7 @@ class Recycling:
         self._episodes[slot] = self._episodes.get(slot, 0) + over
         if worker not in self._proofs:
             if self._due(worker, slot):
-                self._prepare(worker)
+                self._start_spare(worker)
             return
         proofs = self._proofs[worker]
         if proofs is None or slot in self._moved[worker]:
@@ -97,7 +97,7 @@ class Recycling:
             if number is not None:
                 self._holders[slot] = number, plane
 
-    def _prepare(self, worker: int) -> None:
+    def _start_spare(self, worker: int) -> None:
         self._proofs[worker] = None
         self._moved[worker], self._uncopied[worker] = set(), set()
         spare = Spare(codecs=registered())
@@ -128,29 +128,30 @@ class Recycling:
         if worker not in self._proofs:
             self._end_move(slot)  # the worker died in between
         elif ticket.kind is Spare:
-            self._prepared(worker, payload)
+            self._on_spare_ready(worker, payload)
         elif slot not in self._holders:
             pass
         elif ticket.kind is not Export:
-            self._taken_over(worker, slot, payload)
+            self._on_imported(worker, slot, payload)
         elif (start := payload.values.get(slot)) is not None and not payload.problems:
-            self._hand_over(worker, slot, start)
+            self._import_into_spare(worker, slot, start)
         else:  # it cannot be copied, or the export failed: the environment stays
             self._uncopied[worker].add(slot)
             self._end_move(slot)
 
-    def _prepared(self, worker: int, payload: Payload) -> None:
-        for problem in payload.problems:
-            self.forget_worker(worker)
-            self._spares.discard(worker)
-            if isinstance(problem, Failure):
-                self._recovery.fault_log.notices.append(
-                    f"worker {worker} cannot be recycled: {problem.error}"
-                )
+    def _on_spare_ready(self, worker: int, payload: Payload) -> None:
+        if not payload.problems:
+            self._proofs[worker] = payload.values
             return
-        self._proofs[worker] = payload.values
+        self.forget_worker(worker)
+        self._spares.discard(worker)
+        problem = payload.problems[0]
+        if isinstance(problem, Failure):
+            self._recovery.fault_log.notices.append(
+                f"worker {worker} cannot be recycled: {problem.error}"
+            )
 
-    def _hand_over(self, worker: int, slot: int, start: EnvState | EpisodeStart) -> None:
+    def _import_into_spare(self, worker: int, slot: int, start: EnvState | EpisodeStart) -> None:
         """Import an environment's exported state into the spare."""
         restore = self._recovery.restores.in_other_worker(slot)
         over = None
@@ -161,7 +162,7 @@ class Recycling:
         restore = replace(restore, start=start, over=over)
         self._dispatcher.begin_internal(Import([restore]), (slot,))
 
-    def _taken_over(self, worker: int, slot: int, payload: Payload) -> None:
+    def _on_imported(self, worker: int, slot: int, payload: Payload) -> None:
         """Finish a move, or undo it if the spare gave a reason."""
         for problem in payload.problems:
             if isinstance(problem, Failure):

@@ -2,7 +2,7 @@
 
 ::
 
-    {"agym_snapshot": 1, "env": "ALE/Pong-v5", "way": ...}   one line of JSON, as ``head -1`` shows
+    {"agym_snapshot": 1, "env": "ALE/Pong-v5", ...}   one line of JSON, as ``head -1`` shows
     the pickle, compressed
 """
 
@@ -12,7 +12,6 @@ import json
 import os
 import pickle
 import platform
-import tempfile
 import zlib
 from contextlib import suppress
 from functools import cache
@@ -20,6 +19,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from agym._system.files import write_atomically
 from agym._system.pickling import dumps_by_value
 from agym.engine.faults.capsule import agym_version_here
 from agym.engine.snapshots.snapshot import Snapshot
@@ -58,7 +58,7 @@ def load_snapshot(path: str | os.PathLike[str]) -> Snapshot:
         ...     observations, infos = envs.reset(seed=0)
         ...     envs[0].snapshot().save(f"{folder}/middle.agym")
         ...     agym.load_snapshot(f"{folder}/middle.agym")
-        <Snapshot of CartPole-v1, episode 1, step 0: the attributes of all layers; ... bytes>
+        <Snapshot of CartPole-v1, episode 1, step 0>
 
     Raises:
         UsageError: The file cannot be read, is damaged, or is no snapshot.
@@ -75,23 +75,7 @@ def write(what: str, path: str | os.PathLike[str], value: Any, head: dict[str, A
     except Exception as error:
         raise UsageError(f"the {what} cannot be written to {path}: {error}") from error
     line = {f"agym_{what}": FORMAT, **head, "bytes": len(body), "crc32": zlib.crc32(body)}
-    write_whole(Path(path), json.dumps(line).encode() + b"\n" + body)
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file that only its owner may read; it appears complete or not at all.
-
-    Raises:
-        OSError: It cannot be written.
-    """
-    descriptor, temporary = tempfile.mkstemp(".tmp", ".agym-", path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    write_atomically(Path(path), json.dumps(line).encode() + b"\n" + body)
 
 
 def read(what: str, path: str | os.PathLike[str]) -> Any:
@@ -109,11 +93,11 @@ def read(what: str, path: str | os.PathLike[str]) -> Any:
     except (ValueError, KeyError) as error:
         raise UsageError(f"{path} is no {what} of agym's") from error
     if version > FORMAT:
-        raise UsageError(f"{path} was written by agym {head.get('agym')}: update this one")
+        raise UsageError(f"{path} was written by a newer agym: update this one")
     if (len(body), zlib.crc32(body)) != (size, crc):
         raise UsageError(f"{path} is damaged: not all that was written is there")
     try:
         return pickle.loads(zlib.decompress(body))
     except Exception as error:
-        wrote = ", ".join(f"{name} {head[name]}" for name in head if name in _versions(""))
+        wrote = ", ".join(f"{name} {version}" for name, version in head["versions"].items())
         raise UsageError(f"{path}, written by {wrote}, cannot be read here: {error}") from error

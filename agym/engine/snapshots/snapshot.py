@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
-import pickle
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
+from agym._system.pickling import dumps
 from agym.errors import SnapshotError
 from agym.hosts.snapshots.ways import EnvState
 from agym.protocol.messages.completions import Description
@@ -28,10 +31,10 @@ class Snapshot:
         >>> bool((first == second).all()), snapshot.env, snapshot.way
         (True, 'CartPole-v1', 'attributes')
 
-    It contains the simulator and all wrappers with their random numbers, whatever autoreset is due,
-    and the last observation. So the next step of whoever restores it, here or in another process,
-    is what it would have been. It never changes, may be restored any number of times, and can be
-    pickled.
+    It contains the simulator and all wrappers with their random numbers, the seed and options of
+    the last reset, an autoreset that is due, and the last observation and info. So the next step of
+    an environment that restores it, here or in another process, is what it would have been. It
+    never changes, may be restored any number of times, and can be pickled.
 
     Attributes:
         description: The spaces, spec and metadata of its environment.
@@ -61,8 +64,8 @@ class Snapshot:
 
     @property
     def nbytes(self) -> int:
-        """Its size in bytes, with the last observation."""
-        return len(pickle.dumps(self.state))
+        """Its size in bytes when pickled, with the last observation."""
+        return len(dumps(self.state))
 
     def __str__(self) -> str:
         state = self.state
@@ -73,7 +76,8 @@ class Snapshot:
         )
 
     def __repr__(self) -> str:
-        return f"<Snapshot of {self}>"
+        episode = self.state.episode.number
+        return f"<Snapshot of {self.env}, episode {episode}, step {self.state.age}>"
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it to a file, for :func:`agym.load_snapshot`.
@@ -84,7 +88,7 @@ class Snapshot:
         """
         from agym.engine.snapshots.file import write
 
-        write("snapshot", path, self, {"env": self.env, "way": self.way, **self.versions})
+        write("snapshot", path, self, {"env": self.env, "way": self.way, "versions": self.versions})
 
     def check(self, description: Description, env_id: int) -> None:
         """Refuse to be restored in another kind of environment.
@@ -100,8 +104,10 @@ class Snapshot:
         why = "" if mismatch is None else str(mismatch)
         if not why and self.env != name:
             why = "they are not the same environment"
-        if not why and self.env != "environment" and _kwargs(mine) != _kwargs(other):
-            why = f"it was made with {_kwargs(mine)}, the other with {_kwargs(other)}"
+        if not why and self.env != "environment":
+            one, two = _kwargs(mine), _kwargs(other)
+            if one.keys() != two.keys() or not all(map(_equal, one.values(), two.values())):
+                why = f"it was made with {one}, the other with {two}"
         if why:
             raise SnapshotError(
                 f"a snapshot of {self.env} does not fit environment {env_id}, {name}: {why}"
@@ -117,14 +123,24 @@ _fitting: dict[tuple[int, int], tuple[Description, Description]] = {}
 MOST_FITTING = 256
 
 
-def _kwargs(description: Description) -> str:
+def _equal(one: Any, other: Any) -> bool:
+    """Return whether two arguments are equal, or have equal pickles."""
+    with suppress(Exception):  # such as arrays of other shapes
+        if np.array_equal(one, other) if isinstance(one, np.ndarray) else bool(one == other):
+            return True
+    with suppress(Exception):
+        return dumps(one) == dumps(other)
+    return False
+
+
+def _kwargs(description: Description) -> dict[str, Any]:
     """Return the arguments that tell environments of one spec apart."""
     kwargs = {**description.spec.kwargs}
     kwargs.pop("render_mode", None)
     if "vectorization_mode" in kwargs:  # a VectorEnv, as Gymnasium's make_vec records it
         for name in ("vectorization_mode", "num_envs", "copy"):
             kwargs.pop(name, None)
-    return repr(kwargs)
+    return kwargs
 
 
 def snapshots_of(

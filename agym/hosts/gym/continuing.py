@@ -11,6 +11,7 @@ from agym.errors import SnapshotError
 from agym.hosts.episode import Phase
 from agym.hosts.snapshots.codecs import learn
 from agym.hosts.snapshots.replaying import (
+    CUT_OFF,
     OTHER_KIND,
     OTHER_REPLAY,
     UNRECORDED,
@@ -62,10 +63,9 @@ def export(host: EnvHost, slot: int, message: Export, k: int) -> EnvState | Epis
         learn_proofs(host._envs[i], message.proofs)
         copied = copy_env(host._envs[i], None, host._envs)
         if not isinstance(copied, str) and host._episodes[i].phase is not Phase.CUT:
-            age = host._rounds - host._begun[i]
-            return host._state(i, copied, age, message.planes[k])
+            return host._state(i, copied, host.steps_of(i), message.planes[k])
     if host._rule.resets_now:
-        return host._starts[i] if host._rounds == host._begun[i] else None
+        return host._starts[i] if host.steps_of(i) == 0 else None
     if host._episodes[i].phase not in (Phase.DUE, Phase.HELD):
         return None
     return note_start(host._envs[i], {"options": host._episodes[i].options})
@@ -113,7 +113,7 @@ def take(host: EnvHost, slot: int, message: TakeSnapshot, k: int) -> EnvState | 
     i = slot - host.first
     env, episode = host._envs[i], host._episodes[i]
     if episode.phase is Phase.CUT:
-        return "it was replaced after a fault: step or reset it first"
+        return CUT_OFF
     learn(message.codecs)
     record = partial(host._recorder.of, i)
     copied = copy_env(env, partial(host._make_again, i), host._envs, record)
@@ -122,7 +122,7 @@ def take(host: EnvHost, slot: int, message: TakeSnapshot, k: int) -> EnvState | 
             return copied
         host._recorder.on = True
         return f"{copied}. {UNRECORDED}"
-    return host._state(i, copied, host._rounds - host._begun[i], message.planes[k])
+    return host._state(i, copied, host.steps_of(i), message.planes[k])
 
 
 def restore(host: EnvHost, slot: int, message: Restore, k: int) -> None:
@@ -141,7 +141,7 @@ def restore(host: EnvHost, slot: int, message: Restore, k: int) -> None:
 
 def _continue_from(host: EnvHost, i: int, state: EnvState) -> None:
     """Set the state of an environment, and its host's record of it."""
-    state = state.opened()
+    state = state.unpacked()
     if state.way == "replay":
         observation = replay(host._envs[i], state.data)
         if not same_observation(host._layout, observation, state.observation):

@@ -333,7 +333,7 @@ class EnvHost(Host):
         for k, (_, reward, terminated, truncated, info) in enumerate(results):
             i = start - self.first + k
             if (terminated or truncated) and self._episodes[i].phase is not Phase.HELD:
-                length = self._rounds - self._begun[i]
+                length = self.steps_of(i)
                 selected[k] = self._filter.ended(i, info or {}, reward, length)
         return selected
 
@@ -483,6 +483,10 @@ class EnvHost(Host):
         options = self._episodes[i].options
         return self._begin(i) if options is None else self._begin(i, options=copy.deepcopy(options))
 
+    def steps_of(self, i: int) -> int:
+        """Return the number of steps of an environment's episode."""
+        return self._rounds - self._begun[i]
+
     def env(self, slot: int) -> Any:
         """Return an environment."""
         return self._envs[slot - self.first]
@@ -531,7 +535,7 @@ class EnvHost(Host):
         i = slot - self.first
         if self._resetting == i:  # a reset within a step
             operation, self._resetting = "reset", None
-        step = self._rounds - self._begun[i]
+        step = self.steps_of(i)
         self._extra.problems.append(self._failure(error, slot, operation, step, action))
 
 

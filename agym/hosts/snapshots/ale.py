@@ -20,7 +20,7 @@ import numpy as np
 # What follows the random numbers in a state: the limits of the paddles.
 _TAIL = 8
 _WORDS = 624
-# More frames are not repeated but with a probability that makes no game.
+# Longer repeats are refused: such a game would hardly obey its actions.
 _MOST_FRAMES = 64
 
 

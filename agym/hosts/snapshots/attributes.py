@@ -274,27 +274,11 @@ def _protocol_of(kind: Any, *, ask: bool) -> Codec | None:
 @cache
 def _own_protocol(kind: Any) -> Codec | None:
     if callable(getattr(kind, "get_state", None)) and callable(getattr(kind, "set_state", None)):
-        return Codec(_get_state, _set_state)
+        return Codec(kind.get_state, kind.set_state)
     inherited: tuple[Any, ...] = (object.__getstate__, EzPickle.__getstate__)
     if kind.__getstate__ not in inherited and hasattr(kind, "__setstate__"):
-        return Codec(_getstate, _setstate)
+        return Codec(kind.__getstate__, kind.__setstate__)
     return None
-
-
-def _get_state(layer: Any) -> Any:
-    return layer.get_state()
-
-
-def _set_state(layer: Any, state: Any) -> None:
-    layer.set_state(state)
-
-
-def _getstate(layer: Any) -> Any:
-    return layer.__getstate__()
-
-
-def _setstate(layer: Any, state: Any) -> None:
-    layer.__setstate__(state)
 
 
 class _Pickler(pickle.Pickler):

@@ -26,10 +26,10 @@ def put_mujoco(data: Any, state: tuple[Any, bytes]) -> None:
     """
     mujoco = sys.modules["mujoco"]
     vector, arrays = state
-    mujoco.mj_setState(data.model, data, vector, mujoco.mjtState.mjSTATE_INTEGRATION)
     block = _block_of(data)
     if len(arrays) != data.nbuffer:
         raise ValueError(f"a state of {len(arrays)} bytes, where MuJoCo has {data.nbuffer}")
+    mujoco.mj_setState(data.model, data, vector, mujoco.mjtState.mjSTATE_INTEGRATION)
     ctypes.memmove(block, arrays, len(arrays))
 
 
@@ -45,9 +45,9 @@ def _block_of(data: Any) -> int:
         ValueError: A plugin has state of its own elsewhere, or MuJoCo has another layout.
     """
     begin, size = ctypes.addressof(ctypes.c_char.from_buffer(data.qpos)), data.nbuffer
+    if data.nplugin:
+        raise ValueError("a plugin of MuJoCo keeps state of its own")
     if size not in _checked:
-        if data.nplugin:
-            raise ValueError("a plugin of MuJoCo keeps state of its own")
         for array in (data.qvel, data.xpos, data.cvel, data.qfrc_actuator):
             if array.size and not begin <= array.ctypes.data <= begin + size - array.nbytes:
                 raise ValueError("the arrays of this MuJoCo's MjData are not one block")

@@ -8,13 +8,13 @@ lacks may matter only now and then; and after the last for longer, through reset
 from __future__ import annotations
 
 import pickle
-import random
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
+from agym._system.isolation import undisturbed
 from agym.hosts.snapshots.attributes import layers
 from agym.hosts.snapshots.replaying import Record, note_start
 
@@ -38,24 +38,24 @@ def refute(
         used: Environments in use, which must not be touched.
     """
     made: list[Any] = []
-    drawn = random.getstate(), np.random.get_state()  # noqa: NPY002 - environments may use it
     mine = {id(layer) for env in used for layer in layers(env)}
-    try:
-        for _ in range(2):
-            env = make()
-            if mine.intersection(map(id, layers(env))):
-                return "its factory returns an environment that is in use, and makes no other"
-            mine.update(map(id, layers(env)))
-            made.append(env)
-        return _difference(take, put, made)
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"
-    finally:
-        random.setstate(drawn[0])
-        np.random.set_state(drawn[1])  # noqa: NPY002
-        for env in made:
-            with suppress(Exception):
-                env.close()
+    with undisturbed():
+        try:
+            for _ in range(2):
+                env = make()
+                if mine.intersection(map(id, layers(env))):
+                    return "its factory returns an environment that is in use, and makes no other"
+                mine.update(map(id, layers(env)))
+                made.append(env)
+            return _difference(take, put, made)
+        except (TypeError, pickle.PicklingError) as error:  # says what cannot be pickled
+            return str(error)
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+        finally:
+            for env in made:
+                with suppress(Exception):
+                    env.close()
 
 
 def _difference(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 import pickle
 from collections.abc import Iterable
 from contextlib import suppress
@@ -19,9 +18,10 @@ MOST_ACTIONS = 10_000
 
 
 UNRECORDED = (
-    "Its episode could be replayed, but its actions were not recorded: they are from its next"
-    " reset on, and on_fault='replay' records them from the start"
+    "Its episode could be replayed, but its actions were not recorded: they are from the next reset"
+    " on, so reset it and try again; with on_fault='replay' they are from the start"
 )
+CUT_OFF = "it was replaced after a fault: step or reset it first"
 OTHER_KIND = "it was taken of another kind of environment: {}"
 OTHER_REPLAY = "the replay of its episode came to another observation"
 
@@ -98,15 +98,11 @@ def replay(env: Any, record: Record) -> Any:
 
 def same_observation(layout: Layout, one: Any, other: Any) -> bool:
     """Return whether two observations are equal, to the last bit."""
-    return _digest(layout, one) == _digest(layout, other)
-
-
-def _digest(layout: Layout, observation: Any) -> bytes:
-    digest = hashlib.blake2b(digest_size=16)
-    values = layout.flatten(observation)
-    for value, leaf in zip(values, layout.leaves, strict=True):
-        if leaf.dtype is None:
-            digest.update(pickle.dumps(value))
-        else:
-            digest.update(np.asarray(value, leaf.dtype).tobytes())
-    return digest.digest()
+    return all(
+        bool(mine == theirs) or pickle.dumps(mine) == pickle.dumps(theirs)
+        if leaf.dtype is None
+        else np.asarray(mine, leaf.dtype).tobytes() == np.asarray(theirs, leaf.dtype).tobytes()
+        for leaf, mine, theirs in zip(
+            layout.leaves, layout.flatten(one), layout.flatten(other), strict=True
+        )
+    )

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
-from agym._system.pickling import dumps_by_value
+from agym._system.pickling import dumps
 from agym.hosts.episode import Episode
 from agym.hosts.snapshots import attributes
 from agym.hosts.snapshots.codecs import registered
@@ -65,13 +65,9 @@ class EnvState(NamedTuple):
         """
         if isinstance(self.data, Packed):
             return self
-        try:
-            pickled = pickle.dumps(self.data, pickle.HIGHEST_PROTOCOL)
-        except Exception:
-            pickled = dumps_by_value(self.data)
-        return self._replace(data=Packed(pickled))
+        return self._replace(data=Packed(dumps(self.data)))
 
-    def opened(self) -> EnvState:
+    def unpacked(self) -> EnvState:
         """Return it with its data as they were taken."""
         if not isinstance(self.data, Packed):
             return self
@@ -163,7 +159,7 @@ def copy(
                 return Copy(name, detail, WAYS[name].take(env))
             except Exception as error:
                 why = str(error)
-        if why not in reasons:
+        if not any(why in reason for reason in reasons):
             reasons.append(why)
     known = record()
     if known is not None:

@@ -27,7 +27,7 @@ from agym.hosts.base import ALL_INFOS, Factory, Host
 from agym.hosts.episode import Phase
 from agym.hosts.fault_injection import InjectedFault
 from agym.hosts.rows import Rows
-from agym.hosts.snapshots.replaying import OTHER_KIND
+from agym.hosts.snapshots.replaying import CUT_OFF, OTHER_KIND
 from agym.hosts.snapshots.ways import Copy, EnvState
 from agym.hosts.vector.batch import RESET, STEP, Columns, check_column, check_result, split_info
 from agym.hosts.vector.calls import assign, call, options_of_all, peek, render
@@ -512,7 +512,7 @@ class VectorHost(Host):
         for slot, plane in zip(range(operation.start, operation.stop), message.planes, strict=True):
             i = slot - self.first
             if i in self._cut:
-                taken[i] = "it was replaced after a fault: step or reset it first"
+                taken[i] = CUT_OFF
                 continue
             episode = self._episodes[i]
             episode.phase, episode.number = Phase(self._phases[i]), int(self._numbers[i])
@@ -530,7 +530,7 @@ class VectorHost(Host):
             i = slot - self.first
             if state.way != "program":
                 raise SnapshotError(OTHER_KIND.format(state.detail))
-            program, self._over[i] = state.opened().data
+            program, self._over[i] = state.unpacked().data
             self._env.set_state(i, program)
             self._episodes[i] = state.episode.copy()
             self._phases[i], self._numbers[i] = state.episode.phase, state.episode.number

@@ -1,4 +1,4 @@
-"""Hides the running event loop from environments with plain methods.
+"""Keeps environments and the caller apart where both run in one thread.
 
 Under the async API, and where the sync API is used inside a coroutine, the thread that steps
 environments runs a loop, and ``asyncio.run`` refuses to run another one inside it. While the thread
@@ -15,7 +15,15 @@ from __future__ import annotations
 
 import asyncio
 import asyncio.tasks
+import contextlib
+import random
+import sys
+import threading
+import warnings
+from collections.abc import Iterator
 from typing import Any
+
+import numpy as np
 
 # From Python 3.14 on the running task is recorded by thread, before that by loop, where no loop
 # finds another's task. (This function exists from 3.12 on, and is correct in both cases.)
@@ -42,3 +50,23 @@ class NoRunningLoop:
             if _swap_task is not None:
                 _swap_task(self._loop, self._task)
             self._loop = self._task = None
+
+
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """Keep environments on trial from the caller's random numbers, warnings and event loop."""
+    state, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    torch = sys.modules.get("torch")
+    tensors = None if torch is None else torch.get_rng_state()
+    try:
+        with contextlib.ExitStack() as stack:
+            if threading.current_thread() is threading.main_thread():  # filters are the process's
+                stack.enter_context(warnings.catch_warnings())
+                warnings.simplefilter("ignore")
+            stack.enter_context(NoRunningLoop())
+            yield
+    finally:
+        random.setstate(state)
+        np.random.set_state(legacy)  # noqa: NPY002
+        if torch is not None:
+            torch.set_rng_state(tensors)
