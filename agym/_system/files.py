@@ -13,11 +13,15 @@ def write_atomically(path: Path, content: bytes) -> None:
     Raises:
         OSError: It cannot be written.
     """
-    descriptor, temporary = tempfile.mkstemp(".tmp", ".agym-", path.parent)
+    temporary = ""
     try:
+        descriptor, temporary = tempfile.mkstemp(".tmp", ".agym-", path.parent)
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
         Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+    except BaseException as error:
+        if temporary:
+            Path(temporary).unlink(missing_ok=True)
+        if isinstance(error, OSError):  # which names the temporary file
+            raise type(error)(error.errno, error.strerror, str(path)) from error
         raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import operator
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from inspect import get_annotations
 from itertools import islice
@@ -183,9 +183,14 @@ class BaseEnvs(Generic[Observations, Actions]):
         self, snapshots: Snapshot | Sequence[Snapshot], env_ids: Sequence[int] | None, *, own: bool
     ) -> Ticket:
         """Begin to restore; ``own`` says that only the observations of these are wanted."""
+        if isinstance(env_ids, Iterable):
+            env_ids = [*env_ids]
         ids = self._global(env_ids)
+        parse_env_ids(ids, self._engine.num_envs)
         wanted = [*range(self._engine.num_envs)] if ids is None else [*ids]
-        given = [snapshots] * len(wanted) if isinstance(snapshots, Snapshot) else [*snapshots]
+        if not isinstance(snapshots, Iterable):
+            snapshots = [snapshots] * len(wanted)
+        given = [*snapshots]
         for one in given:
             if not isinstance(one, Snapshot):
                 raise UsageTypeError(f"restore takes snapshots, not {type(one).__name__}")
@@ -194,7 +199,6 @@ class BaseEnvs(Generic[Observations, Actions]):
                 f"restore got {len(given)} snapshots for {len(wanted)} environments: give one for"
                 " each, or a single one"
             )
-        parse_env_ids(wanted, self._engine.num_envs)
         described = self._engine.rows.described
         for i, one in zip(wanted, given, strict=True):
             one.check(described.of(i), i)
@@ -214,7 +218,8 @@ class BaseEnvs(Generic[Observations, Actions]):
             )
         if into is not None and (len(into) != count or index in into):
             raise UsageError(
-                f"branch({count}, into={into!r}): into must name {count} other environments"
+                f"branch({count}, into={into!r}): into must name {count} other environments than"
+                f" {index}, which branches"
             )
         return others[:count] if into is None else [*into]
 

@@ -371,7 +371,7 @@ class CoroutineHost(Host):
             return CUT_OFF
         name: WayName
         data: Any
-        if hasattr(env, "snapshot") and hasattr(env, "restore"):
+        if all(callable(getattr(env, name, None)) for name in ("snapshot", "restore")):
             name, detail = "coroutine", f"what {type(env).__name__}.snapshot returns"
             try:
                 data = dumps_by_value(await env.snapshot())  # so that nothing can change it

@@ -277,7 +277,9 @@ def test_programs_that_cannot_say_so() -> None:
 def test_what_cannot_be_copied_is_refused_until_its_next_episode() -> None:
     with agym.make(Cornered, 2) as envs:
         envs.reset(seed=1)
-        with pytest.raises(agym.SnapshotError, match=r"environment 0 cannot.*from the next reset on"):
+        with pytest.raises(
+            agym.SnapshotError, match=r"environment 0 cannot.*from the next reset on"
+        ):
             envs.snapshot()
         envs.step([0, 0])  # nothing was lost
         envs.reset(seed=2)
@@ -400,7 +402,7 @@ def test_what_cannot_be_saved(tmp_path: Path) -> None:
         with pytest.raises(agym.UsageError, match="save the whole"):
             envs.split(2)[0].save(path)
         envs[0].snapshot().save(path)
-    with pytest.raises(agym.UsageError, match="is no run"):
+    with pytest.raises(agym.UsageError, match=r"not a run: take agym\.load_snapshot"):
         agym.restore_envs(path)
     with contextlib.closing(agym.make_vec("CartPole-v1", 2)) as vector:
         vector.reset(seed=1)

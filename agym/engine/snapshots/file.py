@@ -23,7 +23,7 @@ from agym._system.files import write_atomically
 from agym._system.pickling import dumps_by_value
 from agym.engine.faults.capsule import agym_version_here
 from agym.engine.snapshots.snapshot import Snapshot
-from agym.errors import UsageError
+from agym.errors import UsageError, UsageTypeError
 from agym.protocol.messages.completions import Description
 
 # The version of the file format.
@@ -64,7 +64,8 @@ def load_snapshot(path: str | os.PathLike[str]) -> Snapshot:
         UsageError: The file cannot be read, is damaged, or is no snapshot.
     """
     snapshot = read("snapshot", path)
-    assert isinstance(snapshot, Snapshot)
+    if not isinstance(snapshot, Snapshot):
+        raise UsageError(f"{path} is no snapshot of agym's")
     return snapshot
 
 
@@ -82,15 +83,20 @@ def read(what: str, path: str | os.PathLike[str]) -> Any:
     """Read a value from :func:`write`."""
     try:
         content = Path(path).read_bytes()
+    except TypeError:
+        raise UsageTypeError(f"path={path!r} is no path") from None
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
     line, _, body = content.partition(b"\n")
+    other, remedy = ("run", "restore_envs") if what == "snapshot" else ("snapshot", "load_snapshot")
+    if line.startswith(_MARK + other.encode() + b'": '):
+        raise UsageError(f"{path} is a {other}, not a {what}: take agym.{remedy}")
     try:
         if not line.startswith(_MARK + what.encode() + b'": '):
             raise ValueError("the mark is not there")
         head = json.loads(line)
-        version, size, crc = head[f"agym_{what}"], head["bytes"], head["crc32"]
-    except (ValueError, KeyError) as error:
+        version, size, crc = (int(head[name]) for name in (f"agym_{what}", "bytes", "crc32"))
+    except (ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{path} is no {what} of agym's") from error
     if version > FORMAT:
         raise UsageError(f"{path} was written by a newer agym: update this one")
@@ -99,5 +105,5 @@ def read(what: str, path: str | os.PathLike[str]) -> Any:
     try:
         return pickle.loads(zlib.decompress(body))
     except Exception as error:
-        wrote = ", ".join(f"{name} {version}" for name, version in head["versions"].items())
+        wrote = ", ".join(f"{name} {version}" for name, version in head.get("versions", {}).items())
         raise UsageError(f"{path}, written by {wrote}, cannot be read here: {error}") from error

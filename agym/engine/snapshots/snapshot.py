@@ -14,9 +14,10 @@ from agym._system.pickling import dumps
 from agym.errors import SnapshotError
 from agym.hosts.snapshots.ways import EnvState
 from agym.protocol.messages.completions import Description
+from agym.protocol.value_copies import copy_value
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Snapshot:
     """The state of one environment in the middle of an episode, as a value.
 
@@ -59,8 +60,8 @@ class Snapshot:
 
     @property
     def observation(self) -> Any:
-        """The last observation, in the environment's own form."""
-        return self.state.observation
+        """The last observation, in the environment's own form: a copy."""
+        return copy_value(self.state.observation)
 
     @property
     def nbytes(self) -> int:
@@ -106,6 +107,9 @@ class Snapshot:
             why = "they are not the same environment"
         if not why and self.env != "environment":
             one, two = _kwargs(mine), _kwargs(other)
+            limits = mine.spec.max_episode_steps, other.spec.max_episode_steps
+            if limits[0] != limits[1]:
+                why = f"its episodes have at most {limits[0]} steps, those of the other {limits[1]}"
             if one.keys() != two.keys() or not all(map(_equal, one.values(), two.values())):
                 why = f"it was made with {one}, the other with {two}"
         if why:
@@ -125,6 +129,8 @@ MOST_FITTING = 256
 
 def _equal(one: Any, other: Any) -> bool:
     """Return whether two arguments are equal, or have equal pickles."""
+    if one is other:
+        return True
     with suppress(Exception):  # such as arrays of other shapes
         if np.array_equal(one, other) if isinstance(one, np.ndarray) else bool(one == other):
             return True

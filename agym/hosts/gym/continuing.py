@@ -14,14 +14,14 @@ from agym.hosts.snapshots.replaying import (
     CUT_OFF,
     OTHER_KIND,
     OTHER_REPLAY,
+    REMEDY,
     UNRECORDED,
     note_start,
     replay,
     restore_start,
     same_observation,
 )
-from agym.hosts.snapshots.ways import WAYS, EnvState, learn_proofs
-from agym.hosts.snapshots.ways import copy as copy_env
+from agym.hosts.snapshots.ways import WAYS, EnvState, copy_env, import_proofs
 from agym.protocol.messages.operations import Export, Recreate, Restore, TakeSnapshot
 from agym.protocol.messages.resets import EpisodeStart, RestoreSpec
 
@@ -60,8 +60,9 @@ def export(host: EnvHost, slot: int, message: Export, k: int) -> EnvState | Epis
     """Return where a replacement continues; ``None`` if it cannot before the next episode."""
     i = slot - host.first
     if message.proofs is not None:
-        learn_proofs(host._envs[i], message.proofs)
-        copied = copy_env(host._envs[i], None, host._envs)
+        env, kind = host._envs[i], host.kind_of(i)
+        import_proofs(env, kind, message.proofs)
+        copied = copy_env(env, kind, None, host._envs)
         if not isinstance(copied, str) and host._episodes[i].phase is not Phase.CUT:
             return host._state(i, copied, host.steps_of(i), message.planes[k])
     if host._rule.resets_now:
@@ -116,12 +117,13 @@ def take(host: EnvHost, slot: int, message: TakeSnapshot, k: int) -> EnvState | 
         return CUT_OFF
     learn(message.codecs)
     record = partial(host._recorder.of, i)
-    copied = copy_env(env, partial(host._make_again, i), host._envs, record)
+    make = partial(host._make_again, i)
+    copied = copy_env(env, host.kind_of(i), make, host._envs, record)
     if isinstance(copied, str):
         if record() is not None:
-            return copied
+            return f"{copied}. {REMEDY}"
         host._recorder.on = True
-        return f"{copied}. {UNRECORDED}"
+        return f"{copied}. {UNRECORDED}. {REMEDY}"
     return host._state(i, copied, host.steps_of(i), message.planes[k])
 
 

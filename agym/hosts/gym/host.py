@@ -38,7 +38,7 @@ from agym.hosts.snapshots.replaying import (
     Recorder,
     note_start,
 )
-from agym.hosts.snapshots.ways import Proof, prove
+from agym.hosts.snapshots.ways import Proof, kind_of, prove
 from agym.protocol.infos.policy import InfoPolicy
 from agym.protocol.infos.table import FINAL_OBSERVATION
 from agym.protocol.messages.completions import Completion, Description, Payload
@@ -110,6 +110,7 @@ class EnvHost(Host):
         # How the latest episodes began, if that is logged.
         self._starts: dict[int, EpisodeStart] = {}
         self._recorder = Recorder(len(factories), on=log)
+        self._kinds: dict[int, Any] = {}
         # The environment that is in its ``reset``, to tell what raised.
         self._resetting: int | None = None
 
@@ -495,11 +496,16 @@ class EnvHost(Host):
         """Prove how to copy each environment, before :meth:`attach`."""
         learn(codecs)
         return {
-            slot: prove(env, factory, self._envs)
-            for slot, (env, factory) in enumerate(
-                zip(self._envs, self._factories, strict=True), self.first
-            )
+            self.first + i: prove(env, self.kind_of(i), self._factories[i], self._envs)
+            for i, env in enumerate(self._envs)
         }
+
+    def kind_of(self, i: int) -> Any:
+        """Return what an environment has in common with others that are copied likewise."""
+        factory = self._factories[i]
+        if id(factory) not in self._kinds:
+            self._kinds[id(factory)] = kind_of(self._envs[i], factory)
+        return self._kinds[id(factory)]
 
     _handlers: ClassVar[Mapping[type[Message], Callable[..., Any]]] = {
         Reset: _reset,

@@ -5,7 +5,7 @@
     layers ── attributes ── plain values ............. copied (``plain_values.py``)
                          └─ anything else among them .. all pickled together
            ── simulators, and layers with a protocol .. by their codec (``codecs.py``)
-           ── constants, code, and what only draws .... stay where they are (``_KEPT``)
+           ── constants, and what only draws .......... stay where they are (``_KEPT``)
 
 All layers are copied together, so that what they share stays shared, and restored in place: the
 layers of the other environment stay, and get these attributes. A layer has a protocol of its own by
@@ -17,46 +17,49 @@ from __future__ import annotations
 import io
 import logging
 import pickle
+import sys
 import threading
 import types
 from contextlib import suppress
 from functools import cache
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
-from gymnasium import Space
+from gymnasium import Env, Space
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils import EzPickle
 from gymnasium.wrappers import PassiveEnvChecker
 
-from agym._system.pickling import dumps_by_value, is_importable
+from agym._system.pickling import ByValuePickler, dumps_by_value, is_importable
 from agym.errors import SnapshotError
 from agym.hosts.snapshots.codecs import Codec, codec_of
 from agym.hosts.snapshots.plain_values import (
     ATOMS,
+    Memo,
     NotPlainError,
+    View,
     copy_plain,
     is_constant,
     is_container,
-    make_generator,
+    make_bits,
     random_state,
 )
 
-# What stays in its environment: constants, code, and what only draws.
-_KEPT = (
-    Space, EnvSpec, type, types.FunctionType, types.BuiltinFunctionType, types.MethodType,
-    types.ModuleType, logging.Logger,
-)  # fmt: skip
+# What stays in its environment: constants, and what only draws.
+_KEPT = (Space, EnvSpec, logging.Logger)
 _KEPT_NAMES = (
     "mujoco._structs.MjModel",
     "gymnasium.envs.mujoco.mujoco_rendering.MujocoRenderer",
 )
 _KEPT_MODULES = ("pygame", "pyglet")
 
-# Gymnasium's own: the next layer, what does not change, and the arguments of constructors.
-_KEPT_ATTRIBUTES = frozenset(
-    {"env", "metadata", "render_mode", "_saved_kwargs", "_ezpickle_args", "_ezpickle_kwargs"}
-)
+# Gymnasium's own: what does not change, the arguments of constructors, and spaces
+# from which the caller draws.
+_KEPT_ATTRIBUTES = frozenset({
+    "metadata", "render_mode", "_saved_kwargs", "_ezpickle_args", "_ezpickle_kwargs",
+    "action_space", "_action_space",
+})  # fmt: skip
 
 # The layers of the environment that is being restored, in its thread.
 _restoring = threading.local()
@@ -75,16 +78,24 @@ class LayerState(NamedTuple):
     values: dict[str, Any]
     deep: list[str]
 
+    def missing(self, attributes: dict[str, Any]) -> list[str]:
+        """Return the names of what stays in its environment, and another does not have."""
+        if tuple(attributes) == self.names:
+            return []
+        return [n for n in self.names if n not in attributes and n not in self.values]
+
 
 class State(NamedTuple):
     """The state of an environment.
 
     Attributes:
+        kinds: The classes of its layers.
         layers: Of each layer: its ``LayerState``, or what its protocol returned. A pickle of this
             list if it is not plain.
         simulators: What codecs returned, with the layer and name of each attribute.
     """
 
+    kinds: tuple[str, ...]
     layers: list[Any] | bytes
     simulators: list[tuple[int, str, Any]]
 
@@ -99,11 +110,15 @@ def layers(env: Any) -> list[Any]:
 
 
 def _chain(env: Any) -> list[Any]:
-    found = []
-    while env is not None:
+    found = [env]
+    while isinstance(env := getattr(env, "__dict__", {}).get("env"), Env) and env not in found:
         found.append(env)
-        env = getattr(env, "__dict__", {}).get("env")
     return found
+
+
+@cache
+def _name_of(kind: Any) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def take(env: Any, *, ask: bool = False) -> State:
@@ -120,7 +135,8 @@ def take(env: Any, *, ask: bool = False) -> State:
     found: list[tuple[int, str, Any, Codec]] = []
     places: dict[int, tuple[int, str]] = {}
     plain = True
-    for k, layer in enumerate(layers(env)):
+    chain = layers(env)
+    for k, layer in enumerate(chain):
         places[id(layer)] = k, ""
         protocol = _protocol_of(type(layer), ask=ask)
         if protocol is not None:
@@ -131,7 +147,7 @@ def take(env: Any, *, ask: bool = False) -> State:
         values, deep = {}, []
         for name, value in attributes.items():
             kind: Any = type(value)
-            if name in _KEPT_ATTRIBUTES:
+            if name in _KEPT_ATTRIBUTES or (name == "env" and isinstance(value, Env)):
                 continue
             if kind in ATOMS:
                 values[name] = value
@@ -146,6 +162,7 @@ def take(env: Any, *, ask: bool = False) -> State:
                 plain = plain and (is_container(kind) or is_constant(kind))
         own.append(LayerState(tuple(attributes), values, deep))
     return State(
+        tuple(map(_name_of, map(type, chain))),
         _copied(env, own, places, plain=plain),
         [(k, name, codec.take(value)) for k, name, value, codec in found],
     )
@@ -157,7 +174,7 @@ def _copied(
     """Return a copy of what was found, or a pickle of it."""
     try:
         if plain:
-            return _copy_layers(own)
+            return _copy_layers(own, Memo(taking=True))
     except (NotPlainError, RecursionError):
         pass
     try:
@@ -166,8 +183,7 @@ def _copied(
         raise TypeError(_culprit(env, places) or str(error)) from error
 
 
-def _copy_layers(own: list[LayerState]) -> list[LayerState]:
-    memo: dict[int, Any] = {}
+def _copy_layers(own: list[LayerState], memo: Memo) -> list[LayerState]:
     copied = []
     for names, values, deep in own:
         mine = values.copy()
@@ -178,29 +194,46 @@ def _copy_layers(own: list[LayerState]) -> list[LayerState]:
 
 
 def _dumps(value: Any, places: dict[int, tuple[int, str]]) -> bytes:
-    file = io.BytesIO()
-    _Pickler(file, places).dump(value)
+    try:
+        file = io.BytesIO()
+        _Pickler(file, places).dump(value)
+    except _NotImportableError:
+        file = io.BytesIO()
+        _SlowPickler(file, places).dump(value)
     return file.getvalue()
 
 
-def put(env: Any, state: State, *, ask: bool = False) -> None:
-    """Set the state of an environment with its wrappers; the arguments are those of :func:`take`.
+def put(env: Any, state: State, *, ask: bool = False, reset: bool = True) -> None:
+    """Set the state of an environment with its wrappers.
+
+    Args:
+        env: The environment.
+        state: The state.
+        ask: As it was taken.
+        reset: Reset the environment if it lacks what only a reset makes, such as a simulator.
 
     Raises:
-        Exception: The state does not fit.
+        SnapshotError: It is of other layers, or lacks what stays in its environment.
+        Exception: A part does not fit.
     """
     found = layers(env)
-    own = state.layers
-    if isinstance(own, bytes):
-        _restoring.layers = found
-        try:
-            own = pickle.loads(own)
-        finally:
-            del _restoring.layers
-    else:
-        own = _copy_layers(own)
-    if len(own) != len(found):
-        raise SnapshotError(f"it is of {len(own)} layers, and {env} has {len(found)}")
+    kinds = tuple(map(_name_of, map(type, found)))
+    if kinds != state.kinds:
+        one, other = " around ".join(state.kinds), " around ".join(kinds)
+        raise SnapshotError(f"it is of {one}, and not of {other}")
+    missing = [name for k, name, _ in state.simulators if _codec_at(found, k, name) is None]
+    own: list[Any] = []
+    if not missing:
+        own = _loaded(state.layers, found)
+        for layer, part in zip(found, own, strict=True):
+            if isinstance(part, LayerState):
+                missing += part.missing(vars(layer))
+    if missing and reset:
+        env.reset()
+        put(env, state, ask=ask, reset=False)
+        return
+    if missing:
+        raise SnapshotError(f"this environment has no attribute {missing[0]!r}, and no copy of it")
     for layer, part in zip(found, own, strict=True):
         protocol = _protocol_of(type(layer), ask=ask)
         if protocol is not None:
@@ -211,6 +244,7 @@ def put(env: Any, state: State, *, ask: bool = False) -> None:
             for name in attributes.keys() - {*names}:
                 kind: Any = type(attributes[name])
                 stays = name in _KEPT_ATTRIBUTES or _stays(attributes[name])
+                stays = stays or (name == "env" and isinstance(attributes[name], Env))
                 if not stays and codec_of(kind) is None:
                     del attributes[name]
         if attributes.get("render_mode") is not None:  # what it draws with stays open
@@ -223,13 +257,28 @@ def put(env: Any, state: State, *, ask: bool = False) -> None:
     if len(_chain(env)) != len(found):
         _spare_checker(env)
     for k, name, simulator in state.simulators:
-        value: Any = _at(found, k, name)
-        simulator_kind: Any = type(value)
-        codec = codec_of(simulator_kind)
+        value, codec = _at(found, k, name), _codec_at(found, k, name)
         assert codec is not None
         codec.put(value, simulator)
         if codec.draw is not None and vars(found[k]).get("render_mode") is not None:
             codec.draw(value, simulator)
+
+
+def _loaded(states: list[Any] | bytes, found: list[Any]) -> list[Any]:
+    """Return states of layers that may be given away."""
+    if not isinstance(states, bytes):
+        return _copy_layers(states, Memo(taking=False))
+    _restoring.layers = found
+    try:
+        loaded: list[Any] = pickle.loads(states)
+        return loaded
+    finally:
+        del _restoring.layers
+
+
+def _codec_at(found: list[Any], k: int, name: str) -> Codec | None:
+    kind: Any = type(vars(found[k]).get(name))
+    return codec_of(kind)
 
 
 def _spare_checker(env: Any) -> None:
@@ -261,9 +310,21 @@ def _is_kept(kind: Any) -> bool:
 
 
 def _stays(value: Any) -> bool:
-    """Return whether a value stays in its environment, as do lists of what stays: pictures."""
+    """Return whether a value stays in its environment.
+
+    So do lists of such values: pictures. A space from which an environment draws does not.
+    """
     kind: Any = type(value)
-    return _is_kept(kind) or (kind is list and len(value) > 0 and _stays(value[0]))
+    if not _is_kept(kind):
+        return kind is list and len(value) > 0 and all(map(_stays, value))
+    return not isinstance(value, Space) or not _is_drawn_from(value)
+
+
+def _is_drawn_from(space: Any) -> bool:
+    if space._np_random is not None:
+        return True
+    parts = getattr(space, "spaces", ())
+    return any(map(_is_drawn_from, parts.values() if isinstance(parts, dict) else parts))
 
 
 def _protocol_of(kind: Any, *, ask: bool) -> Codec | None:
@@ -281,10 +342,14 @@ def _own_protocol(kind: Any) -> Codec | None:
     return None
 
 
+class _NotImportableError(Exception):
+    """A function that another process cannot import."""
+
+
 class _Pickler(pickle.Pickler):
     """Pickles layers, and objects with a codec, as the places where they are found.
 
-    It is four times as fast as ``ByValuePickler``, and knows the same things.
+    It is four times as fast as ``ByValuePickler``, which it leaves what cannot be imported.
     """
 
     def __init__(self, file: io.BytesIO, places: dict[int, tuple[int, str]]) -> None:
@@ -292,20 +357,62 @@ class _Pickler(pickle.Pickler):
         self.places = places
 
     def reducer_override(self, obj: Any) -> Any:
-        place = self.places.get(id(obj))
-        if place is not None:
-            return _restored, place
-        kind = type(obj)
-        if kind is np.random.Generator:
-            with suppress(NotPlainError):
-                return make_generator, random_state(obj)
-        if issubclass(kind, EzPickle):  # unpickled from the arguments of its constructor
-            raise pickle.PicklingError(f"{kind.__name__} is not pickled with its state")
-        if issubclass(kind, type | types.FunctionType | types.ModuleType):
-            name = obj.__name__ if kind is types.ModuleType else obj.__module__
-            if kind is types.ModuleType or "<" in obj.__qualname__ or not _is_importable(name):
-                return pickle.loads, (dumps_by_value(obj),)
-        return NotImplemented
+        reduced = _reduce(obj, self.places)
+        by_name = not isinstance(obj, types.FunctionType) or (
+            "<" not in obj.__qualname__ and _is_importable(obj.__module__)
+        )
+        if reduced is NotImplemented and (not by_name or isinstance(obj, types.ModuleType)):
+            raise _NotImportableError
+        return reduced
+
+
+class _SlowPickler(ByValuePickler):
+    """Does the same, with functions by value."""
+
+    def __init__(self, file: io.BytesIO, places: dict[int, tuple[int, str]]) -> None:
+        super().__init__(file, pickle.HIGHEST_PROTOCOL)
+        self.places = places
+
+    def reducer_override(self, obj: Any) -> Any:
+        reduced = _reduce(obj, self.places)
+        return super().reducer_override(obj) if reduced is NotImplemented else reduced
+
+
+def _reduce(obj: Any, places: dict[int, tuple[int, str]]) -> Any:
+    """Reduce an object whose own reduction would lose something; else ``NotImplemented``."""
+    place = places.get(id(obj))
+    if place is not None:
+        return _restored, place
+    kind = type(obj)
+    if kind is np.ndarray and obj.base is not None and (view := View.of(obj)) is not None:
+        return _make_view, (*view,)
+    if kind is np.random.Generator:
+        return np.random.Generator, (obj.bit_generator,)
+    if isinstance(obj, np.random.BitGenerator):
+        with suppress(NotPlainError):
+            return make_bits, random_state(obj)
+    if issubclass(kind, EzPickle):  # unpickled from the arguments of its constructor
+        raise pickle.PicklingError(f"{kind.__name__} is not pickled with its state")
+    if isinstance(obj, types.ModuleType) and _is_importable(obj.__name__):
+        return import_module, (obj.__name__,)
+    if isinstance(obj, type) and ("<" in obj.__qualname__ or not _is_importable(obj.__module__)):
+        return _class_of, (obj.__module__, obj.__qualname__, dumps_by_value(obj))
+    return NotImplemented
+
+
+def _make_view(*parts: Any) -> Any:
+    return View(*parts).make()
+
+
+def _class_of(module: str, name: str, pickled: bytes) -> Any:
+    """Return a class as it is here, or from a pickle, which would reset its attributes."""
+    found: Any = sys.modules.get(module)
+    with suppress(AttributeError):
+        for part in name.split("."):
+            found = getattr(found, part)
+        if isinstance(found, type):
+            return found
+    return pickle.loads(pickled)
 
 
 @cache

@@ -21,6 +21,7 @@ UNRECORDED = (
     "Its episode could be replayed, but its actions were not recorded: they are from the next reset"
     " on, so reset it and try again; with on_fault='replay' they are from the start"
 )
+REMEDY = "Or give it get_state and set_state, or say how by agym.snapshots.register"
 CUT_OFF = "it was replaced after a fault: step or reset it first"
 OTHER_KIND = "it was taken of another kind of environment: {}"
 OTHER_REPLAY = "the replay of its episode came to another observation"

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
-from agym._system.pickling import dumps
+from agym._system.pickling import dumps, dumps_by_value
 from agym.hosts.episode import Episode
 from agym.hosts.snapshots import attributes
 from agym.hosts.snapshots.codecs import registered
@@ -136,8 +136,24 @@ _proofs: dict[tuple[Any, WayName], Proof] = {}
 _lock = threading.Lock()
 
 
-def copy(
+def kind_of(env: Any, factory: Any) -> Any:
+    """Return what environments have in common for which one proof is enough, besides classes.
+
+    That is the spec with its arguments, or the factory.
+    """
+    while hasattr(factory, "_factory"):  # agym's own, around the caller's
+        factory = factory._factory
+    spec = getattr(env, "spec", None)
+    what = factory if spec is None else (spec.id, spec.kwargs)
+    try:
+        return dumps_by_value(what)
+    except Exception:
+        return id(factory)
+
+
+def copy_env(
     env: Any,
+    kind: Any,
     make: Callable[[], Any] | None,
     used: Sequence[Any],
     record: Callable[[], Record | None] = lambda: None,
@@ -146,14 +162,14 @@ def copy(
 
     Args:
         env: The environment.
+        kind: From :func:`kind_of`.
         make: Makes one of the same kind, for a proof; ``None`` to rely on earlier proofs.
         used: All environments of the host.
         record: Returns the record of its episode, if there is one.
     """
-    kinds = _kinds_of(env)
     reasons: list[str] = []
-    for name in _ways_of(kinds):
-        _, why, detail = _prove(env, kinds, name, make, used)
+    for name in _ways_of(env):
+        _, why, detail = _prove(env, kind, name, make, used)
         if not why:
             try:
                 return Copy(name, detail, WAYS[name].take(env))
@@ -163,48 +179,46 @@ def copy(
             reasons.append(why)
     known = record()
     if known is not None:
-        proof = _prove(env, kinds, "replay", make, used)
+        proof = _prove(env, kind, "replay", make, used)
         if not proof.why:
             return Copy("replay", f"its actions, since {'; '.join(reasons)}", known)
         reasons.append(f"and of a replay: {proof.why}")
     return "; ".join(reasons)
 
 
-def prove(env: Any, make: Callable[[], Any], used: Sequence[Any]) -> list[Proof]:
+def prove(env: Any, kind: Any, make: Callable[[], Any], used: Sequence[Any]) -> list[Proof]:
     """Prove the ways to copy an environment, best first, until one is exact."""
-    kinds = _kinds_of(env)
     proofs: list[Proof] = []
-    for name in _ways_of(kinds):
-        proofs.append(_prove(env, kinds, name, make, used))
+    for name in _ways_of(env):
+        proofs.append(_prove(env, kind, name, make, used))
         if not proofs[-1].why:
             break
     return proofs
 
 
-def learn_proofs(env: Any, proofs: Sequence[Proof]) -> None:
+def import_proofs(env: Any, kind: Any, proofs: Sequence[Proof]) -> None:
     """Take over what another process has proven for an environment of the same kind."""
-    kind = registered().version, _kinds_of(env)
     with _lock:
         for proof in proofs:
-            _proofs.setdefault((kind, proof.way), proof)
+            _proofs.setdefault((_key_of(env, kind), proof.way), proof)
 
 
-def _kinds_of(env: Any) -> tuple[Any, ...]:
+def _key_of(env: Any, kind: Any) -> Any:
+    return registered().version, kind, _classes_of(env)
+
+
+def _classes_of(env: Any) -> tuple[Any, ...]:
     return tuple(map(type, attributes.layers(env)))
 
 
-def _ways_of(kinds: tuple[Any, ...]) -> list[WayName]:
-    return _ALL if attributes.with_protocol(kinds) else _WITHOUT_PROTOCOL
+def _ways_of(env: Any) -> list[WayName]:
+    return _ALL if attributes.with_protocol(_classes_of(env)) else _WITHOUT_PROTOCOL
 
 
 def _prove(
-    env: Any,
-    kinds: tuple[Any, ...],
-    name: WayName,
-    make: Callable[[], Any] | None,
-    used: Sequence[Any],
+    env: Any, kind: Any, name: WayName, make: Callable[[], Any] | None, used: Sequence[Any]
 ) -> Proof:
-    key = (registered().version, kinds), name
+    key = _key_of(env, kind), name
     with _lock:
         if key not in _proofs:
             if make is None:
@@ -214,15 +228,16 @@ def _prove(
             else:
                 take, put = WAYS[name]
                 why = refute(lambda env, _: take(env), put, make, used)
-                detail = _detail(env, kinds, name)
+                detail = _detail(env, name)
             _proofs[key] = Proof(name, why, detail)
         return _proofs[key]
 
 
-def _detail(env: Any, kinds: tuple[Any, ...], name: WayName) -> str:
+def _detail(env: Any, name: WayName) -> str:
     if name == "whole":
         return "a pickle of the whole"
     parts = [f"the state of {kind}" for kind in attributes.simulators_of(env)]
     if name == "protocol":
-        parts += [f"what {kind} gives as its state" for kind in attributes.with_protocol(kinds)]
+        own = attributes.with_protocol(_classes_of(env))
+        parts += [f"what {kind} gives as its state" for kind in own]
     return " and ".join([*parts, "the attributes of all layers"])

@@ -18,7 +18,7 @@ from agym.envs.probes import RandomEnv
 from agym.hosts.snapshots import attributes
 from agym.hosts.snapshots.proving import refute
 from agym.hosts.snapshots.replaying import Record, note_start
-from agym.hosts.snapshots.ways import WAYS, copy
+from agym.hosts.snapshots.ways import WAYS, copy_env, kind_of
 from agym.hosts.snapshots.whole import pack_env
 from agym.testing import assert_same
 
@@ -27,7 +27,7 @@ def way_of(make: Any) -> Any:
     env = make()
     env.reset(seed=7)
     try:
-        return copy(env, make, [env])
+        return copy_env(env, kind_of(env, make), make, [env])
     finally:
         env.close()
 
@@ -85,6 +85,21 @@ class InAClosure(Walk):
     def step(self, action: Any) -> Any:
         _, *rest = super().step(action)
         return self.place + self.count(), *rest
+
+
+class InASlot(Walk):
+    """Has state that is not among its attributes."""
+
+    __slots__ = ("hidden",)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.hidden = 0
+        return super().reset(seed=seed)
+
+    def step(self, action: Any) -> Any:
+        self.hidden += action
+        _, *rest = super().step(action)
+        return self.place + self.hidden, *rest
 
 
 class WithProtocol(Walk):
@@ -157,7 +172,8 @@ class Engined(Walk):
         (partial(RandomEnv, spaces.Box(-1, 1, (3,)), spaces.Discrete(3)), "attributes"),
         (partial(gymnasium.make, "agym/FrozenLake-v1", engine="python"), "protocol"),
         (WithProtocol, "protocol"),
-        (InAClosure, "whole"),
+        (InAClosure, "attributes"),
+        (InASlot, "whole"),
         (WithWrongProtocol, "attributes"),
         (Eager, "attributes"),
     ],
@@ -257,7 +273,7 @@ def test_a_replay_is_proven_too() -> None:
         record = Record(note_start(env, {"seed": 3}), [1])
         env.reset(seed=3)
         env.step(1)
-        found = copy(env, kind, [env], lambda record=record: record)  # type: ignore[misc]
+        found = copy_env(env, kind_of(env, kind), kind, [env], lambda r=record: r)  # type: ignore[misc]
         assert (found[0] == "replay") is exact, found
         if not exact:
             assert "and of a replay: a copy went another way in step 1" in found
@@ -318,7 +334,7 @@ def test_one_environment_that_cannot_be_copied_is_no_rule_for_its_kind() -> None
     env = Walk()
     env.reset(seed=1)
     env.handle = (number for number in range(3))  # type: ignore[attr-defined]
-    why = copy(env, Walk, [env])
+    why = copy_env(env, kind_of(env, Walk), Walk, [env])
     assert isinstance(why, str)
     assert "Walk.handle, a generator, cannot be pickled" in why
     assert way_of(Walk)[0] == "attributes"
