@@ -168,8 +168,9 @@ def copy_env(
         record: Returns the record of its episode, if there is one.
     """
     reasons: list[str] = []
-    for name in _ways_of(env):
-        _, why, detail = _prove(env, kind, name, make, used)
+    classes = _classes_of(env)
+    for name in _ways_of(classes):
+        _, why, detail = _prove(env, classes, kind, name, make, used)
         if not why:
             try:
                 return Copy(name, detail, WAYS[name].take(env))
@@ -179,7 +180,7 @@ def copy_env(
             reasons.append(why)
     known = record()
     if known is not None:
-        proof = _prove(env, kind, "replay", make, used)
+        proof = _prove(env, classes, kind, "replay", make, used)
         if not proof.why:
             return Copy("replay", f"its actions, since {'; '.join(reasons)}", known)
         reasons.append(f"and of a replay: {proof.why}")
@@ -189,8 +190,9 @@ def copy_env(
 def prove(env: Any, kind: Any, make: Callable[[], Any], used: Sequence[Any]) -> list[Proof]:
     """Prove the ways to copy an environment, best first, until one is exact."""
     proofs: list[Proof] = []
-    for name in _ways_of(env):
-        proofs.append(_prove(env, kind, name, make, used))
+    classes = _classes_of(env)
+    for name in _ways_of(classes):
+        proofs.append(_prove(env, classes, kind, name, make, used))
         if not proofs[-1].why:
             break
     return proofs
@@ -198,29 +200,32 @@ def prove(env: Any, kind: Any, make: Callable[[], Any], used: Sequence[Any]) -> 
 
 def import_proofs(env: Any, kind: Any, proofs: Sequence[Proof]) -> None:
     """Take over what another process has proven for an environment of the same kind."""
+    known = registered().version, kind, _classes_of(env)
     with _lock:
         for proof in proofs:
-            _proofs.setdefault((_key_of(env, kind), proof.way), proof)
-
-
-def _key_of(env: Any, kind: Any) -> Any:
-    return registered().version, kind, _classes_of(env)
+            _proofs.setdefault((known, proof.way), proof)
 
 
 def _classes_of(env: Any) -> tuple[Any, ...]:
     return tuple(map(type, attributes.layers(env)))
 
 
-def _ways_of(env: Any) -> list[WayName]:
-    return _ALL if attributes.with_protocol(_classes_of(env)) else _WITHOUT_PROTOCOL
+def _ways_of(classes: tuple[Any, ...]) -> list[WayName]:
+    return _ALL if attributes.with_protocol(classes) else _WITHOUT_PROTOCOL
 
 
 def _prove(
-    env: Any, kind: Any, name: WayName, make: Callable[[], Any] | None, used: Sequence[Any]
+    env: Any,
+    classes: tuple[Any, ...],
+    kind: Any,
+    name: WayName,
+    make: Callable[[], Any] | None,
+    used: Sequence[Any],
 ) -> Proof:
-    key = _key_of(env, kind), name
+    key = (registered().version, kind, classes), name
     with _lock:
-        if key not in _proofs:
+        known = _proofs.get(key)
+        if known is None:
             if make is None:
                 return Proof(name, "it is not proven", "")
             if name == "replay":
@@ -229,8 +234,8 @@ def _prove(
                 take, put = WAYS[name]
                 why = refute(lambda env, _: take(env), put, make, used)
                 detail = _detail(env, name)
-            _proofs[key] = Proof(name, why, detail)
-        return _proofs[key]
+            known = _proofs[key] = Proof(name, why, detail)
+        return known
 
 
 def _detail(env: Any, name: WayName) -> str:
