@@ -37,7 +37,7 @@ class FaultPolicy:
         replay_limit: How many actions per environment and episode are kept for a replay.
         snapshot_every: Under ``"replay"``, take each environment's state after so many steps, and
             replay from there; ``None`` to replay from the beginning of the episode. It pays where
-            episodes are long and a snapshot is quick: a snapshot of Atari takes 0.1 ms. What cannot
+            episodes are long and a snapshot is quick: one of Atari takes 0.2 ms. What cannot
             be copied is replayed from its beginning.
         capsule_dir: A folder for one small file per fault, from which ``agym replay FILE``
             reproduces it; ``None`` for no files.
