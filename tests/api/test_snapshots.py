@@ -449,3 +449,52 @@ def test_workers_learn_what_is_registered_later() -> None:
         envs.restore(snapshots)
         assert_same_steps(once, play(envs, 9, seed=2))
         assert "the state of Outside" in str(snapshots[0])
+
+
+@pytest.mark.parametrize(
+    ("ids", "error"),
+    [
+        (2, "env_ids must be a sequence of integers"),
+        ([0, 0], "each at most once"),
+        ([5], "must name some of the environments 0 to 2"),
+        ([0], "2 snapshots for 1 environments"),
+    ],
+)
+def test_wrong_ids(ids: Any, error: str) -> None:
+    with agym.make(Drifting, 3) as envs:
+        envs.reset(seed=1)
+        snapshots = envs.snapshot([0, 1])
+        before = envs.get_attr("at")
+        with pytest.raises(agym.UsageError, match=error):
+            envs.restore(snapshots, ids)
+        with pytest.raises(agym.UsageTypeError, match="restore takes snapshots, not NoneType"):
+            envs.restore(None)  # type: ignore[arg-type]
+        assert_same(envs.get_attr("at"), before)
+        envs.restore(iter(snapshots), iter((2, 1)))  # type: ignore[arg-type]
+        assert_same(envs.get_attr("at"), [before[0], before[1], before[0]])
+
+
+@pytest.mark.parametrize(
+    ("content", "error"),
+    [
+        (b"", "is no snapshot"),
+        (b'{"agym_snapshot": "x", "bytes": 1, "crc32": 0}\n', "is no snapshot"),
+        (b'{"agym_snapshot": 1, "bytes": 3, "crc32": 0}\nab', "is damaged"),
+        (b'{"agym_snapshot": 99, "bytes": 0, "crc32": 0}\n', "by a newer agym"),
+        (b'{"agym_run": 1}\n', r"is a run, not a snapshot: take agym\.restore_envs"),
+    ],
+)
+def test_other_files(content: bytes, error: str, tmp_path: Path) -> None:
+    path = tmp_path / "file.agym"
+    path.write_bytes(content)
+    with pytest.raises(agym.UsageError, match=error):
+        agym.load_snapshot(path)
+    with pytest.raises(agym.UsageTypeError, match="path=None is no path"):
+        agym.load_snapshot(None)  # type: ignore[arg-type]
+
+
+def test_a_path_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    with agym.make("CartPole-v1", 1) as envs:
+        envs.reset(seed=1)
+        with pytest.raises(FileNotFoundError, match=r"nowhere/run\.agym"):
+            envs.save(tmp_path / "nowhere" / "run.agym")
