@@ -303,7 +303,7 @@ class AsyncEnvs(BaseEnvs[Observations, Actions]):
     ) -> Pending[ResetResult[Observations]]:
         """Continue environments from snapshots; see :meth:`agym.Envs.restore`."""
         self._check_loop_and_thread()
-        ticket = self._begin_restore(snapshots, env_ids, own=False)
+        ticket = self._begin_restore(snapshots, env_ids, only_these=False)
         return self._pending(ticket, self._format.reset)
 
     async def save(self, path: str | os.PathLike[str]) -> None:
@@ -490,7 +490,7 @@ class AsyncEnvHandle(Handle, Generic[Observation, Action]):
         """Continue from a snapshot; give ``observation, info``; see :meth:`agym.Envs.restore`."""
         envs = self._envs
         envs._check_loop_and_thread()
-        ticket = envs._begin_restore([snapshot], [self.index], own=True)
+        ticket = envs._begin_restore([snapshot], [self.index], only_these=True)
         return envs._pending(ticket, self._one_reset)
 
     async def branch(
@@ -499,7 +499,7 @@ class AsyncEnvHandle(Handle, Generic[Observation, Action]):
         """Let other environments continue from here; see :meth:`agym.EnvHandle.branch`."""
         envs = self._envs
         others = envs._others(self.index, count, into)
-        ticket = envs._begin_restore(await self.snapshot(), others, own=True)
+        ticket = envs._begin_restore(await self.snapshot(), others, only_these=True)
         await envs._pending(ticket, self._envs._format.reset)
         return [type(self)(self._envs, i) for i in others]
 

@@ -180,9 +180,13 @@ class BaseEnvs(Generic[Observations, Actions]):
             )
 
     def _begin_restore(
-        self, snapshots: Snapshot | Sequence[Snapshot], env_ids: Sequence[int] | None, *, own: bool
+        self,
+        snapshots: Snapshot | Sequence[Snapshot],
+        env_ids: Sequence[int] | None,
+        *,
+        only_these: bool,
     ) -> Ticket:
-        """Begin to restore; ``own`` says that only the observations of these are wanted."""
+        """Begin to restore; ``only_these`` says that only the observations of these are wanted."""
         if isinstance(env_ids, Iterable):
             env_ids = [*env_ids]
         ids = self._global(env_ids)
@@ -202,7 +206,7 @@ class BaseEnvs(Generic[Observations, Actions]):
         described = self._engine.rows.described
         for i, one in zip(wanted, given, strict=True):
             one.check(described.of(i), i)
-        about = tuple(wanted) if own else None if self._ids is None else tuple(self._ids)
+        about = tuple(wanted) if only_these else None if self._ids is None else tuple(self._ids)
         return self._engine.restore([one.state for one in given], ids, about=about)
 
     def _others(self, index: int, count: int | None, into: Sequence[int] | None) -> list[int]:

@@ -350,7 +350,7 @@ class Envs(BaseEnvs[Observations, Actions]):
             SnapshotError: A snapshot is of another kind of environment.
             EnvError: It could not be restored; the environment must be reset or restored.
         """
-        begin = partial(self._begin_restore, own=False)
+        begin = partial(self._begin_restore, only_these=False)
         return self._format.reset(self._do(begin, snapshots, env_ids))
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -586,7 +586,7 @@ class EnvHandle(Handle, gymnasium.Env[EnvObservation, EnvAction]):  # type: igno
     def restore(self, snapshot: Snapshot) -> tuple[EnvObservation, dict[str, Any]]:
         """Continue from a snapshot; return ``observation, info``; see :meth:`Envs.restore`."""
         envs = self._envs
-        begin = partial(envs._begin_restore, own=True)
+        begin = partial(envs._begin_restore, only_these=True)
         observations, infos = envs._do(begin, [snapshot], [self.index])
         return envs._format.observation(observations), infos[0]
 
@@ -615,7 +615,7 @@ class EnvHandle(Handle, gymnasium.Env[EnvObservation, EnvAction]):  # type: igno
         """
         envs = self._envs
         others = envs._others(self.index, count, into)
-        envs._do(partial(envs._begin_restore, own=True), self.snapshot(), others)
+        envs._do(partial(envs._begin_restore, only_these=True), self.snapshot(), others)
         return [type(self)(self._envs, i) for i in others]
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> Any:

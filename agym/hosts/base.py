@@ -148,13 +148,13 @@ class Host:
             return {**arguments, "seed": seed}
         return arguments
 
-    def _state(self, i: int, copied: Copy, age: int, plane: int) -> EnvState:
+    def _state(self, i: int, copied: Copy, steps: int, plane: int) -> EnvState:
         """Return the state of an environment, whose latest row is in a plane of the table.
 
         Args:
             i: Its index.
             copied: What was copied of the environment itself.
-            age: Steps of its episode.
+            steps: Steps of its episode.
             plane: The plane.
         """
         slot = self.first + i
@@ -162,8 +162,8 @@ class Host:
         return EnvState(
             *copied,
             self._episodes[i].copy(),
-            age,
-            self._filter.tally(i),
+            steps,
+            self._filter.statistics(i),
             self.table.one(row.observations, self._objects.get(slot, [])),
             copy_info(self._infos[i]),
             (bool(row.terminated[0]), bool(row.truncated[0])),

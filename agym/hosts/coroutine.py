@@ -408,8 +408,8 @@ class CoroutineHost(Host):
         else:
             await env.restore(pickle.loads(state.data))
             self._recorder.set(i, None)
-        self._episodes[i], self._steps[i] = state.episode.copy(), state.age
-        self._filter.resume(i, state.tally)
+        self._episodes[i], self._steps[i] = state.episode.copy(), state.steps
+        self._filter.resume(i, state.statistics)
 
     # ---------------------------------------------------------------- after a fault
 

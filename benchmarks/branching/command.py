@@ -21,11 +21,17 @@ import typer
 from rich.console import Group, RenderableType
 
 from agym.errors import UsageError
-from benchmarks.branching.cost import CostRow, cost_table, costs
-from benchmarks.branching.depth import DepthResult, deepen, depth_table, judge_depth
+from benchmarks.branching.cost import CostRow, cost_table, measure_costs
+from benchmarks.branching.depth import DepthResult, depth_table, judge_depth, measure_depth
 from benchmarks.branching.envs import GAMES, SIMULATORS
-from benchmarks.branching.exact import ExactResult, compare, exact_table
-from benchmarks.branching.memory import HELD, MemoryResult, hold, judge_memory, memory_table
+from benchmarks.branching.exact import ExactResult, exact_table, measure_exactness
+from benchmarks.branching.memory import (
+    MEMORY_GAMES,
+    MemoryResult,
+    judge_memory,
+    measure_memory,
+    memory_table,
+)
 from benchmarks.branching.records import QUICK, BackendName, Game, Part, Plan
 from benchmarks.branching.run import RUNS, RunResult, continue_runs, run_table
 from benchmarks.measuring.machine import describe_machine
@@ -162,7 +168,7 @@ def measure_branching(
 
     games = {
         Part.exact: chosen(GAMES), Part.cost: chosen(SIMULATORS), Part.run: chosen(RUNS),
-        Part.memory: chosen(HELD),
+        Part.memory: chosen(MEMORY_GAMES),
     }  # fmt: skip
     games = {part: games[part] if part in parts else [] for part in games}
     depths = [*BackendName] if Part.depth in parts else []
@@ -191,19 +197,19 @@ def _exact(
 ) -> Iterator[ExactResult]:
     for game in games:
         with bar.part(f"exact: {game.name}") as announce:
-            yield compare(game, plan, backend, announce)
+            yield measure_exactness(game, plan, backend, announce)
 
 
 def _cost(bar: Bar, games: Sequence[Game], plan: Plan) -> Iterator[CostRow]:
     for game in games:
         with bar.part(f"cost: {game.name}") as announce:
-            yield from costs(game, plan, announce)
+            yield from measure_costs(game, plan, announce)
 
 
 def _depth(bar: Bar, backends: Sequence[BackendName], plan: Plan) -> Iterator[DepthResult]:
     for backend in backends:
         with bar.part(f"depth: {backend.value}") as announce:
-            result = deepen(backend, plan, announce)
+            result = measure_depth(backend, plan, announce)
         if result is not None:
             yield result
 
@@ -217,7 +223,7 @@ def _run(bar: Bar, games: Sequence[Game], plan: Plan) -> Iterator[RunResult]:
 def _memory(bar: Bar, games: Sequence[Game], plan: Plan) -> Iterator[MemoryResult]:
     for game in games:
         with bar.part(f"memory: {game.name}") as announce:
-            result = hold(game, plan, announce)
+            result = measure_memory(game, plan, announce)
         if result is not None:
             yield result
 

@@ -1,8 +1,8 @@
-"""What a snapshot and a restore cost, beside the bare calls of the simulator, in turns.
+"""What a snapshot and a restore cost, beside the baseline calls of the simulator, in turns.
 
 ::
 
-    bare         [ cloneState ] or [ mj_getState ], of each simulator in a loop
+    baseline         [ cloneState ] or [ mj_getState ], of each simulator in a loop
     agym         [ caller ][ transport ][ copy ][ transport ][ caller ]
     round trip   [ caller ][ transport ][ an attribute ][ transport ][ caller ]
 """
@@ -22,13 +22,13 @@ from rich.table import Table
 
 import agym
 from agym._system.extras import require
-from benchmarks.branching.envs import SIMULATORS, backend_of, make_bare, missing
+from benchmarks.branching.envs import SIMULATORS, backend_of, make_baseline, missing
 from benchmarks.branching.records import BackendName, Game, Plan
 from benchmarks.measuring.interleave import RUN_IN, in_turns
 from benchmarks.measuring.progress import Announce
 from benchmarks.reports.results import Verdict
 
-# Limits relative to the bare calls: of one environment, and per environment of many.
+# Limits relative to the baseline calls: of one environment, and per environment of many.
 ONE_LIMIT, MANY_LIMIT = 2.0, 3.0
 
 # Steps before the snapshots.
@@ -37,7 +37,7 @@ STEPS = 50
 CALLS = ("snapshot", "restore")
 
 
-class BareAle:
+class AleBaseline:
     """ALE's own copies, with its random numbers."""
 
     def __init__(self, env: Any) -> None:
@@ -51,7 +51,7 @@ class BareAle:
         self._ale.restoreState(self._state)
 
 
-class BareMujoco:
+class MujocoBaseline:
     """MuJoCo's own copies, into a vector that is there."""
 
     def __init__(self, env: Any) -> None:
@@ -77,7 +77,7 @@ class CostRow:
         num_envs: How many of them.
         call: ``"snapshot"`` or ``"restore"``.
         backend: agym's backend.
-        bare: Of the simulator's own call.
+        baseline: Of the simulator's own call.
         agym: Of agym's.
         trip: Of a call that reads an attribute.
     """
@@ -86,24 +86,24 @@ class CostRow:
     num_envs: int
     call: str
     backend: str
-    bare: tuple[float, ...]
+    baseline: tuple[float, ...]
     agym: tuple[float, ...]
     trip: tuple[float, ...]
 
     @property
     def ratio(self) -> float:
-        """Of agym's time to that of the bare call."""
-        return median(a / b for a, b in zip(self.agym, self.bare, strict=True))
+        """Of agym's time to that of the baseline call."""
+        return median(a / b for a, b in zip(self.agym, self.baseline, strict=True))
 
     @property
     def own_ratio(self) -> float:
         """The same without a round trip."""
-        rows = zip(self.agym, self.trip, self.bare, strict=True)
+        rows = zip(self.agym, self.trip, self.baseline, strict=True)
         return median((a - trip) / b for a, trip, b in rows)
 
     def judge(self) -> Verdict:
         """Compare with the target."""
-        text = f"{self.env} ×{self.num_envs}, {self.backend}: {self.call} against the bare call"
+        text = f"{self.env} ×{self.num_envs}, {self.backend}: {self.call} against the baseline call"
         if self.num_envs == 1:
             text, limit, measured = f"{text}, less a round trip", ONE_LIMIT, self.own_ratio
         else:
@@ -111,7 +111,7 @@ class CostRow:
         return Verdict.on_ratio(text, limit, measured, at_most=True)
 
 
-def costs(game: Game, plan: Plan, announce: Announce) -> list[CostRow]:
+def measure_costs(game: Game, plan: Plan, announce: Announce) -> list[CostRow]:
     """Measure one environment, and many."""
     if missing(game) is not None:
         return []
@@ -125,19 +125,20 @@ def _costs(game: Game, num_envs: int, plan: Plan, announce: Announce) -> Iterato
     # One at a time are as many, one after the other, since costs depend on the state.
     count = plan.num_envs
     announce(f"making {count} environments")
-    kind = BareAle if game.module == "ale_py" else BareMujoco
+    kind = AleBaseline if game.module == "ale_py" else MujocoBaseline
     with ExitStack() as stack:
-        bares = []
+        baselines = []
         for seed in range(count):
-            env = make_bare(game)
+            env = make_baseline(game)
             stack.callback(env.close)
             env.reset(seed=seed)
             env.action_space.seed(seed)
             for _ in range(STEPS):
                 env.step(env.action_space.sample())
-            bares.append(kind(env))
+            baselines.append(kind(env))
         systems: dict[tuple[str, str], Callable[[], Any]] = {
-            ("bare", call): _loop([getattr(bare, call) for bare in bares]) for call in CALLS
+            ("baseline", call): _loop([getattr(baseline, call) for baseline in baselines])
+            for call in CALLS
         }
         backends = [BackendName.serial] if num_envs == 1 else [*BackendName]
         for backend in backends:
@@ -150,7 +151,7 @@ def _costs(game: Game, num_envs: int, plan: Plan, announce: Announce) -> Iterato
     for call in CALLS:
         for backend in backends:
             yield CostRow(
-                game.name, num_envs, call, backend.value, each["bare", call],
+                game.name, num_envs, call, backend.value, each["baseline", call],
                 each[backend.value, call], each[backend.value, "trip"],
             )  # fmt: skip
 
@@ -223,7 +224,7 @@ def cost_table(rows: Sequence[CostRow], plan: Plan) -> Table:
     left_out = (note for game in SIMULATORS if (note := missing(game)) is not None)
     notes = (
         "A round trip reads an attribute of all environments. process:"
-        f" {plan.workers} workers, against the bare calls on one core."
+        f" {plan.workers} workers, against the baseline calls on one core."
     )
     table = Table(
         title=f"µs per environment: median of {plan.repeats} × {plan.seconds:g} s in turns",
@@ -233,10 +234,10 @@ def cost_table(rows: Sequence[CostRow], plan: Plan) -> Table:
     table.add_column("environments", no_wrap=True)
     table.add_column("call")
     table.add_column("backend")
-    for name in ("bare", "agym", "round trip", "agym ÷ bare", "less a trip"):
+    for name in ("baseline", "agym", "round trip", "agym ÷ baseline", "less a trip"):
         table.add_column(name, justify="right")
     for row in rows:
-        columns = (row.bare, row.agym, row.trip)
+        columns = (row.baseline, row.agym, row.trip)
         table.add_row(
             f"{row.env} ×{row.num_envs}", row.call, row.backend,
             *(f"{1e6 * median(column):,.1f}" for column in columns),

@@ -47,7 +47,7 @@ class DepthResult:
         return median(a / b for a, b in zip(self.replayed, self.restored, strict=True))
 
 
-def deepen(backend: BackendName, plan: Plan, announce: Announce) -> DepthResult | None:
+def measure_depth(backend: BackendName, plan: Plan, announce: Announce) -> DepthResult | None:
     """Measure both ways in turns; ``None`` if Pong is not installed."""
     if missing(PONG) is not None:
         return None

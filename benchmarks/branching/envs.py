@@ -117,6 +117,6 @@ def backend_of(game: Game, backend: BackendName, workers: int) -> BackendSpec:
     return agym.backends.Asyncio() if game is COROUTINE else agym.backends.Serial()
 
 
-def make_bare(game: Game) -> gymnasium.Env[Any, Any]:
+def make_baseline(game: Game) -> gymnasium.Env[Any, Any]:
     """Make an environment without agym."""
     return make_env(find_spec(game.env_id), **game.kwargs)

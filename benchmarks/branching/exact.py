@@ -65,7 +65,9 @@ class ExactResult:
         return self.identical + self.different
 
 
-def compare(game: Game, plan: Plan, backend: BackendName, announce: Announce) -> ExactResult:
+def measure_exactness(
+    game: Game, plan: Plan, backend: BackendName, announce: Announce
+) -> ExactResult:
     """Take snapshots at random points of episodes, and compare what follows."""
     if (note := missing(game)) is not None:
         return ExactResult(game.name, note=note)

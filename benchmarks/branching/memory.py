@@ -25,7 +25,7 @@ from benchmarks.branching.records import Game, Plan
 from benchmarks.measuring.progress import Announce
 from benchmarks.reports.results import Verdict
 
-HELD = (PONG, ANT)
+MEMORY_GAMES = (PONG, ANT)
 
 # Environments whose snapshots are taken together.
 NUM_ENVS = 16
@@ -60,7 +60,7 @@ class MemoryResult:
     trimmed: bool
 
 
-def hold(game: Game, plan: Plan, announce: Announce) -> MemoryResult | None:
+def measure_memory(game: Game, plan: Plan, announce: Announce) -> MemoryResult | None:
     """Hold snapshots in a fresh process; ``None`` if the environment is not installed."""
     if missing(game) is not None:
         return None

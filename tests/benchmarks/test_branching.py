@@ -1,4 +1,4 @@
-"""Snapshots beside what is bare: every part is measured, and differences are found."""
+"""Snapshots beside what is baseline: every part is measured, and differences are found."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from benchmarks.app import app
 from benchmarks.branching import exact
 from benchmarks.branching.command import BranchingReport, show_branching
 from benchmarks.branching.cost import CALLS, CostRow, seconds_per_call
-from benchmarks.branching.depth import FACTOR, DepthResult, deepen, judge_depth
+from benchmarks.branching.depth import FACTOR, DepthResult, judge_depth, measure_depth
 from benchmarks.branching.digests import Row, difference, digest
 from benchmarks.branching.envs import GAMES, WanderingEnv, missing
-from benchmarks.branching.exact import compare
+from benchmarks.branching.exact import measure_exactness
 from benchmarks.branching.memory import MemoryResult, judge_memory
 from benchmarks.branching.records import QUICK, BackendName, Game, Plan
 from tests.benchmarks.tiny import run
@@ -74,7 +74,7 @@ def test_costs_are_beside_the_bare_calls(tmp_path: Path) -> None:
         *((QUICK.num_envs, call, kind) for call in CALLS for kind in ("serial", "process")),
     ]
     for row in rows:
-        for name in ("bare", "agym", "trip"):
+        for name in ("baseline", "agym", "trip"):
             assert len(row[name]) == QUICK.repeats
             assert min(row[name]) > 0
     assert len(data["targets"]) == len(rows)
@@ -85,7 +85,7 @@ def test_costs_are_beside_the_bare_calls(tmp_path: Path) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("backend", BackendName)
 def test_branches_are_beside_replays(backend: BackendName) -> None:
-    result = deepen(backend, QUICK, lambda doing: None)
+    result = measure_depth(backend, QUICK, lambda doing: None)
     assert result is not None
     assert len(result.restored) == len(result.replayed) == QUICK.repeats
     assert result.ratio > 0
@@ -134,7 +134,7 @@ def test_a_copy_that_goes_another_way_is_found(monkeypatch: pytest.MonkeyPatch) 
     assert missing(game) is None
     monkeypatch.setattr(exact, "source_of", lambda game: Forgetful)
     plan = Plan(points=5, batch=3)
-    result = compare(game, plan, BackendName.serial, lambda doing: None)
+    result = measure_exactness(game, plan, BackendName.serial, lambda doing: None)
     assert (result.identical, result.different) == (0, 5)
     assert "observation of step 1" in result.differences[0]
     report = BranchingReport({}, plan, BackendName.serial, exact=[result])

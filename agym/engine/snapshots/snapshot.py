@@ -72,13 +72,13 @@ class Snapshot:
         state = self.state
         episode = state.episode
         return (
-            f"{self.env}, episode {episode.number}, step {state.age}: {state.detail};"
+            f"{self.env}, episode {episode.number}, step {state.steps}: {state.detail};"
             f" {self.nbytes:,} bytes"
         )
 
     def __repr__(self) -> str:
         episode = self.state.episode.number
-        return f"<Snapshot of {self.env}, episode {episode}, step {self.state.age}>"
+        return f"<Snapshot of {self.env}, episode {episode}, step {self.state.steps}>"
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it to a file, for :func:`agym.load_snapshot`.

@@ -158,6 +158,6 @@ def _continue_from(host: EnvHost, i: int, state: EnvState) -> None:
             host._envs[i] = env
         host._recorder.set(i, None)
     host._episodes[i] = state.episode.copy()
-    host._begun[i] = host._rounds - state.age
-    host._filter.resume(i, state.tally)
+    host._begun[i] = host._rounds - state.steps
+    host._filter.resume(i, state.statistics)
     host._set_step(i)

@@ -121,12 +121,12 @@ def _name_of(kind: Any) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-def take(env: Any, *, ask: bool = False) -> State:
+def take(env: Any, *, use_protocol: bool = False) -> State:
     """Return the state of an environment with its wrappers.
 
     Args:
         env: The environment.
-        ask: Whether layers that have a protocol of their own are asked for their state.
+        use_protocol: Whether layers are asked that have a protocol of their own.
 
     Raises:
         Exception: Something in it cannot be copied.
@@ -138,7 +138,7 @@ def take(env: Any, *, ask: bool = False) -> State:
     chain = layers(env)
     for k, layer in enumerate(chain):
         places[id(layer)] = k, ""
-        protocol = _protocol_of(type(layer), ask=ask)
+        protocol = _protocol_of(type(layer), use_protocol=use_protocol)
         if protocol is not None:
             own.append(protocol.take(layer))
             plain = False
@@ -203,13 +203,13 @@ def _dumps(value: Any, places: dict[int, tuple[int, str]]) -> bytes:
     return file.getvalue()
 
 
-def put(env: Any, state: State, *, ask: bool = False, reset: bool = True) -> None:
+def put(env: Any, state: State, *, use_protocol: bool = False, reset: bool = True) -> None:
     """Set the state of an environment with its wrappers.
 
     Args:
         env: The environment.
         state: The state.
-        ask: As it was taken.
+        use_protocol: As it was taken.
         reset: Reset the environment if it lacks what only a reset makes, such as a simulator.
 
     Raises:
@@ -230,12 +230,12 @@ def put(env: Any, state: State, *, ask: bool = False, reset: bool = True) -> Non
                 missing += part.missing(vars(layer))
     if missing and reset:
         env.reset()
-        put(env, state, ask=ask, reset=False)
+        put(env, state, use_protocol=use_protocol, reset=False)
         return
     if missing:
         raise SnapshotError(f"this environment has no attribute {missing[0]!r}, and no copy of it")
     for layer, part in zip(found, own, strict=True):
-        protocol = _protocol_of(type(layer), ask=ask)
+        protocol = _protocol_of(type(layer), use_protocol=use_protocol)
         if protocol is not None:
             protocol.put(layer, part)
             continue
@@ -327,9 +327,9 @@ def _is_drawn_from(space: Any) -> bool:
     return any(map(_is_drawn_from, parts.values() if isinstance(parts, dict) else parts))
 
 
-def _protocol_of(kind: Any, *, ask: bool) -> Codec | None:
+def _protocol_of(kind: Any, *, use_protocol: bool) -> Codec | None:
     """Return the protocol of a layer: a registered one, or its own."""
-    return codec_of(kind) or (_own_protocol(kind) if ask else None)
+    return codec_of(kind) or (_own_protocol(kind) if use_protocol else None)
 
 
 @cache

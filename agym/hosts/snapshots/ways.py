@@ -40,8 +40,8 @@ class EnvState(NamedTuple):
         detail: What was copied how, in a few words.
         data: The state of the environment itself, as the way has it.
         episode: Its episode: phase, number, seed, options.
-        age: Steps of this episode.
-        tally: The episode's statistics so far.
+        steps: Steps of this episode so far.
+        statistics: The episode's statistics so far.
         observation: The last one.
         info: That of the same row.
         flags: Whether it was terminated, and truncated.
@@ -51,8 +51,8 @@ class EnvState(NamedTuple):
     detail: str
     data: Any
     episode: Episode
-    age: int
-    tally: Any
+    steps: int
+    statistics: Any
     observation: Any
     info: dict[str, Any]
     flags: tuple[bool, bool]
@@ -91,15 +91,15 @@ class Way(NamedTuple):
     put: Callable[[Any, Any], Any]
 
 
-def _put(env: Any, state: attributes.State, *, ask: bool) -> Any:
-    attributes.put(env, state, ask=ask)
+def _put(env: Any, state: attributes.State, *, use_protocol: bool) -> Any:
+    attributes.put(env, state, use_protocol=use_protocol)
     return env
 
 
 # Best first. For the others that a name may say, hosts have the code.
 WAYS: dict[WayName, Way] = {
-    "protocol": Way(partial(attributes.take, ask=True), partial(_put, ask=True)),
-    "attributes": Way(attributes.take, partial(_put, ask=False)),
+    "protocol": Way(partial(attributes.take, use_protocol=True), partial(_put, use_protocol=True)),
+    "attributes": Way(attributes.take, partial(_put, use_protocol=False)),
     "whole": Way(pack_env, lambda _, state: unpack_env(state)),
 }
 

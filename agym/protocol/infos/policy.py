@@ -69,13 +69,13 @@ class InfoFilter:
         """Mark the episode of an environment as cut off."""
         self._cut.add(i)
 
-    def tally(self, i: int) -> tuple[Any, float, bool]:
+    def statistics(self, i: int) -> tuple[Any, float, bool]:
         """Return the statistics of an episode so far, for another filter to resume."""
         return self._returns[i], perf_counter() - self._begun[i], i in self._cut
 
-    def resume(self, i: int, tally: tuple[Any, float, bool]) -> None:
-        """Continue from a tally, whose seconds are those that passed until it was taken."""
-        self._returns[i], seconds, cut = tally
+    def resume(self, i: int, statistics: tuple[Any, float, bool]) -> None:
+        """Continue from statistics, whose seconds are those that passed until they were taken."""
+        self._returns[i], seconds, cut = statistics
         self._begun[i] = perf_counter() - seconds
         self._cut.discard(i)
         if cut:
