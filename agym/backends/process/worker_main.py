@@ -103,7 +103,8 @@ class WorkerMain:
         )  # fmt: skip
         opened = open_host(host, make.number)
         if isinstance(make.message, Spare) and opened.payload and not opened.payload.problems:
-            opened.payload.values = {**host.prove(make.message.codecs)}
+            codecs = make.message.codecs
+            opened.payload.values = {} if codecs is None else {**host.prove(codecs)}
         worker.answer(opened)
         try:
             if _attach(worker, channel, host, opened):

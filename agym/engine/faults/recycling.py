@@ -9,11 +9,11 @@ waits for no more than these messages::
                --> Import (spare: continues from it) --> the environment's next operation
     all moved  --> the spare becomes the worker, and the old one ends
 
-An environment that cannot be copied moves when its episode is over: ``Export`` returns the state of
-its random numbers, and the spare begins the next episode. A trajectory that is a function of
-``np_random`` does not change. Under same-step autoreset the next episode has already begun: the
-spare begins it again, and takes the environment over only if it gets the same first observation.
-Otherwise the environment stays until the end of its next episode.
+An environment that cannot be copied, or whose proof ended the spare, moves when its episode is
+over: ``Export`` returns the state of its random numbers, and the spare begins the next episode. A
+trajectory that is a function of ``np_random`` does not change. Under same-step autoreset the next
+episode has already begun: the spare begins it again, and takes the environment over only if it gets
+the same first observation. Otherwise the environment stays until the end of its next episode.
 """
 
 from __future__ import annotations
@@ -68,6 +68,8 @@ class Recycling:
         self._proofs: dict[int, dict[int, Any] | None] = {}
         self._moved: dict[int, set[int]] = {}
         self._uncopied: dict[int, set[int]] = {}
+        # Workers whose spare ended or failed in the proof, so that the next one makes none.
+        self._unproven: set[int] = set()
         # For each environment that moves: the ticket that holds its row, and the row's plane.
         self._holders: dict[int, tuple[int, int]] = {}
         self._memory_read_at: dict[int, float] = {}
@@ -92,7 +94,7 @@ class Recycling:
             return
         copied = slot not in self._uncopied[worker]
         if copied or over:
-            message = Export([plane], proofs[slot] if copied else None)
+            message = Export([plane], proofs.get(slot) if copied else None)
             number = self._dispatcher.seize(slot, message)
             if number is not None:
                 self._holders[slot] = number, plane
@@ -100,7 +102,7 @@ class Recycling:
     def _start_spare(self, worker: int) -> None:
         self._proofs[worker] = None
         self._moved[worker], self._uncopied[worker] = set(), set()
-        spare = Spare(codecs=registered())
+        spare = Spare(codecs=None if worker in self._unproven else registered())
         number = self._dispatcher.begin_internal(spare, self._backend.ranges[worker])
         self._spares.prepare(worker, number, spare)
 
@@ -145,6 +147,10 @@ class Recycling:
             return
         self.forget_worker(worker)
         self._spares.discard(worker)
+        if worker not in self._unproven:
+            self._unproven.add(worker)
+            self._start_spare(worker)
+            return
         problem = payload.problems[0]
         if isinstance(problem, Failure):
             self._recovery.fault_log.notices.append(

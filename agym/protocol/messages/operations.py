@@ -355,7 +355,7 @@ class Spare(Make):
     """Make them beside a worker that is about to be recycled, and prove ways to copy them.
 
     Attributes:
-        codecs: What the caller registered.
+        codecs: What the caller registered; ``None`` to prove nothing.
     """
 
     moves: ClassVar[bool] = True
