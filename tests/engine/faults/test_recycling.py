@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -190,10 +191,11 @@ class OnceOnly(Tally):
         super().__init__(length=2)
         parent = psutil.Process().parent()
         assert parent is not None
-        siblings = [
-            child for child in parent.children() if "spawn_main" in " ".join(child.cmdline())
-        ]
-        if len(siblings) > 1:
+        siblings = 0
+        for child in parent.children():
+            with contextlib.suppress(psutil.Error):  # it has ended: an earlier spare
+                siblings += "spawn_main" in " ".join(child.cmdline())
+        if siblings > 1:
             raise ValueError("once only")
 
 
