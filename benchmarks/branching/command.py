@@ -12,9 +12,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
 import psutil
 import typer
@@ -36,10 +36,12 @@ from benchmarks.branching.records import QUICK, BackendName, Game, Part, Plan
 from benchmarks.branching.run import RUNS, RunResult, continue_runs, run_table
 from benchmarks.measuring.machine import describe_machine
 from benchmarks.measuring.processes import others_time
-from benchmarks.measuring.progress import Bar, progress_bar
+from benchmarks.measuring.progress import Announce, Bar, progress_bar
 from benchmarks.reports.output import JsonFile, check_writable, deliver
 from benchmarks.reports.results import Verdict, to_json
 from benchmarks.reports.tables import BUSY_CORES, machine_line
+
+Result = TypeVar("Result")
 
 EXAMPLES = """Examples:
 
@@ -176,11 +178,26 @@ def measure_branching(
     with progress_bar(sum(map(len, games.values())) + len(depths)) as bar:
         report = BranchingReport(
             describe_machine(), plan, backend,
-            exact=[*_exact(bar, games[Part.exact], plan, backend)],
-            cost=[*_cost(bar, games[Part.cost], plan)],
-            depth=[*_depth(bar, depths, plan)],
-            run=[*_run(bar, games[Part.run], plan)],
-            memory=[*_memory(bar, games[Part.memory], plan)],
+            exact=_measure(
+                bar, Part.exact, games[Part.exact],
+                lambda game, announce: [measure_exactness(game, plan, backend, announce)],
+            ),
+            cost=_measure(
+                bar, Part.cost, games[Part.cost],
+                lambda game, announce: measure_costs(game, plan, announce),
+            ),
+            depth=_measure(
+                bar, Part.depth, depths,
+                lambda name, announce: [measure_depth(name, plan, announce)],
+            ),
+            run=_measure(
+                bar, Part.run, games[Part.run],
+                lambda game, announce: continue_runs(game, plan, announce),
+            ),
+            memory=_measure(
+                bar, Part.memory, games[Part.memory],
+                lambda game, announce: [measure_memory(game, plan, announce)],
+            ),
         )  # fmt: skip
     others, elapsed = _others() - others, time.monotonic() - begun
     return replace(report, other_cores=max(0.0, others) / elapsed)
@@ -192,40 +209,18 @@ def _others() -> float:
     return others_time() - float(ended.children_user + ended.children_system)
 
 
-def _exact(
-    bar: Bar, games: Sequence[Game], plan: Plan, backend: BackendName
-) -> Iterator[ExactResult]:
-    for game in games:
-        with bar.part(f"exact: {game.name}") as announce:
-            yield measure_exactness(game, plan, backend, announce)
-
-
-def _cost(bar: Bar, games: Sequence[Game], plan: Plan) -> Iterator[CostRow]:
-    for game in games:
-        with bar.part(f"cost: {game.name}") as announce:
-            yield from measure_costs(game, plan, announce)
-
-
-def _depth(bar: Bar, backends: Sequence[BackendName], plan: Plan) -> Iterator[DepthResult]:
-    for backend in backends:
-        with bar.part(f"depth: {backend.value}") as announce:
-            result = measure_depth(backend, plan, announce)
-        if result is not None:
-            yield result
-
-
-def _run(bar: Bar, games: Sequence[Game], plan: Plan) -> Iterator[RunResult]:
-    for game in games:
-        with bar.part(f"run: {game.name}") as announce:
-            yield from continue_runs(game, plan, announce)
-
-
-def _memory(bar: Bar, games: Sequence[Game], plan: Plan) -> Iterator[MemoryResult]:
-    for game in games:
-        with bar.part(f"memory: {game.name}") as announce:
-            result = measure_memory(game, plan, announce)
-        if result is not None:
-            yield result
+def _measure(
+    bar: Bar,
+    part: Part,
+    subjects: Sequence[Any],
+    measure: Callable[[Any, Announce], Iterable[Result | None]],
+) -> list[Result]:
+    """Measure games or backends, each with its name on the bar, but those that are missing."""
+    results: list[Result] = []
+    for subject in subjects:
+        with bar.part(f"{part.value}: {subject.name}") as announce:
+            results += [result for result in measure(subject, announce) if result is not None]
+    return results
 
 
 def _judge_equal(

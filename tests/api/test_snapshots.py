@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import pickle
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
-import gymnasium
-import numpy as np
 import pytest
-from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,6 +13,7 @@ import agym
 from agym.testing import assert_same
 from tests.support.backends import FORK
 from tests.support.drivers import each_api, each_mode, opened
+from tests.support.envs.drifting_envs import Cornered, Drifting, Words, assert_same_steps, play
 
 BACKENDS = [
     pytest.param({"backend": "serial"}, id="serial"),
@@ -27,69 +21,6 @@ BACKENDS = [
     pytest.param({"backend": FORK, "workers": 2}, id="process"),
 ]
 pytestmark = pytest.mark.xdist_group("compiled")
-
-
-class Drifting(gymnasium.Env[Any, Any]):
-    """Random, with episodes of random length, texts among its observations, and options."""
-
-    observation_space = spaces.Dict(
-        at=spaces.Box(-np.inf, np.inf, (3,), np.float64), word=spaces.Text(20)
-    )
-    action_space = spaces.Discrete(3)
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        super().reset(seed=seed)
-        self.at = self.np_random.normal(size=3) + (options or {}).get("from", 0.0)
-        return self.show(), {"began": True}
-
-    def step(self, action: Any) -> Any:
-        self.at += self.np_random.normal(size=3) * (1 + action)
-        ended = self.np_random.random(2) < 0.05
-        info = {"norm": float(np.abs(self.at).max()), "words": self.show()["word"].split(".")}
-        return self.show(), float(self.at[0]), bool(ended[0]), bool(ended[1]), info
-
-    def show(self) -> Any:
-        return {"at": self.at, "word": f"{self.at[1]:.6f}"}  # the array is used again
-
-
-class Cornered(Drifting):
-    """The same, whose state cannot be copied."""
-
-    def __init__(self) -> None:
-        self.secret = (number for number in range(9))
-
-
-class Words:
-    """A coroutine environment that can be copied."""
-
-    def __init__(self) -> None:
-        self.said: list[Any] = []
-
-    async def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        self.said = [seed]
-        return tuple(self.said), {}
-
-    async def step(self, action: Any) -> Any:
-        self.said.append(action)
-        return tuple(self.said), 1.0, len(self.said) > 20, False, {"latest": action}
-
-    async def close(self) -> None: ...
-
-    async def snapshot(self) -> Any:
-        return self.said
-
-    async def restore(self, state: Any) -> None:
-        self.said = list(state)
-
-
-def play(envs: Any, steps: int, seed: int) -> list[Any]:
-    rng = np.random.default_rng(seed)
-    return [envs.step(rng.integers(2, size=len(envs)).tolist()) for _ in range(steps)]
-
-
-def assert_same_steps(ones: list[Any], others: list[Any]) -> None:
-    for one, other in zip(ones, others, strict=True):
-        assert_same(one, other)
 
 
 @pytest.mark.parametrize("options", BACKENDS)
@@ -318,102 +249,6 @@ def test_other_arguments_are_refused() -> None:
             others.restore(envs.snapshot())
 
 
-# ---------------------------------------------------------------- files
-
-
-def test_a_file(tmp_path: Path) -> None:
-    path = tmp_path / "middle.agym"
-    with agym.make(Drifting, 2) as envs:
-        envs.reset(seed=1)
-        play(envs, 9, seed=1)
-        envs[1].snapshot().save(path)
-        once = envs[1].step(2)
-        loaded = agym.load_snapshot(path)
-        assert loaded.versions["agym"]
-        assert "step 9: the attributes" in str(loaded)
-        envs[0].restore(loaded)
-        assert_same(envs[0].step(2), once)
-    assert b'"agym_snapshot": 1' in path.read_bytes().partition(b"\n")[0]
-
-
-def test_what_is_no_file_of_a_snapshot(tmp_path: Path) -> None:
-    path = tmp_path / "middle.agym"
-    with pytest.raises(agym.UsageError, match="cannot be read"):
-        agym.load_snapshot(path)
-    path.write_bytes(b"hello")
-    with pytest.raises(agym.UsageError, match="is no snapshot"):
-        agym.load_snapshot(path)
-    with agym.make("CartPole-v1", 1) as envs:
-        envs.reset(seed=1)
-        envs[0].snapshot().save(path)
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-3])
-    with pytest.raises(agym.UsageError, match="damaged"):
-        agym.load_snapshot(path)
-    path.write_bytes(whole.replace(b'"agym_snapshot": 1', b'"agym_snapshot": 9'))
-    with pytest.raises(agym.UsageError, match="update this one"):
-        agym.load_snapshot(path)
-
-
-CONTINUE = """
-import pickle, sys
-import numpy as np
-import agym
-
-if __name__ == "__main__":
-    with agym.restore_envs(sys.argv[1]) as envs:
-        rng = np.random.default_rng(2)
-        results = [envs.step(rng.integers(2, size=len(envs)).tolist()) for _ in range(100)]
-        with open(sys.argv[2], "wb") as file:
-            pickle.dump([tuple(result) for result in results], file)
-"""
-
-
-@pytest.mark.parametrize("options", BACKENDS)
-def test_a_whole_run_goes_on_in_another_process(options: dict[str, Any], tmp_path: Path) -> None:
-    script, saved, results = tmp_path / "go_on.py", tmp_path / "run.agym", tmp_path / "results"
-    script.write_text(CONTINUE)
-    with agym.make("CartPole-v1", 6, autoreset="same_step", **options) as envs:
-        envs.reset(seed=1)
-        play(envs, 30, seed=1)
-        envs.save(saved)
-        once = play(envs, 100, seed=2)
-    subprocess.run([sys.executable, script, saved, results], check=True, timeout=60)
-    assert_same_steps([tuple(one) for one in once], pickle.loads(results.read_bytes()))
-
-
-async def test_a_whole_run_of_async_environments(tmp_path: Path) -> None:
-    path = tmp_path / "run.agym"
-    async with agym.make_async(lambda: Drifting(), 3, backend=FORK, workers=2) as envs:
-        await envs.reset(seed=1)
-        await envs.save(path)
-        once = [await envs.step([0, 1, 2]) for _ in range(30)]
-    restored = agym.restore_envs(path, backend="serial")
-    assert isinstance(restored, agym.AsyncEnvs)
-    async with restored as envs:
-        assert envs.backend == "serial"
-        assert_same_steps(once, [await envs.step([0, 1, 2]) for _ in range(30)])
-
-
-def test_what_cannot_be_saved(tmp_path: Path) -> None:
-    path = tmp_path / "run.agym"
-    with agym.make("CartPole-v1", 2) as envs:
-        envs.reset(seed=1)
-        with pytest.raises(agym.UsageError, match="save the whole"):
-            envs.split(2)[0].save(path)
-        envs[0].snapshot().save(path)
-    with pytest.raises(agym.UsageError, match=r"not a run: take agym\.load_snapshot"):
-        agym.restore_envs(path)
-    with contextlib.closing(agym.make_vec("CartPole-v1", 2)) as vector:
-        vector.reset(seed=1)
-        with pytest.raises(agym.UsageError, match="only the environments of"):
-            vector.runner.save(path)
-        before = vector.runner.snapshot()
-        once = vector.step(np.array([0, 1]))
-        vector.runner.restore(before)
-        assert_same(once, vector.step(np.array([0, 1])))
-
-
 # ---------------------------------------------------------------- codecs
 
 
@@ -472,29 +307,3 @@ def test_wrong_ids(ids: Any, error: str) -> None:
         assert_same(envs.get_attr("at"), before)
         envs.restore(iter(snapshots), iter((2, 1)))  # type: ignore[arg-type]
         assert_same(envs.get_attr("at"), [before[0], before[1], before[0]])
-
-
-@pytest.mark.parametrize(
-    ("content", "error"),
-    [
-        (b"", "is no snapshot"),
-        (b'{"agym_snapshot": "x", "bytes": 1, "crc32": 0}\n', "is no snapshot"),
-        (b'{"agym_snapshot": 1, "bytes": 3, "crc32": 0}\nab', "is damaged"),
-        (b'{"agym_snapshot": 99, "bytes": 0, "crc32": 0}\n', "by a newer agym"),
-        (b'{"agym_run": 1}\n', r"is a run, not a snapshot: take agym\.restore_envs"),
-    ],
-)
-def test_other_files(content: bytes, error: str, tmp_path: Path) -> None:
-    path = tmp_path / "file.agym"
-    path.write_bytes(content)
-    with pytest.raises(agym.UsageError, match=error):
-        agym.load_snapshot(path)
-    with pytest.raises(agym.UsageTypeError, match="path=None is no path"):
-        agym.load_snapshot(None)  # type: ignore[arg-type]
-
-
-def test_a_path_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    with agym.make("CartPole-v1", 1) as envs:
-        envs.reset(seed=1)
-        with pytest.raises(FileNotFoundError, match=r"nowhere/run\.agym"):
-            envs.save(tmp_path / "nowhere" / "run.agym")

@@ -3,7 +3,7 @@
 ::
 
     layers ── attributes ── plain values ............. copied (``plain_values.py``)
-                         └─ anything else among them .. all pickled together
+                         └─ anything else among them .. all pickled together (``pickling.py``)
            ── simulators, and layers with a protocol .. by their codec (``codecs.py``)
            ── constants, and what only draws .......... stay where they are (``_KEPT``)
 
@@ -14,36 +14,25 @@ layers of the other environment stay, and get these attributes. A layer has a pr
 
 from __future__ import annotations
 
-import io
 import logging
-import pickle
-import sys
-import threading
-import types
-from contextlib import suppress
-from functools import cache
-from importlib import import_module
+from functools import cache, partial
 from typing import Any, NamedTuple
 
-import numpy as np
 from gymnasium import Env, Space
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils import EzPickle
 from gymnasium.wrappers import PassiveEnvChecker
 
-from agym._system.pickling import ByValuePickler, dumps_by_value, is_importable
 from agym.errors import SnapshotError
 from agym.hosts.snapshots.codecs import Codec, codec_of
+from agym.hosts.snapshots.pickling import dumps, loads
 from agym.hosts.snapshots.plain_values import (
     ATOMS,
     Memo,
     NotPlainError,
-    View,
     copy_plain,
     is_constant,
     is_container,
-    make_bits,
-    random_state,
 )
 
 # What stays in its environment: constants, and what only draws.
@@ -60,9 +49,6 @@ _KEPT_ATTRIBUTES = frozenset({
     "metadata", "render_mode", "_saved_kwargs", "_ezpickle_args", "_ezpickle_kwargs",
     "action_space", "_action_space",
 })  # fmt: skip
-
-# The layers of the environment that is being restored, in its thread.
-_restoring = threading.local()
 
 
 class LayerState(NamedTuple):
@@ -110,10 +96,10 @@ def layers(env: Any) -> list[Any]:
 
 
 def _chain(env: Any) -> list[Any]:
-    found = [env]
-    while isinstance(env := getattr(env, "__dict__", {}).get("env"), Env) and env not in found:
-        found.append(env)
-    return found
+    found = {id(env): env}
+    while isinstance(env := getattr(env, "__dict__", {}).get("env"), Env) and id(env) not in found:
+        found[id(env)] = env
+    return [*found.values()]
 
 
 @cache
@@ -178,7 +164,7 @@ def _copied(
     except (NotPlainError, RecursionError):
         pass
     try:
-        return _dumps(own, places)
+        return dumps(own, places)
     except Exception as error:
         raise TypeError(_culprit(env, places) or str(error)) from error
 
@@ -191,16 +177,6 @@ def _copy_layers(own: list[LayerState], memo: Memo) -> list[LayerState]:
             mine[name] = copy_plain(values[name], memo)
         copied.append(LayerState(names, mine, deep))
     return copied
-
-
-def _dumps(value: Any, places: dict[int, tuple[int, str]]) -> bytes:
-    try:
-        file = io.BytesIO()
-        _Pickler(file, places).dump(value)
-    except _NotImportableError:
-        file = io.BytesIO()
-        _SlowPickler(file, places).dump(value)
-    return file.getvalue()
 
 
 def put(env: Any, state: State, *, use_protocol: bool = False, reset: bool = True) -> None:
@@ -266,14 +242,10 @@ def put(env: Any, state: State, *, use_protocol: bool = False, reset: bool = Tru
 
 def _loaded(states: list[Any] | bytes, found: list[Any]) -> list[Any]:
     """Return states of layers that may be given away."""
-    if not isinstance(states, bytes):
-        return _copy_layers(states, Memo(taking=False))
-    _restoring.layers = found
-    try:
-        loaded: list[Any] = pickle.loads(states)
+    if isinstance(states, bytes):
+        loaded: list[Any] = loads(states, partial(_at, found))
         return loaded
-    finally:
-        del _restoring.layers
+    return _copy_layers(states, Memo(taking=False))
 
 
 def _codec_at(found: list[Any], k: int, name: str) -> Codec | None:
@@ -321,7 +293,7 @@ def _stays(value: Any) -> bool:
 
 
 def _is_drawn_from(space: Any) -> bool:
-    if space._np_random is not None:
+    if getattr(space, "_np_random", None) is not None:
         return True
     parts = getattr(space, "spaces", ())
     return any(map(_is_drawn_from, parts.values() if isinstance(parts, dict) else parts))
@@ -342,89 +314,6 @@ def _own_protocol(kind: Any) -> Codec | None:
     return None
 
 
-class _NotImportableError(Exception):
-    """A function that another process cannot import."""
-
-
-class _Pickler(pickle.Pickler):
-    """Pickles layers, and objects with a codec, as the places where they are found.
-
-    It is four times as fast as ``ByValuePickler``, which it leaves what cannot be imported.
-    """
-
-    def __init__(self, file: io.BytesIO, places: dict[int, tuple[int, str]]) -> None:
-        super().__init__(file, pickle.HIGHEST_PROTOCOL)
-        self.places = places
-
-    def reducer_override(self, obj: Any) -> Any:
-        reduced = _reduce(obj, self.places)
-        by_name = not isinstance(obj, types.FunctionType) or (
-            "<" not in obj.__qualname__ and _is_importable(obj.__module__)
-        )
-        if reduced is NotImplemented and (not by_name or isinstance(obj, types.ModuleType)):
-            raise _NotImportableError
-        return reduced
-
-
-class _SlowPickler(ByValuePickler):
-    """Does the same, with functions by value."""
-
-    def __init__(self, file: io.BytesIO, places: dict[int, tuple[int, str]]) -> None:
-        super().__init__(file, pickle.HIGHEST_PROTOCOL)
-        self.places = places
-
-    def reducer_override(self, obj: Any) -> Any:
-        reduced = _reduce(obj, self.places)
-        return super().reducer_override(obj) if reduced is NotImplemented else reduced
-
-
-def _reduce(obj: Any, places: dict[int, tuple[int, str]]) -> Any:
-    """Reduce an object whose own reduction would lose something; else ``NotImplemented``."""
-    place = places.get(id(obj))
-    if place is not None:
-        return _restored, place
-    kind = type(obj)
-    if kind is np.ndarray and obj.base is not None and (view := View.of(obj)) is not None:
-        return _make_view, (*view,)
-    if kind is np.random.Generator:
-        return np.random.Generator, (obj.bit_generator,)
-    if isinstance(obj, np.random.BitGenerator):
-        with suppress(NotPlainError):
-            return make_bits, random_state(obj)
-    if issubclass(kind, EzPickle):  # unpickled from the arguments of its constructor
-        raise pickle.PicklingError(f"{kind.__name__} is not pickled with its state")
-    if isinstance(obj, types.ModuleType) and _is_importable(obj.__name__):
-        return import_module, (obj.__name__,)
-    if isinstance(obj, type) and ("<" in obj.__qualname__ or not _is_importable(obj.__module__)):
-        return _class_of, (obj.__module__, obj.__qualname__, dumps_by_value(obj))
-    return NotImplemented
-
-
-def _make_view(*parts: Any) -> Any:
-    return View(*parts).make()
-
-
-def _class_of(module: str, name: str, pickled: bytes) -> Any:
-    """Return a class as it is here, or from a pickle, which would reset its attributes."""
-    found: Any = sys.modules.get(module)
-    with suppress(AttributeError):
-        for part in name.split("."):
-            found = getattr(found, part)
-        if isinstance(found, type):
-            return found
-    return pickle.loads(pickled)
-
-
-@cache
-def _is_importable(name: str) -> bool:
-    return is_importable(name)
-
-
-def _restored(k: int, name: str) -> Any:
-    """Return a layer, or an attribute of it, of the environment that is being restored."""
-    return _at(_restoring.layers, k, name)
-
-
 def _at(found: list[Any], k: int, name: str) -> Any:
     return vars(found[k])[name] if name else found[k]
 
@@ -436,7 +325,7 @@ def _culprit(env: Any, places: dict[int, tuple[int, str]]) -> str:
             kind: Any = type(value)
             try:
                 if name != "env" and not _stays(value):
-                    _dumps(value, places)
+                    dumps(value, places)
             except Exception as error:
                 what = f"{type(layer).__name__}.{name}, a {kind.__name__}"
                 return f"{what}, cannot be pickled: {error}"

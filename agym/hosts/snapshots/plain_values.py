@@ -134,9 +134,10 @@ class View(NamedTuple):
         return np.ndarray(rest[0], rest[1], base if base.flags.c_contiguous else base.T, *rest[2:])
 
 
-def _copy_items(value: Any, memo: Memo) -> Any:
+def _copy_list(value: list[Any], memo: Memo) -> list[Any]:
     _check_length(value)
-    copied = memo[id(value)] = type(value)()
+    copied: list[Any] = []
+    memo[id(value)] = copied
     copied.extend([copy_plain(item, memo) for item in value])
     return copied
 
@@ -196,8 +197,9 @@ def _copy_generator(value: np.random.Generator, memo: Memo) -> RandomState:
     bits = id(value.bit_generator)  # generators may share it
     if bits not in memo:
         memo[bits] = random_state(value.bit_generator)
-    copied = memo[id(value)] = memo[bits]
-    return copied  # type: ignore[no-any-return]
+    copied: RandomState = memo[bits]
+    memo[id(value)] = copied
+    return copied
 
 
 def _make_generator(value: RandomState, memo: Memo) -> np.random.Generator:
@@ -244,7 +246,7 @@ class _Seed(ISpawnableSeedSequence):
 
 _COPIERS: dict[Any, Callable[[Any, Memo], Any]] = {
     np.ndarray: _copy_array,
-    list: _copy_items,
+    list: _copy_list,
     tuple: _copy_tuple,
     dict: _copy_dict,
     set: _copy_set,

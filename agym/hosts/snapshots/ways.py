@@ -1,8 +1,8 @@
 """The ways to copy an environment, best first, and which of them is exact for which kind.
 
-The first snapshot of a kind of environment (its class and its wrappers) proves the ways in turn
-(``proving.py``), and the first one that is exact is taken from then on. Where none is, the episode
-is replayed, if its actions were recorded.
+The first snapshot of a kind of environment (its class, wrappers and arguments) proves the ways in
+turn (``proving.py``), and the first one that is exact is taken from then on. Where none is, the
+episode is replayed, if its actions were recorded.
 """
 
 from __future__ import annotations
@@ -103,7 +103,6 @@ WAYS: dict[WayName, Way] = {
     "whole": Way(pack_env, lambda _, state: unpack_env(state)),
 }
 
-
 # Without a protocol, that way would be the next.
 _ALL = [*WAYS]
 _WITHOUT_PROTOCOL = _ALL[1:]
@@ -144,11 +143,11 @@ def kind_of(env: Any, factory: Any) -> Any:
     while hasattr(factory, "_factory"):  # agym's own, around the caller's
         factory = factory._factory
     spec = getattr(env, "spec", None)
-    what = factory if spec is None else (spec.id, spec.kwargs)
+    what = factory if spec is None else (spec.id, spec.kwargs, spec.additional_wrappers)
     try:
         return dumps_by_value(what)
     except Exception:
-        return id(factory)
+        return object()  # equal to no other's, whichever ids are used again
 
 
 def copy_env(

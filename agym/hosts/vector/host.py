@@ -94,6 +94,7 @@ class VectorHost(Host):
         self._autoreset = autoreset
         self._guard = guard or nullcontext()
         self._count = len(factories)
+        self._no_infos: Infos = [{}] * self._count  # made once, since there may be a million
         self._payload = Payload()
         self._resetting = False
         self._injected_faults: list[InjectedFault] = []
@@ -236,7 +237,7 @@ class VectorHost(Host):
         if finals or phases.any() or self._over.any():
             self._end_episodes(rows, infos, finals, cut)
         self._put_infos(infos)
-        self._infos = infos or [{}] * self._count
+        self._infos = infos or self._no_infos
         if timed:
             self._meter.timed_alike(self.first, self.stop, (clock() - begun) // self._count)
         self._meter.end(self._count, timed=timed)
@@ -418,6 +419,7 @@ class VectorHost(Host):
         with self._guard:
             rows.rewards[mask], rows.terminated[mask], rows.truncated[mask] = 0.0, False, False
         self._put_infos(infos)
+        self._infos = [*self._infos]
         self._infos[chosen] = infos[chosen]
 
     def _begin(
@@ -542,6 +544,7 @@ class VectorHost(Host):
                 if state.episode.phase is Phase.HELD:
                     only = np.arange(self._count) == i
                     self._held.keep(rows, only, self._payload.objects, self.first)
+            self._infos = [*self._infos]
             (self._infos[i],) = self._filter.running([state.info])
             if self._infos[i]:
                 self._payload.infos[slot] = copy_info(self._infos[i])

@@ -1,0 +1,144 @@
+"""Snapshots and whole runs in files, which go on in other environments and processes."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import agym
+from agym.testing import assert_same
+from tests.support.backends import FORK
+from tests.support.envs.drifting_envs import Drifting, assert_same_steps, play
+from tests.support.patience import patience
+
+BACKENDS = [
+    pytest.param({"backend": "serial"}, id="serial"),
+    pytest.param({"backend": "thread"}, id="thread"),
+    pytest.param({"backend": FORK, "workers": 2}, id="process"),
+]
+
+
+def test_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "middle.agym"
+    with agym.make(Drifting, 2) as envs:
+        envs.reset(seed=1)
+        play(envs, 9, seed=1)
+        envs[1].snapshot().save(path)
+        once = envs[1].step(2)
+        loaded = agym.load_snapshot(path)
+        assert loaded.versions["agym"]
+        assert "step 9: the attributes" in str(loaded)
+        envs[0].restore(loaded)
+        assert_same(envs[0].step(2), once)
+    assert b'"agym_snapshot": 1' in path.read_bytes().partition(b"\n")[0]
+
+
+def test_what_is_no_file_of_a_snapshot(tmp_path: Path) -> None:
+    path = tmp_path / "middle.agym"
+    with pytest.raises(agym.UsageError, match="cannot be read"):
+        agym.load_snapshot(path)
+    path.write_bytes(b"hello")
+    with pytest.raises(agym.UsageError, match="is no snapshot"):
+        agym.load_snapshot(path)
+    with agym.make("CartPole-v1", 1) as envs:
+        envs.reset(seed=1)
+        envs[0].snapshot().save(path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-3])
+    with pytest.raises(agym.UsageError, match="damaged"):
+        agym.load_snapshot(path)
+    path.write_bytes(whole.replace(b'"agym_snapshot": 1', b'"agym_snapshot": 9'))
+    with pytest.raises(agym.UsageError, match="update this one"):
+        agym.load_snapshot(path)
+
+
+CONTINUE = """
+import pickle, sys
+import numpy as np
+import agym
+
+if __name__ == "__main__":
+    with agym.restore_envs(sys.argv[1]) as envs:
+        rng = np.random.default_rng(2)
+        results = [envs.step(rng.integers(2, size=len(envs)).tolist()) for _ in range(100)]
+        with open(sys.argv[2], "wb") as file:
+            pickle.dump([tuple(result) for result in results], file)
+"""
+
+
+@pytest.mark.parametrize("options", BACKENDS)
+def test_a_whole_run_goes_on_in_another_process(options: dict[str, Any], tmp_path: Path) -> None:
+    script, saved, results = tmp_path / "go_on.py", tmp_path / "run.agym", tmp_path / "results"
+    script.write_text(CONTINUE)
+    with agym.make("CartPole-v1", 6, autoreset="same_step", **options) as envs:
+        envs.reset(seed=1)
+        play(envs, 30, seed=1)
+        envs.save(saved)
+        once = play(envs, 100, seed=2)
+    subprocess.run([sys.executable, script, saved, results], check=True, timeout=patience(10))
+    assert_same_steps([tuple(one) for one in once], pickle.loads(results.read_bytes()))
+
+
+async def test_a_whole_run_of_async_environments(tmp_path: Path) -> None:
+    path = tmp_path / "run.agym"
+    async with agym.make_async(lambda: Drifting(), 3, backend=FORK, workers=2) as envs:
+        await envs.reset(seed=1)
+        await envs.save(path)
+        once = [await envs.step([0, 1, 2]) for _ in range(30)]
+    restored = agym.restore_envs(path, backend="serial")
+    assert isinstance(restored, agym.AsyncEnvs)
+    async with restored as envs:
+        assert envs.backend == "serial"
+        assert_same_steps(once, [await envs.step([0, 1, 2]) for _ in range(30)])
+
+
+def test_what_cannot_be_saved(tmp_path: Path) -> None:
+    path = tmp_path / "run.agym"
+    with agym.make("CartPole-v1", 2) as envs:
+        envs.reset(seed=1)
+        with pytest.raises(agym.UsageError, match="save the whole"):
+            envs.split(2)[0].save(path)
+        envs[0].snapshot().save(path)
+    with pytest.raises(agym.UsageError, match=r"not a run: take agym\.load_snapshot"):
+        agym.restore_envs(path)
+    with contextlib.closing(agym.make_vec("CartPole-v1", 2)) as vector:
+        vector.reset(seed=1)
+        with pytest.raises(agym.UsageError, match="only the environments of"):
+            vector.runner.save(path)
+        before = vector.runner.snapshot()
+        once = vector.step(np.array([0, 1]))
+        vector.runner.restore(before)
+        assert_same(once, vector.step(np.array([0, 1])))
+
+
+@pytest.mark.parametrize(
+    ("content", "error"),
+    [
+        (b"", "is no snapshot"),
+        (b'{"agym_snapshot": "x", "bytes": 1, "crc32": 0}\n', "is no snapshot"),
+        (b'{"agym_snapshot": 1, "bytes": 3, "crc32": 0}\nab', "is damaged"),
+        (b'{"agym_snapshot": 99, "bytes": 0, "crc32": 0}\n', "by a newer agym"),
+        (b'{"agym_run": 1}\n', r"is a run, not a snapshot: take agym\.restore_envs"),
+    ],
+)
+def test_other_files(content: bytes, error: str, tmp_path: Path) -> None:
+    path = tmp_path / "file.agym"
+    path.write_bytes(content)
+    with pytest.raises(agym.UsageError, match=error):
+        agym.load_snapshot(path)
+    with pytest.raises(agym.UsageTypeError, match="path=None is no path"):
+        agym.load_snapshot(None)  # type: ignore[arg-type]
+
+
+def test_a_path_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    with agym.make("CartPole-v1", 1) as envs:
+        envs.reset(seed=1)
+        with pytest.raises(FileNotFoundError, match=r"nowhere/run\.agym"):
+            envs.save(tmp_path / "nowhere" / "run.agym")
