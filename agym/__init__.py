@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from agym.planning.plans import Plan
     from agym.tools.chaos import Chaos, chaos
     from agym.tools.live.page import watch
-    from agym.tools.rollout import Rollout, rollout
+    from agym.tools.rollouts.rollout import Rollout, rollout
     from agym.tools.run import run
     from agym.tools.tensorboard.tensorboard import TensorBoard
     from agym.tools.trace.report import Overlap, overlap
@@ -162,7 +162,7 @@ _MODULE_OF = {
     "Recycle": "agym.backends.options",
     "ResetNeededError": "agym.errors",
     "ResetResult": "agym.engine.batches.results",
-    "Rollout": "agym.tools.rollout",
+    "Rollout": "agym.tools.rollouts.rollout",
     "RolloutBuffer": "agym.engine.batches.out_target",
     "Snapshot": "agym.engine.snapshots.snapshot",
     "SnapshotError": "agym.errors",
@@ -190,7 +190,7 @@ _MODULE_OF = {
     "register": "agym.api.vector.make",
     "register_rules": "agym.envs.rules.vectorize",
     "restore_envs": "agym.api.saving",
-    "rollout": "agym.tools.rollout",
+    "rollout": "agym.tools.rollouts.rollout",
     "run": "agym.tools.run",
     "trace": "agym.tools.trace.timeline",
     "vectorize": "agym.envs.rules.vectorize",

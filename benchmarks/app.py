@@ -9,12 +9,11 @@ from benchmarks.branching import command as branching
 from benchmarks.overhead import calls, imports, machine, startup
 from benchmarks.overhead import command as overhead
 from benchmarks.ray import command as ray_command
-from benchmarks.render import command as render
 from benchmarks.rules import pong, vectorize
 from benchmarks.soak import command as soak
 from benchmarks.throughput import account, everything, grid, multienv, pool, scale
 from benchmarks.throughput import command as throughput
-from benchmarks.waiting import io, overlap, stragglers
+from benchmarks.waiting import io, overlap, render, stragglers
 
 EXAMPLES = """Examples:
 

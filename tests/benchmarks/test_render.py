@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from benchmarks.measuring.workloads import sample_actions
-from benchmarks.render import command as render
-from benchmarks.render.command import arithmetic, cost_while_off, judge_render, share_of_ideal
-from benchmarks.render.systems import (
+from benchmarks.reports.results import Row, WorkloadResult
+from benchmarks.waiting import render
+from benchmarks.waiting.render import arithmetic, cost_while_off, judge_render, share_of_ideal
+from benchmarks.waiting.render_systems import (
     BESIDE,
     DRAWING,
     FEW,
@@ -33,7 +34,6 @@ from benchmarks.render.systems import (
     Watchable,
     Watched,
 )
-from benchmarks.reports.results import Row, WorkloadResult
 from tests.benchmarks.tiny import run
 
 pytest.importorskip("pygame", reason="CartPole draws with pygame: the extra `render`")

@@ -1,6 +1,6 @@
 """A viewer of a live page, to run in a separate process; it confirms pictures without drawing.
 
-python -m benchmarks.render.viewer URL
+python -m benchmarks.waiting.render_viewer URL
 """
 
 from __future__ import annotations

@@ -27,7 +27,11 @@ from agym._system.extras import how_to_get, installed
 from agym.engine.hooks.hooks import Hooks
 from agym.protocol.metrics.spans import SpanLog, span_fields
 from benchmarks.measuring.options import Repeats, Seconds
-from benchmarks.render.systems import (
+from benchmarks.reports.output import JsonFile, check_writable, deliver
+from benchmarks.reports.results import Report, Settings, Verdict, WorkloadResult
+from benchmarks.reports.tables import machine_line, notes
+from benchmarks.throughput.grid import run_workloads
+from benchmarks.waiting.render_systems import (
     BESIDE,
     FEW,
     RENDER_WORKLOADS,
@@ -49,10 +53,6 @@ from benchmarks.render.systems import (
     Watchable,
     Watched,
 )
-from benchmarks.reports.output import JsonFile, check_writable, deliver
-from benchmarks.reports.results import Report, Settings, Verdict, WorkloadResult
-from benchmarks.reports.tables import machine_line, notes
-from benchmarks.throughput.grid import run_workloads
 
 EXAMPLES = """Examples:
 

@@ -204,7 +204,7 @@ class Watched(Watchable):
     def make(self, work: Workload, workers: int) -> Any:
         envs = super().make(work, workers)
         self._viewer = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.render.viewer", self._page.url]
+            [sys.executable, "-m", "benchmarks.waiting.render_viewer", self._page.url]
         )
         return envs
 

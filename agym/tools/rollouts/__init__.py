@@ -1,0 +1,1 @@
+"""Rollouts: what a policy does in many environments."""

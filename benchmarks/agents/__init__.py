@@ -1,0 +1,1 @@
+"""Agents: batched policies, OpenEnv, and fleets of environments."""

@@ -1,1 +1,0 @@
-"""The cost of rendering, of timelines and of the live page."""
