@@ -56,6 +56,8 @@ class Fault:
         culprit: The environment that was running when the worker died, if known.
         replay: Why a replay could not bring it back, ``""`` if none was tried.
         capsule: The file written about it, ``""`` if none was.
+        retry: The episode begins again, for this time in a row (:class:`agym.FaultPolicy`); 0 if
+            another one follows, because it is given up or is not to be tried again.
     """
 
     env_id: int
@@ -73,6 +75,7 @@ class Fault:
     culprit: int | None = None
     replay: str = ""
     capsule: str = ""
+    retry: int = 0
 
 
 class AgymError(Exception):

@@ -268,6 +268,9 @@ class CoroutineHost(Host):
             return await self._finish_and_reset(i, plane, result)
         payload = self._store(i, plane, result)
         episode.end(self._rule, result)
+        if self._log:
+            payload = payload or Payload()
+            payload.nexts[self.first + i] = self._next_start(i)
         return payload
 
     def _select(self, i: int, result: Any) -> Any:

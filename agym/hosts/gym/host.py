@@ -381,6 +381,8 @@ class EnvHost(Host):
             if not self._rule.resets_now:
                 episode.end(self._rule, result)
                 self._set_step(i)
+                if self._log:
+                    self._extra.nexts[slot] = self._next_start(i)
             else:
                 row = self._rows.plane(plane, slot, slot + 1)
                 if self._here is not None:
@@ -460,7 +462,7 @@ class EnvHost(Host):
     def _begin(self, i: int, **arguments: Any) -> tuple[Any, dict[str, Any]]:
         env = self._envs[i]
         episode = self._episodes[i]
-        if episode.reseed is not None:
+        if episode.reseed is not None or episode.retry is not None:
             arguments = self._seeded(i, arguments)
         episode.begin()
         self._steps[i] = env.step
