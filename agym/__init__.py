@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         EnvError,
         EnvErrorGroup,
         Fault,
+        GroupError,
         MissingExtraError,
         NothingSentError,
         ResetNeededError,
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from agym.planning.plans import Plan
     from agym.tools.chaos import Chaos, chaos
     from agym.tools.live.page import watch
+    from agym.tools.rollouts.group import Group, group
     from agym.tools.rollouts.rollout import Rollout, rollout
     from agym.tools.run import run
     from agym.tools.tensorboard.tensorboard import TensorBoard
@@ -86,6 +88,8 @@ __all__ = [
     "Envs",
     "Fault",
     "FaultPolicy",
+    "Group",
+    "GroupError",
     "MissingExtraError",
     "NothingSentError",
     "Overlap",
@@ -112,6 +116,7 @@ __all__ = [
     "backends",
     "chaos",
     "debug",
+    "group",
     "load_snapshot",
     "make",
     "make_async",
@@ -153,6 +158,8 @@ _MODULE_OF = {
     "Envs": "agym.api.sync",
     "Fault": "agym.errors",
     "FaultPolicy": "agym.engine.faults.policy",
+    "Group": "agym.tools.rollouts.group",
+    "GroupError": "agym.errors",
     "MissingExtraError": "agym.errors",
     "NothingSentError": "agym.errors",
     "Overlap": "agym.tools.trace.report",
@@ -178,6 +185,7 @@ _MODULE_OF = {
     "WorkerStats": "agym.engine.stats",
     "chaos": "agym.tools.chaos",
     "debug": "agym.engine.batches.debugging",
+    "group": "agym.tools.rollouts.group",
     "load_snapshot": "agym.engine.snapshots.file",
     "make": "agym.api.make",
     "make_async": "agym.api.make",

@@ -3,7 +3,7 @@
 ==================== ============================================================
 The caller            :class:`UsageError`, :class:`BusyError`, :class:`ClosedError`,
                       :class:`ResetNeededError`, :class:`SnapshotError`, :class:`MissingExtraError`
-The environment       :class:`EnvError`, :class:`StepTimeout`
+The environment       :class:`EnvError`, :class:`StepTimeout`, :class:`GroupError`
 The world outside     :class:`WorkerDied`, :class:`CrashLoopError`
 ==================== ============================================================
 
@@ -249,6 +249,38 @@ class CrashLoopError(AgymError):
         super().__init__(message)
         self.env_ids: tuple[int, ...] = tuple(env_ids)
         self.faults: tuple[Fault, ...] = tuple(faults)
+
+
+class GroupError(AgymError):
+    """A group of environments failed as one (:class:`agym.Group`); its cause is the last failure.
+
+    Attributes:
+        group: Index of the group.
+        env_ids: Its environments.
+        env_id: The member that failed first, ``None`` if the group could not be reset.
+        seed: The seed of the task.
+        options: The options of the task.
+        fault: What interrupted that member, if agym has handled it (``on_fault``).
+    """
+
+    fault: Fault | None = None
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        group: int,
+        env_ids: Sequence[int],
+        env_id: int | None,
+        seed: int,
+        options: Mapping[str, Any] | None,
+    ) -> None:
+        super().__init__(message)
+        self.group = group
+        self.env_ids: tuple[int, ...] = tuple(env_ids)
+        self.env_id = env_id
+        self.seed = seed
+        self.options = options
 
 
 class AgymErrorGroup(AgymError, ExceptionGroup[AgymError]):

@@ -1,4 +1,4 @@
-"""``FaultPolicy(retry=)``: a failed episode begins again, so the episodes are those of no failure."""
+"""``FaultPolicy(retry=)``: failed episodes begin again, so that none is missing in the end."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_the_episodes_that_end_are_those_of_a_run_without_failures(
 @pytest.mark.parametrize("setup", [SERIAL, PROCESS, ASYNCIO], ids=lambda setup: setup.name)
 def test_an_episode_that_fails_each_time_is_given_up(setup: Setup, mode: str, traps: Traps) -> None:
     """After that the environment goes on with another one, whose failures count anew."""
-    fails = {k for k in range(20)}
+    fails = set(range(20))
 
     def before(k: int) -> None:
         if k in fails and not traps.is_set(1, "step"):
@@ -159,7 +159,8 @@ def test_a_reset_with_a_seed_is_the_callers_own_episode(traps: Traps) -> None:
         infos = envs.step([1] * COUNT).infos
         assert infos[1]["fault"].retry == 1
         _, infos = envs.reset(seed=[8], env_ids=[1])
-        assert infos[1]["seed"] == 8 and "retry" not in infos[1]
+        assert infos[1]["seed"] == 8
+        assert "retry" not in infos[1]
         traps.set(1, "step", "plain")
         infos = envs.step([1] * COUNT, env_ids=None).infos
         assert infos[1]["fault"].retry == 1  # counted anew
@@ -172,11 +173,13 @@ def test_options_begin_the_retry_too(traps: Traps) -> None:
         traps.set(1, "step", "plain")
         envs.step([1] * COUNT)
         _, infos = envs.reset(env_ids=[1])
-        assert infos[1]["options"] == options and infos[1]["retry"] == 1
+        assert infos[1]["options"] == options
+        assert infos[1]["retry"] == 1
         traps.set(1, "step", "plain")
         envs.step([1] * COUNT)
         _, infos = envs.reset(env_ids=[1], options={"length": 7})
-        assert infos[1]["options"] == {"length": 7} and infos[1]["seed"] == 4
+        assert infos[1]["options"] == {"length": 7}
+        assert infos[1]["seed"] == 4
 
 
 def test_an_episode_that_was_restored_is_not_tried_again(traps: Traps) -> None:
@@ -200,7 +203,8 @@ def test_what_is_replayed_needs_no_retry(traps: Traps) -> None:
         assert infos[1]["fault"].retry == 1
         assert "fault" not in infos[0]
         _, infos = envs.reset(env_ids=[0, 1])
-        assert "retry" not in infos[0] and infos[1]["retry"] == 1
+        assert "retry" not in infos[0]
+        assert infos[1]["retry"] == 1
 
 
 def test_recycling_keeps_a_retry(traps: Traps) -> None:
