@@ -179,6 +179,7 @@ class CoroutineHost(Host):
                     else:
                         self._turns[i] = turn = _Turn(self._limit)
                         async with turn:
+                            self._meter.queued(self.first + i, turn.waited)
                             payload = await self._running(i, operation, argument)
                     if task is not self._tasks.get(i):
                         return  # it was given up
@@ -258,6 +259,7 @@ class CoroutineHost(Host):
             if self._recorder.on:
                 self._recorder.add(i, [action])
             result = await self._envs[i].step(action)
+            self._meter.spent(self.first + i, result[-1])
         self._meter.timed(self.first + i, clock() - begun, idle)
         self._steps[i] += 1
         if self._filter.active:
@@ -333,6 +335,7 @@ class CoroutineHost(Host):
                 self._starts[i] = start
         observation, info = await env.reset(**arguments)
         self._resetting[i] = False
+        self._meter.spent(self.first + i, info)
         if self._filter.active:
             self._filter.begin(i)
             (info,) = self._filter.running([info])
@@ -526,9 +529,12 @@ class _Turn:
         self._limit = limit
         self._held = False
         self.waiting = True
+        self.waited = 0  # nanoseconds
 
     async def __aenter__(self) -> None:
+        begun = clock()
         await self._limit.acquire()
+        self.waited = clock() - begun
         self._held, self.waiting = True, False
 
     async def __aexit__(self, *_: object) -> None:

@@ -281,6 +281,7 @@ class EnvHost(Host):
             terminated, truncated = (over_now,), (cut_now,)
         else:
             observations, rewards, terminated, truncated, infos = zip(*results, strict=True)
+        raw = infos  # before the filter
         done = any(terminated) or any(truncated)
         over = [*compress(count(), terminated)] if done else ()
         cut = [*compress(count(), truncated)] if done else ()
@@ -318,11 +319,19 @@ class EnvHost(Host):
         if objects is not None:
             self._extra.objects.update(objects)
             self._objects.update(objects)
+        if any_info or (raw is not infos and any(raw)):
+            self._add_costs(start, raw)
         if self._filter.active:
             self._filter.add(start - self.first, rewards)
         if done:
             for k in sorted({*over, *cut}):
                 self._finish(start + k, results[k], infos[k], plane)
+
+    def _add_costs(self, start: int, infos: Sequence[Info]) -> None:
+        for slot, info in enumerate(infos, start):
+            # That of a reset was added already.
+            if "cost" in info and self.steps_of(slot - self.first):
+                self._meter.spent(slot, info)
 
     def _select(
         self, results: Sequence[StepResult], infos: Sequence[Info], start: int, *, done: bool
@@ -476,6 +485,7 @@ class EnvHost(Host):
                 self._starts[i] = self._extra.starts[self.first + i] = start
         observation, info = env.reset(**arguments)
         self._resetting = None
+        self._meter.spent(self.first + i, info)
         if self._filter.active:
             self._filter.begin(i)
             (info,) = self._filter.running([info])
