@@ -19,7 +19,6 @@ from tests.support.envs.plain_envs import Result, Tally
 from tests.support.envs.vector_envs import Tally as TallyVector
 from tests.support.scenarios import ASYNCIO, COROUTINES, PROCESS, SERIAL, THREAD, over
 
-
 ONE_WORKER = Process(workers=1, max_concurrency=1)
 
 

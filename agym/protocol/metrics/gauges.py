@@ -78,7 +78,8 @@ class Gauges:
         self.rendering = views["rendering"]
         self.began, self.ended = views["began"], views["ended"]
         self.times = views["times"]
-        self.queued, self.cost = views["queued"], views["cost"]
+        self.queued = views["queued"]
+        self.cost: Any = views["cost"]  # of floats, which mypy does not know
 
     def settle(self, ranges: Sequence[range]) -> None:
         """Account for the rounds of hosts that end, before other hosts take over their ranges."""
