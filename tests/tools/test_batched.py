@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import random
 import threading
 import traceback
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -426,3 +428,15 @@ async def test_a_rollout_raises_what_the_policy_raises() -> None:
             async for _ in agym.rollout(envs, policy, 4):
                 pass
         await envs.reset()  # nothing is left in flight that would hinder it
+
+
+@kinds_of_function()
+async def test_timelines_show_each_call(function: Any, tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    with agym.trace(path):
+        async with agym.batched(function, update=lambda weights: None) as policy:
+            await asyncio.gather(*(policy(k) for k in range(3)))
+            await policy.update(None)
+    names = [event["name"] for event in json.loads(path.read_text())["traceEvents"]]
+    assert f"{policy.name} ×3" in names
+    assert f"{policy.name}: update" in names

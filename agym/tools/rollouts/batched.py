@@ -37,7 +37,14 @@ from agym.tools.rollouts.stacking import describe, kind_of
 CLOSE_SECONDS = 5.0
 
 # The policies of this process, for the live page.
-policies: weakref.WeakSet[BatchedPolicy] = weakref.WeakSet()
+_policies: weakref.WeakKeyDictionary[BatchedPolicy, None] = weakref.WeakKeyDictionary()
+
+
+def open_policies() -> list[BatchedPolicy]:
+    """Return the policies of this process that are not closed. Callable from any thread."""
+    # ``keyrefs`` is one atomic copy: other threads may make policies meanwhile.
+    found = [policy for ref in _policies.keyrefs() if (policy := ref()) is not None]
+    return [policy for policy in found if not policy.closed]
 
 
 class Answer(NamedTuple):
@@ -178,7 +185,7 @@ class BatchedPolicy:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._requests = Requests(*self._limits, self._soon)
         self._bind(None)
-        policies.add(self)
+        _policies[self] = None
 
     def _bind(self, loop: asyncio.AbstractEventLoop | None) -> None:
         """Belong to an event loop; what another left behind went with it."""

@@ -108,11 +108,12 @@ class Counts:
             self._answered += requests
 
     def read(self, waiting: int, version: int) -> PolicyStats:
-        seconds, calls = time.monotonic() - self._begun, self._sizes.total()
-        p50, p99 = np.percentile(self._waits, (50, 99)).tolist() if self._waits else (0.0, 0.0)
-        sizes = dict(sorted(self._sizes.items()))
+        """Return all so far. Callable from any thread: each copy is atomic."""
+        seconds = time.monotonic() - self._begun
+        sizes, reasons, waits = dict(self._sizes), dict(self._reasons), list(self._waits)
+        calls = sum(sizes.values())
+        p50, p99 = np.percentile(waits, (50, 99)).tolist() if waits else (0.0, 0.0)
         return PolicyStats(
-            seconds, waiting, self._answered, self._failed, calls, sizes,
-            dict(self._reasons), p50, p99, self._spent / max(1, calls), self._spent / seconds,
-            version,
+            seconds, waiting, self._answered, self._failed, calls, dict(sorted(sizes.items())),
+            reasons, p50, p99, self._spent / max(1, calls), self._spent / seconds, version,
         )  # fmt: skip
