@@ -72,6 +72,19 @@ async def test_nothing_is_lost_or_crossed_by_cancellation(function: Any) -> None
     assert 100 < cancelled < 900
 
 
+async def test_an_answer_stays_though_the_function_reuses_its_output() -> None:
+    output = np.zeros((1, 3))
+
+    def fill(observations: np.ndarray[Any, Any]) -> Any:
+        output[:] = observations[:, None]
+        return output
+
+    async with agym.batched(fill, 1) as policy:
+        first = await policy(1.0)
+        await policy(2.0)
+    assert_same(first, np.ones(3))
+
+
 async def test_a_batch_goes_when_all_who_could_ask_are_waiting() -> None:
     sizes = []
 

@@ -57,7 +57,8 @@ def stack(observations: Sequence[Any]) -> Any:
 def split(output: Any, n: int) -> Iterator[Any]:
     """Split an output into the answers to ``n`` observations.
 
-    A list has an answer each, an array a row each; a dict or a tuple is split part by part.
+    A list has an answer each, an array a row each, which is a copy; a dict or a tuple is split part
+    by part.
 
     Raises:
         UsageError: It is none of these, or has another length.
@@ -76,6 +77,10 @@ def split(output: Any, n: int) -> Iterator[Any]:
         )
     if len(output) != n:
         raise UsageError(f"it returned {len(output)} answers to {n} observations")
+    if shape:
+        # A compiled function may write its next output into the same memory.
+        copy = getattr(output, "clone", None) or getattr(output, "copy", None)
+        output = output if copy is None else copy()
     return iter(output)
 
 
