@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import typer
@@ -96,8 +96,8 @@ class System:
     """
 
     name: str
-    env: type[Any]
-    backend: str | None
+    env: Callable[[int], Any]
+    backend: Literal["process", "asyncio"] | None
     aim: bool = False
 
 
