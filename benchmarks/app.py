@@ -57,6 +57,7 @@ python -m benchmarks ray
 python -m benchmarks branching
 
 python -m benchmarks batched
+
 python -m benchmarks gaps
 """
 
