@@ -25,6 +25,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 import agym
+from agym.backends import Process
 from benchmarks.measuring.computing_envs import BusyEnv, turns_for
 from benchmarks.measuring.event_loop import new_runner
 from benchmarks.measuring.interleave import in_turns
@@ -45,6 +46,7 @@ python -m benchmarks gaps --quick
 """
 
 LIMIT_MS = 5.0
+NICE = 5
 BEAT_SECONDS = 0.001
 
 # A coroutine that steps one environment once.
@@ -97,13 +99,14 @@ class System:
 
     name: str
     env: Callable[[int], Any]
-    backend: Literal["process", "asyncio"] | None
+    backend: Literal["process", "asyncio"] | Process | None
     aim: bool = False
 
 
 SYSTEMS = (
     System("Gymnasium, backend='process'", BusyEnv, "process", aim=True),
     System("coroutines, backend='process'", AsyncBusyEnv, "process", aim=True),
+    System("Gymnasium, Process(nice=5)", BusyEnv, Process(nice=NICE)),
     System("coroutines, backend='asyncio'", AsyncBusyEnv, "asyncio"),
     System("Gymnasium, called on the loop", BusyEnv, None),
 )
