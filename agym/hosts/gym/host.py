@@ -485,7 +485,8 @@ class EnvHost(Host):
                 self._starts[i] = self._extra.starts[self.first + i] = start
         observation, info = env.reset(**arguments)
         self._resetting = None
-        self._meter.spent(self.first + i, info)
+        if info:
+            self._meter.spent(self.first + i, info)
         if self._filter.active:
             self._filter.begin(i)
             (info,) = self._filter.running([info])
