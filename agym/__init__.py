@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from agym.hosts.async_env import AsyncEnv
     from agym.hosts.snapshots import codecs as snapshots
     from agym.planning.plans import Plan
+    from agym.tools import adapters
     from agym.tools.chaos import Chaos, chaos
     from agym.tools.live.page import watch
     from agym.tools.rollouts.rollout import Rollout, rollout
@@ -109,6 +110,7 @@ __all__ = [
     "WorkerDied",
     "WorkerDiedGroup",
     "WorkerStats",
+    "adapters",
     "backends",
     "chaos",
     "debug",
@@ -198,7 +200,10 @@ _MODULE_OF = {
 }
 
 # Public modules that lie elsewhere.
-_MODULES = {"snapshots": "agym.hosts.snapshots.codecs"}
+_MODULES = {
+    "adapters": "agym.tools.adapters",
+    "snapshots": "agym.hosts.snapshots.codecs",
+}
 
 
 def __getattr__(name: str) -> Any:
