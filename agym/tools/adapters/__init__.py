@@ -3,7 +3,7 @@
 Example:
     >>> import agym
     >>> sorted(agym.adapters.__all__)
-    ['gem', 'skyrl_gym', 'textarena']
+    ['gem', 'skyrl_gym', 'textarena', 'trl']
 
 This module is ``agym.adapters``. Each of its modules needs the library that it is named after, and
 is imported when it is first used: ``agym.adapters.gem`` needs the extra ``gem``, and so on.
@@ -14,7 +14,7 @@ from __future__ import annotations
 import importlib
 from types import ModuleType
 
-__all__ = ["gem", "skyrl_gym", "textarena"]
+__all__ = ["gem", "skyrl_gym", "textarena", "trl"]
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -57,6 +57,7 @@ class Seat:
         parse: Callable[[str], Any] | None = None,
     ) -> None:
         self._parse = parse
+        self._over = False
         self._loop = _shared.enter()
         try:
             self._envs, self._turn = _wait(self._loop, _open(env, options))
@@ -103,13 +104,17 @@ class Seat:
     ) -> tuple[Any, dict[str, Any]]:
         async with self._turn:
             observations, infos = await self._envs.reset(seed=seed, options=options)
+            self._over = False
         return observations[0], infos[0]
 
     async def _step(self, action: Any) -> Step:
         if self._parse is not None:
             action = self._parse(action)
-        async with self._turn:
+        async with self._turn:  # also where a library begins several steps at once
+            if self._over:
+                raise UsageError("the episode is over: reset the environment")
             result = await self._envs.step([action])
+            self._over = bool(result.terminated[0] or result.truncated[0])
         return Step(
             result.observations[0],
             float(result.rewards[0]),

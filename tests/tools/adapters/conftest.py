@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 from importlib.util import find_spec
 
+# Read when the libraries are imported: no hub is asked for anything, and nothing reports to one.
+os.environ |= {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "DO_NOT_TRACK": "1"}
+
 LIBRARIES = ("gem", "skyrl_gym", "textarena", "trl", "verifiers")
 
 # With AGYM_ADAPTERS a library that is missing is a failure, and else its tests are not collected.

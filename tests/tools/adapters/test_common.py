@@ -34,6 +34,8 @@ def test_a_seat_is_an_environment_for_a_library_that_waits() -> None:
         True,
         False,
     )
+    with pytest.raises(agym.UsageError, match="the episode is over"):
+        seat.step(1)
     seat.close()
     seat.close()
     with pytest.raises(agym.ClosedError):
