@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     from agym.tools import adapters
     from agym.tools.chaos import Chaos, chaos
     from agym.tools.live.page import watch
+    from agym.tools.rollouts.batched import Answer, BatchedPolicy, batched
+    from agym.tools.rollouts.policy_stats import PolicyStats
     from agym.tools.rollouts.rollout import Rollout, rollout
     from agym.tools.run import run
     from agym.tools.tensorboard.tensorboard import TensorBoard
@@ -71,10 +73,12 @@ __all__ = [
     "AgymError",
     "AgymErrorGroup",
     "AgymVectorEnv",
+    "Answer",
     "AsyncEnv",
     "AsyncEnvHandle",
     "AsyncEnvs",
     "Batch",
+    "BatchedPolicy",
     "BusyError",
     "Chaos",
     "ClosedError",
@@ -92,6 +96,7 @@ __all__ = [
     "Overlap",
     "Pending",
     "Plan",
+    "PolicyStats",
     "Recording",
     "Recycle",
     "ResetNeededError",
@@ -112,6 +117,7 @@ __all__ = [
     "WorkerStats",
     "adapters",
     "backends",
+    "batched",
     "chaos",
     "debug",
     "load_snapshot",
@@ -139,10 +145,12 @@ _MODULE_OF = {
     "AgymError": "agym.errors",
     "AgymErrorGroup": "agym.errors",
     "AgymVectorEnv": "agym.api.vector.env",
+    "Answer": "agym.tools.rollouts.batched",
     "AsyncEnv": "agym.hosts.async_env",
     "AsyncEnvHandle": "agym.api.aio",
     "AsyncEnvs": "agym.api.aio",
     "Batch": "agym.engine.batches.results",
+    "BatchedPolicy": "agym.tools.rollouts.batched",
     "BusyError": "agym.errors",
     "Chaos": "agym.tools.chaos",
     "ClosedError": "agym.errors",
@@ -160,6 +168,7 @@ _MODULE_OF = {
     "Overlap": "agym.tools.trace.report",
     "Pending": "agym.api.aio",
     "Plan": "agym.planning.plans",
+    "PolicyStats": "agym.tools.rollouts.policy_stats",
     "Recording": "agym.tools.video.recording",
     "Recycle": "agym.backends.options",
     "ResetNeededError": "agym.errors",
@@ -178,6 +187,7 @@ _MODULE_OF = {
     "WorkerDied": "agym.errors",
     "WorkerDiedGroup": "agym.errors",
     "WorkerStats": "agym.engine.stats",
+    "batched": "agym.tools.rollouts.batched",
     "chaos": "agym.tools.chaos",
     "debug": "agym.engine.batches.debugging",
     "load_snapshot": "agym.engine.snapshots.file",

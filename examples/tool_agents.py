@@ -4,7 +4,8 @@ python examples/tool_agents.py --num-envs 256
 
 An environment is a class with coroutines; text goes in and comes out, no spaces are needed. The
 server is slow at times, as such servers are. The agents ask it in two ways: a task for each, that
-plays one environment, and batches of those that were answered first.
+plays one environment and shares a batched policy with the others, and batches of those that were
+answered first.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
+import numpy as np
 from aiohttp import web
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -102,6 +104,13 @@ def question_of(phase: str, env_id: int, observation: str) -> str:
     return f"{phase}: agent {env_id} wants to know what follows from {observation}"
 
 
+def questions_of(
+    asking: tuple[list[str], np.ndarray[Any, Any], list[str]],
+) -> list[str]:
+    """What all agents that wait ask next: a model that writes would do so in one batch."""
+    return [question_of(*each) for each in zip(*asking, strict=True)]
+
+
 Transcripts = list[list[str]]
 
 
@@ -114,13 +123,13 @@ async def with_tasks(envs: agym.AsyncEnvs, phase: str, progress: Progress) -> Tr
         observation, _ = await env.reset()
         over = False
         while not over:
-            question = question_of(phase, env.index, observation)
+            question = await policy((phase, env.index, observation))
             observation, _, over, _, _ = await env.step(question)
             answers.append(observation)
         progress.advance(bar)
         return answers
 
-    async with asyncio.TaskGroup() as group:
+    async with agym.batched(questions_of) as policy, asyncio.TaskGroup() as group:
         tasks = [group.create_task(play(env)) for env in envs]
     return [task.result() for task in tasks]
 

@@ -11,12 +11,14 @@ import time
 from collections import deque
 from statistics import median
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from agym.engine.engine import Engine
 from agym.engine.hooks.episodes import Episodes
 from agym.engine.hooks.hooks import Hook, StepOutcome
 from agym.protocol.arguments import Ids
 from agym.protocol.metrics.gauges import clock
+from agym.tools.rollouts.batched import BatchedPolicy, open_policies
 
 # Number of latest episodes that are drawn and averaged.
 EPISODES = 200
@@ -36,6 +38,10 @@ class Metrics(Hook):
         # Returns of the latest episodes; how many there were.
         self._returns: deque[float] = deque(maxlen=EPISODES)
         self._ended = 0
+        # Time and calls of each batched policy at the last `read`.
+        self._policy_calls: WeakKeyDictionary[BatchedPolicy, tuple[float, int]] = (
+            WeakKeyDictionary()
+        )
 
     def forget(self) -> None:
         """Start anew: without viewers, running episodes were not followed from their beginning."""
@@ -108,7 +114,29 @@ class Metrics(Hook):
                 }
                 for k, worker in enumerate(stats.workers)
             ],
+            "policies": self._policies(),
         }
+
+    def _policies(self) -> list[dict[str, Any]]:
+        """Return what the batched policies of this process have done since the last time."""
+        found, calls_of = [], self._policy_calls
+        for policy in open_policies():
+            stats, now = policy.stats(), time.monotonic()
+            before = calls_of.get(policy)
+            calls_of[policy] = now, stats.calls
+            found.append(
+                {
+                    "name": policy.name,
+                    "version": stats.version,
+                    "rate": None
+                    if before is None
+                    else (stats.calls - before[1]) / max(1e-9, now - before[0]),
+                    "batch": stats.batch_size,
+                    "wait": stats.wait_p50,
+                    "call": stats.call,
+                }
+            )
+        return sorted(found, key=lambda each: str(each["name"]))
 
     def _stuck(self, first: int) -> float | None:
         """Return the seconds that a worker has been in the same step, if many."""

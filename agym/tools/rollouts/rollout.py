@@ -1,15 +1,18 @@
-"""Rollouts: stacked transitions, collected while the policy acts on one group and another steps.
+"""Rollouts: stacked transitions, collected while the policy acts for some and others step.
 
-::
+A plain policy acts for one group after the other::
 
     group 0   policy | step ............ | policy | step ............
     group 1            policy | step ............ | policy | step ...
+
+A batched policy acts for whichever environments wait, each played by a coroutine of its own.
 """
 
 from __future__ import annotations
 
+import asyncio
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, Generic, NamedTuple, overload
 
 import numpy as np
@@ -21,6 +24,7 @@ from agym.api.sync import Envs
 from agym.errors import UsageError, UsageTypeError
 from agym.protocol.space_layout import Layout
 from agym.protocol.typing import Array, Observations
+from agym.tools.rollouts.batched import BatchedPolicy
 
 # Covariant, because a rollout gives actions; hence not the type variable of ``Envs``.
 ActionsTaken = TypeVar("ActionsTaken", covariant=True, default=Any)
@@ -110,9 +114,11 @@ async def rollout(
     Args:
         envs: Open environments with ``output="array"``.
         policy: A function or coroutine function from a batch of observations of some environments
-            to their actions.
+            to their actions; or an :func:`agym.batched` policy, which each environment asks by
+            itself, so that none waits for a slow one.
         steps: Length ``T`` of a rollout.
-        groups: Number of groups that the environments are split into; 1 for no pipelining.
+        groups: Number of groups that the environments are split into; 1 for no pipelining. A
+            batched policy makes its own batches.
         seed: For the reset: environment ``i`` gets ``seed + i``.
 
     Yields:
@@ -130,18 +136,56 @@ async def rollout(
     envs._engine.checks.opened()
     if envs.output != "array" or envs.metadata["autoreset_mode"] is AutoresetMode.DISABLED:
         raise UsageError("a rollout needs output='array' and autoreset='next_step' or 'same_step'")
-    parts = [_Part(envs, group) for group in envs.split(min(groups, envs.num_envs))]
+    alone = isinstance(policy, BatchedPolicy)
+    groups = envs.num_envs if alone else min(groups, envs.num_envs)
+    parts = [_Part(envs, group) for group in envs.split(groups)]
+    # What is played by one coroutine.
+    lanes = [[part] for part in parts] if alone else [parts]
+    act = _one_by_one(policy) if alone else policy
     for part in parts:
         await part.reset(seed)
     while True:
         record = _Record(envs, steps)
-        for t in range(steps):
-            for part in parts:
-                await part.finish(record)
-                await part.act(policy, record, t)
+        await _all(_play(lane, act, record, steps) for lane in lanes)
+        yield record.result([part.observations for part in parts], [part.ids for part in parts])
+
+
+async def _play(parts: Sequence[_Part], policy: Any, record: _Record, steps: int) -> None:
+    """Step the parts in turns."""
+    for t in range(steps):
         for part in parts:
             await part.finish(record)
-        yield record.result([part.observations for part in parts], [part.ids for part in parts])
+            await part.act(policy, record, t)
+    for part in parts:
+        await part.finish(record)
+
+
+async def _all(plays: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Run all at once; the first error cancels the others, and is raised."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            for play in plays:
+                group.create_task(play)
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+
+
+def _one_by_one(policy: Any) -> Callable[[Any], Awaitable[list[Any]]]:
+    """Ask for the action of the one environment of a part."""
+
+    async def act(observations: Any) -> list[Any]:
+        return [await policy(_only(observations))]
+
+    return act
+
+
+def _only(observations: Any) -> Any:
+    """Return the one observation of a batch."""
+    if isinstance(observations, dict):
+        return {key: _only(part) for key, part in observations.items()}
+    if isinstance(observations, tuple):
+        return tuple(map(_only, observations))
+    return observations[0]
 
 
 class _Part:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import shutil
 import signal
@@ -248,6 +249,22 @@ def test_the_table_is_sorted(browser: Browser) -> None:
         until(lambda: browser.seen[1:] == (3, 1))
         header.click()
         until(lambda: column() == list("0123"))
+
+
+@pytest.mark.full
+def test_batched_policies_have_a_table(browser: Browser) -> None:
+    def think(observations: Any) -> Any:
+        return observations
+
+    policy = agym.batched(think)
+    with watched("sync") as run:
+        browser.open(run.page.url)
+        until(lambda: browser.seen[1:] == (0, 4))
+        assert asyncio.run(policy(1.0)) == 1.0  # type: ignore[arg-type]
+        until(lambda: browser["#policies tbody"].text.startswith("think"))
+        asyncio.run(policy.aclose())
+        until(lambda: not browser["#policies"].is_displayed())
+        assert browser.complaints() == []
 
 
 @pytest.mark.full

@@ -78,3 +78,21 @@ def test_a_worker_that_hangs_is_seen(tmp_path: Any) -> None:
         gauges.ended[1] -= 2_000_000_000
         gauges.began[1] -= 2_000_000_000
         assert [worker["stuck"] is None for worker in score.read()["workers"]] == [True, False]
+
+
+async def test_batched_policies_are_shown_while_they_are_open() -> None:
+    def act(observations: Any) -> Any:
+        return [0] * len(observations)
+
+    async with agym.make_async("CartPole-v1", 2, backend="serial") as envs:
+        metrics = Metrics(engine_of(envs))
+        async with agym.batched(act, update=lambda weights: None) as policy:
+            await policy(1.0)
+            await policy.update(None)
+            (first,) = metrics.read()["policies"]
+            await policy(2.0)
+            (second,) = metrics.read()["policies"]
+        assert metrics.read()["policies"] == []
+    assert (first["name"], first["version"], first["batch"], first["rate"]) == ("act", 1, 1.0, None)
+    assert second["rate"] > 0
+    json.dumps(second, allow_nan=False)

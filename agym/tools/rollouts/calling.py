@@ -1,0 +1,133 @@
+"""How a policy's function is called: stacked, in a thread or in a task, and with which errors."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import inspect
+import threading
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from queue import SimpleQueue
+from typing import Any, NamedTuple
+
+from agym.errors import UsageError
+from agym.tools.rollouts.stacking import split, stack
+from agym.tools.trace.timeline import mark
+
+
+class _Job(NamedTuple):
+    call: Callable[[], Any]
+    loop: asyncio.AbstractEventLoop
+    done: Callable[[Any, BaseException | None], None]
+
+
+class FunctionThreads:
+    """Threads that run jobs in their order, and report to the event loop of each.
+
+    They are daemons: a function that hangs keeps no program from ending. They start with the first
+    job, and end when this object is stopped or forgotten.
+    """
+
+    def __init__(self, name: str, count: int) -> None:
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._threads = [
+            threading.Thread(target=_run, args=(self._jobs,), name=f"{name}-{k}", daemon=True)
+            for k in range(count)
+        ]
+        self._started = False
+        self.stop = weakref.finalize(self, _stop, self._jobs, count)
+
+    def submit(
+        self,
+        call: Callable[[], Any],
+        loop: asyncio.AbstractEventLoop,
+        done: Callable[[Any, BaseException | None], None],
+    ) -> None:
+        """Run ``call`` in a thread, then ``done(value, error)`` on the loop."""
+        if not self._started:
+            self._started = True
+            for thread in self._threads:
+                thread.start()
+        self._jobs.put(_Job(call, loop, done))
+
+    def join(self, seconds: float) -> None:
+        """Wait for the threads of a stopped object, for a limited time in all."""
+        for thread in self._threads if self._started else ():
+            thread.join(seconds)
+
+
+def _run(jobs: SimpleQueue[_Job | None]) -> None:
+    while (job := jobs.get()) is not None:
+        value, error = None, None
+        try:
+            value = job.call()
+        except BaseException as raised:
+            error = raised
+        with suppress(RuntimeError):  # the loop was closed, and nobody waits any more
+            job.loop.call_soon_threadsafe(job.done, value, error)
+        del job, value, error  # this thread must not keep alive what it is done with
+
+
+def _stop(jobs: SimpleQueue[_Job | None], count: int) -> None:
+    for _ in range(count):
+        jobs.put(None)
+
+
+def answering(function: Callable[[Any], Any], name: str) -> Callable[[list[Any]], Any]:
+    """Return the function from a list of observations to a list of their answers."""
+
+    def rows(output: Any, n: int) -> list[Any]:
+        try:
+            return [*split(output, n)]
+        except UsageError as error:
+            raise UsageError(f"policy {name}: {error}") from None
+
+    if is_coroutine_function(function):
+
+        async def answer_later(observations: list[Any]) -> list[Any]:
+            return rows(await function(stack(observations)), len(observations))
+
+        return answer_later
+
+    def answer(observations: list[Any]) -> list[Any]:
+        return rows(function(stack(observations)), len(observations))
+
+    return answer
+
+
+def marked(function: Callable[[Any], Any], argument: Any, label: str) -> Any:
+    """Call a function, and show it in timelines."""
+    with mark(label):
+        return function(argument)
+
+
+async def marked_await(function: Callable[[Any], Any], argument: Any, label: str) -> Any:
+    """Await a coroutine function, and show it in timelines."""
+    with mark(label):
+        return await function(argument)
+
+
+def is_coroutine_function(function: Callable[..., Any]) -> bool:
+    """Return whether it is one, or an object with a coroutine function as ``__call__``."""
+    call = getattr(function, "__call__", None)  # noqa: B004 (not whether it is callable)
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
+
+
+def own_copy(error: BaseException | None) -> BaseException:
+    """Return a copy for one asker: a shared one would collect the tracebacks of all."""
+    assert error is not None
+    if isinstance(error, StopIteration | asyncio.CancelledError):  # they mean something to asyncio
+        wrapped = RuntimeError(f"the function raised {error!r}")
+        wrapped.__cause__ = error
+        return wrapped
+    try:
+        own: BaseException = copy.copy(error)
+    except Exception:
+        return error
+    if type(own) is not type(error):
+        return error
+    own.__cause__, own.__context__ = error.__cause__, error.__context__
+    own.__suppress_context__ = error.__suppress_context__
+    return own.with_traceback(error.__traceback__)
