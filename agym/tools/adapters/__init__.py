@@ -3,7 +3,7 @@
 Example:
     >>> import agym
     >>> sorted(agym.adapters.__all__)
-    ['gem', 'skyrl_gym', 'textarena', 'trl']
+    ['gem', 'skyrl_gym', 'textarena', 'trl', 'verifiers']
 
 This module is ``agym.adapters``. Each of its modules needs the library that it is named after, and
 is imported when it is first used: ``agym.adapters.gem`` needs the extra ``gem``, and so on.
@@ -14,7 +14,7 @@ from __future__ import annotations
 import importlib
 from types import ModuleType
 
-__all__ = ["gem", "skyrl_gym", "textarena", "trl"]
+__all__ = ["gem", "skyrl_gym", "textarena", "trl", "verifiers"]
 
 
 def __getattr__(name: str) -> ModuleType:
