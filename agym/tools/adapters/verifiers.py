@@ -49,8 +49,7 @@ class Episodes(vf.Taskset[EpisodeTask, vf.TasksetConfig]):
         for i, task in enumerate(self.tasks):
             name = f"{self.config.id}#{task.get('seed', i)}"
             data = EpisodeData(name=name, system_prompt=self.prompt, **task)
-            make: Any = EpisodeTask  # whose constructor is the library's
-            yield make(data, self.config.task)
+            yield EpisodeTask(data, self.config.task)
 
 
 class PlayConfig(vf.EnvConfig):
@@ -63,7 +62,7 @@ class Play(vf.Env[PlayConfig]):
     """Plays an episode: observations are the user's turns, the model's replies the actions."""
 
     source: ClassVar[tuple[EnvLike, Mapping[str, Any]]]
-    parse: ClassVar[Callable[[str], Any] | None]
+    parse: ClassVar[Any]  # a function or None
 
     async def run(self, task: EpisodeTask, agents: Any) -> None:
         """Play until the episode ends, or the model's run."""
