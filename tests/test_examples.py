@@ -37,6 +37,7 @@ RUNS = [
     "compare/stragglers.py --seconds 0.5",
     "compare/subproc.py --num-envs 4 --num-procs 1 2 --steps 300",
     "tool_agents.py --num-envs 40 --rounds 3",
+    "train_tool_agent.py --batches 4 --groups 2 --group-size 4 --picture curve.png",
     "watch_training.py --target 60",
 ]
 
@@ -84,6 +85,10 @@ SMALL = {
     "compare/subproc.py --num-envs 2 --num-procs 2 --steps 0": "must be at least 1",
     "tool_agents.py --num-envs 1 --rounds 1": "",
     "tool_agents.py --num-envs 1 --rounds 0": "must be at least 1",
+    "train_tool_agent.py --batches 1 --groups 1 --group-size 2": "",
+    "train_tool_agent.py --batches 0": "must be at least 1",
+    "train_tool_agent.py --group-size 1": "--group-size at least 2",
+    "train_tool_agent.py --picture nowhere/curve.png": "cannot be written",
     "watch_training.py --num-envs 2 --updates 1": "needs more --updates",
 }
 
@@ -107,6 +112,7 @@ NEEDS = {
     "compare/render_wall.py": {"pygame": "render", "av": "video"},
     "sb3_ppo.py": {"stable_baselines3": "sb3"},
     "tool_agents.py": {"aiohttp": "examples"},
+    "train_tool_agent.py": {"torch": "examples", "matplotlib": "examples"},
     "watch_training.py": {"torch": "examples", "starlette": "watch"},
 }
 

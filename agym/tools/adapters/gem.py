@@ -267,12 +267,15 @@ class VectorEnv(vector.VectorEnv):
         self, actions: Sequence[str] | Mapping[int, str]
     ) -> tuple[Sequence[Any], Array, Array, Array, list[dict[str, Any]]]:
         """Step all, or those that a dict names; results are in the order of the actions."""
-        ids = list(actions) if isinstance(actions, Mapping) else None
-        texts = list(actions.values()) if isinstance(actions, Mapping) else list(actions)
-        parsed = texts if self._parse is None else [self._parse(text) for text in texts]
-        result = self._envs.step(parsed, env_ids=ids)
-        rewards, terminated, truncated = (np.asarray(part) for part in result[1:4])
-        return result.observations, rewards, terminated, truncated, result.infos
+        some = isinstance(actions, Mapping)
+        given = dict(actions) if isinstance(actions, Mapping) else dict(enumerate(actions))
+        ids = sorted(given)
+        parse = self._parse or (lambda text: text)
+        result = self._envs.step([parse(given[i]) for i in ids], env_ids=ids if some else None)
+        order = [ids.index(i) for i in given]
+        rewards, terminated, truncated = (np.asarray(part)[order] for part in result[1:4])
+        observations = [result.observations[k] for k in order]
+        return observations, rewards, terminated, truncated, [result.infos[k] for k in order]
 
     def close(self) -> None:
         """Close the environments."""

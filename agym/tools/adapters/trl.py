@@ -332,12 +332,12 @@ class Rollouts:
         """Play one conversation for each prompt."""
         envs = self._enough(len(prompts))
         text = Text(trainer)
-        observations = envs.reset(
-            seed=self._seeds(prompts, trainer), env_ids=list(range(len(prompts)))
-        ).observations
+        mine = list(range(len(prompts)))
+        # Of all environments, since there may be more than prompts.
+        observations = envs.reset(seed=self._seeds(prompts, trainer), env_ids=mine).observations
         games = [
             Conversation(text.prompt(prompt, observation), trainer.max_completion_length)
-            for prompt, observation in zip(prompts, observations, strict=True)
+            for prompt, observation in zip(prompts, observations[: len(prompts)], strict=True)
         ]
         scored = False
         for turn in range(1, self._max_turns + 1):

@@ -162,6 +162,11 @@ def test_a_vector_of_agym_resets_as_those_of_gem(mode: AutoresetMode) -> None:
         assert expected[0] == got[0]
         for part in (1, 2, 3):
             assert np.array_equal(expected[part], got[part])
-    some = ours.step({1: "2"})
-    assert [len(part) for part in some] == [1] * 5
+    ours.reset(seed=seeds)
+    theirs.reset(seed=seeds)
+    expected, got = theirs.step({1: "2", 0: "3"}), ours.step({1: "2", 0: "3"})
+    assert [list(part) for part in expected[:4]] == [list(part) for part in got[:4]]
+    assert [len(part) for part in ours.step({1: "2"})] == [1] * 5
+    with pytest.raises(agym.UsageError, match="takes 2 actions"):
+        ours.step(["1"])
     ours.close()

@@ -332,6 +332,14 @@ def test_completions_of_one_prompt_play_the_same_task(tokenizer: PreTrainedToken
     assert len({first for first, _ in groups}) == 4
 
 
+def test_batches_may_become_smaller_and_larger(tokenizer: PreTrainedTokenizerFast) -> None:
+    trainer = StubTrainer(tokenizer)
+    with adapter.rollout_func(Guess, parse=int, turns=1, generate=says("0")) as rollouts:
+        for n in (2, 1, 4):
+            output = rollouts(PROMPTS[:n], trainer)
+            assert [len(values) for key, values in output.items() if values] == [n] * 7
+
+
 def test_what_exceeds_the_room_is_cut_off(tokenizer: PreTrainedTokenizerFast) -> None:
     trainer = StubTrainer(tokenizer, room=8)
     with adapter.rollout_func(Guess, parse=int, generate=says("0")) as rollouts:
