@@ -20,6 +20,7 @@ import agym
 from agym.tools.adapters.common import OwnRandom, Seat, as_chat, as_text
 from tests.support.envs.text_envs import Guess, Meeting
 from tests.support.patience import patience
+from tests.tools.adapters.examples import failures
 
 
 def test_a_seat_is_an_environment_for_a_library_that_waits() -> None:
@@ -197,6 +198,10 @@ except agym.MissingExtraError as error:
     )
     extra = library.replace("_", "-")
     assert told.stdout.strip().endswith(f'is not installed: pip install "agym-envs[{extra}]"'), told
+
+
+def test_the_example_is_true() -> None:
+    assert not failures(agym.adapters)
 
 
 def test_importing_agym_imports_no_adapter() -> None:

@@ -16,7 +16,7 @@ from verifiers.v1.cli.eval.runner import run_eval
 from verifiers.v1.configs.cli.eval import EvalConfig
 
 import agym
-from tests.support.envs.text_envs import Guess
+from tests.support.envs.text_envs import Guess, Meeting
 from tests.tools.adapters.examples import failures
 
 adapter = agym.adapters.verifiers
@@ -140,6 +140,12 @@ def test_an_environment_that_raises_fails_its_episode(tmp_path: Path) -> None:
     assert not episode.ok
     assert "the tool is broken" in episode.last_error.message
     assert not episode.traces or not episode.traces[0].rewards
+
+
+def test_rollouts_wait_at_once(tmp_path: Path) -> None:
+    adapter.register("agym-meeting", Meeting, tasks=range(8), parties=8)
+    episodes = evaluate(Model(lambda _: "now"), "agym-meeting", tmp_path)
+    assert [episode.traces[0].reward for episode in episodes] == [1.0] * 8
 
 
 def test_a_package_exports_the_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
