@@ -40,7 +40,7 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_preserve_defaults = True
 # The libraries that agym.adapters adapts.
-autodoc_mock_imports = ["gem", "httpx", "skyrl_gym", "textarena", "trl", "verifiers"]
+autodoc_mock_imports = ["aiohttp", "gem", "httpx", "skyrl_gym", "textarena", "trl", "verifiers"]
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
 

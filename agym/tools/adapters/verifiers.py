@@ -1,4 +1,4 @@
-"""agym's environments in verifiers: as a taskset, an environment, and a harness that only talks.
+"""agym's environments in verifiers, and verifiers' rollouts in agym.
 
 Example:
     >>> import agym, verifiers.v1 as vf
@@ -11,8 +11,11 @@ Example:
 
 from __future__ import annotations
 
+import asyncio
+import random
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from types import ModuleType
 from typing import Any, ClassVar, NamedTuple
 
@@ -20,6 +23,7 @@ from agym._system.extras import require
 from agym.api.make import make_async
 from agym.errors import UsageError
 from agym.hosts.factories import EnvLike
+from agym.tools.adapters.asked_model import Asked, AskedModel, as_message
 from agym.tools.adapters.common import as_text
 
 vf: Any = require("verifiers.v1", "verifiers")
@@ -195,6 +199,137 @@ def classes(
         type("Env", (Play,), player),
         type("Harness", (Talk,), {}),
     )
+
+
+def factory(env: Mapping[str, Any]) -> Callable[[], RolloutEnv]:
+    """Return a factory of verifiers' rollouts as environments, for :func:`agym.make` and its kin.
+
+    Example:
+        >>> import agym
+        >>> agym.adapters.verifiers.register("agym-pole", "CartPole-v1", tasks=[7], parse=int)
+        >>> rollouts = agym.adapters.verifiers.factory({"taskset": {"id": "agym-pole"}})
+        >>> with agym.make(rollouts, 2) as envs:
+        ...     chats, infos = envs.reset()
+        ...     step = envs.step(["0", "1"])
+        >>> [message["role"] for message in step.observations[0]]
+        ['user', 'assistant', 'user']
+
+    The policy takes the model's place. A coroutine environment is one rollout after the other:
+    ``reset`` begins it, and returns the messages of its first request; an action is the answer, a
+    text or a message with ``tool_calls``; the observation that follows is the next request's
+    messages, and ``info["tools"]`` its tools. When verifiers has scored the rollout, the last step
+    returns the last messages, and as its reward the sum of those of the rollout's trainable traces.
+    ``info`` has ``rewards`` and ``metrics`` by the agents' names, and ``stop``, the reason. A limit
+    of turns or tokens is ``truncated``.
+
+    The seed draws the task, or ``options={"task": 3}`` names it. A rollout that fails in verifiers
+    raises, and has no reward.
+
+    Args:
+        env: The ``[env]`` block of verifiers' configuration, whose agents run in this process or in
+            the runtimes that it says.
+
+    Raises:
+        UsageError: verifiers refuses the configuration, or its taskset is infinite.
+    """
+    try:
+        config = vf.resolve_env_config(dict(env))
+        taskset = vf.load_environment(config).taskset
+    except (ImportError, TypeError, ValueError) as error:
+        raise UsageError(f"env={env!r}: {error}") from error
+    if not taskset.bounded:
+        raise UsageError(f"env={env!r} has a taskset without end: choose one that has")
+    return partial(RolloutEnv, dict(env))
+
+
+class RolloutEnv:
+    """One rollout of verifiers after the other; made by :func:`factory`."""
+
+    def __init__(self, env: dict[str, Any]) -> None:
+        self._env = vf.load_environment(vf.resolve_env_config(env))
+        self._tasks = list(self._env.taskset)
+        self._random = random.Random()
+        self._model = AskedModel()
+        self._rollout: asyncio.Task[Any] | None = None
+        self._asked: Asked | None = None
+
+    async def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """Begin a rollout, and wait for its first request."""
+        await self.close()
+        if seed is not None:
+            self._random.seed(seed)
+        index = (options or {}).get("task")
+        if index is None:
+            index = self._random.randrange(len(self._tasks))
+        self._model = AskedModel()
+        self._rollout = asyncio.create_task(self._play(self._tasks[index]))
+        if not await self._next():
+            raise RuntimeError(f"task {index} asked the model nothing: {self._failure()}")
+        return self._messages(), {"task": index, "tools": self._tools()}
+
+    async def step(
+        self, action: Any
+    ) -> tuple[list[dict[str, Any]], float, bool, bool, dict[str, Any]]:
+        """Answer the request, and wait for the next, or for the score."""
+        assert self._asked is not None
+        if not self._asked.answer.done():  # the agent may have gone, at a deadline of its own
+            self._asked.answer.set_result(as_message(action))
+        messages = self._messages()
+        if await self._next():
+            return self._messages(), 0.0, False, False, {"tools": self._tools()}
+        assert self._rollout is not None
+        episode = self._rollout.result()
+        if not episode.ok:
+            raise RuntimeError(f"the rollout failed in verifiers: {self._failure()}")
+        reward = sum(trace.reward for trace in episode.traces if trace.agent.trainable)
+        truncated = any(trace.is_truncated for trace in episode.traces)
+        info = {
+            "rewards": {trace.agent.name: trace.reward for trace in episode.traces},
+            "metrics": {trace.agent.name: dict(trace.metrics) for trace in episode.traces},
+            "stop": [trace.stop_condition for trace in episode.traces],
+        }
+        return messages, float(reward), not truncated, truncated, info
+
+    async def close(self) -> None:
+        """End the rollout that is under way."""
+        if self._rollout is not None:
+            self._rollout.cancel()
+            await asyncio.wait([self._rollout])
+        self._rollout = self._asked = None
+
+    async def _play(self, task: Any) -> Any:
+        async with self._model.serve() as url, self._env.serving():
+            client = vf.EvalClientConfig(base_url=url, api_key_var="AGYM_NEEDS_NO_KEY")
+            return await self._env.run_episode(task, vf.ModelContext(model="agym", client=client))
+
+    async def _next(self) -> bool:
+        """Wait for a request; return whether one came before the rollout's end."""
+        assert self._rollout is not None
+        asked = asyncio.create_task(self._model.next())
+        try:
+            await asyncio.wait([asked, self._rollout], return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            asked.cancel()
+            raise
+        self._asked = asked.result() if asked.done() else None
+        asked.cancel()
+        return self._asked is not None
+
+    def _messages(self) -> list[dict[str, Any]]:
+        assert self._asked is not None
+        return list(self._asked.body["messages"])
+
+    def _tools(self) -> list[dict[str, Any]]:
+        assert self._asked is not None
+        return list(self._asked.body.get("tools") or [])
+
+    def _failure(self) -> str:
+        assert self._rollout is not None
+        episode = self._rollout.result()
+        errors = [*episode.errors, *(error for trace in episode.traces for error in trace.errors)]
+        return errors[-1].message if errors else "it ended"
 
 
 def _begin(task: int | Mapping[str, Any]) -> dict[str, Any]:

@@ -7,11 +7,13 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 import verifiers.v1 as vf
 from aiohttp import web
+from openai import AsyncOpenAI
 from verifiers.v1.cli.eval.runner import run_eval
 from verifiers.v1.configs.cli.eval import EvalConfig
 
@@ -161,7 +163,111 @@ def test_a_package_exports_the_classes(tmp_path: Path, monkeypatch: pytest.Monke
     assert episode.traces[0].metrics["env_steps"] >= 1
 
 
+def rollouts_of(taskset: str, **env: Any) -> Any:
+    return adapter.factory({"taskset": {"id": taskset}, **env})
+
+
+def test_rollouts_of_verifiers_are_environments() -> None:
+    """There and back again: what comes back is what agym plays itself."""
+    adapter.register("agym-back", Guess, tasks=range(4), turns=5, parse=int)
+    with agym.make(rollouts_of("agym-back"), 4) as envs, agym.make(Guess, 4, turns=5) as ours:
+        ours.reset(seed=0)
+        for i, env in enumerate(envs):
+            messages, info = env.reset(options={"task": i})
+            assert messages == [{"role": "user", "content": "guess a number up to 20"}]
+            assert (info["task"], info["tools"]) == (i, [])
+        chats = dict.fromkeys(range(4), messages)
+        playing = [0, 1, 2, 3]
+        while playing:
+            guesses = [bisect(chats[i]) for i in playing]
+            expected = ours.step(guesses, env_ids=playing)
+            step = envs.step(guesses, env_ids=playing)
+            chats |= zip(playing, step.observations, strict=True)
+            assert step.rewards == expected.rewards
+            assert [a or b for a, b in zip(*step[2:4], strict=True)] == [
+                a or b for a, b in zip(*expected[2:4], strict=True)
+            ]
+            for k, over in enumerate(step.terminated):
+                if over:
+                    assert step.infos[k]["rewards"] == {"player": step.rewards[k]}
+                    assert step.infos[k]["metrics"]["player"]["env_steps"] >= 1
+            playing = [i for i, over in zip(playing, step.terminated, strict=True) if not over]
+
+
+class Sums(vf.Taskset[vf.Task, vf.TasksetConfig]):
+    """A taskset of verifiers' own kind: one turn, scored by a function."""
+
+    def load(self) -> Any:
+        for n in range(3):
+            data = vf.TaskData(prompt=f"{n} + 1", system_prompt="Add.")
+            yield SumTask(data, self.config.task)
+
+
+class SumTask(vf.Task):
+    @vf.reward
+    async def right(self, trace: vf.Trace) -> float:
+        return float(trace.last_reply == str(int(self.data.prompt[0]) + 1))
+
+
+class Streams(adapter.Talk):
+    """A harness whose program reads a stream, as most do."""
+
+    async def launch(
+        self, ctx: Any, trace: Any, runtime: Any, endpoint: str, secret: str, urls: Any, data: Any
+    ) -> Any:
+        async with AsyncOpenAI(base_url=endpoint, api_key=secret) as client:
+            stream = await client.chat.completions.create(
+                model=ctx.model, messages=[{"role": "user", "content": data.prompt}], stream=True
+            )
+            told = [chunk.choices[0].delta.content async for chunk in stream if chunk.choices]
+        return vf.ProgramResult(0, "".join(text or "" for text in told), "")
+
+
+@pytest.mark.parametrize("harness", [adapter.Talk, Streams])
+def test_a_taskset_of_verifiers_is_an_environment(
+    harness: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = ModuleType("sums_for_agym")
+    kind = type("Harness", (harness,), {})
+    vars(module).update(Taskset=Sums, Harness=kind, __all__=["Taskset", "Harness"])
+    monkeypatch.setitem(sys.modules, "sums_for_agym", module)
+    local = {"agent": {"runtime": {"type": "subprocess"}}}
+    with agym.make(rollouts_of("sums-for-agym", **local), 2) as envs:
+        chats, infos = envs.reset(seed=3)
+        assert envs.reset(seed=3).infos == infos
+        assert chats[0][-1]["content"] == f"{infos[0]['task']} + 1"
+        step = envs.step([str(infos[0]["task"] + 1), {"content": "no idea"}])
+        assert step.rewards == [1.0, 0.0]
+        assert (step.terminated, step.truncated) == ([True] * 2, [False] * 2)
+        assert {*(info["task"] for info in envs.reset().infos)} <= {0, 1, 2}
+
+
+def test_a_limit_cuts_off_and_an_error_is_a_fault() -> None:
+    adapter.register("agym-back-limited", Guess, tasks=[0], parse=int)
+    with agym.make(rollouts_of("agym-back-limited", player={"max_turns": 1})) as envs:
+        envs.reset()
+        step = envs.step(["0"])
+        assert (step.terminated, step.truncated) == ([False], [True])
+        assert step.infos[0]["stop"] == ["max_turns"]
+    with agym.make(rollouts_of("agym-back-limited"), 2) as envs:
+        envs.reset()
+        with pytest.raises(agym.EnvError, match=r"failed in verifiers.*invalid literal"):
+            envs.step(["zero", "0"])
+        envs.reset(env_ids=[0])
+        envs.step(["0", "0"])
+
+
+async def test_rollouts_of_verifiers_wait_at_once() -> None:
+    adapter.register("agym-back-meeting", Meeting, tasks=[0], parties=8)
+    async with agym.make_async(rollouts_of("agym-back-meeting"), 8, output="list") as envs:
+        await envs.reset()
+        assert (await envs.step(["now"] * 8)).rewards == [1.0] * 8
+    sys.modules.pop("agym_back_meeting")  # for the other loop
+
+
 def test_bad_arguments() -> None:
+    with pytest.raises(agym.UsageError, match="not found"):
+        rollouts_of("no-such-taskset")
     with pytest.raises(agym.UsageError, match="neither a seed"):
         adapter.classes(Guess, tasks=["a"])
     with pytest.raises(agym.UsageError, match="there is a module 'sys' already"):
