@@ -1,0 +1,262 @@
+"""``agym.openenv``: the environments of an OpenEnv server, as coroutine environments."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Literal
+
+from gymnasium import Space
+from gymnasium.spaces import Dict
+
+from agym._system.extras import require
+from agym.errors import UsageError, UsageTypeError
+from agym.hosts.async_env import AnySpace
+from agym.tools.openenv.client_http import HTTPSession, ask_for_schema
+from agym.tools.openenv.client_server import Server, base_url
+from agym.tools.openenv.client_session import WebSocketSession
+from agym.tools.openenv.client_types import (
+    Typed,
+    action_writer,
+    as_element,
+    observation_reader,
+)
+from agym.tools.openenv.wire import VALUE
+
+# Where a server may say that an episode was cut off; Gymnasium's old wrapper used the second.
+TRUNCATED = ("truncated", "TimeLimit.truncated")
+# The most bytes of one message, as in OpenEnv's own client: pictures and pages are large.
+MAX_SIZE = 100 * 2**20
+
+
+def openenv(
+    url: str,
+    *,
+    token: str | None = None,
+    observation: Typed = None,
+    action: Typed = None,
+    observation_space: Space[Any] | None = None,
+    action_space: Space[Any] | None = None,
+    protocol: Literal["websocket", "http"] = "websocket",
+    timeout: float | None = 60.0,
+    connect_timeout: float = 10.0,
+    max_sessions: int | None = None,
+    max_size: int = MAX_SIZE,
+    headers: Mapping[str, str] | None = None,
+) -> Callable[[], RemoteEnv]:
+    """Return a factory of environments of an OpenEnv server.
+
+    Example:
+        EXAMPLE
+
+    Each environment has a session of its own at the server, which its first ``reset`` opens. Text,
+    dicts, arrays and typed observations come as ``observation`` says. A reward of ``None`` is 0.0;
+    an episode that is ``done`` is terminated, or truncated where the answer or its metadata has
+    ``"truncated": true``; the metadata is the info.
+
+    An exchange that is not awaited to its end, because of ``timeout``, agym's own ``timeout=`` or a
+    cancellation, closes the session, so that no answer is ever taken for another's. It is a fault
+    of this one environment: an :class:`agym.EnvError` whose ``exception`` is a
+    :class:`agym.RemoteError`, or with ``on_fault="restart"`` a new session. A session that the
+    server ends between two episodes is opened anew by the next ``reset``; within an episode it is a
+    fault, and nothing is sent twice.
+
+    This function asks the server for its schema, and waits for the answer: so a wrong address or
+    token is an error here, and the spaces of a server of agym are known.
+
+    Args:
+        url: The server's address: ``"http://127.0.0.1:8000"``, or with ``https``, ``ws``, ``wss``.
+        token: Sent as ``Authorization: Bearer TOKEN``.
+        observation: What observations become: a pydantic model, a dataclass, a function of the dict
+            that comes, or the name of one of its fields. Default: dicts as they come; a server of
+            agym's own sends what its environments return.
+        action: What ``step`` is given: a pydantic model, a dataclass, a function that returns a
+            dict, or the name of the field that it is for. Default: dicts, models or dataclasses; a
+            server of agym's own takes the actions of its environments.
+        observation_space: The space of the observations, which are then made arrays of its dtype.
+            Default: that of a server of agym's own, else any Python objects.
+        action_space: The space of the actions, likewise.
+        protocol: ``"websocket"``, or ``"http"`` for a server without it. OpenEnv's servers make a
+            new environment for each HTTP request.
+        timeout: Seconds for the answer to one ``reset``, ``step`` or call; ``None``: no limit.
+        connect_timeout: Seconds to reach the server, and to wait for a session where it is full or
+            ``max_sessions`` are open.
+        max_sessions: Most sessions at a time of the environments of one process. Those that wait
+            are served in order, when an episode ends or an environment is closed.
+        max_size: Most bytes of an answer; a larger one ends the session.
+        headers: Further HTTP headers.
+
+    Returns:
+        A factory for :func:`agym.make_async` and :func:`agym.make`, which can be pickled.
+
+    Raises:
+        RemoteError: The server cannot be reached, refuses the token, or is no OpenEnv server.
+        UsageError: An argument cannot work.
+        MissingExtraError: The extra ``openenv`` is not installed.
+    """
+    require("websockets", "openenv")
+    require("h11", "openenv")
+    if protocol not in ("websocket", "http"):
+        raise UsageError(f"protocol={protocol!r} must be 'websocket' or 'http'")
+    if max_sessions is not None and (not isinstance(max_sessions, int) or max_sessions < 1):
+        raise UsageError(f"max_sessions={max_sessions!r} must be at least 1, or None")
+    if max_size < 1:
+        raise UsageError(f"max_size={max_size!r} must be a positive number of bytes")
+    for name, space in (("observation_space", observation_space), ("action_space", action_space)):
+        if space is not None and not isinstance(space, Space):
+            raise UsageTypeError(f"{name}={space!r} must be a space of Gymnasium's")
+    observation_reader(observation)
+    action_writer(action)
+    server = Server(
+        base_url(url),
+        _headers(token, headers),
+        None if timeout is None else _seconds("timeout", timeout),
+        _seconds("connect_timeout", connect_timeout),
+        max_sessions,
+        max_size,
+    )
+    ask_for_schema(server)
+    # agym recognizes a ``partial`` of a class of coroutine environments without a call.
+    return partial(
+        RemoteEnv,
+        server,
+        stateless=protocol == "http",
+        observation=observation,
+        action=action,
+        observation_space=observation_space,
+        action_space=action_space,
+    )
+
+
+def _seconds(name: str, value: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise UsageTypeError(f"{name}={value!r} must be seconds")
+    if not (0 < value < math.inf):
+        raise UsageError(f"{name}={value!r} must be a positive number of seconds")
+    return float(value)
+
+
+def _headers(token: str | None, headers: Mapping[str, str] | None) -> dict[str, str]:
+    """Return the headers of every request.
+
+    Raises:
+        UsageError: A header could not be sent as one line of ASCII.
+    """
+    fields = dict(headers or {})
+    if token is not None:
+        fields["Authorization"] = f"Bearer {token}"
+    for name, value in fields.items():
+        text = f"{name}{value}"
+        if not (isinstance(value, str) and text.isascii() and text.isprintable()):
+            what = "token" if name == "Authorization" else f"headers[{name!r}]"
+            raise UsageError(f"{what} must be printable ASCII text")
+    return fields
+
+
+class RemoteEnv:
+    """An environment of an OpenEnv server (:class:`agym.AsyncEnv`); :func:`agym.openenv` makes it.
+
+    The first ``reset`` opens its session.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        *,
+        stateless: bool,
+        observation: Typed,
+        action: Typed,
+        observation_space: Space[Any] | None,
+        action_space: Space[Any] | None,
+        agym: bool = False,
+    ) -> None:
+        """Store the arguments, which :func:`agym.openenv` describes.
+
+        ``agym`` says whether the server is one of agym's own, whose observations and actions are
+        those of its environments, and need not be objects.
+        """
+        self._server = server
+        self._session = HTTPSession(server) if stateless else WebSocketSession(server)
+        self._read = observation_reader(observation)
+        self._write = _unchanged if agym and action is None else action_writer(action)
+        # What a function or type of the caller's returns is the observation.
+        self._space = None if callable(observation) else observation_space
+        # Text has only objects, so that other observations are a field.
+        self._wrapped = agym and not isinstance(observation_space, Dict)
+        self.observation_space = AnySpace() if observation_space is None else observation_space
+        self.action_space = AnySpace() if action_space is None else action_space
+        self.metadata: dict[str, Any] = {"render_modes": []}
+
+    async def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode; the server is given the seed, if there is one, and the options.
+
+        Raises:
+            RemoteError: The server cannot be reached, is full, or failed.
+        """
+        data = dict(options or {})
+        if seed is not None:
+            data["seed"] = seed
+        observation, _, _, _, info = self._result("reset", await self._session.reset(data))
+        return observation, info
+
+    async def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Take a step in the session.
+
+        Raises:
+            RemoteError: The session is lost, or the server failed.
+            UsageError: The action does not fit ``action=``.
+        """
+        result = self._result("step", await self._session.step(self._write(action)))
+        if result[2] or result[3]:
+            self._session.end_episode()
+        return result
+
+    async def state(self) -> dict[str, Any]:
+        """Return the server's record of the episode, as its id and the number of steps.
+
+        Raises:
+            RemoteError: The session is lost, or the server failed.
+        """
+        return await self._session.state()
+
+    async def close(self) -> None:
+        """End the session."""
+        await self._session.close()
+
+    def _result(
+        self, operation: str, data: dict[str, Any]
+    ) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Return what ``step`` returns, of the data of an answer."""
+        try:
+            info = dict(data.get("metadata") or {})
+            fields = data["observation"]
+            reward = float(data.get("reward") or 0.0)
+            done = bool(data.get("done"))
+            truncated = _is_truncated(data, fields, info)
+            if not self._session.binary:
+                if self._wrapped:
+                    data = {**data, "observation": fields[VALUE]}
+                observation = self._read(data)
+                if self._space is not None:
+                    observation = as_element(self._space, observation)
+            else:
+                observation = self._read(data)
+        except (KeyError, TypeError, ValueError) as error:
+            raise self._server.error(
+                operation,
+                "BAD_ANSWER",
+                f"the answer to {operation} is wrong: {type(error).__name__}: {error}",
+            ) from error
+        return observation, reward, done and not truncated, truncated, info
+
+
+def _unchanged(action: Any) -> Any:
+    return action
+
+
+def _is_truncated(data: dict[str, Any], fields: Any, info: dict[str, Any]) -> bool:
+    places = (data, info, fields) if isinstance(fields, dict) else (data, info)
+    return any(place.get(name) is True for place in places for name in TRUNCATED)
