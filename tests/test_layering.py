@@ -100,7 +100,7 @@ def test_imports_inside_functions_are_few() -> None:
 
 
 # Environments that wait, and what makes environments wait, sleep on purpose; so does whoever wants
-# to see for a moment what other programs do, and whoever asks a full server again, which cannot call.
+# to see for a moment what other programs do, or asks a full server again.
 SLEEPERS = {
     "envs",
     "testing.py",
