@@ -56,6 +56,8 @@ if TYPE_CHECKING:
     from agym.tools.live.page import watch
     from agym.tools.rollouts.rollout import Rollout, rollout
     from agym.tools.run import run
+    from agym.tools.serving.limits import ServerLimits
+    from agym.tools.serving.serve import serve
     from agym.tools.tensorboard.tensorboard import TensorBoard
     from agym.tools.trace.report import Overlap, overlap
     from agym.tools.trace.timeline import mark, trace
@@ -99,6 +101,7 @@ __all__ = [
     "ResetResult",
     "Rollout",
     "RolloutBuffer",
+    "ServerLimits",
     "Snapshot",
     "SnapshotError",
     "SpaceMismatchError",
@@ -129,6 +132,7 @@ __all__ = [
     "rollout",
     "run",
     "sb3",
+    "serve",
     "snapshots",
     "trace",
     "vectorize",
@@ -167,6 +171,7 @@ _MODULE_OF = {
     "ResetResult": "agym.engine.batches.results",
     "Rollout": "agym.tools.rollouts.rollout",
     "RolloutBuffer": "agym.engine.batches.out_target",
+    "ServerLimits": "agym.tools.serving.limits",
     "Snapshot": "agym.engine.snapshots.snapshot",
     "SnapshotError": "agym.errors",
     "SpaceMismatchError": "agym.errors",
@@ -195,6 +200,7 @@ _MODULE_OF = {
     "restore_envs": "agym.api.saving",
     "rollout": "agym.tools.rollouts.rollout",
     "run": "agym.tools.run",
+    "serve": "agym.tools.serving.serve",
     "trace": "agym.tools.trace.timeline",
     "vectorize": "agym.envs.rules.vectorize",
     "watch": "agym.tools.live.page",
