@@ -101,7 +101,10 @@ async def _response(h11: Any, http: Any, reader: asyncio.StreamReader, max_size:
     while True:
         event = http.next_event()
         if event is h11.NEED_DATA:
-            http.receive_data(await reader.read(1 << 16))
+            data = await reader.read(1 << 16)
+            if not data and head is None and not http.trailing_data[0]:
+                raise ConnectionResetError("the server ended the connection")
+            http.receive_data(data)
         elif isinstance(event, h11.Response):
             head = event
         elif isinstance(event, h11.Data):
@@ -112,8 +115,6 @@ async def _response(h11: Any, http: Any, reader: asyncio.StreamReader, max_size:
         elif isinstance(event, h11.EndOfMessage):
             named = {name.decode().lower(): value.decode("latin-1") for name, value in head.headers}
             return Response(head.status_code, named, b"".join(parts))
-        elif isinstance(event, h11.ConnectionClosed):
-            raise ConnectionResetError("the server ended the connection")
 
 
 class HTTPSession:

@@ -65,7 +65,8 @@ class WebSocketSession:
                     raise
                 # The server ended an idle session at the same moment.
             except Full:
-                self._drop("the server is full")
+                pass
+        self._drop("another is opened")
         attempts = Attempts(self._server.connect_timeout)
         place = await self._wait_for_place(attempts)
         try:

@@ -94,6 +94,15 @@ class ScriptedServer:
         """Answer all that waits, and what will wait."""
         self._loop.call_soon_threadsafe(self._gate.set)
 
+    def asked(self, count: int) -> None:
+        """Wait until so many questions have come."""
+
+        async def wait() -> None:
+            async with self._changed:
+                await self._changed.wait_for(lambda: len(self.questions) >= count)
+
+        asyncio.run_coroutine_threadsafe(wait(), self._loop).result(patience())
+
     def no_session(self) -> bool:
         """Wait until there is none, and say whether that was in time."""
 
@@ -173,7 +182,9 @@ class ScriptedServer:
         steps = 0
         while True:
             question = json.loads(await ws.recv())
-            self.questions.append(question)
+            async with self._changed:
+                self.questions.append(question)
+                self._changed.notify_all()
             data = question.get("data", {})
             if question["type"] == "close":
                 return
