@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from agym.planning.plans import Plan
     from agym.tools.chaos import Chaos, chaos
     from agym.tools.live.page import watch
+    from agym.tools.openenv.client import openenv
     from agym.tools.rollouts.rollout import Rollout, rollout
     from agym.tools.run import run
     from agym.tools.serving.limits import ServerLimits
@@ -123,6 +124,7 @@ __all__ = [
     "make_vec",
     "mark",
     "mosaic",
+    "openenv",
     "overlap",
     "plan",
     "record",
@@ -192,6 +194,7 @@ _MODULE_OF = {
     "make_vec": "agym.api.vector.make",
     "mark": "agym.tools.trace.timeline",
     "mosaic": "agym.tools.video.tiling",
+    "openenv": "agym.tools.openenv.client",
     "overlap": "agym.tools.trace.report",
     "plan": "agym.api.auto.plan",
     "record": "agym.tools.video.recording",

@@ -36,6 +36,7 @@ RUNS = [
     "sb3_ppo.py --target 40 --timesteps 16000 --compare 512 --num-envs 4 --workers 2",
     "compare/stragglers.py --seconds 0.5",
     "compare/subproc.py --num-envs 4 --num-procs 1 2 --steps 300",
+    "openenv_agents.py --sessions 8 --episodes 2",
     "tool_agents.py --num-envs 40 --rounds 3",
     "watch_training.py --target 60",
 ]
@@ -51,6 +52,8 @@ SMALL = {
     "branching/go_explore.py --seed -1": "must be at least 0",
     "branching/go_explore.py --picture nowhere/a.png": "cannot be written",
     "branching/go_explore.py --picture a.txt": "must be a file that ends with .png",
+    "openenv_agents.py --sessions 0": "must be at least 1",
+    "openenv_agents.py --url 127.0.0.1": "must be the address",
     "branching/mcts.py --simulations 1 --moves 1 --games 1 --depth 1": "",
     "branching/mcts.py --simulations 0": "must be at least 1",
     "branching/mcts.py --seed -1": "seed",

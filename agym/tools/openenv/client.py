@@ -22,6 +22,7 @@ from agym.tools.openenv.client_types import (
     as_element,
     observation_reader,
 )
+from agym.tools.openenv.space_schema import KEYWORD, build_space
 from agym.tools.openenv.wire import VALUE
 
 # Where a server may say that an episode was cut off; Gymnasium's old wrapper used the second.
@@ -48,7 +49,18 @@ def openenv(
     """Return a factory of environments of an OpenEnv server.
 
     Example:
-        EXAMPLE
+        >>> import agym, asyncio
+        >>> async def main():
+        ...     async with agym.serve("CartPole-v1", 2) as server:  # elsewhere: agym serve
+        ...         factory = await asyncio.to_thread(
+        ...             agym.openenv, server.url, token=server.token
+        ...         )
+        ...         async with agym.make_async(factory, 2) as envs:
+        ...             observations, infos = await envs.reset(seed=0)
+        ...             result = await envs.step([0, 1])
+        ...             return observations.shape, result.rewards, envs.single_action_space
+        >>> agym.run(main())
+        ((2, 4), array([1., 1.]), Discrete(2))
 
     Each environment has a session of its own at the server, which its first ``reset`` opens. Text,
     dicts, arrays and typed observations come as ``observation`` says. A reward of ``None`` is 0.0;
@@ -63,7 +75,8 @@ def openenv(
     fault, and nothing is sent twice.
 
     This function asks the server for its schema, and waits for the answer: so a wrong address or
-    token is an error here, and the spaces of a server of agym are known.
+    token is an error here, and the spaces of a server of agym are known. A coroutine calls it by
+    ``await asyncio.to_thread(agym.openenv, url)``, and must if the server is on its own event loop.
 
     Args:
         url: The server's address: ``"http://127.0.0.1:8000"``, or with ``https``, ``ws``, ``wss``.
@@ -116,7 +129,7 @@ def openenv(
         max_sessions,
         max_size,
     )
-    ask_for_schema(server)
+    served = _served_spaces(server, ask_for_schema(server))
     # agym recognizes a ``partial`` of a class of coroutine environments without a call.
     return partial(
         RemoteEnv,
@@ -124,9 +137,24 @@ def openenv(
         stateless=protocol == "http",
         observation=observation,
         action=action,
-        observation_space=observation_space,
-        action_space=action_space,
+        observation_space=observation_space or (served and served[0]),
+        action_space=action_space or (served and served[1]),
+        served=served and served[0],
     )
+
+
+def _served_spaces(
+    server: Server, schema: Mapping[str, Any]
+) -> tuple[Space[Any], Space[Any]] | None:
+    """Return the spaces of observations and actions of a server of agym's, else ``None``."""
+    parts = schema.get("observation"), schema.get("action")
+    if not all(isinstance(part, dict) and KEYWORD in part for part in parts):
+        return None
+    try:
+        observation, action = (build_space(part[KEYWORD]) for part in parts if part)
+    except ValueError as error:
+        raise server.not_openenv(f"its schema is wrong: {error}") from error
+    return observation, action
 
 
 def _seconds(name: str, value: float) -> float:
@@ -169,21 +197,20 @@ class RemoteEnv:
         action: Typed,
         observation_space: Space[Any] | None,
         action_space: Space[Any] | None,
-        agym: bool = False,
+        served: Space[Any] | None,
     ) -> None:
         """Store the arguments, which :func:`agym.openenv` describes.
 
-        ``agym`` says whether the server is one of agym's own, whose observations and actions are
-        those of its environments, and need not be objects.
+        ``served`` is the space of the observations that a server of agym's own sends, ``None`` for
+        another server. Observations and actions of agym's need not be objects.
         """
         self._server = server
         self._session = HTTPSession(server) if stateless else WebSocketSession(server)
         self._read = observation_reader(observation)
-        self._write = _unchanged if agym and action is None else action_writer(action)
+        self._served = served
+        self._write = action_writer(action) if served is None or action else _unchanged
         # What a function or type of the caller's returns is the observation.
         self._space = None if callable(observation) else observation_space
-        # Text has only objects, so that other observations are a field.
-        self._wrapped = agym and not isinstance(observation_space, Dict)
         self.observation_space = AnySpace() if observation_space is None else observation_space
         self.action_space = AnySpace() if action_space is None else action_space
         self.metadata: dict[str, Any] = {"render_modes": []}
@@ -197,6 +224,8 @@ class RemoteEnv:
             RemoteError: The server cannot be reached, is full, or failed.
         """
         data = dict(options or {})
+        if self._served is not None:
+            data = {"options": options}
         if seed is not None:
             data["seed"] = seed
         observation, _, _, _, info = self._result("reset", await self._session.reset(data))
@@ -232,19 +261,16 @@ class RemoteEnv:
         """Return what ``step`` returns, of the data of an answer."""
         try:
             info = dict(data.get("metadata") or {})
-            fields = data["observation"]
-            reward = float(data.get("reward") or 0.0)
-            done = bool(data.get("done"))
-            truncated = _is_truncated(data, fields, info)
-            if not self._session.binary:
-                if self._wrapped:
-                    data = {**data, "observation": fields[VALUE]}
-                observation = self._read(data)
-                if self._space is not None:
-                    observation = as_element(self._space, observation)
-            else:
-                observation = self._read(data)
-        except (KeyError, TypeError, ValueError) as error:
+            done, reward = bool(data.get("done")), float(data.get("reward") or 0.0)
+            truncated = _is_truncated(data, info)
+            if self._served is not None:
+                info = dict(info["info"])
+            if self._session.binary:
+                return self._read(data), reward, done and not truncated, truncated, info
+            observation = self._read(self._unwrapped(data))
+            if self._space is not None:
+                observation = as_element(self._space, observation)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise self._server.error(
                 operation,
                 "BAD_ANSWER",
@@ -252,11 +278,21 @@ class RemoteEnv:
             ) from error
         return observation, reward, done and not truncated, truncated, info
 
+    def _unwrapped(self, data: dict[str, Any]) -> dict[str, Any]:
+        """Return the data with the observation itself, where text has it as the only field."""
+        fields = data["observation"]
+        if self._served is None or isinstance(self._served, Dict):
+            return data
+        if isinstance(self._served, AnySpace) and fields.keys() != {VALUE}:
+            return data
+        return {**data, "observation": fields[VALUE]}
+
 
 def _unchanged(action: Any) -> Any:
     return action
 
 
-def _is_truncated(data: dict[str, Any], fields: Any, info: dict[str, Any]) -> bool:
+def _is_truncated(data: dict[str, Any], info: dict[str, Any]) -> bool:
+    fields = data["observation"]
     places = (data, info, fields) if isinstance(fields, dict) else (data, info)
     return any(place.get(name) is True for place in places for name in TRUNCATED)

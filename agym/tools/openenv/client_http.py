@@ -238,7 +238,10 @@ async def _schema(server: Server) -> dict[str, Any]:
         except NotHTTP as error:
             raise server.not_openenv(error) from None
         except TimeoutError:
-            problem = problem or server.unreachable("no answer to GET /schema")
+            problem = problem or server.unreachable(
+                "no answer to GET /schema (a server on the event loop that calls agym.openenv"
+                " cannot answer: call it by `await asyncio.to_thread(agym.openenv, url)`)"
+            )
         except OSError as error:
             problem = server.unreachable(error)
         else:

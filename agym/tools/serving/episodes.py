@@ -127,6 +127,8 @@ class Episodes:
         Raises:
             ProtocolError: It is not.
         """
+        if native and self._space.contains(fields):
+            return fields
         value = fields if native else self._from_fields(fields)
         try:
             action = from_json(self._space, value, "action")

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from gymnasium import Space, spaces
 
+from agym.tools.openenv.space_schema import KEYWORD, describe_space
 from agym.tools.openenv.wire import VALUE
 
 STATE = {
@@ -29,9 +30,9 @@ def object_schema(space: Space[Any], title: str) -> dict[str, Any]:
     schema = space_schema(space)
     if not isinstance(space, spaces.Dict):
         if not schema:  # any object
-            return {"title": title, "type": "object"}
+            return {"title": title, "type": "object", KEYWORD: describe_space(space)}
         schema = {"type": "object", "properties": {VALUE: schema}, "required": [VALUE]}
-    return {"title": title, **schema}
+    return {"title": title, **schema, KEYWORD: describe_space(space)}
 
 
 def space_schema(space: Space[Any]) -> dict[str, Any]:
