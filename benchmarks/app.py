@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from agym.cli.commands import Commands
+from benchmarks.agents import openenv
 from benchmarks.branching import command as branching
 from benchmarks.overhead import calls, imports, machine, startup
 from benchmarks.overhead import command as overhead
@@ -54,6 +55,8 @@ python -m benchmarks render
 python -m benchmarks ray
 
 python -m benchmarks branching
+
+python -m benchmarks openenv
 """
 
 app = typer.Typer(
@@ -86,6 +89,7 @@ app.command(epilog=vectorize.EXAMPLES)(vectorize.vectorize)
 app.command(epilog=render.EXAMPLES)(render.render)
 app.command(epilog=ray_command.EXAMPLES)(ray_command.ray)
 app.command(epilog=branching.EXAMPLES)(branching.branching)
+app.command(epilog=openenv.EXAMPLES)(openenv.openenv)
 
 
 @app.callback()

@@ -4,9 +4,9 @@
     python examples/openenv_agents.py
     python examples/openenv_agents.py --url http://127.0.0.1:8000 --token ...   # of `agym serve`
 
-Without --url it starts a server of its own. Each agent is a coroutine with one environment, which is
-a session at the server. It guesses a number by halving what is left; the server says higher or
-lower, after a time that differs, as tools and browsers do.
+Without --url it starts a server of its own. Each agent is a coroutine with one environment: a
+session at the server. It guesses a number by halving what is left; the server says higher or lower,
+after a time that differs, as tools and browsers do.
 """
 
 import argparse

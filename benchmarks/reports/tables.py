@@ -14,6 +14,7 @@ from benchmarks.reports.results import (
     Report,
     Row,
     StartupResult,
+    Verdict,
     WorkloadResult,
 )
 from benchmarks.systems.runners import GymnasiumSync, SB3Dummy, SB3Subproc
@@ -110,6 +111,20 @@ def startup_table(startup: StartupResult) -> Table:
         f"{max(startup.seconds):.2f}",
         f"{median(startup.memory) / 1e6:.0f} MB",
     )
+    return table
+
+
+def verdict_table(verdicts: Sequence[Verdict]) -> Table:
+    """Return the targets with what was measured, and whether it is good enough."""
+    table = Table(title="Targets")
+    table.add_column("target")
+    for name in ("wanted", "measured", "met"):
+        table.add_column(name, justify="right")
+    for each in verdicts:
+        bound = "at most" if each.at_most or each.unit != "×" else "at least"
+        measured = "–" if each.measured is None else f"{each.measured:,.3g} {each.unit}"
+        met = {True: "yes", False: "NO", None: "–"}[each.met]
+        table.add_row(each.target, f"{bound} {each.wanted:g} {each.unit}", measured, met)
     return table
 
 
