@@ -12,12 +12,12 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.console import Group, RenderableType
@@ -31,6 +31,8 @@ from benchmarks.measuring.progress import progress_bar
 from benchmarks.reports.output import JsonFile, check_writable, deliver
 from benchmarks.reports.results import Verdict, to_json
 from benchmarks.reports.tables import machine_line, verdict_table
+
+Result = TypeVar("Result")
 
 ROOT = Path(__file__).parents[2]
 OURS, PEER = "agym", "OpenEnv"
@@ -195,20 +197,26 @@ class OurSession:
         self._env = env
 
     async def reset(self, value: int) -> int:
-        observation, _ = await self._env.reset(seed=value)
+        observation, _ = await _in_time(self._env.reset(seed=value))
         return int(observation["value"])
 
     async def step(self, value: int, delay: float) -> int:
-        try:
-            observation, *_ = await self._env.step({"value": value, "delay": delay})
-        except agym.RemoteError as error:
-            if error.code == "TIMEOUT":
-                raise TimeoutError from None
-            raise
+        action = {"value": value, "delay": delay}
+        observation, *_ = await _in_time(self._env.step(action))
         return int(observation["value"])
 
     async def close(self) -> None:
         await self._env.close()
+
+
+async def _in_time(operation: Awaitable[Result]) -> Result:
+    """Raise ``TimeoutError`` where the client's own deadline was missed."""
+    try:
+        return await operation
+    except agym.RemoteError as error:
+        if error.code == "TIMEOUT":
+            raise TimeoutError from None
+        raise
 
 
 def _drill_ours(url: str, sessions: int, give_up: int, seed: int) -> Tally:

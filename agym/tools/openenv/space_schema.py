@@ -37,6 +37,8 @@ def describe_space(space: Space[Any]) -> dict[str, Any] | None:
 
 
 def _describe(space: Space[Any]) -> dict[str, Any]:
+    if type(space) is not getattr(spaces, type(space).__name__, None):
+        raise TypeError("what a subclass has in addition cannot be said")
     match space:
         case spaces.Box():
             bounds = {"low": _numbers(space.low), "high": _numbers(space.high)}
