@@ -49,7 +49,8 @@ def _describe(space: Space[Any]) -> dict[str, Any]:
             fields = {"nvec": space.nvec.tolist(), "start": space.start.tolist()}
             fields["dtype"] = str(space.dtype)
         case spaces.MultiBinary():
-            fields = {"shape": [*space.shape]}
+            # MultiBinary(1) and MultiBinary([1]) are different to Gymnasium.
+            fields = {"shape": [*space.shape], "flat": isinstance(space.n, int)}
         case spaces.Text():
             fields = {"min_length": space.min_length, "max_length": space.max_length}
             fields["characters"] = "".join(space.characters)
@@ -131,7 +132,7 @@ def _multi_discrete(fields: Any, _: int) -> Space[Any]:
 
 def _multi_binary(fields: Any, _: int) -> Space[Any]:
     shape = _shape(fields)
-    return spaces.MultiBinary(shape[0] if len(shape) == 1 else list(shape))
+    return spaces.MultiBinary(shape[0] if fields["flat"] else list(shape))
 
 
 def _text(fields: Any, _: int) -> Space[Any]:
