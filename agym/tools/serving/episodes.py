@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Coroutine
 from typing import Any
 
 from gymnasium import Space, spaces
@@ -103,7 +102,7 @@ class Episodes:
         action = self.action(fields, native=native)
         if not self._running:
             raise ProtocolError(Code.EXECUTION_ERROR, self._why)
-        observation, reward, terminated, truncated, info = await self._do(self._env.step, action)
+        observation, reward, terminated, truncated, info = await self._do(self.place.step, action)
         self._check(info)
         self._steps += 1
         done = terminated or truncated
@@ -159,8 +158,7 @@ class Episodes:
         place = self.place
         place.lost = True  # should this task end here, the operation still runs
         try:
-            pending: Coroutine[Any, Any, Any] = operation(*args, **kwargs)
-            result = await pending
+            result = await operation(*args, **kwargs)
         except (EnvError, ResetNeededError) as error:
             place.lost = False
             self._fail(str(error))

@@ -40,7 +40,7 @@ class Endpoints:
     """Answers requests.
 
     Attributes:
-        sessions: The open sessions' WebSockets.
+        sessions: The open sessions, by their WebSockets.
         served: How many sessions there were.
         refused: How many found all environments taken.
     """
@@ -63,7 +63,7 @@ class Endpoints:
             host: The address that the server was told to listen on.
             metadata: What ``/metadata`` says.
         """
-        self.sessions: set[web.WebSocketResponse] = set()
+        self.sessions: dict[web.WebSocketResponse, Session] = {}
         self.served = 0
         self.refused = 0
         self._places = places
@@ -72,6 +72,8 @@ class Endpoints:
         self._host = host
         self._metadata = metadata
         self._closing = asyncio.Event()
+        self._period = min(1.0, (limits.idle_timeout or 1.0) / 4)
+        self._ticking = asyncio.get_running_loop().call_later(self._period, self._tick)
         self._web: Any = require("aiohttp.web", "serve")
         env = places.any_env
         action = object_schema(env.action_space, "Action")
@@ -104,8 +106,16 @@ class Endpoints:
     async def close_sessions(self) -> None:
         """Tell all clients that the server closes, and wait for them a moment."""
         self._closing.set()
+        self._ticking.cancel()
         closing = [socket.close(code=GOING_AWAY) for socket in self.sessions]
         await asyncio.gather(*closing, return_exceptions=True)
+
+    def _tick(self) -> None:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        for session in self.sessions.values():
+            session.tick(now)
+        self._ticking = loop.call_later(self._period, self._tick)
 
     @property
     def retry_after(self) -> int:
@@ -166,12 +176,12 @@ class Endpoints:
             await self._turn_away(socket, binary=binary)
             return socket
         self.served += 1
-        self.sessions.add(socket)
+        session = Session(socket, place, self._limits, binary=binary, closing=self._closing)
+        self.sessions[socket] = session
         try:
-            session = Session(socket, place, self._limits, binary=binary, closing=self._closing)
             await session.run()
         finally:
-            self.sessions.discard(socket)
+            del self.sessions[socket]
             self._places.give_back(place)
         return socket
 

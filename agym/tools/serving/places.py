@@ -10,6 +10,7 @@ from typing import Any
 
 from agym.api.aio import AsyncEnvHandle, AsyncEnvs
 from agym.errors import AgymError
+from agym.tools.serving.stepping import Result, Stepping
 
 # The pauses between attempts to replace an environment, in seconds.
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
@@ -25,10 +26,16 @@ class Place:
         lost: Whether it must be replaced before another session uses it.
     """
 
-    def __init__(self, env: AsyncEnvHandle[Any, Any]) -> None:
+    def __init__(self, env: AsyncEnvHandle[Any, Any], stepping: Stepping) -> None:
         self.env = env
+        self._stepping = stepping
+        self._id = env.index
         self.lost = False
         self.taken = 0.0
+
+    def step(self, action: Any) -> asyncio.Future[Result]:
+        """Step the environment, together with those of other sessions."""
+        return self._stepping.step(self._id, action)
 
 
 class Places:
@@ -46,7 +53,8 @@ class Places:
         self.any_env = envs[0]
         self.taken = 0
         self._envs = envs
-        self._places = [Place(env) for env in envs]
+        self._stepping = Stepping(envs)
+        self._places = [Place(env, self._stepping) for env in envs]
         ranges = [worker.env_ids for worker in envs.stats().workers] or [range(self.total)]
         self._free = [deque(ids) for ids in ranges]
         self._worker_of = {i: k for k, ids in enumerate(ranges) for i in ids}
@@ -83,7 +91,8 @@ class Places:
         return round(min(max(SOONEST, expected), LATEST))
 
     async def aclose(self) -> None:
-        """Stop replacing environments."""
+        """Stop stepping and replacing environments."""
+        await self._stepping.aclose()
         for task in self._repairs:
             task.cancel()
         if self._repairs:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import secrets
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -140,7 +141,9 @@ class Server:
         self._limits = limits or ServerLimits()
         self._name = env if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)
         if on_fault is None:
-            on_fault = FaultPolicy("replay", max_restarts=MOST_RESTARTS)
+            # Coroutines share no worker that could die, so nothing else need be brought back.
+            alone = inspect.iscoroutinefunction(getattr(env, "step", None))
+            on_fault = FaultPolicy("restart" if alone else "replay", max_restarts=MOST_RESTARTS)
         self._envs = make_async(
             env, check_count("num_envs", num_envs), autoreset="disabled", output="list",
             on_fault=on_fault, **options, **env_kwargs,

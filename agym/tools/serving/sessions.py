@@ -7,6 +7,7 @@ pings are answered and a client's leave is noticed.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from agym.errors import UsageTypeError
@@ -29,6 +30,8 @@ LONG = 5.0
 MOST_ERRORS = 100
 # A client may send this many seconds' worth of messages at once.
 BURST = 1.0
+# The fields of messages.
+WITH_DATA, WITHOUT = frozenset({"type", "data"}), frozenset({"type"})
 # What JSON-RPC answers where a server has no tools.
 NO_METHOD = -32601
 
@@ -59,64 +62,65 @@ class Session:
         self._limits = limits
         self._binary = binary
         self._closing = closing
+        self._loop = asyncio.get_running_loop()
         self._ahead: asyncio.Task[WSMessage] | None = None
+        self._ending: asyncio.Task[None] | None = None
         self._errors = 0
-        # When the messages so far were due, at the permitted rate.
+        # When the messages so far were due, at the permitted rate, and how far they are apart.
         self._due = 0.0
+        self._apart = 1 / limits.messages_per_second
+        # Since when it waits for a message, or is busy with one.
+        self._busy = False
+        self._since = self._loop.time()
 
     async def run(self) -> None:
         """Answer until the client leaves, is idle for too long, or breaks the rules."""
-        loop = asyncio.get_running_loop()
-        socket = self._socket
         try:
             while True:
-                try:
-                    message = await self._receive()
-                except TimeoutError:
-                    await self._end(
-                        f"the session was idle for {self._limits.idle_timeout:g} seconds: connect"
-                        " again"
-                    )
-                    return
+                message = await self._receive()
                 if message.type not in (TEXT, BINARY):
                     return
-                await self._slow_down(loop.time())
-                timer = loop.call_later(LONG, self._read_ahead)
-                try:
-                    answer, ends = await self._answer(message.data)
-                finally:
-                    timer.cancel()
+                now = self._loop.time()
+                self._due = max(self._due, now) + self._apart
+                if self._due - now > BURST:
+                    await self._slow_down(self._due - now - BURST)
+                self._since, self._busy = now, True
+                answer, ends = await self._answer(message.data)
+                self._since, self._busy = self._loop.time(), False
                 if answer is not None:
                     await self._send(answer)
                 if ends:
-                    await socket.close()
+                    await self._socket.close()
                     return
         except ConnectionError:
             pass  # the client is gone
         finally:
-            if self._ahead is not None:
-                self._ahead.cancel()
+            for task in (self._ahead, self._ending):
+                if task is not None:
+                    task.cancel()
+
+    def tick(self, now: float) -> None:
+        """Look after the session, now and then: timers for each message would cost more."""
+        since = now - self._since
+        idle = self._limits.idle_timeout
+        if self._busy:
+            if since > LONG and self._ahead is None:
+                self._ahead = self._loop.create_task(self._socket.receive())
+        elif idle is not None and since > idle and self._ending is None:
+            why = f"the session was idle for {idle:g} seconds: connect again"
+            self._ending = self._loop.create_task(self._end(why))
 
     async def _receive(self) -> WSMessage:
-        ahead, self._ahead = self._ahead, None
-        if ahead is None:
-            return await self._socket.receive(self._limits.idle_timeout)
-        async with asyncio.timeout(self._limits.idle_timeout):
-            return await ahead
+        if self._ahead is None:
+            return await self._socket.receive()
+        message, self._ahead = await self._ahead, None
+        return message
 
-    def _read_ahead(self) -> None:
-        self._ahead = asyncio.get_running_loop().create_task(self._socket.receive())
-
-    async def _slow_down(self, now: float) -> None:
-        """Wait as long as the client is too fast."""
-        self._due = max(self._due, now) + 1 / self._limits.messages_per_second
-        early = self._due - now - BURST
-        if early > 0:
-            try:
-                async with asyncio.timeout(early):
-                    await self._closing.wait()
-            except TimeoutError:
-                pass
+    async def _slow_down(self, seconds: float) -> None:
+        """Let a client wait that is too fast."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._closing.wait()
 
     async def _send(self, answer: str | bytes) -> None:
         if isinstance(answer, str):
@@ -125,8 +129,9 @@ class Session:
             await self._socket.send_bytes(answer)
 
     async def _end(self, why: str) -> None:
-        await self._send(error_message(Code.SESSION_ERROR, why, binary=self._binary))
-        await self._socket.close(code=POLICY, message=b"see the last message")
+        with suppress(ConnectionError):
+            await self._send(error_message(Code.SESSION_ERROR, why, binary=self._binary))
+            await self._socket.close(code=POLICY, message=b"see the last message")
 
     async def _answer(self, frame: str | bytes) -> tuple[str | bytes | None, bool]:
         """Return the answer to a message, and whether the session ends with it."""
@@ -142,22 +147,22 @@ class Session:
                 raise ProtocolError(Code.INVALID_JSON, f"Invalid JSON: {error}") from None
             kind = message.get("type", "")
             if kind == "step":
-                check_fields(message, {"type", "data"})
+                check_fields(message, WITH_DATA)
                 if "data" not in message:
                     raise invalid("a step has data, the action", "data")
                 data = await self._episodes.step(message["data"], native=binary)
                 answer = result_message(data, binary=binary)
             elif kind == "reset":
-                check_fields(message, {"type", "data"})
+                check_fields(message, WITH_DATA)
                 data = message.get("data", {})
                 if not isinstance(data, dict):
                     raise invalid("data must be an object", "data")
                 answer = result_message(await self._episodes.reset(data), binary=binary)
             elif kind == "state":
-                check_fields(message, {"type"})
+                check_fields(message, WITHOUT)
                 answer = encode({"type": "state", "data": self._episodes.state()}, binary=binary)
             elif kind == "close":
-                check_fields(message, {"type"})
+                check_fields(message, WITHOUT)
                 return None, True
             elif kind == "mcp":
                 answer = encode({"type": "mcp", "data": no_tools(message)}, binary=binary)
@@ -173,7 +178,7 @@ class Session:
         return answer, False
 
 
-def check_fields(message: dict[str, Any], known: set[str]) -> None:
+def check_fields(message: dict[str, Any], known: frozenset[str]) -> None:
     """Check that a message has no unknown fields.
 
     Raises:
