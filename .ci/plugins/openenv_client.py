@@ -6,7 +6,7 @@ sessions at once, which OpenEnv skips, are run.
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import pytest
 from envs.connect4_env import client as connect4_client
@@ -21,7 +21,7 @@ import agym
 class Client:
     """One environment of agym's, called as the released clients are without an event loop."""
 
-    types: dict[str, Any] = {}
+    types: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, base_url: str) -> None:
         factory = agym.openenv(base_url, timeout=30, **self.types)
@@ -62,7 +62,7 @@ class EchoEnv(Client):
 class Connect4Env(Client):
     """The client of a game with typed observations and actions."""
 
-    types = {"observation": Connect4Observation, "action": Connect4Action}
+    types: ClassVar[dict[str, Any]] = {"observation": Connect4Observation, "action": Connect4Action}
 
 
 def pytest_configure() -> None:
