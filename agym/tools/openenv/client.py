@@ -25,8 +25,8 @@ from agym.tools.openenv.client_types import (
 from agym.tools.openenv.space_schema import KEYWORD, build_space
 from agym.tools.openenv.wire import VALUE
 
-# Where a server may say that an episode was cut off; Gymnasium's old wrapper used the second.
-TRUNCATED = ("truncated", "TimeLimit.truncated")
+# What a server may call that an episode was cut off; the second is of Gymnasium's old wrapper.
+TRUNCATED, OLD_TRUNCATED = "truncated", "TimeLimit.truncated"
 # The most bytes of one message, as in OpenEnv's own client: pictures and pages are large.
 MAX_SIZE = 100 * 2**20
 
@@ -293,6 +293,9 @@ def _unchanged(action: Any) -> Any:
 
 
 def _is_truncated(data: dict[str, Any], info: dict[str, Any]) -> bool:
-    fields = data["observation"]
-    places = (data, info, fields) if isinstance(fields, dict) else (data, info)
-    return any(place.get(name) is True for place in places for name in TRUNCATED)
+    for place in (data, info, data["observation"]):
+        if isinstance(place, dict) and (
+            place.get(TRUNCATED) is True or place.get(OLD_TRUNCATED) is True
+        ):
+            return True
+    return False

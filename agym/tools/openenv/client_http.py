@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import ssl
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from agym._system.extras import require
 from agym.errors import RemoteError
 from agym.tools.openenv.client_server import (
     FULL,
+    HOPELESS,
     NOT_YET,
     OK,
     SHOWN,
@@ -27,6 +27,7 @@ from agym.tools.openenv.client_server import (
     Attempts,
     Server,
     retry_after,
+    tls_context,
 )
 from agym.tools.openenv.wire import Code, as_fields, decode, encode
 
@@ -67,7 +68,7 @@ async def request(
     reader, writer = await asyncio.open_connection(
         address.hostname,
         address.port or (443 if secure else 80),
-        ssl=ssl.create_default_context() if secure else None,
+        ssl=tls_context() if secure else None,
     )
     try:
         http = h11.Connection(h11.CLIENT)
@@ -242,6 +243,8 @@ async def _schema(server: Server) -> dict[str, Any]:
                 "no answer to GET /schema (a server on the event loop that calls agym.openenv"
                 " cannot answer: call it by `await asyncio.to_thread(agym.openenv, url)`)"
             )
+        except HOPELESS as error:
+            raise server.unreachable(error) from error
         except OSError as error:
             problem = server.unreachable(error)
         else:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import socket
+import ssl
 import threading
 import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from urllib.parse import urlsplit
 
 from agym.errors import RemoteError, UsageError
@@ -19,6 +22,8 @@ OK = 200
 # HTTP statuses that say "come again later"; those of a gateway whose server is not up yet; those
 # that refuse the token.
 FULL, NOT_YET, UNAUTHORIZED = (429, 503), (502, 504), (401, 403)
+# Errors of a connection that no further attempt can change: a certificate, an unknown name.
+HOPELESS = (ssl.SSLError, socket.gaierror)
 # What is shown of a message that is no answer.
 SHOWN = 200
 # The first and the longest pause between two attempts, in seconds.
@@ -229,6 +234,12 @@ class Server:
             f" connect_timeout={self.connect_timeout:g} s: make fewer environments, pass"
             " max_sessions= so that they take turns, or allow the server more sessions",
         )
+
+
+@cache
+def tls_context() -> ssl.SSLContext:
+    """Return the settings of all encrypted connections; to load the certificates takes long."""
+    return ssl.create_default_context()
 
 
 def base_url(url: str) -> str:

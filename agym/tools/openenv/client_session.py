@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import socket
-import ssl
 from contextlib import suppress
 from typing import Any, NoReturn
 
 from agym.errors import RemoteError
 from agym.tools.openenv.client_server import (
     FULL,
+    HOPELESS,
     NOT_YET,
     SHOWN,
     Attempts,
@@ -162,7 +161,7 @@ class WebSocketSession:
                     raise problem from None
             except NotWebSocket as error:
                 raise server.not_openenv(error) from None
-            except (ssl.SSLError, socket.gaierror) as error:
+            except HOPELESS as error:
                 raise server.unreachable(error) from error
             except TimeoutError:
                 problem = problem or server.unreachable("it accepts no WebSocket")

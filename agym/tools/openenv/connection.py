@@ -13,12 +13,13 @@ one object of asyncio's, without a task of its own.
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 from agym._system.extras import require
+from agym.errors import BusyError
+from agym.tools.openenv.client_server import tls_context
 
 if TYPE_CHECKING:
     from websockets.client import ClientProtocol
@@ -110,7 +111,7 @@ class Connection(asyncio.Protocol):
                 lambda: self,
                 address.hostname or "",
                 address.port or (443 if secure else 80),
-                ssl=ssl.create_default_context() if secure else None,
+                ssl=tls_context() if secure else None,
             )
             protocol.send_request(request)
             self._flush()
@@ -146,10 +147,10 @@ class Connection(asyncio.Protocol):
         Raises:
             TimeoutError: No answer within ``timeout`` seconds.
             Broken: The connection ended first.
-            RuntimeError: A question is outstanding.
+            BusyError: A question is outstanding.
         """
         if self._answer is not None:
-            raise RuntimeError("two questions at once: await the answer of the first")
+            raise BusyError("the environment has not answered its last operation: await that first")
         if self._broken:
             raise Broken(self._broken, self._unasked)
         self._answer = answer = self._loop.create_future()

@@ -50,6 +50,10 @@ class Code(StrEnum):
     SESSION_ERROR = "SESSION_ERROR"
 
 
+# Made once: to make one takes longer than to encode a short message.
+_JSON = json.JSONEncoder(separators=(",", ":"), default=to_json)
+
+
 def encode(message: dict[str, Any], *, binary: bool) -> str | bytes:
     """Return a message as the text or the binary frame to send.
 
@@ -60,7 +64,7 @@ def encode(message: dict[str, Any], *, binary: bool) -> str | bytes:
     Raises:
         UsageTypeError: A value has no such form.
     """
-    return pack(message) if binary else json.dumps(message, separators=(",", ":"), default=to_json)
+    return pack(message) if binary else _JSON.encode(message)
 
 
 def decode(frame: str | bytes) -> dict[str, Any]:

@@ -176,7 +176,7 @@ async def test_two_questions_at_once_are_refused(server: ScriptedServer) -> None
     await env.reset()
     step = asyncio.ensure_future(env.step({"value": 1, "do": "wait"}))
     await asyncio.sleep(0)
-    with pytest.raises(RuntimeError, match="two questions at once"):
+    with pytest.raises(agym.BusyError, match="await that first"):
         await env.step({"value": 2})
     server.let_go()
     assert (await step)[0]["value"] == 1
