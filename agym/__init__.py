@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         Fault,
         MissingExtraError,
         NothingSentError,
+        RemoteError,
         ResetNeededError,
         SnapshotError,
         SpaceMismatchError,
@@ -54,10 +55,13 @@ if TYPE_CHECKING:
     from agym.tools import adapters
     from agym.tools.chaos import Chaos, chaos
     from agym.tools.live.page import watch
+    from agym.tools.openenv.client import openenv
     from agym.tools.rollouts.batched import Answer, BatchedPolicy, batched
     from agym.tools.rollouts.policy_stats import PolicyStats
     from agym.tools.rollouts.rollout import Rollout, rollout
     from agym.tools.run import run
+    from agym.tools.serving.limits import ServerLimits
+    from agym.tools.serving.serve import serve
     from agym.tools.tensorboard.tensorboard import TensorBoard
     from agym.tools.trace.report import Overlap, overlap
     from agym.tools.trace.timeline import mark, trace
@@ -99,10 +103,12 @@ __all__ = [
     "PolicyStats",
     "Recording",
     "Recycle",
+    "RemoteError",
     "ResetNeededError",
     "ResetResult",
     "Rollout",
     "RolloutBuffer",
+    "ServerLimits",
     "Snapshot",
     "SnapshotError",
     "SpaceMismatchError",
@@ -126,6 +132,7 @@ __all__ = [
     "make_vec",
     "mark",
     "mosaic",
+    "openenv",
     "overlap",
     "plan",
     "record",
@@ -135,6 +142,7 @@ __all__ = [
     "rollout",
     "run",
     "sb3",
+    "serve",
     "snapshots",
     "trace",
     "vectorize",
@@ -171,10 +179,12 @@ _MODULE_OF = {
     "PolicyStats": "agym.tools.rollouts.policy_stats",
     "Recording": "agym.tools.video.recording",
     "Recycle": "agym.backends.options",
+    "RemoteError": "agym.errors",
     "ResetNeededError": "agym.errors",
     "ResetResult": "agym.engine.batches.results",
     "Rollout": "agym.tools.rollouts.rollout",
     "RolloutBuffer": "agym.engine.batches.out_target",
+    "ServerLimits": "agym.tools.serving.limits",
     "Snapshot": "agym.engine.snapshots.snapshot",
     "SnapshotError": "agym.errors",
     "SpaceMismatchError": "agym.errors",
@@ -196,6 +206,7 @@ _MODULE_OF = {
     "make_vec": "agym.api.vector.make",
     "mark": "agym.tools.trace.timeline",
     "mosaic": "agym.tools.video.tiling",
+    "openenv": "agym.tools.openenv.client",
     "overlap": "agym.tools.trace.report",
     "plan": "agym.api.auto.plan",
     "record": "agym.tools.video.recording",
@@ -204,6 +215,7 @@ _MODULE_OF = {
     "restore_envs": "agym.api.saving",
     "rollout": "agym.tools.rollouts.rollout",
     "run": "agym.tools.run",
+    "serve": "agym.tools.serving.serve",
     "trace": "agym.tools.trace.timeline",
     "vectorize": "agym.envs.rules.vectorize",
     "watch": "agym.tools.live.page",
