@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from agym.engine.batches.out_target import RolloutBuffer
     from agym.engine.batches.results import Batch, ResetResult, StepResult
     from agym.engine.faults.policy import FaultPolicy
+    from agym.hosts.fleet.options import Fleet
     from agym.engine.snapshots.file import load_snapshot
     from agym.engine.snapshots.snapshot import Snapshot
     from agym.engine.stats import EnvStats, Stats, WorkerStats
@@ -90,6 +91,7 @@ __all__ = [
     "Envs",
     "Fault",
     "FaultPolicy",
+    "Fleet",
     "MissingExtraError",
     "NothingSentError",
     "Overlap",
@@ -161,6 +163,7 @@ _MODULE_OF = {
     "Envs": "agym.api.sync",
     "Fault": "agym.errors",
     "FaultPolicy": "agym.engine.faults.policy",
+    "Fleet": "agym.hosts.fleet.options",
     "MissingExtraError": "agym.errors",
     "NothingSentError": "agym.errors",
     "Overlap": "agym.tools.trace.report",

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import pairwise
-from typing import Protocol, TypeVar
+from typing import ClassVar, Protocol, TypeVar
 
 from gymnasium.vector import AutoresetMode
 
@@ -36,6 +36,7 @@ from agym.backends.parts import (
     Workers,
 )
 from agym.hosts.base import ALL_INFOS, Factory, Host
+from agym.hosts.fleet.setup import FleetSetup
 from agym.protocol.infos.policy import InfoPolicy
 from agym.protocol.messages.completions import Completion, Description, Payload
 from agym.protocol.messages.failures import Failure
@@ -72,6 +73,7 @@ class BackendOptions:
         record_actions: Report how each episode begins, so that it can be replayed.
         infos: Which infos hosts report.
         first: Id of the first environment, if these are a part of all.
+        fleet: The fleet's options that are on; ``None`` if none is.
     """
 
     factories: Sequence[Factory]
@@ -82,6 +84,7 @@ class BackendOptions:
     record_actions: bool = False
     infos: InfoPolicy = ALL_INFOS
     first: int = 0
+    fleet: FleetSetup | None = None
 
     def spec_as(self, kind: type[Spec]) -> Spec:
         """Return the options; the backend's defaults, if the caller passed its class."""
@@ -120,7 +123,10 @@ class Backend(ABC):
     Attributes:
         options: What it runs.
         ranges: The environments of each worker.
+        manners: The options of :class:`~agym.Fleet` that its hosts follow.
     """
+
+    manners: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, options: BackendOptions) -> None:
         """Store the options; :meth:`start` constructs the environments."""

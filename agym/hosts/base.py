@@ -14,6 +14,8 @@ from gymnasium.vector import AutoresetMode
 from agym.errors import UsageError
 from agym.hosts.async_env import AnySpace
 from agym.hosts.episode import Episode, EpisodeRule
+from agym.hosts.fleet.seeding import following
+from agym.hosts.fleet.spares import Beginning
 from agym.hosts.rows import Rows
 from agym.hosts.snapshots.ways import Copy, EnvState
 from agym.protocol.arguments import check_made
@@ -106,6 +108,8 @@ class Host:
                 check_made(env)
                 self._envs.append(env)
                 found = self._look_at(env)
+                if not described:
+                    self._description = found
                 mismatch = described[self.first].mismatch(found) if described else None
                 if mismatch is not None:
                     raise mismatch
@@ -124,12 +128,33 @@ class Host:
 
     def _make_again(self, i: int) -> Any:
         """Make a replacement for an environment."""
-        env = self._factories[i]()
+        return self._make_spare(self._factories[i])
+
+    def _make_spare(self, factory: Factory) -> Any:
+        """Make an environment beside the first ones, which must be like them."""
+        env = factory()
         check_made(env)
         mismatch = self._description.mismatch(self._look_at(env))
         if mismatch is not None:
             raise mismatch
         return env
+
+    def _beginning(self, i: int, seed: int | None, options: dict[str, Any] | None) -> Beginning:
+        """Return how an episode begins, where environments have spares.
+
+        Args:
+            i: The environment.
+            seed: Of the reset, if it has one.
+            options: Of the reset.
+        """
+        episode = self._episodes[i]
+        given = episode.reseed if seed is None else seed
+        lineage = following(episode.lineage) if given is None else (given, 0)
+        return Beginning(lineage, options)
+
+    def _next_beginning(self, i: int) -> Beginning:
+        """Return how the next episode begins, unless the caller says otherwise."""
+        return self._beginning(i, None, self._episodes[i].options)
 
     def _import_env(self, i: int, restore: RestoreSpec) -> None:
         """Continue the episode count, seeds and options of the replaced environment."""
@@ -177,7 +202,6 @@ class Host:
     def attach(self, table: SlotTable) -> None:
         """Use the table whose rows this host fills."""
         self.table = table
-        self._description = replace(_describe(self._envs[0]), exact=self._exact)
         self._layout = table.observation
         self._meter = Meter(table.gauges, self.first)
         self._rows = Rows(table, self.first, self.stop)
@@ -263,16 +287,20 @@ class LooseSpaceFactory:
 
 
 class OneShotFactory:
-    """A factory that returns an existing environment once, and makes others afterwards."""
+    """A factory that returns an existing environment once, and makes others afterwards.
+
+    Attributes:
+        factory: Makes the others.
+    """
 
     def __init__(self, first: Factory, factory: Factory) -> None:
         """Call ``first`` once, whether it returns or raises, then ``factory``."""
         self._first = [first]
-        self._factory = factory
+        self.factory = factory
         self.loose_spaces = getattr(factory, "loose_spaces", False)
 
     def __call__(self) -> Any:
-        return self._first.pop()() if self._first else self._factory()
+        return self._first.pop()() if self._first else self.factory()
 
 
 def reraise(error: BaseException) -> Any:

@@ -57,6 +57,8 @@ _started = count()
 class ProcessBackend(Backend, Workers, Supervision):
     """Divides environments among worker processes, and posts operations to their mailboxes."""
 
+    manners = ("spares", "rate_limit", "hedge")
+
     def __init__(self, options: BackendOptions) -> None:
         check_platform()
         check_daemon()

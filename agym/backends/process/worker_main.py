@@ -21,7 +21,7 @@ from agym.backends.process.coroutine_worker_loop import CoroutineWorkerLoop
 from agym.backends.process.mailbox import RUNNING, mailbox_fields
 from agym.backends.process.worker_process import cap_threads, set_worker_signals
 from agym.hosts.base import Host, describe_first
-from agym.hosts.coroutine import CoroutineHost
+from agym.hosts.coroutine.host import CoroutineHost
 from agym.hosts.gym.host import EnvHost
 from agym.protocol.frames import FrameShelf
 from agym.protocol.memory import Arena
@@ -93,7 +93,7 @@ class WorkerMain:
             tasks = CoroutineHost(
                 factories, make.start, options.autoreset, worker.report,
                 options.spec_as(Process).max_concurrency, log=options.record_actions,
-                marker=marker, infos=options.infos,
+                marker=marker, infos=options.infos, fleet=options.fleet,
             )  # fmt: skip
             self._serve_on_loop = partial(_serve_on_loop, worker, channel, tasks, make.number)
             return

@@ -2,7 +2,7 @@
 
 A host makes, steps, resets, renders and closes the environments of one contiguous range, all from
 the thread that calls it. The serial backend calls it directly; a worker runs it behind a mailbox.
-Coroutine environments have their own host (``hosts/coroutine.py``).
+Coroutine environments have their own host (``hosts/coroutine/``).
 
 ::
 
@@ -32,7 +32,7 @@ from agym.hosts.base import ALL_INFOS, Factory, Host
 from agym.hosts.episode import Phase
 from agym.hosts.gym import calls, continuing
 from agym.hosts.rows import write_column, write_flag
-from agym.hosts.running_env import RunningSlot
+from agym.hosts.coroutine.running_env import RunningSlot
 from agym.hosts.snapshots.codecs import Registered, learn
 from agym.hosts.snapshots.replaying import (
     Recorder,

@@ -25,7 +25,12 @@ from agym.errors import SnapshotError
 from agym.hosts.base import ALL_INFOS, Factory, Host
 from agym.hosts.episode import Phase
 from agym.hosts.fault_injection import InjectedFault
-from agym.hosts.running_env import RunningSlot, track_running
+from agym.hosts.fleet.setup import FleetSetup, spare_factories
+from agym.hosts.fleet.spares import Beginning
+from agym.hosts.coroutine.manners import Manners
+from agym.hosts.coroutine.owner import OwnerTask
+from agym.hosts.coroutine.running_env import RunningSlot, track_running
+from agym.hosts.coroutine.spares import SpareTasks
 from agym.hosts.snapshots.replaying import (
     CUT_OFF,
     OTHER_KIND,
@@ -39,7 +44,7 @@ from agym.hosts.snapshots.replaying import (
 from agym.hosts.snapshots.ways import Copy, EnvState, WayName
 from agym.protocol.attributes import assign, look_up, peek
 from agym.protocol.infos.policy import InfoPolicy
-from agym.protocol.messages.completions import Payload
+from agym.protocol.messages.completions import Description, Payload
 from agym.protocol.messages.failures import Failure
 from agym.protocol.messages.operations import (
     Call,
@@ -58,6 +63,7 @@ from agym.protocol.messages.operations import (
 )
 from agym.protocol.messages.resets import EpisodeStart, RestoreSpec, as_keywords, lasting
 from agym.protocol.metrics.gauges import clock
+from agym.protocol.table import SlotTable
 from agym.protocol.value_copies import copy_info, copy_value
 
 Report = Callable[[Operation, int, Payload | None], None]
@@ -80,6 +86,7 @@ class CoroutineHost(Host):
         log: bool = False,
         marker: RunningSlot | None = None,
         infos: InfoPolicy = ALL_INFOS,
+        fleet: FleetSetup | None = None,
     ) -> None:
         """Store the arguments; :class:`~agym.hosts.base.Host` describes most of them.
 
@@ -95,6 +102,11 @@ class CoroutineHost(Host):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._fatal: tuple[type[BaseException], ...] = (GeneratorExit, *fatal)
         n = len(factories)
+        self._manners = None if fleet is None else Manners(fleet, first, marker)
+        self._spares: SpareTasks | None = None
+        if self._manners is not None and fleet is not None and fleet.spares:
+            self._spares = SpareTasks(self._manners, self._make_spare, _close)
+            self._spare_count = fleet.spares
         # Operations, each with the environment's own argument, if there is one.
         self._queues: list[deque[tuple[Operation, Any]]] = [deque() for _ in range(n)]
         self._tasks: dict[int, asyncio.Task[None]] = {}
@@ -113,6 +125,29 @@ class CoroutineHost(Host):
         self._gave_up = False
         self._closing = False
         self._closed: set[int] = set()
+
+    # ---------------------------------------------------------------- life
+
+    def make(self) -> tuple[dict[int, Description], list[Failure]]:
+        described, failures = super().make()
+        if self._spares is not None and not failures:
+            extra = spare_factories(self._factories, self._spare_count)
+            try:
+                self._spares.make(self._envs, self._factories, extra)
+            except Exception as error:
+                failures = [Failure.of(error, self.first, "make")]
+        return described, failures
+
+    def _look_at(self, env: Any) -> Description:
+        found = super()._look_at(env)
+        if self._manners is not None:
+            self._manners.check(env)
+        return found
+
+    def attach(self, table: SlotTable) -> None:
+        super().attach(table)
+        if self._manners is not None:
+            self._manners.attach(table.gauges)
 
     # ---------------------------------------------------------------- operations
 
@@ -193,9 +228,13 @@ class CoroutineHost(Host):
             await self._close(i)
 
     async def _close(self, i: int) -> None:
-        if i not in self._closed:
-            self._closed.add(i)
+        if i in self._closed:
+            return
+        self._closed.add(i)
+        if self._spares is None:
             await _close(self._envs[i])
+        else:
+            await self._owner(i).stop(_close(self._envs[i]))
 
     def _running(self, i: int, operation: Operation, argument: Any) -> Awaitable[Payload | None]:
         """Return an operation that is about to run, with a marker if there is one."""
@@ -236,8 +275,13 @@ class CoroutineHost(Host):
         if seed is not None:
             self._episodes[i].seed = seed
         self._episodes[i].options = lasting(reset.options)
-        options = copy.deepcopy(as_keywords(reset.options, self.first + i))
-        observation, info = await self._begin_episode(i, seed=seed, **options)
+        keywords = as_keywords(reset.options, self.first + i)
+        if self._spares is None:
+            keywords = copy.deepcopy(keywords)
+            observation, info = await self._begin_episode(i, seed=seed, **keywords)
+        else:
+            beginning = self._beginning(i, seed, keywords.get("options"))
+            observation, info = await self._begin_with_spares(i, self._spares, beginning)
         return self._store(i, reset.plane, (observation, 0.0, False, False, info))
 
     async def _step(self, i: int, step: Step, action: Any) -> Payload | None:
@@ -257,7 +301,10 @@ class CoroutineHost(Host):
         else:
             if self._recorder.on:
                 self._recorder.add(i, [action])
-            result = await self._envs[i].step(action)
+            if self._manners is None:
+                result = await self._envs[i].step(action)
+            else:
+                begun, result = await self._manners.step(i, self._envs[i], action)
         self._meter.timed(self.first + i, clock() - begun, idle)
         self._steps[i] += 1
         if self._filter.active:
@@ -319,24 +366,57 @@ class CoroutineHost(Host):
     async def _begin_episode(self, i: int, **arguments: Any) -> tuple[Any, dict[str, Any]]:
         env = self._envs[i]
         arguments = self._seeded(i, arguments)
+        self._note_begin(i)
+        self._resetting[i] = True
+        if self._recorder.on:
+            self._note_start(i, note_start(env, arguments))
+        if self._manners is None:
+            observation, info = await env.reset(**arguments)
+        else:
+            observation, info = await self._manners.reset(i, env, arguments)
+        self._resetting[i] = False
+        return observation, self._first_info(i, info)
+
+    async def _begin_with_spares(
+        self, i: int, spares: SpareTasks, beginning: Beginning
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode with a spare, if one was reset ahead for it; reset others ahead."""
+        self._episodes[i].lineage, self._episodes[i].reseed = beginning.lineage, None
+        begun = await spares.begin(i, beginning)
+        if begun is None:
+            arguments = copy.deepcopy(beginning.arguments())
+            observation, info = await self._begin_episode(i, **arguments)
+        else:
+            start, observation, info = begun
+            self._envs[i] = self._owner(i).env
+            self._note_begin(i)
+            if self._recorder.on:
+                self._note_start(i, start)
+            info = self._first_info(i, info)
+        spares.reset_ahead(self._steps, self._next_beginning)
+        return observation, info
+
+    def _note_begin(self, i: int) -> None:
         self._episodes[i].begin()
         self._meter.begin_episode(self.first + i)
         self._steps[i] = 0
-        self._resetting[i] = True
-        if self._recorder.on:
-            start = note_start(env, arguments)
-            self._recorder.begin(i, start)
-            if self._log:
-                self._starts[i] = start
-        observation, info = await env.reset(**arguments)
-        self._resetting[i] = False
+
+    def _note_start(self, i: int, start: EpisodeStart) -> None:
+        start = start._replace(lineage=self._episodes[i].lineage)
+        self._recorder.begin(i, start)
+        if self._log:
+            self._starts[i] = start
+
+    def _first_info(self, i: int, info: dict[str, Any]) -> dict[str, Any]:
         if self._filter.active:
             self._filter.begin(i)
             (info,) = self._filter.running([info])
-        return observation, info
+        return info
 
     async def _autoreset(self, i: int) -> tuple[Any, dict[str, Any]]:
         """Reset with the same options, but no seed, so that the random stream continues."""
+        if self._spares is not None:
+            return await self._begin_with_spares(i, self._spares, self._next_beginning(i))
         options = self._episodes[i].options
         arguments = {} if options is None else {"options": copy.deepcopy(options)}
         return await self._begin_episode(i, **arguments)
@@ -351,7 +431,15 @@ class CoroutineHost(Host):
         value = look_up(self._envs[i], call.method)
         if callable(value):
             value = value(*call.positional, **(call.keywords or {}))
-        return await value if inspect.isawaitable(value) else value
+        return await self._own(i, value) if inspect.isawaitable(value) else value
+
+    def _own(self, i: int, call: Awaitable[Any]) -> Awaitable[Any]:
+        """Return what awaits a call in the task that owns the environment."""
+        return call if self._manners is None else self._manners.own(i, call)
+
+    def _owner(self, i: int) -> OwnerTask:
+        assert self._manners is not None
+        return self._manners.owners[i]
 
     async def _get_attr(self, i: int, message: GetAttr, _: None) -> Any:
         return peek(self._envs[i], message.attribute)
@@ -374,7 +462,7 @@ class CoroutineHost(Host):
         if all(callable(getattr(env, name, None)) for name in ("snapshot", "restore")):
             name, detail = "coroutine", f"what {type(env).__name__}.snapshot returns"
             try:
-                data = dumps_by_value(await env.snapshot())  # so that nothing can change it
+                data = dumps_by_value(await self._own(i, env.snapshot()))  # so that nothing can change it
             except (TypeError, pickle.PicklingError) as error:
                 return f"{detail} cannot be pickled: {error}"
         else:
@@ -397,16 +485,17 @@ class CoroutineHost(Host):
         """Set the state of an environment, and its host's record of it."""
         env, state = self._envs[i], state.unpacked()
         if state.way == "replay":
-            observation, _ = await env.reset(**copy.deepcopy(restore_start(env, state.data.start)))
+            arguments = copy.deepcopy(restore_start(env, state.data.start))
+            observation, _ = await self._own(i, env.reset(**arguments))
             for action in state.data.actions:
-                observation, *_ = await env.step(action)
+                observation, *_ = await self._own(i, env.step(action))
             if not same_observation(self._layout, observation, state.observation):
                 raise SnapshotError(OTHER_REPLAY)
             self._recorder.set(i, state.data)
         elif state.way != "coroutine":
             raise SnapshotError(OTHER_KIND.format(state.detail))
         else:
-            await env.restore(pickle.loads(state.data))
+            await self._own(i, env.restore(pickle.loads(state.data)))
             self._recorder.set(i, None)
         self._episodes[i], self._steps[i] = state.episode.copy(), state.steps
         self._filter.resume(i, state.statistics)
@@ -421,9 +510,14 @@ class CoroutineHost(Host):
         if restore is None:
             return ""
         if restore.used:
-            closing = self._running_loop().create_task(self._close_quietly(self._envs[i]))
-            self._track_leftover(closing)
-            self._envs[i] = self._make_again(i)
+            if self._spares is not None:
+                self._spares.give_up(self._owner(i))
+            else:
+                closing = self._running_loop().create_task(self._close_quietly(self._envs[i]))
+                self._track_leftover(closing)
+            self._envs[i] = env = self._make_again(i)
+            if self._manners is not None and self._spares is not None:
+                self._manners.owners[i] = OwnerTask(env, self._owner(i).key)
         self._import_env(i, restore)
         self._steps[i], self._resetting[i] = 0, False
         self._injected_faults.pop(i, None)
@@ -457,10 +551,12 @@ class CoroutineHost(Host):
                 await self._continue_from(i, start)
                 observation, episode = start.observation, self._episodes[i]
             else:
-                observation, _ = await env.reset(**copy.deepcopy(restore_start(env, start)))
+                arguments = copy.deepcopy(restore_start(env, start))
+                observation, _ = await self._own(i, env.reset(**arguments))
+                self._episodes[i].lineage = start.lineage
                 self._filter.begin(i)
             for action in restore.actions:
-                result = await env.step(action)
+                result = await self._own(i, env.step(action))
                 self._steps[i] += 1
                 self._filter.add(i, result[1:2])
                 observation = result[0]
@@ -506,6 +602,10 @@ class CoroutineHost(Host):
         errors = dict(zip(self._tasks, results, strict=True))
         # Environments without a task, or whose task was cancelled before it began.
         left = [i for i in range(len(self._envs)) if i not in self._closed]
+        if self._spares is not None:
+            await self._spares.aclose()
+        if self._manners is not None:
+            await self._manners.aclose()
         results = await asyncio.gather(*map(self._close, left), return_exceptions=True)
         errors.update(zip(left, results, strict=True))
         self._envs = []
