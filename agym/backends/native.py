@@ -59,6 +59,7 @@ class NativeWorker(ThreadWorker):
 class NativeBackend(ThreadBackend):
     """Runs one ``VectorEnv`` per thread."""
 
+    manners = ()
     worker_type = NativeWorker
 
     def __init__(self, options: BackendOptions) -> None:

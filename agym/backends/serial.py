@@ -26,11 +26,13 @@ from agym.protocol.typing import Array, Info
 class SerialBackend(Backend):
     """Runs operations synchronously, in ``submit``."""
 
+    manners = ("spares", "rate_limit")
+
     def __init__(self, options: BackendOptions) -> None:
         super().__init__(options)
         self._host = EnvHost(
             options.factories, 0, options.autoreset, log=options.record_actions,
-            infos=options.infos,
+            infos=options.infos, fleet=options.fleet,
         )  # fmt: skip
         self._completions: list[Completion] = []
         self._ended = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
@@ -104,7 +105,7 @@ class Host:
         latest = None
         for env_id, factory in enumerate(self._factories, self.first):
             try:
-                env = factory()
+                env = self._construct(factory)
                 check_made(env)
                 self._envs.append(env)
                 found = self._look_at(env)
@@ -119,6 +120,10 @@ class Host:
                 # The other environments would probably fail too, and are no longer needed.
                 return described, [Failure.of(exception, env_id, "make")]
         return described, []
+
+    def _construct(self, factory: Factory) -> Any:
+        """Make one of the first environments."""
+        return factory()
 
     def _look_at(self, env: Any) -> Description:
         """Describe a new environment; refuse one of the wrong kind."""
@@ -259,6 +264,16 @@ def describe_first(factories: Sequence[Factory]) -> tuple[bool, list[Factory]]:
                 return True, [OneShotFactory(on_loop, first), *others]
             return False, [partial(reraise, error), *others]
     return is_coroutine_env(env), [OneShotFactory(lambda: env, first), *others]
+
+
+def make_elsewhere(factories: list[Factory]) -> list[Factory]:
+    """Close what :func:`describe_first` made in this thread, so that another thread makes it."""
+    first = factories[0]
+    if not isinstance(first, OneShotFactory):
+        return factories  # its constructor raises
+    with suppress(Exception):
+        first().close()
+    return [first.factory, *factories[1:]]
 
 
 def needs_loop(error: BaseException) -> bool:

@@ -20,7 +20,7 @@ from agym.backends.process.channel import Channel
 from agym.backends.process.coroutine_worker_loop import CoroutineWorkerLoop
 from agym.backends.process.mailbox import RUNNING, mailbox_fields
 from agym.backends.process.worker_process import cap_threads, set_worker_signals
-from agym.hosts.base import Host, describe_first
+from agym.hosts.base import Host, describe_first, make_elsewhere
 from agym.hosts.coroutine.host import CoroutineHost
 from agym.hosts.gym.host import EnvHost
 from agym.protocol.frames import FrameShelf
@@ -97,9 +97,11 @@ class WorkerMain:
             )  # fmt: skip
             self._serve_on_loop = partial(_serve_on_loop, worker, channel, tasks, make.number)
             return
+        if options.fleet is not None and options.fleet.spares:
+            factories = make_elsewhere(factories)
         host = EnvHost(
             factories, make.start, options.autoreset, catch=BaseException,
-            log=options.record_actions, marker=marker, infos=options.infos,
+            log=options.record_actions, marker=marker, infos=options.infos, fleet=options.fleet,
         )  # fmt: skip
         opened = open_host(host, make.number)
         if isinstance(make.message, Spare) and opened.payload and not opened.payload.problems:

@@ -49,6 +49,8 @@ from agym.protocol.transfer import ENV_GAUGES
 class RayBackend(OutboxBackend[ActorReply], Supervision):
     """Divides environments among actors."""
 
+    manners = ("spares", "hedge")  # a limit of the rate is shared in memory
+
     def __init__(self, options: BackendOptions) -> None:
         """Join the cluster, or start one.
 
