@@ -23,10 +23,9 @@ if TYPE_CHECKING:
     from agym.engine.batches.out_target import RolloutBuffer
     from agym.engine.batches.results import Batch, ResetResult, StepResult
     from agym.engine.faults.policy import FaultPolicy
-    from agym.hosts.fleet.options import Fleet
     from agym.engine.snapshots.file import load_snapshot
     from agym.engine.snapshots.snapshot import Snapshot
-    from agym.engine.stats import EnvStats, Stats, WorkerStats
+    from agym.engine.stats import EnvStats, FleetStats, Stats, WorkerStats
     from agym.envs.rules.vectorize import register_rules, vectorize
     from agym.errors import (
         AgymError,
@@ -50,6 +49,7 @@ if TYPE_CHECKING:
         WorkerDiedGroup,
     )
     from agym.hosts.async_env import AsyncEnv
+    from agym.hosts.fleet.options import Fleet
     from agym.hosts.snapshots import codecs as snapshots
     from agym.planning.plans import Plan
     from agym.tools.chaos import Chaos, chaos
@@ -92,6 +92,7 @@ __all__ = [
     "Fault",
     "FaultPolicy",
     "Fleet",
+    "FleetStats",
     "MissingExtraError",
     "NothingSentError",
     "Overlap",
@@ -164,6 +165,7 @@ _MODULE_OF = {
     "Fault": "agym.errors",
     "FaultPolicy": "agym.engine.faults.policy",
     "Fleet": "agym.hosts.fleet.options",
+    "FleetStats": "agym.engine.stats",
     "MissingExtraError": "agym.errors",
     "NothingSentError": "agym.errors",
     "Overlap": "agym.tools.trace.report",

@@ -11,7 +11,7 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from agym.backends.base import BackendOptions, Force, closed, open_host
 from agym.backends.options import Asyncio
@@ -29,7 +29,7 @@ STOP_SECONDS = 1.0
 class AsyncioBackend(OutboxBackend[Completion]):
     """Runs a coroutine host on an event loop."""
 
-    manners = ("spares", "rate_limit", "hedge")
+    manners: ClassVar[tuple[str, ...]] = ("spares", "rate_limit", "hedge")
 
     def __init__(self, options: BackendOptions) -> None:
         super().__init__(options)

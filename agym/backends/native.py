@@ -12,6 +12,7 @@ anything is sent.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from agym.backends.base import BackendOptions, RunningHost
 from agym.backends.outbox import Outbox
@@ -59,7 +60,7 @@ class NativeWorker(ThreadWorker):
 class NativeBackend(ThreadBackend):
     """Runs one ``VectorEnv`` per thread."""
 
-    manners = ()
+    manners: ClassVar[tuple[str, ...]] = ()
     worker_type = NativeWorker
 
     def __init__(self, options: BackendOptions) -> None:

@@ -136,7 +136,7 @@ MakeHost = Callable[[range, WriteGuard, list[int]], RunningHost]
 class ThreadBackend(OutboxBackend[WorkerReply], Supervision):
     """Divides environments among threads."""
 
-    manners = ("spares", "rate_limit")
+    manners: ClassVar[tuple[str, ...]] = ("spares", "rate_limit")
 
     worker_type: ClassVar[type[ThreadWorker]] = ThreadWorker
 

@@ -149,8 +149,7 @@ def _check_fleet(fleet: Fleet, spec: BackendSpec, backend_class: Any) -> None:
     for name in fleet.active:
         if name not in follows:
             raise UsageError(
-                f"fleet=agym.Fleet({name}=...) is not for backend={spec.name!r}:"
-                f" {_INSTEAD[name]}"
+                f"fleet=agym.Fleet({name}=...) is not for backend={spec.name!r}: {_INSTEAD[name]}"
             )
     if fleet.spares and getattr(spec, "recycle", None) is not None:
         raise UsageError(

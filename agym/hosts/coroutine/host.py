@@ -23,14 +23,14 @@ from gymnasium.vector import AutoresetMode
 from agym._system.pickling import dumps_by_value
 from agym.errors import SnapshotError
 from agym.hosts.base import ALL_INFOS, Factory, Host
-from agym.hosts.episode import Phase
-from agym.hosts.fault_injection import InjectedFault
-from agym.hosts.fleet.setup import FleetSetup, spare_factories
-from agym.hosts.fleet.spares import Beginning
 from agym.hosts.coroutine.manners import Manners
 from agym.hosts.coroutine.owner import OwnerTask
 from agym.hosts.coroutine.running_env import RunningSlot, track_running
 from agym.hosts.coroutine.spares import SpareTasks
+from agym.hosts.episode import Phase
+from agym.hosts.fault_injection import InjectedFault
+from agym.hosts.fleet.setup import FleetSetup, spare_factories
+from agym.hosts.fleet.spares import Beginning
 from agym.hosts.snapshots.replaying import (
     CUT_OFF,
     OTHER_KIND,
@@ -462,7 +462,8 @@ class CoroutineHost(Host):
         if all(callable(getattr(env, name, None)) for name in ("snapshot", "restore")):
             name, detail = "coroutine", f"what {type(env).__name__}.snapshot returns"
             try:
-                data = dumps_by_value(await self._own(i, env.snapshot()))  # so that nothing can change it
+                state = await self._own(i, env.snapshot())
+                data = dumps_by_value(state)  # so that nothing can change it
             except (TypeError, pickle.PicklingError) as error:
                 return f"{detail} cannot be pickled: {error}"
         else:

@@ -13,7 +13,7 @@ from agym.errors import UsageError
 from agym.hosts.coroutine.hedging import Hedge
 from agym.hosts.coroutine.owner import OwnerTask
 from agym.hosts.coroutine.running_env import RunningSlot, track_running
-from agym.hosts.fleet.rate_limit import RateLimiter, now
+from agym.hosts.fleet.rate_limit import now
 from agym.hosts.fleet.setup import FleetSetup
 from agym.protocol.metrics.gauges import Gauges, clock
 

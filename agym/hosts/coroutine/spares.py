@@ -36,7 +36,9 @@ class SpareTasks:
         self._factories: dict[object, Factory] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
-    def make(self, envs: Sequence[Any], factories: Sequence[Factory], extra: Sequence[Factory]) -> None:
+    def make(
+        self, envs: Sequence[Any], factories: Sequence[Factory], extra: Sequence[Factory]
+    ) -> None:
         """Give each environment a task of its own, and make the spares."""
         self._factories = {stand_in_key(factory): factory for factory in factories}
         pairs = zip(envs, factories, strict=True)
@@ -82,9 +84,7 @@ class SpareTasks:
             reset.add_done_callback(_retrieve)
             self.pool.ahead.append(Ahead(owner, i, beginning, reset))
 
-    async def _reset(
-        self, owner: OwnerTask, i: int, beginning: Beginning
-    ) -> Begun | BaseException:
+    async def _reset(self, owner: OwnerTask, i: int, beginning: Beginning) -> Begun | BaseException:
         """Reset a spare; return what would end the loop if a task raised it."""
         try:
             if owner.env is None:  # its predecessor failed

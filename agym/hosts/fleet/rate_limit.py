@@ -21,6 +21,7 @@ import time
 import weakref
 from collections.abc import Hashable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from agym.hosts.base import Factory, innermost
@@ -99,4 +100,4 @@ def _kind(factory: Any) -> Hashable:
 
 def _remove(descriptor: int, path: str) -> None:
     os.close(descriptor)
-    os.unlink(path)
+    Path(path).unlink()

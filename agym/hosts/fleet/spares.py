@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from agym.hosts.fleet.seeding import Lineage, seed_of
-from agym.protocol.messages.resets import EpisodeStart
 
 
 class Beginning(NamedTuple):

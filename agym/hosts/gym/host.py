@@ -29,6 +29,7 @@ from typing import Any, ClassVar
 from gymnasium.vector import AutoresetMode
 
 from agym.hosts.base import ALL_INFOS, Factory, Host
+from agym.hosts.coroutine.running_env import RunningSlot
 from agym.hosts.episode import Phase
 from agym.hosts.fleet.setup import FleetSetup, stand_in_key
 from agym.hosts.fleet.spares import Beginning
@@ -37,7 +38,6 @@ from agym.hosts.gym.manners import Manners
 from agym.hosts.gym.owner import OwnerThread
 from agym.hosts.gym.spares import SpareThreads
 from agym.hosts.rows import write_column, write_flag
-from agym.hosts.coroutine.running_env import RunningSlot
 from agym.hosts.snapshots.codecs import Registered, learn
 from agym.hosts.snapshots.replaying import (
     Recorder,
