@@ -11,7 +11,7 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 from agym.backends.base import BackendOptions, Force, closed, open_host
 from agym.backends.options import Asyncio
@@ -28,8 +28,6 @@ STOP_SECONDS = 1.0
 
 class AsyncioBackend(OutboxBackend[Completion]):
     """Runs a coroutine host on an event loop."""
-
-    manners: ClassVar[tuple[str, ...]] = ("spares", "rate_limit", "hedge")
 
     def __init__(self, options: BackendOptions) -> None:
         super().__init__(options)

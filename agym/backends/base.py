@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import pairwise
-from typing import ClassVar, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from gymnasium.vector import AutoresetMode
 
@@ -123,10 +123,7 @@ class Backend(ABC):
     Attributes:
         options: What it runs.
         ranges: The environments of each worker.
-        manners: The options of :class:`~agym.Fleet` that its hosts follow.
     """
-
-    manners: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, options: BackendOptions) -> None:
         """Store the options; :meth:`start` constructs the environments."""

@@ -12,7 +12,6 @@ anything is sent.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 from agym.backends.base import BackendOptions, RunningHost
 from agym.backends.outbox import Outbox
@@ -60,7 +59,6 @@ class NativeWorker(ThreadWorker):
 class NativeBackend(ThreadBackend):
     """Runs one ``VectorEnv`` per thread."""
 
-    manners: ClassVar[tuple[str, ...]] = ()
     worker_type = NativeWorker
 
     def __init__(self, options: BackendOptions) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from agym._system.defer_signals import Interruptible
 from agym._system.isolation import NoRunningLoop
@@ -25,8 +25,6 @@ from agym.protocol.typing import Array, Info
 
 class SerialBackend(Backend):
     """Runs operations synchronously, in ``submit``."""
-
-    manners: ClassVar[tuple[str, ...]] = ("spares", "rate_limit")
 
     def __init__(self, options: BackendOptions) -> None:
         super().__init__(options)

@@ -136,8 +136,6 @@ MakeHost = Callable[[range, WriteGuard, list[int]], RunningHost]
 class ThreadBackend(OutboxBackend[WorkerReply], Supervision):
     """Divides environments among threads."""
 
-    manners: ClassVar[tuple[str, ...]] = ("spares", "rate_limit")
-
     worker_type: ClassVar[type[ThreadWorker]] = ThreadWorker
 
     def __init__(self, options: BackendOptions) -> None:

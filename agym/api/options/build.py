@@ -9,6 +9,7 @@ from typing import Any
 
 from gymnasium.vector import VectorEnv
 
+from agym.api.options.fleet import setup_fleet
 from agym.api.options.names import check_option_names
 from agym.api.options.options import OPTION_NAMES, Options
 from agym.backends.base import Backend, BackendOptions
@@ -19,9 +20,7 @@ from agym.engine.stats import Traffic
 from agym.errors import UsageError
 from agym.hosts.base import Factory, innermost, is_coroutine_env
 from agym.hosts.factories import EnvLike, is_vector, make_factories, make_vector_factories
-from agym.hosts.fleet.options import Fleet, parse_fleet
-from agym.hosts.fleet.rate_limit import RateLimiter, number_kinds
-from agym.hosts.fleet.setup import FleetSetup
+from agym.hosts.fleet.options import parse_fleet
 from agym.protocol.infos.policy import InfoPolicy
 
 BACKENDS = {
@@ -31,13 +30,6 @@ BACKENDS = {
     "process": "agym.backends.process.backend.ProcessBackend",
     "native": "agym.backends.native.NativeBackend",
     "ray": "agym.backends.ray.backend.RayBackend",
-}
-
-# What to do where a backend does not follow an option of the fleet.
-_INSTEAD = {
-    "spares": "take backend='process', 'thread', or 'asyncio' for coroutine environments",
-    "rate_limit": "take backend='process', 'thread', or 'asyncio' for coroutine environments",
-    "hedge": "take backend='asyncio', or 'process', with coroutine environments",
 }
 
 
@@ -76,10 +68,8 @@ def build(
     learn = None
     if isinstance(spec, Auto):
         spec, factories, learn = _choose(factories, spec, blocking, track_running, sample)
-    fleet = parse_fleet(options.fleet)
-    backend_class = _backend_class(spec)
-    _check_fleet(fleet, spec, backend_class)
-    backend = backend_class(
+    fleet = setup_fleet(parse_fleet(options.fleet), spec, factories)
+    backend = _backend_class(spec)(
         BackendOptions(
             factories,
             options.autoreset_mode,
@@ -88,7 +78,7 @@ def build(
             track_running,
             policy.record_actions or getattr(spec, "recycle", None) is not None,
             options.info_policy,
-            fleet=_fleet_setup(fleet, factories),
+            fleet=fleet,
         )
     )
     if not isinstance(backend, Backend):
@@ -141,29 +131,6 @@ def _backend_class(spec: BackendSpec) -> Callable[[BackendOptions], Any]:
     module, _, name = BACKENDS[spec.name].rpartition(".")
     backend_class: type[Backend] = getattr(import_module(module), name)
     return backend_class
-
-
-def _check_fleet(fleet: Fleet, spec: BackendSpec, backend_class: Any) -> None:
-    """Refuse options of the fleet that a backend does not follow."""
-    follows = getattr(backend_class, "manners", ())
-    for name in fleet.active:
-        if name not in follows:
-            raise UsageError(
-                f"fleet=agym.Fleet({name}=...) is not for backend={spec.name!r}: {_INSTEAD[name]}"
-            )
-    if fleet.spares and getattr(spec, "recycle", None) is not None:
-        raise UsageError(
-            "fleet=agym.Fleet(spares=...) exchanges environments, and recycle= moves them to other"
-            " workers: leave one of them out"
-        )
-
-
-def _fleet_setup(fleet: Fleet, factories: Sequence[Factory]) -> FleetSetup | None:
-    if not fleet.active:
-        return None
-    rate = fleet.rate_limit
-    limiter = None if rate is None else RateLimiter(rate, number_kinds(factories))
-    return FleetSetup(fleet.spares, limiter, fleet.hedge)
 
 
 def _class_of(env: Any) -> Any:

@@ -18,7 +18,7 @@ from functools import cached_property
 from itertools import count
 from multiprocessing.util import Finalize
 from selectors import EVENT_READ, EVENT_WRITE
-from typing import Any, ClassVar
+from typing import Any
 
 from agym._system.cpus import available_cores, core_numbers, quota
 from agym.backends.base import Backend, BackendOptions, Force
@@ -56,8 +56,6 @@ _started = count()
 
 class ProcessBackend(Backend, Workers, Supervision):
     """Divides environments among worker processes, and posts operations to their mailboxes."""
-
-    manners: ClassVar[tuple[str, ...]] = ("spares", "rate_limit", "hedge")
 
     def __init__(self, options: BackendOptions) -> None:
         check_platform()

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 from agym.backends.base import BackendOptions, Force
 from agym.backends.options import Ray
@@ -48,11 +48,6 @@ from agym.protocol.transfer import ENV_GAUGES
 
 class RayBackend(OutboxBackend[ActorReply], Supervision):
     """Divides environments among actors."""
-
-    manners: ClassVar[tuple[str, ...]] = (
-        "spares",
-        "hedge",
-    )  # a limit of the rate is shared in memory
 
     def __init__(self, options: BackendOptions) -> None:
         """Join the cluster, or start one.
