@@ -6,6 +6,7 @@ A host has one of these only where an option of :class:`~agym.Fleet` is on.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable
 from typing import Any
 
@@ -99,17 +100,20 @@ class Manners:
             return
         turn = limiter.reserve(self._first + i)
         self._arrays["rate_turn"][self._first + i] = turn
-        seconds = (turn - now()) / 1e9
-        if seconds <= 0:
-            return
         begun = now()
+        if turn <= begun:
+            return
         loop = asyncio.get_running_loop()
-        waited = loop.create_future()
-        timer = loop.call_later(seconds, _set, waited)
         try:
-            await waited
+            while (left := turn - now()) > 0:
+                waited = loop.create_future()
+                # Whole milliseconds, rounded up: uvloop rounds, and a turn never comes early.
+                timer = loop.call_later(math.ceil(left / 1e6) / 1e3, _set, waited)
+                try:
+                    await waited
+                finally:
+                    timer.cancel()
         finally:
-            timer.cancel()
             self.count("rate_waited", i, now() - begun)
 
     async def aclose(self) -> None:

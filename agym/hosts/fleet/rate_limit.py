@@ -34,7 +34,11 @@ now = time.monotonic_ns
 
 
 class RateLimiter:
-    """Gives turns to the environments of one ``make``, in any of its processes."""
+    """Gives turns to the environments of one ``make``, in any of its processes.
+
+    Attributes:
+        path: The file with the times of the next free turns, for other processes of this user.
+    """
 
     def __init__(self, rate: float, kinds: Sequence[int]) -> None:
         """Share a limit of ``rate`` calls per second among environments of the same kind.
@@ -49,21 +53,21 @@ class RateLimiter:
         size = _TIME.size * (max(kinds) + 1)
         if hasattr(os, "memfd_create"):
             self._descriptor = anonymous_file(size)
-            self._path = f"/proc/{os.getpid()}/fd/{self._descriptor}"
+            self.path = f"/proc/{os.getpid()}/fd/{self._descriptor}"
             weakref.finalize(self, os.close, self._descriptor)
         else:  # macOS, where others can open only a file with a name
-            self._descriptor, self._path = tempfile.mkstemp(prefix="agym-rate-")
-            os.truncate(self._path, size)
-            weakref.finalize(self, _remove, self._descriptor, self._path)
+            self._descriptor, self.path = tempfile.mkstemp(prefix="agym-rate-")
+            os.truncate(self.path, size)
+            weakref.finalize(self, _remove, self._descriptor, self.path)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"interval": self._interval, "kinds": self._kinds, "path": self._path}
+        return {"interval": self._interval, "kinds": self._kinds, "path": self.path}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._interval, self._kinds = state["interval"], state["kinds"]
-        self._path = state["path"]
+        self.path = state["path"]
         self._lock = threading.Lock()
-        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+        self._descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
         weakref.finalize(self, os.close, self._descriptor)
 
     def reserve(self, env_id: int) -> int:
