@@ -51,7 +51,9 @@ def play(
         return given, envs.stats().fleet
 
 
-def step_often(envs: agym.Envs) -> None:
+def step_often(envs: agym.Envs, *, reset: bool = False) -> None:
+    if reset:
+        envs.reset(seed=0)
     for _ in range(50):
         envs.step([0] * len(envs))
 
@@ -260,15 +262,13 @@ def test_a_spare_that_kills_its_worker() -> None:
         agym.make(factory, 2, fleet=agym.Fleet(spares=2), **options) as envs,
         pytest.raises(agym.WorkerDied, match="environments 0 to 1"),
     ):
-        envs.reset(seed=0)
-        step_often(envs)
+        step_often(envs, reset=True)
     options["on_fault"] = agym.FaultPolicy("restart", max_restarts=2)
     with (
         agym.make(factory, 2, fleet=agym.Fleet(spares=2), **options) as envs,
         pytest.raises(agym.CrashLoopError),
     ):
-        envs.reset(seed=0)
-        step_often(envs)
+        step_often(envs, reset=True)
 
 
 class DiesOnDemand(Drawn):
