@@ -16,6 +16,7 @@ import pickle
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, ClassVar
 
 from gymnasium.vector import AutoresetMode
@@ -24,12 +25,11 @@ from agym._system.pickling import dumps_by_value
 from agym.errors import SnapshotError
 from agym.hosts.base import ALL_INFOS, Factory, Host
 from agym.hosts.coroutine.manners import Manners
-from agym.hosts.coroutine.owner import OwnerTask
 from agym.hosts.coroutine.running_env import RunningSlot, track_running
-from agym.hosts.coroutine.spares import SpareTasks
+from agym.hosts.coroutine.spares import Spare, SpareTasks
 from agym.hosts.episode import Phase
 from agym.hosts.fault_injection import InjectedFault
-from agym.hosts.fleet.setup import FleetSetup, spare_factories
+from agym.hosts.fleet.setup import FleetSetup
 from agym.hosts.fleet.spares import Beginning
 from agym.hosts.snapshots.replaying import (
     CUT_OFF,
@@ -68,6 +68,9 @@ from agym.protocol.value_copies import copy_info, copy_value
 
 Report = Callable[[Operation, int, Payload | None], None]
 
+# Instead of an environment's index, that of a task whose environment is a spare.
+NO_PLACE = -1
+
 
 class CoroutineHost(Host):
     """Runs coroutine environments concurrently."""
@@ -105,8 +108,10 @@ class CoroutineHost(Host):
         self._manners = None if fleet is None else Manners(fleet, first, marker)
         self._spares: SpareTasks | None = None
         if self._manners is not None and fleet is not None and fleet.spares:
-            self._spares = SpareTasks(self._manners, self._make_spare, _close)
-            self._spare_count = fleet.spares
+            self._spares = SpareTasks(
+                self._manners, factories, fleet.spares, self._make_spare, _close,
+                partial(self._run_task, NO_PLACE),
+            )  # fmt: skip
         # Operations, each with the environment's own argument, if there is one.
         self._queues: list[deque[tuple[Operation, Any]]] = [deque() for _ in range(n)]
         self._tasks: dict[int, asyncio.Task[None]] = {}
@@ -127,16 +132,6 @@ class CoroutineHost(Host):
         self._closed: set[int] = set()
 
     # ---------------------------------------------------------------- life
-
-    def make(self) -> tuple[dict[int, Description], list[Failure]]:
-        described, failures = super().make()
-        if self._spares is not None and not failures:
-            extra = spare_factories(self._factories, self._spare_count)
-            try:
-                self._spares.make(self._envs, self._factories, extra)
-            except Exception as error:
-                failures = [Failure.of(error, self.first, "make")]
-        return described, failures
 
     def _look_at(self, env: Any) -> Description:
         found = super()._look_at(env)
@@ -200,14 +195,20 @@ class CoroutineHost(Host):
                 self._limit = asyncio.Semaphore(self._concurrency)
         return loop
 
-    async def _run_task(self, i: int) -> None:
-        """Run the operations of an environment, from the first until its end."""
-        queue, task = self._queues[i], asyncio.current_task()
+    async def _run_task(self, i: int, spare: Spare | None = None) -> None:
+        """Run the operations of an environment, from the first until its end.
+
+        The task of a spare runs those of the environment whose place it takes, until another takes
+        its own. Between two places ``i`` is ``NO_PLACE``.
+        """
+        task, spares = asyncio.current_task(), self._spares
         assert task is not None
         loop = task.get_loop()
         with suppress(asyncio.CancelledError):
             while not task.cancelling():  # also if the environment ignored it
-                if queue:
+                if spare is not None and spares is not None:
+                    i, spare = await spares.stand_by(spare), None
+                elif queue := self._queues[i]:
                     operation, argument = queue.popleft()
                     if self._limit is None:
                         payload = await self._running(i, operation, argument)
@@ -221,6 +222,9 @@ class CoroutineHost(Host):
                         payload = payload or Payload()
                         payload.schemas = self._writer.take_new()
                     self._report(operation, self.first + i, payload)
+                    if spares is not None and i in spares.successors:
+                        successor, spare = spares.succeed(i, task)
+                        self._tasks[i], i = successor, NO_PLACE
                 else:
                     self._idle[i] = idle = loop.create_future()
                     await idle
@@ -231,10 +235,7 @@ class CoroutineHost(Host):
         if i in self._closed:
             return
         self._closed.add(i)
-        if self._spares is None:
-            await _close(self._envs[i])
-        else:
-            await self._owner(i).stop(_close(self._envs[i]))
+        await _close(self._envs[i])
 
     def _running(self, i: int, operation: Operation, argument: Any) -> Awaitable[Payload | None]:
         """Return an operation that is about to run, with a marker if there is one."""
@@ -382,13 +383,12 @@ class CoroutineHost(Host):
     ) -> tuple[Any, dict[str, Any]]:
         """Begin an episode with a spare, if one was reset ahead for it; reset others ahead."""
         self._episodes[i].lineage, self._episodes[i].reseed = beginning.lineage, None
-        begun = await spares.begin(i, beginning)
+        begun = await spares.begin(i, beginning, self._envs[i])
         if begun is None:
             arguments = copy.deepcopy(beginning.arguments())
             observation, info = await self._begin_episode(i, **arguments)
         else:
-            start, observation, info = begun
-            self._envs[i] = self._owner(i).env
+            (start, observation, info), self._envs[i] = begun
             self._note_begin(i)
             if self._recorder.on:
                 self._note_start(i, start)
@@ -431,15 +431,7 @@ class CoroutineHost(Host):
         value = look_up(self._envs[i], call.method)
         if callable(value):
             value = value(*call.positional, **(call.keywords or {}))
-        return await self._own(i, value) if inspect.isawaitable(value) else value
-
-    def _own(self, i: int, call: Awaitable[Any]) -> Awaitable[Any]:
-        """Return what awaits a call in the task that owns the environment."""
-        return call if self._manners is None else self._manners.own(i, call)
-
-    def _owner(self, i: int) -> OwnerTask:
-        assert self._manners is not None
-        return self._manners.owners[i]
+        return await value if inspect.isawaitable(value) else value
 
     async def _get_attr(self, i: int, message: GetAttr, _: None) -> Any:
         return peek(self._envs[i], message.attribute)
@@ -462,8 +454,7 @@ class CoroutineHost(Host):
         if all(callable(getattr(env, name, None)) for name in ("snapshot", "restore")):
             name, detail = "coroutine", f"what {type(env).__name__}.snapshot returns"
             try:
-                state = await self._own(i, env.snapshot())
-                data = dumps_by_value(state)  # so that nothing can change it
+                data = dumps_by_value(await env.snapshot())  # so that nothing can change it
             except (TypeError, pickle.PicklingError) as error:
                 return f"{detail} cannot be pickled: {error}"
         else:
@@ -486,17 +477,16 @@ class CoroutineHost(Host):
         """Set the state of an environment, and its host's record of it."""
         env, state = self._envs[i], state.unpacked()
         if state.way == "replay":
-            arguments = copy.deepcopy(restore_start(env, state.data.start))
-            observation, _ = await self._own(i, env.reset(**arguments))
+            observation, _ = await env.reset(**copy.deepcopy(restore_start(env, state.data.start)))
             for action in state.data.actions:
-                observation, *_ = await self._own(i, env.step(action))
+                observation, *_ = await env.step(action)
             if not same_observation(self._layout, observation, state.observation):
                 raise SnapshotError(OTHER_REPLAY)
             self._recorder.set(i, state.data)
         elif state.way != "coroutine":
             raise SnapshotError(OTHER_KIND.format(state.detail))
         else:
-            await self._own(i, env.restore(pickle.loads(state.data)))
+            await env.restore(pickle.loads(state.data))
             self._recorder.set(i, None)
         self._episodes[i], self._steps[i] = state.episode.copy(), state.steps
         self._filter.resume(i, state.statistics)
@@ -511,14 +501,9 @@ class CoroutineHost(Host):
         if restore is None:
             return ""
         if restore.used:
-            if self._spares is not None:
-                self._spares.give_up(self._owner(i))
-            else:
-                closing = self._running_loop().create_task(self._close_quietly(self._envs[i]))
-                self._track_leftover(closing)
-            self._envs[i] = env = self._make_again(i)
-            if self._manners is not None and self._spares is not None:
-                self._manners.owners[i] = OwnerTask(env, self._owner(i).key)
+            closing = self._running_loop().create_task(self._close_quietly(self._envs[i]))
+            self._track_leftover(closing)
+            self._envs[i] = self._make_again(i)
         self._import_env(i, restore)
         self._steps[i], self._resetting[i] = 0, False
         self._injected_faults.pop(i, None)
@@ -552,12 +537,11 @@ class CoroutineHost(Host):
                 await self._continue_from(i, start)
                 observation, episode = start.observation, self._episodes[i]
             else:
-                arguments = copy.deepcopy(restore_start(env, start))
-                observation, _ = await self._own(i, env.reset(**arguments))
-                self._episodes[i].lineage = start.lineage
+                observation, _ = await env.reset(**copy.deepcopy(restore_start(env, start)))
+                episode.lineage = start.lineage
                 self._filter.begin(i)
             for action in restore.actions:
-                result = await self._own(i, env.step(action))
+                result = await env.step(action)
                 self._steps[i] += 1
                 self._filter.add(i, result[1:2])
                 observation = result[0]

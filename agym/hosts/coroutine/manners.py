@@ -1,4 +1,4 @@
-"""The manners of a fleet for coroutine environments: turns, second calls, and owners.
+"""The manners of a fleet for coroutine environments: turns and second calls.
 
 A host has one of these only where an option of :class:`~agym.Fleet` is on.
 """
@@ -12,7 +12,6 @@ from typing import Any
 
 from agym.errors import UsageError
 from agym.hosts.coroutine.hedging import Hedge
-from agym.hosts.coroutine.owner import OwnerTask
 from agym.hosts.coroutine.running_env import RunningSlot, track_running
 from agym.hosts.fleet.rate_limit import now
 from agym.hosts.fleet.setup import FleetSetup
@@ -20,11 +19,7 @@ from agym.protocol.metrics.gauges import Gauges, clock
 
 
 class Manners:
-    """Calls the environments of one host as the fleet's options say.
-
-    Attributes:
-        owners: The task of each environment, if they may change places; else empty.
-    """
+    """Calls the environments of one host as the fleet's options say."""
 
     def __init__(self, setup: FleetSetup, first: int, marker: RunningSlot | None) -> None:
         """Keep the options; ``first`` is the id of the host's first environment."""
@@ -32,7 +27,6 @@ class Manners:
         self._marker = marker
         self._limiter = setup.limiter
         self._hedge = None if setup.hedge is None else Hedge(setup.hedge)
-        self.owners: list[OwnerTask] = []
 
     def attach(self, gauges: Gauges) -> None:
         self._arrays = gauges.arrays
@@ -58,15 +52,15 @@ class Manners:
         await self._turn(i)
         begun, hedge = clock(), self._hedge
         if hedge is None:
-            return begun, await self.own(i, env.step(action))
+            return begun, await env.step(action)
 
         async def first() -> Any:
-            return await self._tracked(i, env.step(action))
+            return await self.tracked(i, env.step(action))
 
         async def second() -> Any:
             self.count("hedged", i)
             await self._turn(i)
-            return await self._tracked(i, env.step(action))
+            return await self.tracked(i, env.step(action))
 
         result, won = await hedge.call(first, second)
         self.count("hedges_won", i, won)
@@ -75,20 +69,9 @@ class Manners:
     async def reset(self, i: int, env: Any, arguments: dict[str, Any]) -> Any:
         """Reset an environment when its turn has come."""
         await self._turn(i)
-        return await self.own(i, env.reset(**arguments))
+        return await env.reset(**arguments)
 
-    async def reset_spare(self, i: int, spare: OwnerTask, arguments: dict[str, Any]) -> Any:
-        """Reset a spare for an environment, when its turn has come."""
-        await self._turn(i)
-        return await spare.run(self._tracked(i, spare.env.reset(**arguments)))
-
-    async def own(self, i: int, call: Awaitable[Any]) -> Any:
-        """Await a call in the task that owns the environment."""
-        if not self.owners:
-            return await call
-        return await self.owners[i].run(self._tracked(i, call))
-
-    def _tracked(self, i: int, call: Awaitable[Any]) -> Awaitable[Any]:
+    def tracked(self, i: int, call: Awaitable[Any]) -> Awaitable[Any]:
         """Record the environment while it runs in another task than that of its queue."""
         if self._marker is None:
             return call

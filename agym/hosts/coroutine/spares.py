@@ -1,126 +1,212 @@
-"""Spares of coroutine environments: reset on the loop, while the others run."""
+"""Spares of coroutine environments: reset on the loop, while the others run.
+
+Cancel scopes and sessions need that all methods of an environment run in one task. So a spare has
+its task from the beginning, and when it takes an environment's place, its task takes the queue
+over. The task of the environment whose episode ended then waits for what it is to reset::
+
+    stand_by(spare): reset ahead --> result --> the place of an environment
+    queue of i: task of the old environment --> its last report --> task of the spare
+"""
 
 from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from agym.hosts.base import Factory
 from agym.hosts.coroutine.manners import Manners
-from agym.hosts.coroutine.owner import OwnerTask
-from agym.hosts.fleet.setup import stand_in_key
+from agym.hosts.fleet.setup import spare_factories, stand_in_key
 from agym.hosts.fleet.spares import Ahead, Beginning, SparePool
 from agym.hosts.snapshots.replaying import note_start
 from agym.protocol.messages.resets import EpisodeStart
 
 # How an episode began, its first observation and its info.
 Begun = tuple[EpisodeStart, Any, dict[str, Any]]
-Close = Callable[[Any], Any]
+
+# What to reset for which environment, and the future of the result.
+Order = tuple[int, Beginning, "asyncio.Future[Begun]"]
+
+
+class Spare:
+    """An environment that waits for a place, and its task.
+
+    Attributes:
+        env: The environment; ``None`` if it has not been made.
+        key: What environments that may stand in for each other have in common.
+        task: The task in which all its methods run.
+        next: What to reset next; or the index of the environment whose place it takes.
+    """
+
+    def __init__(self, key: object, env: Any = None) -> None:
+        loop = asyncio.get_running_loop()
+        self.env = env
+        self.key = key
+        self.task: asyncio.Task[None] | None = None
+        self.next: asyncio.Future[Order | int] = loop.create_future()
 
 
 class SpareTasks:
     """The spares of one host.
 
     Attributes:
-        pool: Which of them is for which environment.
+        successors: By environment, the spare that takes its place once its old task has reported,
+            and the old environment.
     """
 
-    def __init__(self, manners: Manners, make: Callable[[Factory], Any], close: Close) -> None:
-        """Use functions that make an environment, and close one."""
-        self.pool: SparePool[OwnerTask] = SparePool()
+    def __init__(
+        self,
+        manners: Manners,
+        factories: Sequence[Factory],
+        count: int,
+        make: Callable[[Factory], Any],
+        close: Callable[[Any], Coroutine[Any, Any, None]],
+        run: Callable[[Spare], Coroutine[Any, Any, None]],
+    ) -> None:
+        """Have ``count`` spares.
+
+        Args:
+            manners: Calls the environments.
+            factories: Those of the environments.
+            count: How many spares at most.
+            make: Makes an environment.
+            close: Closes one.
+            run: The task of a spare: :meth:`stand_by`, then the queue of the place that it gets.
+        """
         self._manners = manners
+        self._keys = [*map(stand_in_key, factories)]
+        self._factories = dict(zip(self._keys, factories, strict=True))
+        # The keys of spares that have to be made.
+        self._missing = [*map(stand_in_key, spare_factories(factories, count))]
         self._make = make
         self._close = close
-        self._factories: dict[object, Factory] = {}
-        self._closing: set[asyncio.Task[None]] = set()
+        self._run = run
+        self._pool: SparePool[Spare] = SparePool()
+        self.successors: dict[int, tuple[Spare, Any]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
 
-    def make(
-        self, envs: Sequence[Any], factories: Sequence[Factory], extra: Sequence[Factory]
-    ) -> None:
-        """Give each environment a task of its own, and make the spares."""
-        self._factories = {stand_in_key(factory): factory for factory in factories}
-        pairs = zip(envs, factories, strict=True)
-        self._manners.owners = [OwnerTask(env, stand_in_key(factory)) for env, factory in pairs]
-        for factory in extra:
-            self.pool.idle.append(OwnerTask(self._make(factory), stand_in_key(factory)))
+    async def begin(self, i: int, beginning: Beginning, env: Any) -> tuple[Begun, Any] | None:
+        """Have a spare begin an episode in the place of an environment.
 
-    async def begin(self, i: int, beginning: Beginning) -> Begun | None:
-        """Put a spare in an environment's place that began its episode; ``None`` without one."""
-        manners, pool = self._manners, self.pool
-        ahead = pool.take(i, beginning, manners.owners[i].key)
+        Returns:
+            How it began, and the spare's environment; ``None`` if none was reset for it.
+        """
+        ahead = self._pool.take(i, beginning, self._keys[i])
         if ahead is None:
-            manners.count("spares_missed", i)
+            self._manners.count("spares_missed", i)
             return None
-        manners.count("spares_used" if ahead.result.done() else "spares_late", i)
+        self._manners.count("spares_used" if ahead.result.done() else "spares_late", i)
         try:
-            begun: Begun | BaseException = await ahead.result
+            begun: Begun = await ahead.result
         except asyncio.CancelledError:
-            self._replace(ahead.owner)
+            self._end(ahead.owner)
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
             return None
-        except Exception:  # the environment's own reset tells whether that is a fault
-            self._replace(ahead.owner)
+        except KeyboardInterrupt:
+            self._end(ahead.owner)
+            raise
+        except BaseException:  # the environment's own reset tells whether that is a fault
+            self._end(ahead.owner)
             return None
-        if isinstance(begun, BaseException):
-            self._replace(ahead.owner)
-            if isinstance(begun, KeyboardInterrupt):
-                raise begun
-            return None
-        pool.idle.append(manners.owners[i])
-        manners.owners[i] = ahead.owner
-        return begun
+        self.successors[i] = ahead.owner, env
+        return begun, ahead.owner.env
 
     def reset_ahead(self, steps: Sequence[int], next_of: Callable[[int], Beginning]) -> None:
         """Begin to reset idle spares; see :meth:`SparePool.assign`."""
-        for owner in self.pool.failures():
-            self._replace(owner)
-        keys = [owner.key for owner in self._manners.owners]
-        for owner, i, beginning in self.pool.assign(steps, keys, next_of):
-            reset = asyncio.ensure_future(self._reset(owner, i, beginning))
-            reset.add_done_callback(_retrieve)
-            self.pool.ahead.append(Ahead(owner, i, beginning, reset))
+        for spare in self._pool.failures():
+            self._end(spare)
+        while self._missing:
+            self._pool.idle.append(self._start(Spare(self._missing.pop())))
+        for spare, i, beginning in self._pool.assign(steps, self._keys, next_of):
+            result: asyncio.Future[Begun] = asyncio.get_running_loop().create_future()
+            result.add_done_callback(_retrieve)
+            spare.next.set_result((i, beginning, result))
+            self._pool.ahead.append(Ahead(spare, i, beginning, result))
 
-    async def _reset(self, owner: OwnerTask, i: int, beginning: Beginning) -> Begun | BaseException:
-        """Reset a spare; return what would end the loop if a task raised it."""
+    def _start(self, spare: Spare) -> Spare:
+        spare.task = task = asyncio.get_running_loop().create_task(self._run(spare))
+        # asyncio would complain about an idle task that is destroyed with its loop.
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return spare
+
+    def _end(self, spare: Spare) -> None:
+        """End the task of a spare that failed, which closes it; another is made when needed."""
+        assert spare.task is not None
+        spare.task.cancel()
+        self._missing.append(spare.key)
+
+    def succeed(self, i: int, task: asyncio.Task[None]) -> tuple[asyncio.Task[None], Spare]:
+        """Give a successor its place, and make a spare of the old environment.
+
+        Returns:
+            The task of the successor; and the spare, which ``task`` has to run.
+        """
+        successor, env = self.successors.pop(i)
+        assert successor.task is not None
+        successor.next.set_result(i)
+        self._tasks.discard(successor.task)
+        spare = Spare(self._keys[i], env)
+        spare.task = task
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        self._pool.idle.append(spare)
+        return successor.task, spare
+
+    async def stand_by(self, spare: Spare) -> int:
+        """Reset a spare as often as that is ordered, until it gets a place; return the place.
+
+        A spare that is cancelled before is closed.
+        """
         try:
-            if owner.env is None:  # its predecessor failed
-                owner.env = self._make(self._factories[owner.key])
+            while not isinstance(order := await spare.next, int):
+                spare.next = asyncio.get_running_loop().create_future()
+                await self._reset(spare, *order)
+        except asyncio.CancelledError:
+            if spare.next.done() and not spare.next.cancelled():
+                order = spare.next.result()
+                if isinstance(order, int):  # it had its place already
+                    return order
+            if spare.env is not None:
+                await self._close(spare.env)
+            raise
+        return order
+
+    async def _reset(
+        self, spare: Spare, i: int, beginning: Beginning, result: asyncio.Future[Begun]
+    ) -> None:
+        try:
+            if spare.env is None:
+                spare.env = self._make(self._factories[spare.key])
             arguments = copy.deepcopy(beginning.arguments())
-            start = note_start(owner.env, arguments)
-            observation, info = await self._manners.reset_spare(i, owner, arguments)
-        except (KeyboardInterrupt, SystemExit) as error:
-            return error
-        return start, observation, info
-
-    def _replace(self, owner: OwnerTask) -> None:
-        """Close a spare that failed; another is made when one is needed."""
-        if owner.env is not None:
-            self.give_up(owner)
-        self.pool.idle.append(OwnerTask(None, owner.key))
-
-    def give_up(self, owner: OwnerTask) -> None:
-        """Close an environment that is of no use any more, without waiting for it."""
-        closing = asyncio.ensure_future(owner.stop(self._close(owner.env)))
-        closing.add_done_callback(_retrieve)
-        self._closing.add(closing)
-        closing.add_done_callback(self._closing.discard)
+            start = note_start(spare.env, arguments)
+            reset = self._manners.reset(i, spare.env, arguments)
+            observation, info = await self._manners.tracked(i, reset)
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                result.cancel()
+                raise
+            if not result.done():
+                result.set_exception(error)
+        else:
+            if not result.done():
+                result.set_result((start, observation, info))
 
     async def aclose(self) -> None:
         """Cancel the resets, and close the spares; what they raise concerns nobody."""
-        for each in self.pool.ahead:
-            each.result.cancel()
-        owners = [*self.pool.idle, *(each.owner for each in self.pool.ahead)]
-        await asyncio.gather(*(each.result for each in self.pool.ahead), return_exceptions=True)
-        closing = [owner.stop(self._close(owner.env)) for owner in owners if owner.env is not None]
-        await asyncio.gather(*closing, *self._closing, return_exceptions=True)
-        self.pool = SparePool()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-def _retrieve(task: asyncio.Task[Any]) -> None:
+def _retrieve(result: asyncio.Future[Begun]) -> None:
     """Look at an exception, so that asyncio does not complain."""
-    if not task.cancelled():
-        task.exception()
+    if not result.cancelled():
+        result.exception()
