@@ -223,8 +223,9 @@ class CoroutineHost(Host):
                         payload.schemas = self._writer.take_new()
                     self._report(operation, self.first + i, payload)
                     if spares is not None and i in spares.successors:
-                        successor, spare = spares.succeed(i, task)
-                        self._tasks[i], i = successor, NO_PLACE
+                        self._tasks[i], spare = spares.succeed(i, task)
+                        self._reset_ahead(spares, i)
+                        i = NO_PLACE
                 else:
                     self._idle[i] = idle = loop.create_future()
                     await idle
@@ -381,20 +382,24 @@ class CoroutineHost(Host):
     async def _begin_with_spares(
         self, i: int, spares: SpareTasks, beginning: Beginning
     ) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode with a spare, if one was reset ahead for it; reset others ahead."""
+        """Begin an episode with a spare, if one was reset ahead for it."""
         self._episodes[i].lineage, self._episodes[i].reseed = beginning.lineage, None
         begun = await spares.begin(i, beginning, self._envs[i])
         if begun is None:
             arguments = copy.deepcopy(beginning.arguments())
             observation, info = await self._begin_episode(i, **arguments)
+            self._reset_ahead(spares, i)
         else:
             (start, observation, info), self._envs[i] = begun
             self._note_begin(i)
             if self._recorder.on:
                 self._note_start(i, start)
             info = self._first_info(i, info)
-        spares.reset_ahead(self._steps, self._next_beginning)
         return observation, info
+
+    def _reset_ahead(self, spares: SpareTasks, i: int) -> None:
+        """Reset idle spares ahead, now that an episode of environment ``i`` has begun."""
+        spares.reset_ahead(i, self._steps.__getitem__, self._next_beginning)
 
     def _note_begin(self, i: int) -> None:
         self._episodes[i].begin()

@@ -114,13 +114,15 @@ class SpareTasks:
         self.successors[i] = ahead.owner, env
         return begun, ahead.owner.env
 
-    def reset_ahead(self, steps: Sequence[int], next_of: Callable[[int], Beginning]) -> None:
+    def reset_ahead(
+        self, begun: int, steps_of: Callable[[int], int], next_of: Callable[[int], Beginning]
+    ) -> None:
         """Begin to reset idle spares; see :meth:`SparePool.assign`."""
         for spare in self._pool.failures():
             self._end(spare)
         while self._missing:
             self._pool.idle.append(self._start(Spare(self._missing.pop())))
-        for spare, i, beginning in self._pool.assign(steps, self._keys, next_of):
+        for spare, i, beginning in self._pool.assign(begun, self._keys, steps_of, next_of):
             result: asyncio.Future[Begun] = asyncio.get_running_loop().create_future()
             result.add_done_callback(_retrieve)
             spare.next.set_result((i, beginning, result))

@@ -113,27 +113,34 @@ class SparePool(Generic[Owner]):
         return [each.owner for each in failed]
 
     def assign(
-        self, steps: Sequence[int], keys: Sequence[object], next_of: Callable[[int], Beginning]
+        self,
+        begun: int,
+        keys: Sequence[object],
+        steps_of: Callable[[int], int],
+        next_of: Callable[[int], Beginning],
     ) -> Iterator[tuple[Owner, int, Beginning]]:
         """Yield idle spares, each with the environment to reset it for, and how.
 
-        Those come first that have gone longest without an end. What no environment will ask for
-        any more, after a reset with a seed for instance, is idle again.
+        Those come first that have gone longest without an end. What was reset for the environment
+        that has just begun, and does not fit any more, is idle again.
 
         Args:
-            steps: Steps of each environment's episode so far.
+            begun: The environment whose episode has just begun.
             keys: Which spares each environment can take.
+            steps_of: Returns the steps of an environment's episode so far.
             next_of: Returns how an environment's next episode begins.
         """
-        for each in [*self.ahead]:
-            if each.result.done() and not next_of(each.i).same(each.beginning):
+        for each in [each for each in self.ahead if each.i == begun]:
+            if each.result.done() and not next_of(begun).same(each.beginning):
                 self.ahead.remove(each)
                 self.idle.append(each.owner)
-        if not self.idle:
-            return
-        served = {each.i for each in self.ahead}
-        for i in sorted(range(len(steps)), key=lambda i: -steps[i]):
-            owner = next((one for one in self.idle if one.key == keys[i]), None)
-            if i not in served and owner is not None:
-                self.idle.remove(owner)
-                yield owner, i, next_of(i)
+        while self.idle:
+            served = {each.i for each in self.ahead}
+            can = {owner.key for owner in self.idle}
+            left = [i for i, key in enumerate(keys) if i not in served and key in can]
+            if not left:
+                return
+            i = max(left, key=steps_of)
+            owner = next(owner for owner in self.idle if owner.key == keys[i])
+            self.idle.remove(owner)
+            yield owner, i, next_of(i)

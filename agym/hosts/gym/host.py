@@ -545,7 +545,7 @@ class EnvHost(Host):
                 self._note_start(i, start)
             if self._filter.active:
                 info = self._first_info(i, info)
-        spares.reset_ahead([*map(self.steps_of, range(len(self._envs)))], self._next_beginning)
+        spares.reset_ahead(i, self.steps_of, self._next_beginning)
         return observation, info
 
     def _note_begin(self, i: int) -> None:

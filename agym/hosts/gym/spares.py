@@ -38,7 +38,8 @@ class SpareThreads:
         self.pool: SparePool[OwnerThread] = SparePool()
         self._manners = manners
         self._make = make
-        self._factories = {stand_in_key(factory): factory for factory in factories}
+        self._keys = [*map(stand_in_key, factories)]
+        self._factories = dict(zip(self._keys, factories, strict=True))
         self._extra = [*map(stand_in_key, spare_factories(factories, count))]
         self._ended: list[OwnerThread] = []
 
@@ -49,7 +50,7 @@ class SpareThreads:
             How it began, and the spare; ``None`` if there is none.
         """
         manners, pool = self._manners, self.pool
-        ahead = pool.take(i, beginning, manners.owners[i].key)
+        ahead = pool.take(i, beginning, self._keys[i])
         if ahead is None:
             manners.count("spares_missed", i)
             return None
@@ -67,14 +68,15 @@ class SpareThreads:
         manners.owners[i] = ahead.owner
         return ahead.result.result(), ahead.owner.env
 
-    def reset_ahead(self, steps: Sequence[int], next_of: Callable[[int], Beginning]) -> None:
+    def reset_ahead(
+        self, begun: int, steps_of: Callable[[int], int], next_of: Callable[[int], Beginning]
+    ) -> None:
         """Begin to reset idle spares; see :meth:`SparePool.assign`."""
         for owner in self.pool.failures():
             self._replace(owner)
         while self._extra:
             self.pool.idle.append(OwnerThread(self._extra.pop()))
-        keys = [owner.key for owner in self._manners.owners]
-        for owner, i, beginning in self.pool.assign(steps, keys, next_of):
+        for owner, i, beginning in self.pool.assign(begun, self._keys, steps_of, next_of):
             reset = owner.submit(partial(self._reset, owner, i, beginning))
             self.pool.ahead.append(Ahead(owner, i, beginning, reset))
 

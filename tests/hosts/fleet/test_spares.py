@@ -114,6 +114,35 @@ def test_an_ended_environment_is_the_next_spare() -> None:
     assert numbers == {1, 2, 3, 4, 5}
 
 
+@pytest.mark.parametrize(("env", "options"), [SETUPS[0], SETUPS[1], SETUPS[3]])
+def test_each_spare_is_reset_again_without_waiting_for_a_step(
+    env: Any, options: dict[str, Any]
+) -> None:
+    """All episodes end in the same step; all spares are reset before the next one."""
+    resets = threading.Semaphore(0)
+
+    class Counted(env):  # type: ignore[misc]
+        def reset(self, **keywords: Any) -> Any:
+            resets.release()
+            return super().reset(**keywords)
+
+    def come(count: int) -> None:
+        assert all(resets.acquire(timeout=patience()) for _ in range(count))
+
+    fleet = agym.Fleet(spares=4)
+    options = {**options, "workers": None, "autoreset": "same_step"}
+    with agym.make(Counted, 4, fleet=fleet, **options) as envs:
+        envs.reset(seed=0)
+        come(4 + 4)
+        ends = 0
+        for _ in range(10):
+            ended = int(np.sum(envs.step([0] * 4).terminated))
+            come(ended)
+            ends += ended
+        assert ends
+        assert envs.stats().fleet.spares_missed == 4
+
+
 @everywhere
 def test_spares_have_the_options_of_the_last_reset(env: Any, options: dict[str, Any]) -> None:
     fleet = agym.Fleet(spares=3)
