@@ -16,6 +16,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 from functools import partial
+from statistics import median
 from typing import Annotated, Any
 
 import gymnasium
@@ -55,8 +56,9 @@ class Plan:
 
     Attributes:
         num_envs: Number of environments.
-        step_seconds: What a step takes.
-        reset_seconds: What a reset takes.
+        step_seconds: What a step of a coroutine environment takes.
+        reset_seconds: What its reset takes.
+        slower: How many times as long both take for environments with threads of their own.
         length: Steps of an episode.
         episodes: Episodes of each system.
         call_seconds: What most steps of the second part take.
@@ -69,16 +71,17 @@ class Plan:
     num_envs: int = 8
     step_seconds: float = 2e-3
     reset_seconds: float = 10e-3
+    slower: float = 5.0
     length: int = 50
     episodes: int = 60
     call_seconds: float = 10e-3
     chance: float = 0.01
     times: float = 10.0
-    steps: int = 50
+    steps: int = 100
     repeats: int = 12
 
 
-QUICK = Plan(num_envs=4, length=5, episodes=2, steps=5, repeats=1)
+QUICK = Plan(num_envs=4, slower=1.0, length=5, episodes=2, steps=5, repeats=1)
 
 
 class Waits:
@@ -166,7 +169,7 @@ class Uneven:
 PLACES: Mapping[str, tuple[type[Waits | Sleeps], Mapping[str, Any]]] = {
     "asyncio": (Waits, {"backend": "asyncio"}),
     "process, coroutines": (Waits, {"backend": "process", "workers": 2}),
-    "process": (Sleeps, {"backend": "process"}),
+    "process": (Sleeps, {"backend": "process", "workers": 2}),
     "thread": (Sleeps, {"backend": "thread"}),
 }
 
@@ -180,13 +183,13 @@ class FleetReport:
         plan: What was measured.
         spares: By backend and system, the median seconds of each step of an episode, and of the
             one that resets.
-        hedge: Seconds of each step, by system.
+        hedge: By system, the seconds of each step of each slice.
     """
 
     machine: Mapping[str, str]
     plan: Plan
     spares: Mapping[str, Mapping[str, Sequence[float]]] = field(default_factory=dict)
-    hedge: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    hedge: Mapping[str, Sequence[Sequence[float]]] = field(default_factory=dict)
 
     @property
     def targets(self) -> Sequence[Verdict]:
@@ -212,9 +215,9 @@ def hidden(seconds: Mapping[str, Sequence[float]]) -> float:
     return (plain - spares) / (plain - free)
 
 
-def tail(seconds: Sequence[float]) -> float:
-    """Return the 99th percentile of steps beside their median."""
-    return float(np.quantile(seconds, 0.99) / np.median(seconds))
+def tail(slices: Sequence[Sequence[float]]) -> float:
+    """Return the 99th percentile of steps beside their median: the median over slices."""
+    return median(float(np.quantile(each, 0.99) / np.median(each)) for each in slices)
 
 
 EXAMPLES = """Examples:
@@ -255,7 +258,7 @@ def fleet(
 def measure_fleet(parts: Sequence[Part], plan: Plan) -> FleetReport:
     """Measure the parts, one after the other, with progress on stderr."""
     spares: dict[str, Mapping[str, Sequence[float]]] = {}
-    hedge: Mapping[str, Sequence[float]] = {}
+    hedge: Mapping[str, Sequence[Sequence[float]]] = {}
     with progress_bar((Part.spares in parts) * len(PLACES) + (Part.hedge in parts)) as bar:
         for place in PLACES if Part.spares in parts else ():
             with bar.part(f"spares: {place}") as announce:
@@ -276,13 +279,13 @@ def measure_spares(place: str, plan: Plan, announce: Announce) -> Mapping[str, S
     what disturbs a step now and then takes longer than all resets.
     """
     env, options = PLACES[place]
-    num_envs = plan.num_envs if env is Waits else 2
+    num_envs, slower = (plan.num_envs, 1.0) if env is Waits else (2, plan.slower)
     seconds: dict[str, list[list[float]]] = {FREE: [], PLAIN: [], SPARES: []}
     with ExitStack() as stack:
         systems = {}
         for name in seconds:
-            reset_seconds = 0.0 if name == FREE else plan.reset_seconds
-            make = partial(env, plan.step_seconds, reset_seconds, plan.length)
+            reset_seconds = 0.0 if name == FREE else plan.reset_seconds * slower
+            make = partial(env, plan.step_seconds * slower, reset_seconds, plan.length)
             manners = agym.Fleet(spares=num_envs) if name == SPARES else None
             envs = agym.make(
                 make, num_envs, autoreset="next_step", output="array", fleet=manners, **options
@@ -310,10 +313,10 @@ def _play(envs: agym.Envs, length: int) -> list[float]:
 # ---------------------------------------------------------------- hedge
 
 
-async def measure_hedge(plan: Plan, announce: Announce) -> Mapping[str, Sequence[float]]:
+async def measure_hedge(plan: Plan, announce: Announce) -> Mapping[str, Sequence[Sequence[float]]]:
     """Return the seconds of each step of each system, one coroutine per environment."""
     delays = {OFF: None, AT_ONCE: 0.0, LATE: 1.5 * plan.call_seconds}
-    seconds: dict[str, list[float]] = {name: [] for name in delays}
+    seconds: dict[str, list[list[float]]] = {name: [] for name in delays}
     make = partial(Uneven, plan.call_seconds, plan.chance, plan.times)
     for turn, name in in_turns([*delays], plan.repeats):
         announce(f"{turn + 1}/{plan.repeats} {name}")
@@ -321,7 +324,7 @@ async def measure_hedge(plan: Plan, announce: Announce) -> Mapping[str, Sequence
         async with agym.make_async(make, plan.num_envs, backend="asyncio", fleet=manners) as envs:
             await envs.reset()
             slices = await asyncio.gather(*(_step(handle, plan.steps) for handle in envs))
-            seconds[name] += [one for each in slices for one in each]
+            seconds[name].append([one for each in slices for one in each])
     return seconds
 
 
@@ -344,7 +347,8 @@ def show_fleet(report: FleetReport) -> RenderableType:
     if report.spares:
         table = Table(
             title=f"An episode of {plan.length} steps of {1e3 * plan.step_seconds:g} ms,"
-            f" with a reset of {1e3 * plan.reset_seconds:g} ms; milliseconds, in turns"
+            f" with a reset of {1e3 * plan.reset_seconds:g} ms, in threads {plan.slower:g} times"
+            " as long; milliseconds, in turns"
         )
         table.add_column("backend")
         for name in (FREE, PLAIN, SPARES):
@@ -361,8 +365,10 @@ def show_fleet(report: FleetReport) -> RenderableType:
         table.add_column("system")
         for name in ("median", "99th percentile", "ratio"):
             table.add_column(name, justify="right")
-        for name, values in report.hedge.items():
-            middle, late = np.quantile(values, (0.5, 0.99))
-            table.add_row(name, f"{1e3 * middle:.1f}", f"{1e3 * late:.1f}", f"{tail(values):.2f}")
+        for name, slices in report.hedge.items():
+            middle, late = (
+                median(1e3 * np.quantile(each, q) for each in slices) for q in (0.5, 0.99)
+            )
+            table.add_row(name, f"{middle:.1f}", f"{late:.1f}", f"{tail(slices):.2f}")
         tables.append(table)
     return Group(*tables, verdict_table(report.targets), machine_line(report.machine))
