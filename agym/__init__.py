@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from agym.engine.faults.policy import FaultPolicy
     from agym.engine.snapshots.file import load_snapshot
     from agym.engine.snapshots.snapshot import Snapshot
-    from agym.engine.stats import EnvStats, Stats, WorkerStats
+    from agym.engine.stats import EnvStats, FleetStats, Stats, WorkerStats
     from agym.envs.rules.vectorize import register_rules, vectorize
     from agym.errors import (
         AgymError,
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         WorkerDiedGroup,
     )
     from agym.hosts.async_env import AsyncEnv
+    from agym.hosts.fleet.options import Fleet
     from agym.hosts.snapshots import codecs as snapshots
     from agym.planning.plans import Plan
     from agym.tools import adapters
@@ -95,6 +96,8 @@ __all__ = [
     "Envs",
     "Fault",
     "FaultPolicy",
+    "Fleet",
+    "FleetStats",
     "MissingExtraError",
     "NothingSentError",
     "Overlap",
@@ -171,6 +174,8 @@ _MODULE_OF = {
     "Envs": "agym.api.sync",
     "Fault": "agym.errors",
     "FaultPolicy": "agym.engine.faults.policy",
+    "Fleet": "agym.hosts.fleet.options",
+    "FleetStats": "agym.engine.stats",
     "MissingExtraError": "agym.errors",
     "NothingSentError": "agym.errors",
     "Overlap": "agym.tools.trace.report",

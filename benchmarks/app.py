@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from agym.cli.commands import Commands
-from benchmarks.agents import batched, openenv
+from benchmarks.agents import batched, fleet, openenv
 from benchmarks.branching import command as branching
 from benchmarks.overhead import calls, imports, machine, startup
 from benchmarks.overhead import command as overhead
@@ -58,6 +58,8 @@ python -m benchmarks branching
 
 python -m benchmarks batched
 python -m benchmarks openenv
+
+python -m benchmarks fleet
 """
 
 app = typer.Typer(
@@ -92,6 +94,7 @@ app.command(epilog=ray_command.EXAMPLES)(ray_command.ray)
 app.command(epilog=branching.EXAMPLES)(branching.branching)
 app.command(epilog=batched.EXAMPLES)(batched.batched)
 app.command(epilog=openenv.EXAMPLES)(openenv.openenv)
+app.command(epilog=fleet.EXAMPLES)(fleet.fleet)
 
 
 @app.callback()
