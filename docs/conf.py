@@ -39,6 +39,8 @@ myst_heading_anchors = 3
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_preserve_defaults = True
+# The libraries that agym.adapters adapts.
+autodoc_mock_imports = ["aiohttp", "gem", "httpx", "skyrl_gym", "textarena", "trl", "verifiers"]
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
 

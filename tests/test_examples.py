@@ -36,7 +36,9 @@ RUNS = [
     "sb3_ppo.py --target 40 --timesteps 16000 --compare 512 --num-envs 4 --workers 2",
     "compare/stragglers.py --seconds 0.5",
     "compare/subproc.py --num-envs 4 --num-procs 1 2 --steps 300",
+    "openenv_agents.py --sessions 8 --episodes 2",
     "tool_agents.py --num-envs 40 --rounds 3",
+    "train_tool_agent.py --batches 4 --groups 2 --group-size 4 --picture curve.png",
     "watch_training.py --target 60",
 ]
 
@@ -51,6 +53,8 @@ SMALL = {
     "branching/go_explore.py --seed -1": "must be at least 0",
     "branching/go_explore.py --picture nowhere/a.png": "cannot be written",
     "branching/go_explore.py --picture a.txt": "must be a file that ends with .png",
+    "openenv_agents.py --sessions 0": "must be at least 1",
+    "openenv_agents.py --url 127.0.0.1": "must be the address",
     "branching/mcts.py --simulations 1 --moves 1 --games 1 --depth 1": "",
     "branching/mcts.py --simulations 0": "must be at least 1",
     "branching/mcts.py --seed -1": "seed",
@@ -84,6 +88,10 @@ SMALL = {
     "compare/subproc.py --num-envs 2 --num-procs 2 --steps 0": "must be at least 1",
     "tool_agents.py --num-envs 1 --rounds 1": "",
     "tool_agents.py --num-envs 1 --rounds 0": "must be at least 1",
+    "train_tool_agent.py --batches 1 --groups 1 --group-size 2": "",
+    "train_tool_agent.py --batches 0": "must be at least 1",
+    "train_tool_agent.py --group-size 1": "--group-size at least 2",
+    "train_tool_agent.py --picture nowhere/curve.png": "cannot be written",
     "watch_training.py --num-envs 2 --updates 1": "needs more --updates",
 }
 
@@ -107,6 +115,7 @@ NEEDS = {
     "compare/render_wall.py": {"pygame": "render", "av": "video"},
     "sb3_ppo.py": {"stable_baselines3": "sb3"},
     "tool_agents.py": {"aiohttp": "examples"},
+    "train_tool_agent.py": {"torch": "examples", "matplotlib": "examples"},
     "watch_training.py": {"torch": "examples", "starlette": "watch"},
 }
 

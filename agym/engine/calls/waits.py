@@ -149,10 +149,9 @@ class Waits:
 
     def read(self, gauges: Gauges, timed: int) -> Waited:
         """Return the sums; one in ``timed`` steps of the short way is timed."""
-        rate = gauges.arrays.get("rate_waited")
         return Waited(
             self._environments + self.watched * timed / 1e9,
             self.hooks,
             int(gauges.arrays["queued"].sum()) / 1e9,
-            0.0 if rate is None else int(rate.sum()) / 1e9,
+            int(gauges.arrays["rate_waited"].sum()) / 1e9,
         )
