@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import random
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 
 import agym
 from tests.support.drivers import Setup
+from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.trapped_envs import Traps
 from tests.support.scenarios import (
     ASYNCIO,
@@ -208,3 +211,44 @@ def test_without_a_loop_it_is_refused(tmp_path: Path) -> None:
         pytest.raises(agym.UsageTypeError, match="a group needs environments of"),
     ):
         agym.group(envs, 2)  # type: ignore[arg-type]
+
+
+class Wanders(AsyncTally):
+    """Takes a random time for each step."""
+
+    async def step(self, action: Any) -> Any:
+        await asyncio.sleep(random.random() * 0.002)
+        return await super().step(action)
+
+
+async def counted(env: Any, observation: Any, info: dict[str, Any]) -> tuple[float, int]:
+    """Play to the end; each result must be that of its own step."""
+    count, over = 0, False
+    draw = info["draw"]
+    while not over:
+        _, _, terminated, truncated, info = await env.step(count % 10)
+        assert (info["now"], info["action"]) == (count + 1, count % 10)
+        count, over = count + 1, terminated or truncated
+    return draw, count
+
+
+@over(ASYNCIO, COROUTINES)
+async def test_plays_that_are_cancelled_at_random_moments_cross_no_results(setup: Setup) -> None:
+    dice = random.Random(0)
+    known: dict[int, list[tuple[float, int]]] = {}
+
+    async def cancel_some(group: agym.Group) -> None:
+        for _ in range(40):
+            seed = dice.randrange(10)
+            task = asyncio.ensure_future(group.play(counted, seed=seed))
+            if dice.random() < 0.6:
+                await asyncio.sleep(dice.random() * 0.01)
+                task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                told = await task
+                assert len({*told}) == 1
+                assert known.setdefault(seed, told) == told
+
+    async with agym.make_async(Wanders, 16, **setup.options) as envs:
+        await asyncio.gather(*map(cancel_some, agym.group(envs, 4)))
+    assert known
