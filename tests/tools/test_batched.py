@@ -11,8 +11,10 @@ import traceback
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import gymnasium
 import numpy as np
 import pytest
+from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -177,6 +179,44 @@ async def test_an_error_reaches_each_asker_with_its_own_traceback(later: bool) -
         assert (stats.answered, stats.failed, stats.waiting) == (1, 2, 0)
 
 
+class Worded(Exception):
+    """Its constructor makes a message of its argument; and it is false."""
+
+    def __init__(self, tool: str) -> None:
+        super().__init__(f"tool {tool} failed")
+
+    def __len__(self) -> int:
+        return 0
+
+
+class Uncopied(Exception):
+    def __init__(self, one: int, other: int) -> None:
+        super().__init__(f"{one} {other}")
+
+
+@kinds_of_function()
+@pytest.mark.parametrize(
+    ("error", "text"), [(Worded("x"), "tool x failed"), (Uncopied(1, 2), "1 2")]
+)
+async def test_errors_say_what_they_said(function: Any, error: Exception, text: str) -> None:
+    def raises(observations: Any) -> Any:
+        raise error
+
+    async def raises_later(observations: Any) -> Any:
+        raise error
+
+    async with agym.batched(raises if function is double else raises_later) as policy:
+        for raised in await asyncio.gather(policy(1), policy(2), return_exceptions=True):
+            assert type(raised) is type(error)
+            assert str(raised) == text
+
+
+async def test_a_plain_function_that_returns_a_coroutine_is_told() -> None:
+    async with agym.batched(lambda observations: double_later(observations)) as policy:
+        with pytest.raises(agym.UsageError, match="make it an `async def`"):
+            await policy(1)
+
+
 @pytest.mark.parametrize("error", [StopIteration(), asyncio.CancelledError()])
 async def test_errors_that_mean_something_to_asyncio_are_errors(error: BaseException) -> None:
     def raises(observations: Any) -> Any:
@@ -208,6 +248,17 @@ async def test_closing_tells_who_waits_also_where_the_function_hangs() -> None:
     await policy.aclose()
     with pytest.raises(agym.ClosedError, match="policy hang is closed"):
         await policy(1)
+
+
+async def test_a_coroutine_function_may_close_its_own_policy() -> None:
+    async def close(observations: Any) -> Any:
+        await policy.aclose()
+        return observations
+
+    policy = agym.batched(close)
+    with pytest.raises(agym.ClosedError):
+        await policy(1)
+    await policy.aclose()
 
 
 async def test_closing_cancels_a_coroutine_function() -> None:
@@ -303,15 +354,49 @@ async def test_the_update_of_a_module_is_its_state_dict() -> None:
         assert torch.equal(await policy(observation), other(observation))
 
 
-async def test_other_observations_are_refused_alone() -> None:
-    async with agym.batched(double) as policy:
-        pairs = await asyncio.gather(
-            policy(np.zeros(3)), policy(np.zeros(4)), return_exceptions=True
+async def test_what_cannot_be_stacked_goes_by_itself() -> None:
+    sizes = []
+
+    def count(observations: Any) -> Any:
+        sizes.append(len(observations["a"] if isinstance(observations, dict) else observations))
+        return observations
+
+    asked: list[Any] = [
+        np.zeros(3), np.zeros(4), "text", np.str_("other"), {"a": 1.0, "b": 2}, {"b": 3, "a": 4.0},
+        7, np.int64(8), np.array(9), np.ones(3, np.float32),
+    ]  # fmt: skip
+    async with agym.batched(count, max_wait=3600.0) as policy:
+        answers = await asyncio.wait_for(
+            asyncio.gather(*(policy(each) for each in asked)), patience(10)
         )
-        assert_same(pairs[0], np.zeros(3))
-        assert isinstance(pairs[1], agym.UsageError)
-        assert "array of shape (4,)" in str(pairs[1])
-        assert "array of shape (3,)" in str(pairs[1])
+    assert sorted(sizes) == [1, 2, 2, 2, 3]
+    for question, answer in zip(asked, answers, strict=True):
+        assert np.all(question == answer) if not isinstance(question, dict) else question == answer
+
+
+async def test_batches_that_split_once_merge_again() -> None:
+    """Who is answered asks together with those who have asked meanwhile."""
+    began, go = threading.Event(), threading.Event()
+
+    def held(observations: Any) -> Any:
+        began.set()
+        go.wait(patience(20))
+        return observations
+
+    async with agym.batched(held, 8, max_wait=3600.0) as policy:
+
+        async def asker() -> None:
+            for k in range(20):
+                assert await policy(k) == k
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(7):
+                group.create_task(asker())
+            await asyncio.to_thread(began.wait)
+            group.create_task(asker())
+            await asyncio.sleep(0)
+            go.set()
+        assert policy.stats().batch_sizes == {1: 1, 7: 1, 8: 19}
 
 
 @pytest.mark.parametrize(
@@ -323,6 +408,9 @@ async def test_other_observations_are_refused_alone() -> None:
         ("text", "returned str for 1 observations"),
         (np.float64(3.0), "returned float64"),
         ({"a": [1], "b": [1, 2]}, "returned 2 answers"),
+        ({}, "returned dict"),
+        ((), "returned tuple"),
+        (b"text", "returned bytes"),
     ],
 )
 async def test_outputs_that_are_no_answers(returned: Any, says: str) -> None:
@@ -369,10 +457,10 @@ def test_one_policy_serves_one_loop_after_another_and_no_two_at_once() -> None:
 
 async def test_a_policy_that_is_forgotten_ends_its_threads() -> None:
     policy = agym.batched(double, name="forgotten")
-    await asyncio.create_task(policy(1))
+    await policy(1)  # the asker lives on
     (thread,) = (each for each in threading.enumerate() if each.name == "agym-forgotten-0")
     del policy
-    await asyncio.sleep(0.01)  # the loop forgets the task only in its next turn
+    await asyncio.sleep(0.01)  # the loop forgets what it called only in its next turn
     gc.collect()
     await asyncio.to_thread(thread.join, patience(5))
     assert not thread.is_alive()
@@ -430,6 +518,54 @@ async def test_rollouts_of_a_batched_policy_play_each_environment_by_itself() ->
                 assert sorted(getattr(rollout, name)) == sorted(getattr(wanted, name))
             else:
                 assert_same(getattr(rollout, name), getattr(wanted, name))
+
+
+class Mixed(gymnasium.Env[Any, Any]):
+    """Observes and takes what has parts."""
+
+    observation_space = spaces.Dict(
+        {"text": spaces.Text(9), "pair": spaces.Tuple([spaces.Discrete(9), spaces.Box(0, 9, (2,))])}
+    )
+    action_space = spaces.Dict(
+        {"n": spaces.Discrete(9), "v": spaces.Tuple([spaces.Box(0, 9, (2,))])}
+    )
+
+    def _observe(self) -> Any:
+        return {"text": "abc"[: self.steps], "pair": (self.steps, np.ones(2, np.float32))}
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.steps = 0
+        return self._observe(), {}
+
+    def step(self, action: Any) -> Any:
+        assert action["n"] == self.steps
+        assert_same(action["v"], (np.full(2, self.steps, np.float32),))
+        self.steps += 1
+        return self._observe(), 1.0, False, False, {}
+
+
+async def test_rollouts_of_spaces_with_parts() -> None:
+    def act(observations: Any) -> Any:
+        steps = observations["pair"][0]
+        assert observations["text"] == ["abc"[:n] for n in steps.tolist()]
+        return {"n": steps, "v": (np.stack([steps, steps], 1).astype(np.float32),)}
+
+    async with agym.make_async(Mixed, 3) as envs, agym.batched(act) as policy:
+        async for rollout in agym.rollout(envs, policy, 4):
+            assert rollout.valid.all()
+            assert rollout.actions["n"].tolist() == [[t] * 3 for t in range(4)]
+            break
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+async def test_a_rollout_raises_that_its_policy_was_cancelled(groups: int) -> None:
+    async def cancelled(observations: Any) -> Any:
+        raise asyncio.CancelledError
+
+    async with agym.make_async("CartPole-v1", 2) as envs:
+        rollouts = agym.rollout(envs, cancelled, 4, groups=groups)
+        with pytest.raises(asyncio.CancelledError):
+            await anext(rollouts)
 
 
 async def test_a_rollout_raises_what_the_policy_raises() -> None:

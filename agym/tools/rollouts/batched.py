@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from functools import partial
 from time import perf_counter as clock
 from types import TracebackType
@@ -31,7 +31,7 @@ from agym.tools.rollouts.calling import (
 )
 from agym.tools.rollouts.policy_stats import Counts, PolicyStats
 from agym.tools.rollouts.requests import Gathered, Request, Requests
-from agym.tools.rollouts.stacking import describe, kind_of
+from agym.tools.rollouts.stacking import kind_of
 
 # How long closing waits for a function that is still running.
 CLOSE_SECONDS = 5.0
@@ -102,18 +102,19 @@ def batched(
         >>> len(agym.run(main()))
         8
 
-    A batch goes when it is full, when its first request has waited for ``max_wait``, or when each
-    task that has asked before, and has not ended, is waiting for an answer.
+    A batch goes when it is full, when its first request has waited for ``max_wait``, or when
+    nobody is left who could ask: a task counts from its first request until it ends.
 
     Args:
         function: The policy. It gets the observations of the askers stacked: arrays, tensors and
             numbers as one array with a new first axis; dicts and tuples of these part by part;
-            text and all other objects as a list. It returns a row for each, in the same order: an
-            array, a tensor, a list, or a dict or tuple of these. A plain function runs in a thread,
-            a coroutine function on the event loop.
+            text and all other objects as a list. What cannot be stacked, such as arrays of another
+            shape, goes in a batch of its own. The function returns a row for each, in the same
+            order: an array, a tensor, a list, or a dict or tuple of these. A plain function runs in
+            a thread, a coroutine function on the event loop.
         max_batch: Most observations of a call.
-        max_wait: Most seconds for which a request waits for others; 0 for those that ask in the
-            same turn of the event loop.
+        max_wait: Most seconds for which a request waits for others. With 0 a batch has only those
+            that asked before the event loop came back to it.
         workers: Most calls at the same time. A function must be safe for that.
         update: What :meth:`BatchedPolicy.update` calls with new weights, by default the
             ``load_state_dict`` of the function, or of the object whose method it is.
@@ -131,6 +132,8 @@ def batched(
         )
     if not is_number(max_wait) or not 0 <= max_wait < float("inf"):
         raise UsageError(f"max_wait={max_wait!r} must be a number of seconds, 0 or more")
+    if name is not None and not isinstance(name, str):
+        raise UsageTypeError(f"name={name!r} must be a string")
     if update is not None and not callable(update):
         raise UsageTypeError(f"update={update!r} must be a function of the new weights")
     return BatchedPolicy(
@@ -181,7 +184,6 @@ class BatchedPolicy:
         self._workers = workers
         self._threads = FunctionThreads(f"agym-{name}", workers)
         self._counts = Counts()
-        self._kind: Hashable = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._requests = Requests(*self._limits, self._soon)
         self._bind(None)
@@ -205,8 +207,8 @@ class BatchedPolicy:
         """Return the action for an observation; see :func:`agym.batched`.
 
         Raises:
-            UsageError: The observation cannot be stacked with those of others, or the policy
-                belongs to another event loop.
+            UsageError: The policy belongs to another event loop, or its function returned something
+                else than an answer for each observation.
             ClosedError: The policy was closed.
             Exception: What the function raised.
         """
@@ -215,18 +217,18 @@ class BatchedPolicy:
     async def ask(self, observation: Any) -> Answer:
         """Return the action with the version of the weights; see :class:`agym.Answer`."""
         loop = self._check_loop()
-        self._check_kind(observation)
+        kind = kind_of(observation)
         future: asyncio.Future[Answer] = loop.create_future()
         requests = self._requests
-        requests.add(Request(observation, future, clock()), asyncio.current_task())
-        if requests.full:
+        full = requests.add(kind, Request(observation, future, clock()), asyncio.current_task())
+        if full:
             self._go()
         else:
             self._soon()
         try:
             return await future
         finally:
-            requests.remove(future)
+            requests.remove(kind, future)
 
     async def update(self, weights: Any) -> int:
         """Set new weights between two calls; batches wait meanwhile.
@@ -270,11 +272,18 @@ class BatchedPolicy:
         return self._counts.read(self._requests.unanswered, self.version)
 
     async def aclose(self) -> None:
-        """End: each asker that still waits gets a :class:`~agym.ClosedError`. Idempotent."""
+        """End: each asker that still waits gets a :class:`~agym.ClosedError` at once. Idempotent.
+
+        A call that is still running is waited for, but at most for five seconds.
+        """
         if not self.closed:
+            if self._loop is not None and not self._loop.is_closed():
+                self._check_loop()
             self._close()
             self._threads.stop()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        calls = self._tasks - {asyncio.current_task()}
+        if calls:
+            await asyncio.wait(calls, timeout=CLOSE_SECONDS)
         await asyncio.to_thread(self._threads.join, CLOSE_SECONDS)
 
     async def __aenter__(self) -> Self:
@@ -301,20 +310,10 @@ class BatchedPolicy:
             if self._loop is not None and not self._loop.is_closed():
                 raise UsageError(
                     f"policy {self.name} belongs to the event loop on which it was first asked:"
-                    " make another for this one"
+                    " call it there by asyncio.run_coroutine_threadsafe, or make another"
                 )
             self._bind(loop)
         return loop
-
-    def _check_kind(self, observation: Any) -> None:
-        kind = kind_of(observation)
-        if kind != self._kind:
-            if self._kind is not None:
-                raise UsageError(
-                    f"policy {self.name} was asked about {describe(kind)}, and before about"
-                    f" {describe(self._kind)}, which cannot be stacked: make a policy for each"
-                )
-            self._kind = kind
 
     def _soon(self) -> None:
         """Look for a batch when all tasks that are ready now have run, and may have asked."""
@@ -337,8 +336,9 @@ class BatchedPolicy:
             else:
                 batch = self._requests.take(clock())
                 if batch is None:
-                    if self._requests:
-                        left = self._requests.deadline - clock()
+                    deadline = self._requests.deadline
+                    if deadline is not None:
+                        left = max(0.0, deadline - clock())
                         self._timer = self._loop.call_later(left, self._go)
                     return
                 self._begin(batch)
@@ -350,19 +350,19 @@ class BatchedPolicy:
         self._counts.gone(batch, begun)
         self._under_way.update(request.future for request in requests)
 
-        def done(values: list[Any] | None, error: BaseException | None) -> None:
+        def done(values: Any, error: BaseException | None) -> None:
             self._running -= 1
-            assert self._loop is not None
             self._counts.ended(len(requests), clock() - begun, failed=error is not None)
             for k, (_, future, asked) in enumerate(requests):
                 self._under_way.discard(future)
                 if future.done():
                     continue  # its asker was cancelled
-                if values is None:
+                if error is not None:
                     future.set_exception(own_copy(error))
                 else:
                     future.set_result(Answer(values[k], version, len(requests), begun - asked))
-            self._go()
+            # Not at once: those who were answered now may be about to ask.
+            self._soon()
 
         self._run(
             self._answer,
@@ -387,7 +387,7 @@ class BatchedPolicy:
                     future.set_result(self.version)
                 else:
                     future.set_exception(own_copy(error))
-            self._go()
+            self._soon()
 
         self._run(self._update, weights, f"{self.name}: update", done)
 
@@ -410,7 +410,7 @@ class BatchedPolicy:
                 done(None, asyncio.CancelledError())
             else:
                 error = task.exception()
-                done(None if error else task.result(), error)
+                done(task.result() if error is None else None, error)
 
         task = self._loop.create_task(marked_await(function, argument, label))
         self._tasks.add(task)
@@ -418,12 +418,14 @@ class BatchedPolicy:
 
     def _close(self) -> None:
         self.closed = True
+        if self._loop is None or self._loop.is_closed():
+            return  # who waited on it has ended with it
         self._go()  # cancels what was about to go
         updates = [future for _, future in self._updates]
         for future in (*self._under_way, *updates, *self._requests.futures):
             if not future.done():
                 future.set_exception(ClosedError(f"policy {self.name} was closed"))
-        for task in self._tasks:
+        for task in self._tasks - {asyncio.current_task()}:
             task.cancel()
 
 

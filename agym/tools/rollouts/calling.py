@@ -6,6 +6,7 @@ import asyncio
 import copy
 import inspect
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
@@ -54,8 +55,9 @@ class FunctionThreads:
 
     def join(self, seconds: float) -> None:
         """Wait for the threads of a stopped object, for a limited time in all."""
+        end = time.monotonic() + seconds
         for thread in self._threads if self._started else ():
-            thread.join(seconds)
+            thread.join(max(0.0, end - time.monotonic()))
 
 
 def _run(jobs: SimpleQueue[_Job | None]) -> None:
@@ -80,7 +82,7 @@ def answering(function: Callable[[Any], Any], name: str) -> Callable[[list[Any]]
 
     def rows(output: Any, n: int) -> list[Any]:
         try:
-            return [*split(output, n)]
+            return split(output, n)
         except UsageError as error:
             raise UsageError(f"policy {name}: {error}") from None
 
@@ -92,7 +94,11 @@ def answering(function: Callable[[Any], Any], name: str) -> Callable[[list[Any]]
         return answer_later
 
     def answer(observations: list[Any]) -> list[Any]:
-        return rows(function(stack(observations)), len(observations))
+        output = function(stack(observations))
+        if inspect.iscoroutine(output):
+            output.close()
+            raise UsageError(f"policy {name} returned a coroutine: make it an `async def`")
+        return rows(output, len(observations))
 
     return answer
 
@@ -115,19 +121,22 @@ def is_coroutine_function(function: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 
 
-def own_copy(error: BaseException | None) -> BaseException:
-    """Return a copy for one asker: a shared one would collect the tracebacks of all."""
-    assert error is not None
+def own_copy(error: BaseException) -> BaseException:
+    """Return a copy for one asker: a shared one would collect the tracebacks of all.
+
+    What cannot be copied is returned itself.
+    """
     if isinstance(error, StopIteration | asyncio.CancelledError):  # they mean something to asyncio
-        wrapped = RuntimeError(f"the function raised {error!r}")
+        wrapped = RuntimeError(f"the function raised {type(error).__name__}")
         wrapped.__cause__ = error
         return wrapped
     try:
-        own: BaseException = copy.copy(error)
+        own = copy.copy(error)
+        if type(own) is not type(error):
+            return error
+        own.args = error.args  # a constructor may have made a message of its arguments once more
+        own.__cause__, own.__context__ = error.__cause__, error.__context__
+        own.__suppress_context__ = error.__suppress_context__
+        return own.with_traceback(error.__traceback__)
     except Exception:
         return error
-    if type(own) is not type(error):
-        return error
-    own.__cause__, own.__context__ = error.__cause__, error.__context__
-    own.__suppress_context__ = error.__suppress_context__
-    return own.with_traceback(error.__traceback__)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from typing import Any, Literal, NamedTuple
 
 Reason = Literal["full", "all_waiting", "time"]
@@ -31,7 +34,8 @@ class Requests:
 
     A batch goes when it is full, when its first request has waited for ``max_wait`` seconds, or
     when each task that could ask is waiting. A task that has asked before could ask again until it
-    ends, so nobody has to announce how many there are.
+    ends, so nobody has to announce how many there are. A batch has requests of one kind, since
+    others cannot be stacked with them.
     """
 
     def __init__(self, max_batch: int, max_wait: float, on_departure: Callable[[], None]) -> None:
@@ -39,68 +43,75 @@ class Requests:
         self._max_batch = max_batch
         self._max_wait = max_wait
         self._on_departure = on_departure
-        # In the order in which they were asked; a dict, so that a cancelled one leaves at once.
-        self._queue: dict[asyncio.Future[Any], Request] = {}
+        # By kind, and then in the order in which they were asked; dicts, so that a cancelled one
+        # leaves at once. No queue is empty.
+        self._queues: dict[Hashable, dict[asyncio.Future[Any], Request]] = {}
         self._askers: set[asyncio.Task[Any]] = set()
-        self._unanswered = 0
-
-    def __len__(self) -> int:
-        return len(self._queue)
-
-    @property
-    def unanswered(self) -> int:
-        """How many wait, those whose batch is under way included."""
-        return self._unanswered
+        self.unanswered = 0
 
     @property
     def futures(self) -> tuple[asyncio.Future[Any], ...]:
         """Those that no batch has taken yet."""
-        return tuple(self._queue)
+        return tuple(future for queue in self._queues.values() for future in queue)
 
-    @property
-    def full(self) -> bool:
-        return len(self._queue) >= self._max_batch
-
-    def add(self, request: Request, asker: asyncio.Task[Any] | None) -> None:
-        """Add a request of a task, which waits for nothing else."""
+    def add(self, kind: Hashable, request: Request, asker: asyncio.Task[Any] | None) -> bool:
+        """Add a request of a task, which waits for nothing else; return whether a batch is full."""
         if asker is not None and asker not in self._askers:
             self._askers.add(asker)
-            asker.add_done_callback(self._depart)
-        self._queue[request.future] = request
-        self._unanswered += 1
+            # A task may live on when the policy is forgotten.
+            asker.add_done_callback(partial(_depart, weakref.ref(self)))
+        queue = self._queues.setdefault(kind, {})
+        queue[request.future] = request
+        self.unanswered += 1
+        return len(queue) >= self._max_batch
 
-    def remove(self, future: asyncio.Future[Any]) -> None:
+    def remove(self, kind: Hashable, future: asyncio.Future[Any]) -> None:
         """Forget a request that was answered, or whose asker was cancelled."""
-        self._queue.pop(future, None)
-        self._unanswered -= 1
+        self.unanswered -= 1
+        queue = self._queues.get(kind)
+        if queue is not None and queue.pop(future, None) is not None and not queue:
+            del self._queues[kind]
 
-    def _depart(self, asker: asyncio.Task[Any]) -> None:
+    def depart(self, asker: asyncio.Task[Any]) -> None:
+        """Forget a task that has ended."""
         self._askers.discard(asker)
-        if self._queue:
+        if self._queues:
             self._on_departure()
 
     def take(self, now: float) -> Gathered | None:
-        """Return the batch that is to go now, if there is one."""
-        if not self._queue:
+        """Return a batch that is to go now, if there is one."""
+        for kind, queue in self._queues.items():
+            if len(queue) >= self._max_batch:
+                return self._gather(kind, "full")
+        if not self._queues:
             return None
-        if self.full:
-            reason: Reason = "full"
-        elif self._unanswered >= len(self._askers):
-            reason = "all_waiting"
-        elif now >= self.deadline:
-            reason = "time"
-        else:
-            return None
-        taken = []
-        for future in self._queue:
-            taken.append(self._queue[future])
-            if len(taken) == self._max_batch:
-                break
+        oldest = min(self._queues, key=self._asked)
+        if self.unanswered >= len(self._askers):
+            return self._gather(oldest, "all_waiting")
+        return self._gather(oldest, "time") if now >= self._asked(oldest) + self._max_wait else None
+
+    def _gather(self, kind: Hashable, reason: Reason) -> Gathered:
+        queue = self._queues[kind]
+        taken = tuple(islice(queue.values(), self._max_batch))
         for request in taken:
-            del self._queue[request.future]
-        return Gathered(tuple(taken), reason)
+            del queue[request.future]
+        if not queue:
+            del self._queues[kind]
+        return Gathered(taken, reason)
+
+    def _asked(self, kind: Hashable) -> float:
+        """Return when the first request of a kind was made."""
+        return next(iter(self._queues[kind].values())).asked
 
     @property
-    def deadline(self) -> float:
-        """When the batch goes at the latest; only while a request waits for one."""
-        return next(iter(self._queue.values())).asked + self._max_wait
+    def deadline(self) -> float | None:
+        """When the next batch goes at the latest."""
+        if not self._queues:
+            return None
+        return min(map(self._asked, self._queues)) + self._max_wait
+
+
+def _depart(requests: weakref.ref[Requests], asker: asyncio.Task[Any]) -> None:
+    found = requests()
+    if found is not None:
+        found.depart(asker)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Generic, NamedTuple, overload
 
 import numpy as np
@@ -142,12 +142,12 @@ async def rollout(
     parts = [_Part(envs, group) for group in envs.split(groups)]
     # What is played by one coroutine.
     lanes = [[part] for part in parts] if alone else [parts]
-    act = _one_by_one(policy) if alone else policy
+    act = _one_by_one(envs, policy) if isinstance(policy, BatchedPolicy) else policy
     for part in parts:
         await part.reset(seed)
     while True:
         record = _Record(envs, steps)
-        await _all(_play(lane, act, record, steps) for lane in lanes)
+        await _all([_play(lane, act, record, steps) for lane in lanes])
         yield record.result([part.observations for part in parts], [part.ids for part in parts])
 
 
@@ -161,32 +161,30 @@ async def _play(parts: Sequence[_Part], policy: Any, record: _Record, steps: int
         await part.finish(record)
 
 
-async def _all(plays: Iterable[Coroutine[Any, Any, None]]) -> None:
+async def _all(plays: Sequence[Coroutine[Any, Any, None]]) -> None:
     """Run all at once; the first error cancels the others, and is raised."""
+    if len(plays) == 1:
+        await plays[0]
+        return
     try:
         async with asyncio.TaskGroup() as group:
-            for play in plays:
-                group.create_task(play)
+            tasks = [group.create_task(play) for play in plays]
     except BaseExceptionGroup as errors:
         raise errors.exceptions[0] from None
+    for task in tasks:
+        task.result()  # a group takes a cancelled task for one that has ended
 
 
-def _one_by_one(policy: Any) -> Callable[[Any], Awaitable[list[Any]]]:
+def _one_by_one(envs: AsyncEnvs, policy: BatchedPolicy) -> Callable[[Any], Awaitable[Any]]:
     """Ask for the action of the one environment of a part."""
+    space, actions = Layout(envs.single_observation_space), Layout(envs.single_action_space)
 
-    async def act(observations: Any) -> list[Any]:
-        return [await policy(_only(observations))]
+    async def act(observations: Any) -> Any:
+        leaves = [leaf[0] for leaf in space.flatten(observations)]
+        action = await policy(space.unflatten(leaves))
+        return actions.unflatten([[leaf] for leaf in actions.flatten(action)])
 
     return act
-
-
-def _only(observations: Any) -> Any:
-    """Return the one observation of a batch."""
-    if isinstance(observations, dict):
-        return {key: _only(part) for key, part in observations.items()}
-    if isinstance(observations, tuple):
-        return tuple(map(_only, observations))
-    return observations[0]
 
 
 class _Part:
