@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from agym.engine.faults.policy import FaultPolicy
     from agym.engine.snapshots.file import load_snapshot
     from agym.engine.snapshots.snapshot import Snapshot
-    from agym.engine.stats import EnvStats, Stats, WorkerStats
+    from agym.engine.stats import EnvStats, FleetStats, Stats, WorkerStats
     from agym.envs.rules.vectorize import register_rules, vectorize
     from agym.errors import (
         AgymError,
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         Fault,
         MissingExtraError,
         NothingSentError,
+        RemoteError,
         ResetNeededError,
         SnapshotError,
         SpaceMismatchError,
@@ -49,15 +50,19 @@ if TYPE_CHECKING:
         WorkerDiedGroup,
     )
     from agym.hosts.async_env import AsyncEnv
+    from agym.hosts.fleet.options import Fleet
     from agym.hosts.snapshots import codecs as snapshots
     from agym.planning.plans import Plan
     from agym.tools import adapters
     from agym.tools.chaos import Chaos, chaos
     from agym.tools.live.page import watch
+    from agym.tools.openenv.client import openenv
     from agym.tools.rollouts.batched import Answer, BatchedPolicy, batched
     from agym.tools.rollouts.policy_stats import PolicyStats
     from agym.tools.rollouts.rollout import Rollout, rollout
     from agym.tools.run import run
+    from agym.tools.serving.limits import ServerLimits
+    from agym.tools.serving.serve import serve
     from agym.tools.tensorboard.tensorboard import TensorBoard
     from agym.tools.trace.report import Overlap, overlap
     from agym.tools.trace.timeline import mark, trace
@@ -91,6 +96,8 @@ __all__ = [
     "Envs",
     "Fault",
     "FaultPolicy",
+    "Fleet",
+    "FleetStats",
     "MissingExtraError",
     "NothingSentError",
     "Overlap",
@@ -99,10 +106,12 @@ __all__ = [
     "PolicyStats",
     "Recording",
     "Recycle",
+    "RemoteError",
     "ResetNeededError",
     "ResetResult",
     "Rollout",
     "RolloutBuffer",
+    "ServerLimits",
     "Snapshot",
     "SnapshotError",
     "SpaceMismatchError",
@@ -126,6 +135,7 @@ __all__ = [
     "make_vec",
     "mark",
     "mosaic",
+    "openenv",
     "overlap",
     "plan",
     "record",
@@ -135,6 +145,7 @@ __all__ = [
     "rollout",
     "run",
     "sb3",
+    "serve",
     "snapshots",
     "trace",
     "vectorize",
@@ -163,6 +174,8 @@ _MODULE_OF = {
     "Envs": "agym.api.sync",
     "Fault": "agym.errors",
     "FaultPolicy": "agym.engine.faults.policy",
+    "Fleet": "agym.hosts.fleet.options",
+    "FleetStats": "agym.engine.stats",
     "MissingExtraError": "agym.errors",
     "NothingSentError": "agym.errors",
     "Overlap": "agym.tools.trace.report",
@@ -171,10 +184,12 @@ _MODULE_OF = {
     "PolicyStats": "agym.tools.rollouts.policy_stats",
     "Recording": "agym.tools.video.recording",
     "Recycle": "agym.backends.options",
+    "RemoteError": "agym.errors",
     "ResetNeededError": "agym.errors",
     "ResetResult": "agym.engine.batches.results",
     "Rollout": "agym.tools.rollouts.rollout",
     "RolloutBuffer": "agym.engine.batches.out_target",
+    "ServerLimits": "agym.tools.serving.limits",
     "Snapshot": "agym.engine.snapshots.snapshot",
     "SnapshotError": "agym.errors",
     "SpaceMismatchError": "agym.errors",
@@ -196,6 +211,7 @@ _MODULE_OF = {
     "make_vec": "agym.api.vector.make",
     "mark": "agym.tools.trace.timeline",
     "mosaic": "agym.tools.video.tiling",
+    "openenv": "agym.tools.openenv.client",
     "overlap": "agym.tools.trace.report",
     "plan": "agym.api.auto.plan",
     "record": "agym.tools.video.recording",
@@ -204,6 +220,7 @@ _MODULE_OF = {
     "restore_envs": "agym.api.saving",
     "rollout": "agym.tools.rollouts.rollout",
     "run": "agym.tools.run",
+    "serve": "agym.tools.serving.serve",
     "trace": "agym.tools.trace.timeline",
     "vectorize": "agym.envs.rules.vectorize",
     "watch": "agym.tools.live.page",

@@ -4,7 +4,7 @@
 The caller            :class:`UsageError`, :class:`BusyError`, :class:`ClosedError`,
                       :class:`ResetNeededError`, :class:`SnapshotError`, :class:`MissingExtraError`
 The environment       :class:`EnvError`, :class:`StepTimeout`
-The world outside     :class:`WorkerDied`, :class:`CrashLoopError`
+The world outside     :class:`WorkerDied`, :class:`CrashLoopError`, :class:`RemoteError`
 ==================== ============================================================
 
 Several failures of one call are raised together, as an :class:`AgymErrorGroup`, which is also an
@@ -191,6 +191,31 @@ class StepTimeout(AgymError, TimeoutError):
         super().__init__(message)
         self.operation = operation
         self.env_ids: tuple[int, ...] = tuple(env_ids)
+
+
+class RemoteError(AgymError):
+    """A server of environments failed, refused or did not answer (:func:`agym.openenv`).
+
+    An environment raises it, so that ``reset`` and ``step`` raise an :class:`EnvError`, whose
+    ``exception`` it is.
+
+    Attributes:
+        url: The server.
+        session: The number of the session in this process, ``None`` before one is open.
+        operation: What was asked: ``"connect"``, ``"reset"``, ``"step"``, ``"state"``, ...
+        code: ``"TIMEOUT"``, ``"CONNECTION_LOST"``, ``"UNREACHABLE"``, ``"REFUSED"`` (the token, or
+            the address), ``"BAD_ANSWER"`` (no such server), or the server's own code, as
+            ``"CAPACITY_REACHED"`` (it is full) or ``"EXECUTION_ERROR"`` (its environment raised).
+    """
+
+    def __init__(
+        self, message: str, *, url: str, operation: str, code: str, session: int | None = None
+    ) -> None:
+        super().__init__(message)
+        self.url = url
+        self.session = session
+        self.operation = operation
+        self.code = code
 
 
 class WorkerDied(AgymError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from agym.cli.commands import Commands
-from benchmarks.agents import batched
+from benchmarks.agents import batched, fleet, openenv
 from benchmarks.branching import command as branching
 from benchmarks.overhead import calls, imports, machine, startup
 from benchmarks.overhead import command as overhead
@@ -57,6 +57,9 @@ python -m benchmarks ray
 python -m benchmarks branching
 
 python -m benchmarks batched
+python -m benchmarks openenv
+
+python -m benchmarks fleet
 """
 
 app = typer.Typer(
@@ -90,6 +93,8 @@ app.command(epilog=render.EXAMPLES)(render.render)
 app.command(epilog=ray_command.EXAMPLES)(ray_command.ray)
 app.command(epilog=branching.EXAMPLES)(branching.branching)
 app.command(epilog=batched.EXAMPLES)(batched.batched)
+app.command(epilog=openenv.EXAMPLES)(openenv.openenv)
+app.command(epilog=fleet.EXAMPLES)(fleet.fleet)
 
 
 @app.callback()

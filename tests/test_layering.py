@@ -100,13 +100,14 @@ def test_imports_inside_functions_are_few() -> None:
 
 
 # Environments that wait, and what makes environments wait, sleep on purpose; so does whoever wants
-# to see for a moment what other programs do.
+# to see for a moment what other programs do, or asks a full server again.
 SLEEPERS = {
     "envs",
     "testing.py",
     "hosts/fault_injection.py",
     "api/auto/bench.py",
     "api/auto/machine.py",
+    "tools/openenv/client_server.py",
 }
 
 

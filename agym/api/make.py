@@ -18,6 +18,7 @@ from agym.api.output import Output
 from agym.api.saving import Recipe
 from agym.api.sync import Envs
 from agym.hosts.factories import EnvLike
+from agym.hosts.fleet.options import Fleet
 
 
 def make(
@@ -33,6 +34,7 @@ def make(
     episode_stats: bool = False,
     timeout: float | None = None,
     on_fault: OnFault = "raise",
+    fleet: Fleet | None = None,
     **env_kwargs: Any,
 ) -> Envs:
     """Make many environments with the Gym API in batches, for scripts without asyncio.
@@ -74,6 +76,8 @@ def make(
             ended.
         on_fault: ``"raise"``, ``"restart"`` or ``"replay"``, or a :class:`FaultPolicy`, which also
             has limits and a folder for capsules.
+        fleet: A :class:`Fleet`: environments that are reset ahead, a limit of the rate of calls,
+            and second calls of steps that take long.
         **env_kwargs: For the environment, as in ``gymnasium.make``. A keyword is refused if it is
             the name of another library's option (``n_envs``, ``wrappers``) or looks like a misspelt
             option, unless the environment's constructor has a parameter of that name.
@@ -87,8 +91,9 @@ def make(
         EnvError: A constructor raised.
     """
     options = Options(
-        backend, workers, autoreset, output, copy, infos, episode_stats, timeout, on_fault
-    )
+        backend, workers, autoreset, output, copy, infos, episode_stats, timeout, on_fault,
+        fleet,
+    )  # fmt: skip
     envs = Recipe(env, num_envs, env_kwargs, options, blocking=True).make()
     assert isinstance(envs, Envs)
     return envs
@@ -107,6 +112,7 @@ def make_async(
     episode_stats: bool = False,
     timeout: float | None = None,
     on_fault: OnFault = "raise",
+    fleet: Fleet | None = None,
     **env_kwargs: Any,
 ) -> AsyncEnvs:
     """Make many environments for async code.
@@ -134,8 +140,9 @@ def make_async(
         UsageError: An argument is invalid.
     """
     options = Options(
-        backend, workers, autoreset, output, copy, infos, episode_stats, timeout, on_fault
-    )
+        backend, workers, autoreset, output, copy, infos, episode_stats, timeout, on_fault,
+        fleet,
+    )  # fmt: skip
     envs = Recipe(env, num_envs, env_kwargs, options, blocking=False).make()
     assert isinstance(envs, AsyncEnvs)
     return envs

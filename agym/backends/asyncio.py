@@ -17,7 +17,7 @@ from agym.backends.base import BackendOptions, Force, closed, open_host
 from agym.backends.options import Asyncio
 from agym.backends.outbox import Outbox, OutboxBackend
 from agym.backends.process.worker_process import own_loop
-from agym.hosts.coroutine import CoroutineHost
+from agym.hosts.coroutine.host import CoroutineHost
 from agym.protocol.messages.completions import Completion, Payload
 from agym.protocol.messages.operations import Operation
 from agym.protocol.table import SlotTable
@@ -40,6 +40,7 @@ class AsyncioBackend(OutboxBackend[Completion]):
             fatal=() if options.blocking else (KeyboardInterrupt, SystemExit),
             log=options.record_actions,
             infos=options.infos,
+            fleet=options.fleet,
         )
         self._loop_thread = _LoopThread() if options.blocking else None
         self.watchable = options.blocking  # the caller's own loop must turn

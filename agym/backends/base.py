@@ -36,6 +36,7 @@ from agym.backends.parts import (
     Workers,
 )
 from agym.hosts.base import ALL_INFOS, Factory, Host
+from agym.hosts.fleet.setup import FleetSetup
 from agym.protocol.infos.policy import InfoPolicy
 from agym.protocol.messages.completions import Completion, Description, Payload
 from agym.protocol.messages.failures import Failure
@@ -72,6 +73,7 @@ class BackendOptions:
         record_actions: Report how each episode begins, so that it can be replayed.
         infos: Which infos hosts report.
         first: Id of the first environment, if these are a part of all.
+        fleet: The fleet's options that are on; ``None`` if none is.
     """
 
     factories: Sequence[Factory]
@@ -82,6 +84,7 @@ class BackendOptions:
     record_actions: bool = False
     infos: InfoPolicy = ALL_INFOS
     first: int = 0
+    fleet: FleetSetup | None = None
 
     def spec_as(self, kind: type[Spec]) -> Spec:
         """Return the options; the backend's defaults, if the caller passed its class."""

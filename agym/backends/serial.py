@@ -30,7 +30,7 @@ class SerialBackend(Backend):
         super().__init__(options)
         self._host = EnvHost(
             options.factories, 0, options.autoreset, log=options.record_actions,
-            infos=options.infos,
+            infos=options.infos, fleet=options.fleet,
         )  # fmt: skip
         self._completions: list[Completion] = []
         self._ended = False

@@ -36,11 +36,17 @@ class AbandonedThread(Exception):
 
 
 class WriteGuard:
-    """Permission to write rows; it can be withdrawn at any time but not during a write."""
+    """Permission to write rows; it can be withdrawn at any time but not during a write.
+
+    Attributes:
+        withdrawn: Whether it was withdrawn.
+        closing: Set to end waits for a turn.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.withdrawn = False
+        self.closing = threading.Event()
 
     def __enter__(self) -> None:
         """Begin to write.
@@ -58,6 +64,7 @@ class WriteGuard:
 
     def withdraw(self) -> None:
         """Forbid writes from now on; waits for a write in progress."""
+        self.closing.set()
         with self._lock:
             self.withdrawn = True
 
@@ -168,6 +175,7 @@ class ThreadBackend(OutboxBackend[WorkerReply], Supervision):
             options.factories[ids.start : ids.stop], ids.start, options.autoreset,
             catch=BaseException, log=options.record_actions,
             marker=marker if options.track_running else None, guard=guard, infos=options.infos,
+            fleet=options.fleet, closing=guard.closing,
         )  # fmt: skip
 
     def _split(self, operation: Operation, ids: range) -> list[Operation]:
@@ -222,6 +230,7 @@ class ThreadBackend(OutboxBackend[WorkerReply], Supervision):
     def close(self, force: Force = Force.NONE) -> None:
         """Ask threads to end, or give them up: these end when their environment returns."""
         for worker in self._workers:
+            worker.guard.closing.set()
             worker.inbox.put(None)
         self._given_up = force is Force.KILL
 

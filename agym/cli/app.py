@@ -30,6 +30,8 @@ from agym.cli.record import EXAMPLES as RECORD_EXAMPLES
 from agym.cli.record import record_command
 from agym.cli.replay import EXAMPLES as REPLAY_EXAMPLES
 from agym.cli.replay import replay
+from agym.cli.serve import EXAMPLES as SERVE_EXAMPLES
+from agym.cli.serve import serve_command
 from agym.cli.trace import EXAMPLES as TRACE_EXAMPLES
 from agym.cli.trace import trace_command
 from agym.cli.watch import EXAMPLES as WATCH_EXAMPLES
@@ -60,6 +62,7 @@ app.command("plan", epilog=PLAN_EXAMPLES)(plan_command)
 app.command("play", epilog=PLAY_EXAMPLES)(play_command)
 app.command("record", epilog=RECORD_EXAMPLES)(record_command)
 app.command(epilog=REPLAY_EXAMPLES)(replay)
+app.command("serve", epilog=SERVE_EXAMPLES)(serve_command)
 app.command("trace", epilog=TRACE_EXAMPLES)(trace_command)
 app.command("watch", epilog=WATCH_EXAMPLES)(watch_command)
 

@@ -258,6 +258,10 @@ class Collector:
                 self._account(completion)
             self.poll()
             return
+        late, wait = self._without_waiting(late)
+        if wait is not None:
+            ticket.deadline = wait
+            return
         if not late:  # it waits for other operations, which have deadlines, or for a replacement
             ticket.suspend()
             return
@@ -271,6 +275,26 @@ class Collector:
             for completion in recovery.force(late, ticket, reason):
                 self._account(completion)
             self.poll()
+
+    def _without_waiting(self, late: list[int]) -> tuple[list[int], float | None]:
+        """Except environments whose turn, by the limit of the rate, came less than a timeout ago.
+
+        Returns:
+            The others; and, if there are none, until when to wait.
+        """
+        timeout = self._dispatcher.deadlines.timeout
+        if timeout is None or not late:
+            return late, None
+        alone = self.rows.cancellable
+        ends = {i: self.rows.latest_turn(i, self._worker_of(i), alone=alone) for i in late}
+        ends = {i: turn + timeout for i, turn in ends.items() if turn}
+        now = time.monotonic()
+        waiting = {i: end for i, end in ends.items() if end > now}
+        left = [i for i in late if i not in waiting]
+        return left, None if left or not waiting else min(waiting.values())
+
+    def _worker_of(self, env_id: int) -> range:
+        return next(ids for ids in self.ranges if env_id in ids)
 
     def _give_up(self, ticket: Ticket) -> None:
         """Release the environments that met the deadline, and stop waiting for the others."""

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from statistics import median
 
 from agym.backends.base import Backend
@@ -14,7 +14,7 @@ from agym.engine.faults.env_rows import EnvRows
 from agym.engine.faults.recovery import Recovery
 from agym.engine.hooks.hooks import Hooks
 from agym.protocol.messages.failures import name_envs
-from agym.protocol.metrics.gauges import WAKING, Gauges, clock, percentiles
+from agym.protocol.metrics.gauges import FLEET_SUMS, WAKING, Gauges, clock, percentiles
 
 # A straggler's median step takes more than this many times the median of all environments.
 STRAGGLER = 5.0
@@ -88,6 +88,43 @@ class WorkerStats:
 
 
 @dataclass(frozen=True)
+class FleetStats:
+    """What the options of :class:`~agym.Fleet` did so far, over all environments.
+
+    Example:
+        >>> import agym
+        >>> fleet = agym.Fleet(rate_limit=200)
+        >>> with agym.make("CartPole-v1", 2, fleet=fleet) as envs:
+        ...     observations, infos = envs.reset(seed=0)
+        ...     envs.stats().fleet.rate_waited > 0
+        True
+
+    Attributes:
+        spares_used: Episodes that a spare began which was ready.
+        spares_late: Episodes that waited for a spare which was still being reset.
+        spares_missed: Episodes that an ordinary reset began, since no spare was reset for them.
+        rate_waited: Seconds that calls waited for their turn, summed over environments.
+        hedged: Steps that were made a second time.
+        hedges_won: Steps of which the second call returned first.
+    """
+
+    spares_used: int = 0
+    spares_late: int = 0
+    spares_missed: int = 0
+    rate_waited: float = 0.0
+    hedged: int = 0
+    hedges_won: int = 0
+
+    @classmethod
+    def read(cls, gauges: Gauges) -> FleetStats:
+        """Sum the gauges."""
+        used, late, missed, waited, hedged, won = (
+            int(gauges.arrays[name].sum()) for name in FLEET_SUMS
+        )
+        return cls(used, late, missed, waited / 1e9, hedged, won)
+
+
+@dataclass(frozen=True)
 class Stats:
     """The statistics of a run; times are averages in seconds.
 
@@ -113,6 +150,7 @@ class Stats:
             than half of the time.
         stragglers: Environments whose steps take several times as long as their peers'.
         remark: What was learned from these steps, in a sentence; usually empty.
+        fleet: What the options of :class:`~agym.Fleet` did.
     """
 
     seconds: float
@@ -125,6 +163,7 @@ class Stats:
     limit: str
     stragglers: tuple[int, ...]
     remark: str = ""
+    fleet: FleetStats = FleetStats()
 
     def __str__(self) -> str:
         steps = sum(env.steps for env in self.envs)
@@ -150,6 +189,10 @@ class Stats:
             lines.append(f"  faults: {sum(faults.values())}, in {name_envs([*faults])}")
         if self.stragglers:
             lines.append(f"  stragglers: {name_envs(self.stragglers)}")
+        if self.fleet != FleetStats():
+            fleet = {field.name: getattr(self.fleet, field.name) for field in fields(self.fleet)}
+            done = ", ".join(f"{name} {value:.6g}" for name, value in fleet.items() if value)
+            lines.append(f"  fleet: {done}")
         if self.remark:
             lines.append(f"  {self.remark}")
         return "\n".join(lines)
@@ -279,7 +322,7 @@ class Traffic:
         limit = self._limit(queue + transport, work, caller, max(w.busy for w in workers))
         return Stats(
             seconds, envs, workers, queue, transport, work, caller, limit,
-            _stragglers(envs, ranges), self.remark,
+            _stragglers(envs, ranges), self.remark, FleetStats.read(gauges),
         )  # fmt: skip
 
     def _limit(self, transport: float, work: float, caller: float, busiest: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
@@ -14,6 +15,8 @@ from gymnasium.vector import AutoresetMode
 from agym.errors import UsageError
 from agym.hosts.async_env import AnySpace
 from agym.hosts.episode import Episode, EpisodeRule
+from agym.hosts.fleet.seeding import following
+from agym.hosts.fleet.spares import Beginning
 from agym.hosts.rows import Rows
 from agym.hosts.snapshots.ways import Copy, EnvState
 from agym.protocol.arguments import check_made
@@ -102,10 +105,12 @@ class Host:
         latest = None
         for env_id, factory in enumerate(self._factories, self.first):
             try:
-                env = factory()
+                env = self._construct(factory)
                 check_made(env)
                 self._envs.append(env)
                 found = self._look_at(env)
+                if not described:
+                    self._description = found
                 mismatch = described[self.first].mismatch(found) if described else None
                 if mismatch is not None:
                     raise mismatch
@@ -116,6 +121,10 @@ class Host:
                 return described, [Failure.of(exception, env_id, "make")]
         return described, []
 
+    def _construct(self, factory: Factory) -> Any:
+        """Make one of the first environments."""
+        return factory()
+
     def _look_at(self, env: Any) -> Description:
         """Describe a new environment; refuse one of the wrong kind."""
         if is_coroutine_env(env) is not self.coroutines:
@@ -124,12 +133,33 @@ class Host:
 
     def _make_again(self, i: int) -> Any:
         """Make a replacement for an environment."""
-        env = self._factories[i]()
+        return self._make_spare(self._factories[i])
+
+    def _make_spare(self, factory: Factory) -> Any:
+        """Make an environment beside the first ones, which must be like them."""
+        env = factory()
         check_made(env)
         mismatch = self._description.mismatch(self._look_at(env))
         if mismatch is not None:
             raise mismatch
         return env
+
+    def _beginning(self, i: int, seed: int | None, options: dict[str, Any] | None) -> Beginning:
+        """Return how an episode begins, where environments have spares.
+
+        Args:
+            i: The environment.
+            seed: Of the reset, if it has one.
+            options: Of the reset.
+        """
+        episode = self._episodes[i]
+        given = episode.reseed if seed is None else seed
+        lineage = following(episode.lineage) if given is None else (given, 0)
+        return Beginning(lineage, options)
+
+    def _next_beginning(self, i: int) -> Beginning:
+        """Return how the next episode begins, unless the caller says otherwise."""
+        return self._beginning(i, None, self._episodes[i].options)
 
     def _import_env(self, i: int, restore: RestoreSpec) -> None:
         """Continue the episode count, seeds and options of the replaced environment."""
@@ -177,7 +207,6 @@ class Host:
     def attach(self, table: SlotTable) -> None:
         """Use the table whose rows this host fills."""
         self.table = table
-        self._description = replace(_describe(self._envs[0]), exact=self._exact)
         self._layout = table.observation
         self._meter = Meter(table.gauges, self.first)
         self._rows = Rows(table, self.first, self.stop)
@@ -237,6 +266,16 @@ def describe_first(factories: Sequence[Factory]) -> tuple[bool, list[Factory]]:
     return is_coroutine_env(env), [OneShotFactory(lambda: env, first), *others]
 
 
+def make_elsewhere(factories: list[Factory]) -> list[Factory]:
+    """Close what :func:`describe_first` made in this thread, so that another thread makes it."""
+    first = factories[0]
+    if not isinstance(first, OneShotFactory):
+        return factories  # its constructor raises
+    with suppress(Exception):
+        first().close()
+    return [first.factory, *factories[1:]]
+
+
 def needs_loop(error: BaseException) -> bool:
     """Return whether an exception was raised because no event loop runs."""
     return isinstance(error, RuntimeError) and any(words in str(error) for words in NO_LOOP)
@@ -263,16 +302,20 @@ class LooseSpaceFactory:
 
 
 class OneShotFactory:
-    """A factory that returns an existing environment once, and makes others afterwards."""
+    """A factory that returns an existing environment once, and makes others afterwards.
+
+    Attributes:
+        factory: Makes the others.
+    """
 
     def __init__(self, first: Factory, factory: Factory) -> None:
         """Call ``first`` once, whether it returns or raises, then ``factory``."""
         self._first = [first]
-        self._factory = factory
+        self.factory = factory
         self.loose_spaces = getattr(factory, "loose_spaces", False)
 
     def __call__(self) -> Any:
-        return self._first.pop()() if self._first else self._factory()
+        return self._first.pop()() if self._first else self.factory()
 
 
 def reraise(error: BaseException) -> Any:

@@ -88,6 +88,7 @@ class Episode:
         seed: Seed of the last explicit reset.
         options: Options of that reset, which automatic resets repeat.
         reseed: Seed for the next reset of a replacement, if that has none.
+        lineage: With spares, the latest given seed, and how many resets without one followed.
     """
 
     phase: Phase = Phase.RUNNING
@@ -96,10 +97,13 @@ class Episode:
     seed: int | None = None
     options: dict[str, Any] | None = None
     reseed: int | None = None
+    lineage: tuple[int, int] | None = None
 
     def copy(self) -> Episode:
         """Return a copy, in a quarter of the time of ``dataclasses.replace``."""
-        return Episode(self.phase, self.row, self.number, self.seed, self.options, self.reseed)
+        return Episode(
+            self.phase, self.row, self.number, self.seed, self.options, self.reseed, self.lineage
+        )
 
     def begin(self) -> None:
         """Note a reset."""

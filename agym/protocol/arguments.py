@@ -172,14 +172,14 @@ def is_number(value: Any) -> bool:
     return number and not isinstance(value, bool)
 
 
-def check_seconds(name: str, value: Any) -> None:
-    """Check a duration.
+def check_seconds(name: str, value: Any, unit: str = "seconds") -> None:
+    """Check a duration, or what else has a unit.
 
     Raises:
         UsageError: It is not a positive, finite number.
     """
     if not is_number(value) or not 0 < value < float("inf"):
-        raise UsageError(f"{name}={value!r} must be a positive number of seconds")
+        raise UsageError(f"{name}={value!r} must be a positive number of {unit}")
 
 
 def check_count(name: str, value: Any, least: int = 1) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 
 from gymnasium.vector import VectorEnv
 
+from agym.api.options.fleet import setup_fleet
 from agym.api.options.names import check_option_names
 from agym.api.options.options import OPTION_NAMES, Options
 from agym.backends.base import Backend, BackendOptions
@@ -19,6 +20,7 @@ from agym.engine.stats import Traffic
 from agym.errors import UsageError
 from agym.hosts.base import Factory, innermost, is_coroutine_env
 from agym.hosts.factories import EnvLike, is_vector, make_factories, make_vector_factories
+from agym.hosts.fleet.options import parse_fleet
 from agym.protocol.infos.policy import InfoPolicy
 
 BACKENDS = {
@@ -66,6 +68,7 @@ def build(
     learn = None
     if isinstance(spec, Auto):
         spec, factories, learn = _choose(factories, spec, blocking, track_running, sample)
+    fleet = setup_fleet(parse_fleet(options.fleet), spec, factories)
     backend = _backend_class(spec)(
         BackendOptions(
             factories,
@@ -75,6 +78,7 @@ def build(
             track_running,
             policy.record_actions or getattr(spec, "recycle", None) is not None,
             options.info_policy,
+            fleet=fleet,
         )
     )
     if not isinstance(backend, Backend):

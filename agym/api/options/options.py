@@ -14,6 +14,7 @@ from agym.backends.options import SPECS, BackendName, BackendSpec, Custom
 from agym.engine.faults.policy import FaultMode, FaultPolicy
 from agym.errors import UsageError
 from agym.hosts.episode import parse_mode
+from agym.hosts.fleet.options import Fleet, parse_fleet
 from agym.protocol.arguments import check_choice, check_count, check_flag, check_seconds
 from agym.protocol.infos.policy import InfoPolicy
 
@@ -31,6 +32,7 @@ class EnvOptions(TypedDict, total=False):
     episode_stats: bool
     timeout: float | None
     on_fault: OnFault
+    fleet: Fleet | None
 
 
 class VecEnvOptions(EnvOptions, total=False):
@@ -62,6 +64,7 @@ class Options:
     episode_stats: bool = False
     timeout: float | None = None
     on_fault: OnFault = "raise"
+    fleet: Fleet | None = None
 
     spec: BackendSpec = field(init=False)
     autoreset_mode: AutoresetMode = field(init=False)
@@ -73,6 +76,7 @@ class Options:
         make_output_format(self.output, copy=self.copy)  # for its checks
         if self.timeout is not None:
             check_seconds("timeout", self.timeout)
+        parse_fleet(self.fleet)
         derived = {
             "spec": with_workers(parse_backend(self.backend), self.workers),
             "autoreset_mode": parse_mode(self.autoreset),

@@ -25,6 +25,7 @@ from agym.api.vector.env import AgymVectorEnv
 from agym.backends.options import Native
 from agym.errors import UsageError, UsageTypeError
 from agym.hosts.factories import EnvLike, find_spec
+from agym.hosts.fleet.options import Fleet
 
 
 def make_vec(
@@ -39,6 +40,7 @@ def make_vec(
     episode_stats: bool = False,
     timeout: float | None = None,
     on_fault: OnFault = "raise",
+    fleet: Fleet | None = None,
     **env_kwargs: Any,
 ) -> AgymVectorEnv:
     """Make environments as a ``gymnasium.vector.VectorEnv``.
@@ -64,8 +66,9 @@ def make_vec(
     if "output" in env_kwargs:
         raise UsageError("make_vec gives arrays, as Gymnasium does: leave output= out")
     options = Options(
-        backend, workers, autoreset, "array", copy, infos, episode_stats, timeout, on_fault
-    )
+        backend, workers, autoreset, "array", copy, infos, episode_stats, timeout, on_fault,
+        fleet,
+    )  # fmt: skip
     return AgymVectorEnv.over(build(env, num_envs, env_kwargs, options))
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from agym.backends.process.channel import Channel
 from agym.backends.process.mailbox import SENT, TAIL, SlotRange
 from agym.backends.process.worker_loop import WorkerLoop
-from agym.hosts.coroutine import CoroutineHost
+from agym.hosts.coroutine.host import CoroutineHost
 from agym.protocol.arguments import runs
 from agym.protocol.infos.schema import Schema
 from agym.protocol.messages.completions import Payload

@@ -20,8 +20,8 @@ from agym.backends.process.channel import Channel
 from agym.backends.process.coroutine_worker_loop import CoroutineWorkerLoop
 from agym.backends.process.mailbox import RUNNING, mailbox_fields
 from agym.backends.process.worker_process import cap_threads, set_worker_signals
-from agym.hosts.base import Host, describe_first
-from agym.hosts.coroutine import CoroutineHost
+from agym.hosts.base import Host, describe_first, make_elsewhere
+from agym.hosts.coroutine.host import CoroutineHost
 from agym.hosts.gym.host import EnvHost
 from agym.protocol.frames import FrameShelf
 from agym.protocol.memory import Arena
@@ -93,13 +93,15 @@ class WorkerMain:
             tasks = CoroutineHost(
                 factories, make.start, options.autoreset, worker.report,
                 options.spec_as(Process).max_concurrency, log=options.record_actions,
-                marker=marker, infos=options.infos,
+                marker=marker, infos=options.infos, fleet=options.fleet,
             )  # fmt: skip
             self._serve_on_loop = partial(_serve_on_loop, worker, channel, tasks, make.number)
             return
+        if options.fleet is not None and options.fleet.spares:
+            factories = make_elsewhere(factories)
         host = EnvHost(
             factories, make.start, options.autoreset, catch=BaseException,
-            log=options.record_actions, marker=marker, infos=options.infos,
+            log=options.record_actions, marker=marker, infos=options.infos, fleet=options.fleet,
         )  # fmt: skip
         opened = open_host(host, make.number)
         if isinstance(make.message, Spare) and opened.payload and not opened.payload.problems:

@@ -36,7 +36,7 @@ from agym.backends.process.worker_process import cap_threads, own_loop
 from agym.backends.ray.event_loop import LoopServer
 from agym.backends.ray.pool_bridge import PoolBridge
 from agym.backends.ray.reply_buffer import ReplyBuffer
-from agym.hosts.base import describe_first, reraise
+from agym.hosts.base import describe_first, make_elsewhere, reraise
 from agym.hosts.gym.host import EnvHost
 from agym.protocol.messages.operations import CLOSE, Attach, Make, Operation, Step
 from agym.protocol.space_layout import Layout
@@ -111,9 +111,11 @@ class RayActor:
             with asyncio.Runner(loop_factory=own_loop) as runner:
                 runner.run(_serve_on_loop(self, operation, replace(options, factories=factories)))
             return
+        if options.fleet is not None and options.fleet.spares:
+            factories = make_elsewhere(factories)
         self._host = EnvHost(
             factories, options.first, options.autoreset, catch=BaseException,
-            log=options.record_actions, infos=options.infos,
+            log=options.record_actions, infos=options.infos, fleet=options.fleet,
         )  # fmt: skip
         replies.add([open_host(self._host, operation.number)])
 

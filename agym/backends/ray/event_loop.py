@@ -9,7 +9,7 @@ from agym.backends.base import BackendOptions, closed, open_host
 from agym.backends.options import Ray
 from agym.backends.ray.reply_buffer import ReplyBuffer
 from agym.hosts.base import Factory
-from agym.hosts.coroutine import CoroutineHost
+from agym.hosts.coroutine.host import CoroutineHost
 from agym.protocol.messages.completions import Completion, Payload
 from agym.protocol.messages.operations import CLOSE, Operation
 from agym.protocol.table import SlotTable
@@ -27,6 +27,7 @@ class LoopServer:
         self._host = CoroutineHost(
             factories, options.first, options.autoreset, self._report,
             options.spec_as(Ray).max_concurrency, log=options.record_actions, infos=options.infos,
+            fleet=options.fleet,
         )  # fmt: skip
         self._loop = asyncio.get_running_loop()
         self._closed: asyncio.Future[None] = self._loop.create_future()

@@ -29,6 +29,20 @@ class EnvRows:
         """Whether operations of single environments are known to be cancellable."""
         return self.opened is not None and self.described.first.cancellable
 
+    def latest_turn(self, slot: int, worker: range, *, alone: bool) -> float:
+        """Return when the latest turn came or comes by a limit of the rate, 0 if there is none.
+
+        Args:
+            slot: An environment.
+            worker: The environments of its worker.
+            alone: Whether it runs beside these; else it runs after some of them.
+        """
+        if self.opened is None:
+            return 0.0
+        turns = self.opened.table.gauges.arrays["rate_turn"]
+        ids = slice(slot, slot + 1) if alone else slice(worker.start, worker.stop)
+        return float(turns[ids].max()) / 1e9
+
     def last(self, slot: int) -> tuple[Any, tuple[bool, bool]]:
         """Return the last known observation and flags of an environment."""
         assert self.opened is not None

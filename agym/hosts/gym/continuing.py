@@ -86,6 +86,7 @@ def _replay(host: EnvHost, i: int, restore: RestoreSpec, start: EpisodeStart | E
             observation, episode = start.observation, host._episodes[i]
         else:
             arguments = copy.deepcopy(restore_start(host._envs[i], start))
+            host._episodes[i].lineage = start.lineage
             observation, _ = host._begin(i, **arguments)
         env = host._envs[i]
         for action in restore.actions:

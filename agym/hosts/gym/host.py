@@ -2,7 +2,7 @@
 
 A host makes, steps, resets, renders and closes the environments of one contiguous range, all from
 the thread that calls it. The serial backend calls it directly; a worker runs it behind a mailbox.
-Coroutine environments have their own host (``hosts/coroutine.py``).
+Coroutine environments have their own host (``hosts/coroutine/``).
 
 ::
 
@@ -23,16 +23,21 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from itertools import compress, count, pairwise
-from threading import RLock
+from threading import Event, RLock
 from typing import Any, ClassVar
 
 from gymnasium.vector import AutoresetMode
 
 from agym.hosts.base import ALL_INFOS, Factory, Host
+from agym.hosts.coroutine.running_env import RunningSlot
 from agym.hosts.episode import Phase
+from agym.hosts.fleet.setup import FleetSetup, stand_in_key
+from agym.hosts.fleet.spares import Beginning
 from agym.hosts.gym import calls, continuing
+from agym.hosts.gym.manners import Manners
+from agym.hosts.gym.owner import OwnerThread
+from agym.hosts.gym.spares import SpareThreads
 from agym.hosts.rows import write_column, write_flag
-from agym.hosts.running_env import RunningSlot
 from agym.hosts.snapshots.codecs import Registered, learn
 from agym.hosts.snapshots.replaying import (
     Recorder,
@@ -62,7 +67,7 @@ from agym.protocol.messages.operations import (
 )
 from agym.protocol.messages.resets import EpisodeStart, as_keywords, lasting
 from agym.protocol.metrics.gauges import clock
-from agym.protocol.table import FIRST_BUFFER, Plane
+from agym.protocol.table import FIRST_BUFFER, Plane, SlotTable
 from agym.protocol.typing import Array, Info
 from agym.protocol.value_copies import copy_info, copy_value
 
@@ -83,13 +88,20 @@ class EnvHost(Host):
         marker: RunningSlot | None = None,
         guard: AbstractContextManager[None] | None = None,
         infos: InfoPolicy = ALL_INFOS,
+        fleet: FleetSetup | None = None,
+        closing: Event | None = None,
     ) -> None:
         """Store the arguments; :class:`~agym.hosts.base.Host` describes most of them.
 
         ``marker[0]`` is the id of the running environment plus one, else 0. ``guard`` is held while
-        rows of the table are written.
+        rows of the table are written. ``closing`` is set when waits for a turn shall end.
         """
         super().__init__(factories, first, autoreset, catch, log=log, infos=infos)
+        n = len(factories)
+        self._manners = None if fleet is None else Manners(fleet, first, n, closing)
+        self._spares: SpareThreads | None = None
+        if self._manners is not None and fleet is not None and fleet.spares:
+            self._spares = SpareThreads(self._manners, factories, fleet.spares, self._make_spare)
         self._marker = marker
         self._timing = False
         self._guard = guard or RLock()  # faster than a null context, and never contended
@@ -118,8 +130,37 @@ class EnvHost(Host):
 
     def make(self) -> tuple[dict[int, Description], list[Failure]]:
         described, failures = super().make()
-        self._steps = [] if failures else [env.step for env in self._envs]
+        self._steps = [] if failures else [*map(self._step_of, range(len(self._envs)))]
         return described, failures
+
+    def _construct(self, factory: Factory) -> Any:
+        if self._manners is None or self._spares is None:
+            return factory()
+        owner = OwnerThread(stand_in_key(factory))
+        self._manners.owners.append(owner)
+        return owner.call(factory)
+
+    def _look_at(self, env: Any) -> Description:
+        found = super()._look_at(env)
+        if self._manners is not None:
+            self._manners.check(env)
+        return found
+
+    def attach(self, table: SlotTable) -> None:
+        super().attach(table)
+        if self._manners is not None:
+            self._manners.attach(table.gauges)
+
+    def _step_of(self, i: int) -> Callable[[Any], StepResult]:
+        """Return what steps a running environment."""
+        env = self._envs[i]
+        return env.step if self._manners is None else partial(self._manners.step, i, env)
+
+    def _in_owner(self, i: int, function: Callable[[], Any]) -> Any:
+        """Call a function in the thread that owns an environment, while this one waits."""
+        if self._manners is None or not self._manners.owners:
+            return function()
+        return self._manners.owners[i].call(function)
 
     def close(self) -> list[Failure]:
         """Close every environment, even if others fail. Idempotent."""
@@ -128,13 +169,18 @@ class EnvHost(Host):
             if env_id in self._closed:
                 continue
             try:
-                closing = env.close()
+                closing = self._in_owner(env_id - self.first, env.close)
                 if inspect.iscoroutine(closing):  # the host refused a coroutine environment
                     closing.close()
             except self._catch as exception:
                 failures.append(Failure.of(exception, env_id, "close"))
         self._envs = []
         self._steps = []
+        if self._manners is not None:
+            for owner in self._manners.owners:
+                owner.stop()
+        if self._spares is not None:
+            self._spares.close()
         return failures
 
     # ---------------------------------------------------------------- operations
@@ -152,7 +198,11 @@ class EnvHost(Host):
         for k, slot in enumerate(range(start, stop)):
             self._mark(slot)
             try:
-                value = handle(self, slot, message, k)
+                if self._spares is None:
+                    value = handle(self, slot, message, k)
+                else:
+                    run = partial(handle, self, slot, message, k)
+                    value = self._in_owner(slot - self.first, run)
                 if not message.writes_rows:
                     self._extra.values[slot] = value
             except self._catch as error:
@@ -268,7 +318,8 @@ class EnvHost(Host):
         meter.end_timing()
         for slot, (begun, ended) in zip(count(start), pairwise(ticks)):
             if self._episodes[slot - self.first].phase is not Phase.HELD:
-                meter.timed(slot, ended - begun, idle)
+                waited = 0 if self._manners is None else self._manners.waited[slot - self.first]
+                meter.timed(slot, ended - begun - waited, idle)
             idle = 0
 
     def _store(self, results: Sequence[StepResult], start: int, stop: int, plane: int) -> None:
@@ -411,7 +462,7 @@ class EnvHost(Host):
         """Set the function of an environment's next step, by the phase of its episode."""
         phase = self._episodes[i].phase
         if phase is Phase.RUNNING:
-            self._steps[i] = self._envs[i].step
+            self._steps[i] = self._step_of(i)
         else:
             instead = self._reset_step if phase is Phase.DUE else self._known_step
             self._steps[i] = partial(instead, i)
@@ -429,8 +480,12 @@ class EnvHost(Host):
         if seed is not None:
             self._episodes[i].seed = seed
         self._episodes[i].options = lasting(reset.options)
-        options = copy.deepcopy(as_keywords(reset.options, slot))
-        beginning = self._begin(i, seed=seed, **options)
+        options = as_keywords(reset.options, slot)
+        if self._spares is None:
+            beginning = self._begin(i, seed=seed, **copy.deepcopy(options))
+        else:
+            first = self._beginning(i, seed, options.get("options"))
+            beginning = self._begin_with_spares(i, self._spares, first)
         row = self._rows.plane(reset.plane, slot, slot + 1)
         self._reset_row(slot, row, *beginning)
         with self._guard:
@@ -459,28 +514,61 @@ class EnvHost(Host):
 
     def _begin(self, i: int, **arguments: Any) -> tuple[Any, dict[str, Any]]:
         env = self._envs[i]
-        episode = self._episodes[i]
-        if episode.reseed is not None:
+        if self._episodes[i].reseed is not None:
             arguments = self._seeded(i, arguments)
-        episode.begin()
-        self._steps[i] = env.step
-        self._meter.begin_episode(self.first + i)
-        self._begun[i] = self._rounds
+        self._note_begin(i)
         self._resetting = i
         if self._recorder.on:
-            start = note_start(env, arguments)
-            self._recorder.begin(i, start)
-            if self._log:
-                self._starts[i] = self._extra.starts[self.first + i] = start
-        observation, info = env.reset(**arguments)
+            self._note_start(i, note_start(env, arguments))
+        if self._manners is None:
+            observation, info = env.reset(**arguments)
+        else:
+            self._manners.wait(i)
+            observation, info = self._in_owner(i, partial(env.reset, **arguments))
         self._resetting = None
         if self._filter.active:
-            self._filter.begin(i)
-            (info,) = self._filter.running([info])
+            info = self._first_info(i, info)
         return observation, info
+
+    def _begin_with_spares(
+        self, i: int, spares: SpareThreads, beginning: Beginning
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode with a spare, if one was reset ahead for it; reset others ahead."""
+        self._episodes[i].lineage, self._episodes[i].reseed = beginning.lineage, None
+        begun = spares.begin(i, beginning, self._envs[i])
+        if begun is None:
+            observation, info = self._begin(i, **copy.deepcopy(beginning.arguments()))
+        else:
+            (start, observation, info), self._envs[i] = begun
+            self._note_begin(i)
+            if self._recorder.on:
+                self._note_start(i, start)
+            if self._filter.active:
+                info = self._first_info(i, info)
+        spares.reset_ahead(i, self.steps_of, self._next_beginning)
+        return observation, info
+
+    def _note_begin(self, i: int) -> None:
+        self._episodes[i].begin()
+        self._steps[i] = self._step_of(i)
+        self._meter.begin_episode(self.first + i)
+        self._begun[i] = self._rounds
+
+    def _note_start(self, i: int, start: EpisodeStart) -> None:
+        start = start._replace(lineage=self._episodes[i].lineage)
+        self._recorder.begin(i, start)
+        if self._log:
+            self._starts[i] = self._extra.starts[self.first + i] = start
+
+    def _first_info(self, i: int, info: dict[str, Any]) -> dict[str, Any]:
+        self._filter.begin(i)
+        (info,) = self._filter.running([info])
+        return info
 
     def _autoreset(self, i: int) -> tuple[Any, dict[str, Any]]:
         """Reset with the same options, but no seed, so that the random stream continues."""
+        if self._spares is not None:
+            return self._begin_with_spares(i, self._spares, self._next_beginning(i))
         options = self._episodes[i].options
         return self._begin(i) if options is None else self._begin(i, options=copy.deepcopy(options))
 

@@ -31,11 +31,13 @@ class EpisodeStart(NamedTuple):
     """The seed and options of a reset.
 
     Without a seed, ``rng`` is the previous state of the environment's generator, if it has one.
+    With spares, ``lineage`` says from which seed this one was derived, and for which reset.
     """
 
     seed: int | None = None
     rng: dict[str, Any] | None = None
     options: dict[str, Any] | None = None
+    lineage: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)

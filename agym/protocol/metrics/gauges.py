@@ -33,13 +33,22 @@ MOST_ROUNDS = 32
 
 clock = time.perf_counter_ns
 
+# Of each environment: spares that it took when they were ready, and when they were not; resets for
+# which there was none; nanoseconds in which it waited for its turn; second calls of steps, and how
+# many of them answered first. ``rate_turn`` is when its latest turn comes or came.
+FLEET_SUMS = (
+    "spares_used", "spares_late", "spares_missed", "rate_waited", "hedged", "hedges_won",
+)  # fmt: skip
+FLEET_GAUGES = (*FLEET_SUMS, "rate_turn")
+
 
 def gauge_fields(num_envs: int) -> dict[str, Field]:
     """Return the arrays of the gauges, with a row per environment.
 
-    A host's gauges are in its first environment's row: all but ``steps``, ``episodes``, ``times``.
+    A host's gauges are in its first environment's row: all but ``steps``, ``episodes``, ``times``
+    and those of the fleet.
     """
-    kinds = ("steps", "episodes", "rounds", "busy", "rendering", "began", "ended")
+    kinds = ("steps", "episodes", "rounds", "busy", "rendering", "began", "ended", *FLEET_GAUGES)
     fields: dict[str, Field] = {kind: (np.dtype(np.int64), (num_envs,)) for kind in kinds}
     fields["times"] = np.dtype(np.uint32), (num_envs, BUCKETS)
     fields.update(span_fields(num_envs))

@@ -16,6 +16,7 @@ import pickle
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, ClassVar
 
 from gymnasium.vector import AutoresetMode
@@ -23,9 +24,13 @@ from gymnasium.vector import AutoresetMode
 from agym._system.pickling import dumps_by_value
 from agym.errors import SnapshotError
 from agym.hosts.base import ALL_INFOS, Factory, Host
+from agym.hosts.coroutine.manners import Manners
+from agym.hosts.coroutine.running_env import RunningSlot, track_running
+from agym.hosts.coroutine.spares import Spare, SpareTasks
 from agym.hosts.episode import Phase
 from agym.hosts.fault_injection import InjectedFault
-from agym.hosts.running_env import RunningSlot, track_running
+from agym.hosts.fleet.setup import FleetSetup
+from agym.hosts.fleet.spares import Beginning
 from agym.hosts.snapshots.replaying import (
     CUT_OFF,
     OTHER_KIND,
@@ -39,7 +44,7 @@ from agym.hosts.snapshots.replaying import (
 from agym.hosts.snapshots.ways import Copy, EnvState, WayName
 from agym.protocol.attributes import assign, look_up, peek
 from agym.protocol.infos.policy import InfoPolicy
-from agym.protocol.messages.completions import Payload
+from agym.protocol.messages.completions import Description, Payload
 from agym.protocol.messages.failures import Failure
 from agym.protocol.messages.operations import (
     Call,
@@ -58,9 +63,13 @@ from agym.protocol.messages.operations import (
 )
 from agym.protocol.messages.resets import EpisodeStart, RestoreSpec, as_keywords, lasting
 from agym.protocol.metrics.gauges import clock
+from agym.protocol.table import SlotTable
 from agym.protocol.value_copies import copy_info, copy_value
 
 Report = Callable[[Operation, int, Payload | None], None]
+
+# Instead of an environment's index, that of a task whose environment is a spare.
+NO_PLACE = -1
 
 
 class CoroutineHost(Host):
@@ -80,6 +89,7 @@ class CoroutineHost(Host):
         log: bool = False,
         marker: RunningSlot | None = None,
         infos: InfoPolicy = ALL_INFOS,
+        fleet: FleetSetup | None = None,
     ) -> None:
         """Store the arguments; :class:`~agym.hosts.base.Host` describes most of them.
 
@@ -95,6 +105,13 @@ class CoroutineHost(Host):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._fatal: tuple[type[BaseException], ...] = (GeneratorExit, *fatal)
         n = len(factories)
+        self._manners = None if fleet is None else Manners(fleet, first, marker)
+        self._spares: SpareTasks | None = None
+        if self._manners is not None and fleet is not None and fleet.spares:
+            self._spares = SpareTasks(
+                self._manners, factories, fleet.spares, self._make_spare, _close,
+                partial(self._run_task, NO_PLACE),
+            )  # fmt: skip
         # Operations, each with the environment's own argument, if there is one.
         self._queues: list[deque[tuple[Operation, Any]]] = [deque() for _ in range(n)]
         self._tasks: dict[int, asyncio.Task[None]] = {}
@@ -113,6 +130,19 @@ class CoroutineHost(Host):
         self._gave_up = False
         self._closing = False
         self._closed: set[int] = set()
+
+    # ---------------------------------------------------------------- life
+
+    def _look_at(self, env: Any) -> Description:
+        found = super()._look_at(env)
+        if self._manners is not None:
+            self._manners.check(env)
+        return found
+
+    def attach(self, table: SlotTable) -> None:
+        super().attach(table)
+        if self._manners is not None:
+            self._manners.attach(table.gauges)
 
     # ---------------------------------------------------------------- operations
 
@@ -165,14 +195,20 @@ class CoroutineHost(Host):
                 self._limit = asyncio.Semaphore(self._concurrency)
         return loop
 
-    async def _run_task(self, i: int) -> None:
-        """Run the operations of an environment, from the first until its end."""
-        queue, task = self._queues[i], asyncio.current_task()
+    async def _run_task(self, i: int, spare: Spare | None = None) -> None:
+        """Run the operations of an environment, from the first until its end.
+
+        The task of a spare runs those of the environment whose place it takes, until another takes
+        its own. Between two places ``i`` is ``NO_PLACE``.
+        """
+        task, spares = asyncio.current_task(), self._spares
         assert task is not None
         loop = task.get_loop()
         with suppress(asyncio.CancelledError):
             while not task.cancelling():  # also if the environment ignored it
-                if queue:
+                if spare is not None and spares is not None:
+                    i, spare = await spares.stand_by(spare), None
+                elif queue := self._queues[i]:
                     operation, argument = queue.popleft()
                     if self._limit is None:
                         payload = await self._running(i, operation, argument)
@@ -186,6 +222,10 @@ class CoroutineHost(Host):
                         payload = payload or Payload()
                         payload.schemas = self._writer.take_new()
                     self._report(operation, self.first + i, payload)
+                    if spares is not None and i in spares.successors:
+                        self._tasks[i], spare = spares.succeed(i, task)
+                        self._reset_ahead(spares, i)
+                        i = NO_PLACE
                 else:
                     self._idle[i] = idle = loop.create_future()
                     await idle
@@ -193,9 +233,10 @@ class CoroutineHost(Host):
             await self._close(i)
 
     async def _close(self, i: int) -> None:
-        if i not in self._closed:
-            self._closed.add(i)
-            await _close(self._envs[i])
+        if i in self._closed:
+            return
+        self._closed.add(i)
+        await _close(self._envs[i])
 
     def _running(self, i: int, operation: Operation, argument: Any) -> Awaitable[Payload | None]:
         """Return an operation that is about to run, with a marker if there is one."""
@@ -236,8 +277,13 @@ class CoroutineHost(Host):
         if seed is not None:
             self._episodes[i].seed = seed
         self._episodes[i].options = lasting(reset.options)
-        options = copy.deepcopy(as_keywords(reset.options, self.first + i))
-        observation, info = await self._begin_episode(i, seed=seed, **options)
+        keywords = as_keywords(reset.options, self.first + i)
+        if self._spares is None:
+            keywords = copy.deepcopy(keywords)
+            observation, info = await self._begin_episode(i, seed=seed, **keywords)
+        else:
+            beginning = self._beginning(i, seed, keywords.get("options"))
+            observation, info = await self._begin_with_spares(i, self._spares, beginning)
         return self._store(i, reset.plane, (observation, 0.0, False, False, info))
 
     async def _step(self, i: int, step: Step, action: Any) -> Payload | None:
@@ -257,7 +303,10 @@ class CoroutineHost(Host):
         else:
             if self._recorder.on:
                 self._recorder.add(i, [action])
-            result = await self._envs[i].step(action)
+            if self._manners is None:
+                result = await self._envs[i].step(action)
+            else:
+                begun, result = await self._manners.step(i, self._envs[i], action)
         self._meter.timed(self.first + i, clock() - begun, idle)
         self._steps[i] += 1
         if self._filter.active:
@@ -319,24 +368,60 @@ class CoroutineHost(Host):
     async def _begin_episode(self, i: int, **arguments: Any) -> tuple[Any, dict[str, Any]]:
         env = self._envs[i]
         arguments = self._seeded(i, arguments)
+        self._note_begin(i)
+        self._resetting[i] = True
+        if self._recorder.on:
+            self._note_start(i, note_start(env, arguments))
+        if self._manners is None:
+            observation, info = await env.reset(**arguments)
+        else:
+            observation, info = await self._manners.reset(i, env, arguments)
+        self._resetting[i] = False
+        return observation, self._first_info(i, info)
+
+    async def _begin_with_spares(
+        self, i: int, spares: SpareTasks, beginning: Beginning
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode with a spare, if one was reset ahead for it."""
+        self._episodes[i].lineage, self._episodes[i].reseed = beginning.lineage, None
+        begun = await spares.begin(i, beginning, self._envs[i])
+        if begun is None:
+            arguments = copy.deepcopy(beginning.arguments())
+            observation, info = await self._begin_episode(i, **arguments)
+            self._reset_ahead(spares, i)
+        else:
+            (start, observation, info), self._envs[i] = begun
+            self._note_begin(i)
+            if self._recorder.on:
+                self._note_start(i, start)
+            info = self._first_info(i, info)
+        return observation, info
+
+    def _reset_ahead(self, spares: SpareTasks, i: int) -> None:
+        """Reset idle spares ahead, now that an episode of environment ``i`` has begun."""
+        spares.reset_ahead(i, self._steps.__getitem__, self._next_beginning)
+
+    def _note_begin(self, i: int) -> None:
         self._episodes[i].begin()
         self._meter.begin_episode(self.first + i)
         self._steps[i] = 0
-        self._resetting[i] = True
-        if self._recorder.on:
-            start = note_start(env, arguments)
-            self._recorder.begin(i, start)
-            if self._log:
-                self._starts[i] = start
-        observation, info = await env.reset(**arguments)
-        self._resetting[i] = False
+
+    def _note_start(self, i: int, start: EpisodeStart) -> None:
+        start = start._replace(lineage=self._episodes[i].lineage)
+        self._recorder.begin(i, start)
+        if self._log:
+            self._starts[i] = start
+
+    def _first_info(self, i: int, info: dict[str, Any]) -> dict[str, Any]:
         if self._filter.active:
             self._filter.begin(i)
             (info,) = self._filter.running([info])
-        return observation, info
+        return info
 
     async def _autoreset(self, i: int) -> tuple[Any, dict[str, Any]]:
         """Reset with the same options, but no seed, so that the random stream continues."""
+        if self._spares is not None:
+            return await self._begin_with_spares(i, self._spares, self._next_beginning(i))
         options = self._episodes[i].options
         arguments = {} if options is None else {"options": copy.deepcopy(options)}
         return await self._begin_episode(i, **arguments)
@@ -458,6 +543,7 @@ class CoroutineHost(Host):
                 observation, episode = start.observation, self._episodes[i]
             else:
                 observation, _ = await env.reset(**copy.deepcopy(restore_start(env, start)))
+                episode.lineage = start.lineage
                 self._filter.begin(i)
             for action in restore.actions:
                 result = await env.step(action)
@@ -506,6 +592,10 @@ class CoroutineHost(Host):
         errors = dict(zip(self._tasks, results, strict=True))
         # Environments without a task, or whose task was cancelled before it began.
         left = [i for i in range(len(self._envs)) if i not in self._closed]
+        if self._spares is not None:
+            await self._spares.aclose()
+        if self._manners is not None:
+            await self._manners.aclose()
         results = await asyncio.gather(*map(self._close, left), return_exceptions=True)
         errors.update(zip(left, results, strict=True))
         self._envs = []

@@ -1,0 +1,122 @@
+"""``agym serve``: serve environments to OpenEnv's clients and to other agyms."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from typing import Annotated
+
+import typer
+from rich.live import Live
+from rich.text import Text
+
+from agym.backends.options import BackendName
+from agym.cli.console import console
+from agym.cli.options import NumEnvs, finite
+from agym.errors import UsageError
+from agym.hosts.factories import find_spec
+from agym.tools.run import run
+from agym.tools.serving.limits import ServerLimits
+from agym.tools.serving.serve import Server, serve
+
+EXAMPLES = """Examples:
+
+agym serve CartPole-v1 -n 256
+
+agym serve ALE/Pong-v5 -n 64 --backend process --timeout 30
+
+agym serve my_envs:Browser-v0 -n 32 --host 0.0.0.0 --port 8000 --token SECRET
+"""
+
+# The live line is drawn so often per second.
+REFRESHES = 2
+
+
+def serve_command(
+    env: Annotated[str, typer.Argument(help="Id of the environment.")],
+    num_envs: NumEnvs = 16,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 picks a free one.")] = 8000,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; 0.0.0.0 for all networks.")
+    ] = "127.0.0.1",
+    token: Annotated[
+        str | None,
+        typer.Option(
+            envvar="AGYM_SERVE_TOKEN", help="What clients must send.", show_default="at random"
+        ),
+    ] = None,
+    no_token: Annotated[
+        bool, typer.Option("--no-token", help="Serve whoever connects.", show_default="off")
+    ] = False,
+    backend: Annotated[
+        BackendName, typer.Option(help="Where environments run, as in agym.make.")
+    ] = "auto",
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Worker processes.", show_default="one per core")
+    ] = None,
+    timeout: Annotated[
+        float | None,
+        typer.Option(
+            callback=finite, help="Seconds that one reset or step may take.", show_default="any"
+        ),
+    ] = None,
+    idle: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            callback=finite,
+            help="Seconds after which a silent session ends; 0 for never.",
+        ),
+    ] = 300,
+) -> None:
+    """Serve environments by OpenEnv's protocol, one for each session.
+
+    It ends with Ctrl-C.
+    """
+    if token is not None and no_token:
+        raise UsageError("--token and --no-token exclude each other")
+    find_spec(env)
+    server = serve(
+        env, num_envs, port=port, host=host, token=not no_token if token is None else token,
+        limits=ServerLimits(idle_timeout=idle or None), backend=backend, workers=workers,
+        timeout=timeout,
+    )  # fmt: skip
+    run(show(server))
+
+
+async def show(server: Server) -> None:
+    """Serve until Ctrl-C, or until the system asks to end, as a container's does."""
+    ended = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
+    screen = console()
+    async with server:
+        screen.print(welcome(server), soft_wrap=True, highlight=False)
+        if screen.is_terminal:
+            with Live(get_renderable=lambda: line(server), console=screen, transient=True,
+                      refresh_per_second=REFRESHES):  # fmt: skip
+                await ended.wait()
+        else:
+            await ended.wait()
+
+
+def welcome(server: Server) -> str:
+    """Return how to connect."""
+    token = server.token
+    lines = [
+        f"serving {server.url}   sessions at {server.url.replace('http', 'ws', 1)}/ws",
+        f"token   {token}" if token else "no token: whoever can reach this address can connect",
+        "",
+        f"agym    agym.openenv({server.url!r}{f', token={token!r}' if token else ''})",
+    ]
+    headers = f', headers={{"Authorization": "Bearer {token}"}}' if token else ""
+    lines += [f'OpenEnv GenericEnvClient(base_url="{server.url}"{headers})', "", "Ctrl-C ends it"]
+    return "\n".join(lines)
+
+
+def line(server: Server) -> Text:
+    """Return what the server is doing, as one line."""
+    stats = server.stats()
+    return Text(
+        f"{stats.sessions:,} of {stats.num_envs:,} sessions, {stats.served:,} so far,"
+        f" {stats.refused:,} turned away, {stats.steps:,} steps"
+    )

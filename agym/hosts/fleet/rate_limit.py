@@ -1,0 +1,107 @@
+"""A limit of the rate at which environments are called, shared by all workers.
+
+For each kind of environment a small file in memory has the time of the next free turn. Who calls
+an environment reserves that turn, moves the time on, and then waits until it comes::
+
+    lock;  turn = max(now, next);  next = turn + 1 / rate;  unlock;  wait until turn
+
+So nothing polls, turns are given in the order in which they were asked for, and calls are never
+closer than ``1 / rate``. The lock is the operating system's: it ends with the process that has it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import math
+import os
+import struct
+import tempfile
+import threading
+import time
+import weakref
+from collections.abc import Hashable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from agym.hosts.base import Factory, innermost
+from agym.protocol.memory import anonymous_file
+
+_TIME = struct.Struct("<q")
+
+# A clock that all processes of a machine share, in nanoseconds; that of the deadlines.
+now = time.monotonic_ns
+
+
+class RateLimiter:
+    """Gives turns to the environments of one ``make``, in any of its processes.
+
+    Attributes:
+        path: The file with the times of the next free turns, for other processes of this user.
+    """
+
+    def __init__(self, rate: float, kinds: Sequence[int]) -> None:
+        """Share a limit of ``rate`` calls per second among environments of the same kind.
+
+        Args:
+            rate: Calls per second.
+            kinds: The kind of each environment, numbered from 0.
+        """
+        self._interval = math.ceil(1e9 / rate)
+        self._kinds = kinds
+        self._lock = threading.Lock()
+        size = _TIME.size * (max(kinds) + 1)
+        if hasattr(os, "memfd_create"):
+            self._descriptor = anonymous_file(size)
+            self.path = f"/proc/{os.getpid()}/fd/{self._descriptor}"
+            weakref.finalize(self, os.close, self._descriptor)
+        else:  # macOS, where others can open only a file with a name
+            self._descriptor, self.path = tempfile.mkstemp(prefix="agym-rate-")
+            os.truncate(self.path, size)
+            weakref.finalize(self, _remove, self._descriptor, self.path)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"interval": self._interval, "kinds": self._kinds, "path": self.path}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._interval, self._kinds = state["interval"], state["kinds"]
+        self.path = state["path"]
+        self._lock = threading.Lock()
+        self._descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        weakref.finalize(self, os.close, self._descriptor)
+
+    def reserve(self, env_id: int) -> int:
+        """Reserve the next turn of an environment's kind; return when it comes."""
+        offset = _TIME.size * self._kinds[env_id]
+        with self._lock:  # the file's lock keeps out other processes, but not other threads
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+            try:
+                (free,) = _TIME.unpack(os.pread(self._descriptor, _TIME.size, offset))
+                turn = max(now(), free)
+                os.pwrite(self._descriptor, _TIME.pack(turn + self._interval), offset)
+            finally:
+                fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        return int(turn)
+
+
+def number_kinds(factories: Sequence[Factory]) -> list[int]:
+    """Number the kinds of environments that factories make, from 0."""
+    numbers: dict[Hashable, int] = {}
+    return [numbers.setdefault(_kind(factory), len(numbers)) for factory in factories]
+
+
+def _kind(factory: Any) -> Hashable:
+    """Return what factories of the same kind have in common: an id, a class, or their code."""
+    made = innermost(factory)
+    while isinstance(factory, partial):
+        for given in factory.args:
+            env_id = getattr(given, "id", given)
+            if isinstance(env_id, str) and getattr(made, "__module__", "").startswith("gymnasium"):
+                return env_id
+        factory = factory.func
+    return getattr(made, "__code__", None) or id(made)
+
+
+def _remove(descriptor: int, path: str) -> None:
+    os.close(descriptor)
+    Path(path).unlink()

@@ -1,0 +1,88 @@
+"""The manners of a fleet for Gymnasium environments: turns and owners.
+
+A host has one of these only where an option of :class:`~agym.Fleet` is on.
+"""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+from typing import Any
+
+from agym.errors import UsageError
+from agym.hosts.fleet.rate_limit import now
+from agym.hosts.fleet.setup import FleetSetup
+from agym.hosts.gym.owner import OwnerThread
+from agym.protocol.metrics.gauges import Gauges
+
+
+class Manners:
+    """Calls the environments of one host as the fleet's options say.
+
+    Attributes:
+        owners: The thread of each environment, if they may change places; else empty.
+        waited: For how long each environment's latest step waited for its turn, in nanoseconds.
+    """
+
+    def __init__(
+        self, setup: FleetSetup, first: int, num_envs: int, closing: threading.Event | None
+    ) -> None:
+        """Keep the options.
+
+        Args:
+            setup: The options.
+            first: Id of the host's first environment.
+            num_envs: How many it has.
+            closing: Set when waits for a turn shall end.
+        """
+        self._first = first
+        self._limiter = setup.limiter
+        self._hedge = setup.hedge
+        self._closing = closing or threading.Event()
+        self.owners: list[OwnerThread] = []
+        self.waited = [0] * num_envs
+
+    def attach(self, gauges: Gauges) -> None:
+        self._arrays = gauges.arrays
+
+    def count(self, gauge: str, i: int, by: int = 1) -> None:
+        self._arrays[gauge][self._first + i] += by
+
+    def check(self, env: Any) -> None:
+        """Refuse to call an environment twice at the same time.
+
+        Raises:
+            UsageError: That was asked for.
+        """
+        if self._hedge is not None:
+            raise UsageError(
+                f"hedge= makes a step of {type(env).__name__} a second time while the first is"
+                " under way, which only coroutine environments allow: give it `async def step`, or"
+                " leave hedge= out"
+            )
+
+    def step(self, i: int, env: Any, action: Any) -> Any:
+        """Step an environment when its turn has come, in its thread."""
+        self.waited[i] = self.wait(i)
+        if not self.owners:
+            return env.step(action)
+        return self.owners[i].call(partial(env.step, action))
+
+    def wait(self, i: int) -> int:
+        """Wait for an environment's turn; return for how many nanoseconds.
+
+        Raises:
+            RuntimeError: The environments are being closed.
+        """
+        if self._limiter is None:
+            return 0
+        turn = self._limiter.reserve(self._first + i)
+        self._arrays["rate_turn"][self._first + i] = turn
+        begun = now()
+        if turn <= begun:
+            return 0
+        if self._closing.wait((turn - begun) / 1e9):
+            raise RuntimeError("the environments were closed while it waited for its turn")
+        waited = now() - begun
+        self.count("rate_waited", i, waited)
+        return waited

@@ -1,0 +1,200 @@
+"""Binary frames: values with arrays as bytes behind a small header, and no pickle.
+
+::
+
+    AG1 and a zero | header's length, uint32 | header, JSON | zeros up to 8 bytes | array | ...
+
+The header is the value. What JSON cannot say is an object with one key that begins with ``$``::
+
+    {"$a": ["<f4", [2, 3], 0]}   an array: dtype, shape, where its bytes begin
+    {"$s": ["<i8", 3]}           a NumPy scalar         {"$t": [...]}            a tuple
+    {"$b": [0, 16]}              bytes: from, how many  {"$d": [[key, value]]}   any other dict
+    {"$g": [nodes, edges, links]}                       a GraphInstance
+
+A frame comes from the network: nothing in it is executed, and wrong ones raise ``ValueError``.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import numpy as np
+from gymnasium.spaces import GraphInstance
+
+from agym.errors import UsageTypeError
+
+MAGIC = b"AG1\0"
+START = struct.calcsize("<4sI")
+# Arrays begin at multiples of this.
+ALIGNMENT = 8
+# Kinds of dtypes: booleans, integers, numbers, texts and bytes of fixed length.
+KINDS = "biufcSU"
+# As deeply as values may be nested.
+DEEPEST = 64
+PLAIN = (bool, int, float, str, type(None))
+
+
+def pack(value: Any) -> bytes:
+    """Return a value as a frame.
+
+    Example:
+        >>> unpack(pack({"action": (1, np.float32(0.5))}))
+        {'action': (1, np.float32(0.5))}
+
+    Raises:
+        UsageTypeError: It contains what a frame cannot hold.
+    """
+    arrays = _Arrays()
+    header = json.dumps(_describe(value, arrays, DEEPEST), separators=(",", ":")).encode()
+    start = struct.pack("<4sI", MAGIC, len(header))
+    return b"".join((start, header, _padding(START + len(header)), *arrays.parts))
+
+
+def unpack(frame: bytes) -> Any:
+    """Return the value in a frame; its arrays are copies, and writable.
+
+    Raises:
+        ValueError: It is no frame, or a wrong one.
+    """
+    if len(frame) < START:
+        raise ValueError("a frame has at least 8 bytes")
+    magic, length = struct.unpack_from("<4sI", frame)
+    end = START + length
+    if magic != MAGIC or end > len(frame):
+        raise ValueError("it is no frame of agym's, or was cut off")
+    try:
+        header = json.loads(frame[START:end])
+        return _build(header, memoryview(frame)[end + len(_padding(end)) :], DEEPEST)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    except (TypeError, KeyError, OverflowError, MemoryError) as error:
+        raise ValueError(f"it is a wrong frame: {error}") from None
+
+
+def _padding(length: int) -> bytes:
+    return b"\0" * (-length % ALIGNMENT)
+
+
+class _Arrays:
+    """The bytes behind the header."""
+
+    def __init__(self) -> None:
+        self.parts: list[bytes | memoryview] = []
+        self._length = 0
+
+    def add(self, data: bytes | memoryview) -> int:
+        """Append bytes; return where they begin."""
+        begin, size = self._length, len(data)
+        padding = _padding(size)
+        self.parts += (data, padding) if padding else (data,)
+        self._length += size + len(padding)
+        return begin
+
+
+def _describe(value: Any, arrays: _Arrays, depth: int) -> Any:
+    """Return what the header says of a value."""
+    kind = type(value)
+    if kind in PLAIN:
+        return value
+    if not depth:
+        raise UsageTypeError(f"a value may be nested {DEEPEST} times at most")
+    depth -= 1
+    if kind is dict:
+        if all(type(key) is str and key[:1] != "$" for key in value):
+            return {key: _describe(item, arrays, depth) for key, item in value.items()}
+        pairs = [[_describe(part, arrays, depth) for part in pair] for pair in value.items()]
+        return {"$d": pairs}
+    if isinstance(value, np.ndarray) and value.dtype.kind in KINDS:
+        data = np.ascontiguousarray(value).reshape(-1).view(np.uint8).data if value.size else b""
+        return {"$a": [value.dtype.str, value.shape, arrays.add(data)]}
+    if isinstance(value, np.generic) and value.dtype.kind in "biuf":
+        return {"$s": [value.dtype.str, value.item()]}
+    if kind is list:
+        return [_describe(item, arrays, depth) for item in value]
+    if isinstance(value, GraphInstance):
+        return {"$g": [_describe(item, arrays, depth) for item in value]}
+    if isinstance(value, tuple):
+        return {"$t": [_describe(item, arrays, depth) for item in value]}
+    if isinstance(value, bytes | bytearray):
+        return {"$b": [arrays.add(bytes(value)), len(value)]}
+    for plain in (bool, int, float, str):  # their subclasses, as enums
+        if isinstance(value, plain):
+            return plain(value)
+    if isinstance(value, dict):
+        return _describe(dict(value), arrays, depth)
+    raise UsageTypeError(
+        f"{kind.__name__} cannot be sent: take numbers, texts, bytes, arrays, lists, tuples, dicts"
+    )
+
+
+def _build(said: Any, data: memoryview, depth: int) -> Any:
+    """Return the value that a header describes."""
+    if not depth:
+        raise ValueError(f"it is nested more than {DEEPEST} times")
+    depth -= 1
+    if type(said) is list:
+        return [_build(item, data, depth) for item in said]
+    if type(said) is not dict:
+        return said
+    if len(said) == 1:
+        (key,) = said
+        if key in _BUILDERS:
+            return _BUILDERS[key](said[key], data, depth)
+    return {key: _build(item, data, depth) for key, item in said.items()}
+
+
+def _array(said: Any, data: memoryview, _: int) -> Any:
+    text, shape, begin = said
+    dtype = _dtype(text, KINDS)
+    if any(type(n) is not int or n < 0 for n in (*shape, begin)):
+        raise ValueError("a shape must be a list of integers")
+    size = prod(shape) * dtype.itemsize
+    if size > len(data) - begin:
+        raise ValueError("an array is longer than its frame")
+    return np.frombuffer(data[begin : begin + size], dtype).reshape(shape).copy()
+
+
+def _dtype(text: Any, kinds: str) -> np.dtype[Any]:
+    dtype = np.dtype(text) if type(text) is str and len(text) < 16 and "," not in text else None
+    if dtype is None or dtype.kind not in kinds or not dtype.itemsize:
+        raise ValueError(f"{text!r} is no dtype of an array")
+    return dtype
+
+
+def _scalar(said: Any, _: memoryview, __: int) -> Any:
+    text, value = said
+    if type(value) not in (bool, int, float):
+        raise ValueError("a scalar must be a number")
+    return _dtype(text, "biuf").type(value)
+
+
+def _bytes(said: Any, data: memoryview, _: int) -> bytes:
+    begin, size = said
+    if type(begin) is not int or type(size) is not int or not 0 <= begin <= begin + size:
+        raise ValueError("bytes must have a place and a length")
+    if begin + size > len(data):
+        raise ValueError("bytes are longer than their frame")
+    return bytes(data[begin : begin + size])
+
+
+def _pairs(said: Any, data: memoryview, depth: int) -> dict[Any, Any]:
+    return {_build(key, data, depth): _build(item, data, depth) for key, item in said}
+
+
+def _graph(said: Any, data: memoryview, depth: int) -> GraphInstance:
+    nodes, edges, links = (_build(item, data, depth) for item in said)
+    return GraphInstance(nodes, edges, links)
+
+
+_BUILDERS: dict[str, Callable[[Any, memoryview, int], Any]] = {
+    "$a": _array,
+    "$s": _scalar,
+    "$b": _bytes,
+    "$t": lambda said, data, depth: tuple(_build(item, data, depth) for item in said),
+    "$d": _pairs,
+    "$g": _graph,
+}

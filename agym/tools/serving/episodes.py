@@ -1,0 +1,196 @@
+"""One client's use of one environment: the protocol's reset, step and state."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+from gymnasium import Space, spaces
+
+from agym.errors import (
+    AgymError,
+    ClosedError,
+    CrashLoopError,
+    EnvError,
+    ResetNeededError,
+    UsageError,
+    WorkerDied,
+)
+from agym.hosts.async_env import AnySpace
+from agym.tools.openenv.space_json import from_json
+from agym.tools.openenv.wire import VALUE, Code
+from agym.tools.serving.places import Place
+
+# Fields that typed actions of OpenEnv have beside their own.
+METADATA = "metadata"
+# The longest id of an episode.
+LONGEST_ID = 255
+
+
+class ProtocolError(Exception):
+    """What is answered instead of a result.
+
+    Attributes:
+        code: The kind of error.
+        details: More fields of the error message.
+    """
+
+    def __init__(self, code: Code, message: str, **details: Any) -> None:
+        super().__init__(message)
+        self.code = code
+        self.details = details
+
+
+class Episodes:
+    """The episodes that a client plays in one environment, one after another."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self._env = place.env
+        self._space: Space[Any] = place.env.action_space
+        # Its action must be one field, "value".
+        self._is_value = not isinstance(self._space, spaces.Dict | AnySpace)
+        self._running = False
+        self._why = "the environment was not reset: send a reset first"
+        self._steps = 0
+        self._episode: str | None = None
+
+    async def reset(self, data: dict[str, Any]) -> dict[str, Any]:
+        """Begin an episode.
+
+        Args:
+            data: ``seed``, ``episode_id`` and ``options``; what else there is becomes options too.
+
+        Raises:
+            ProtocolError: The data are wrong, or the environment failed.
+        """
+        given = dict(data)
+        seed, episode = given.pop("seed", None), given.pop("episode_id", None)
+        options = given.pop("options", None)
+        if seed is not None and (type(seed) is not int or not 0 <= seed < 2**63):
+            raise invalid("seed must be an integer from 0 to 2**63 - 1", "seed")
+        if episode is not None and (not isinstance(episode, str) or len(episode) > LONGEST_ID):
+            raise invalid(
+                f"episode_id must be a text of at most {LONGEST_ID} letters", "episode_id"
+            )
+        if not isinstance(options, dict | None):
+            raise invalid("options must be an object", "options")
+        options = {**given, **(options or {})} or None
+        self._running = False
+        self._why = "the last reset failed: send another"
+        observation, info = await self._do(self._env.reset, seed=seed, options=options)
+        self._check(info)
+        self._running, self._steps = True, 0
+        self._episode = episode or secrets.token_hex(16)
+        return {
+            "observation": observation,
+            "reward": None,
+            "done": False,
+            METADATA: {"info": info},
+        }
+
+    async def step(self, fields: Any, *, native: bool) -> dict[str, Any]:
+        """Take a step.
+
+        Args:
+            fields: The action: the fields of an object, or itself if ``native``.
+            native: Whether it is a value of Python's and NumPy's.
+
+        Raises:
+            ProtocolError: The action is not in its space, or the environment failed.
+        """
+        action = self.action(fields, native=native)
+        if not self._running:
+            raise ProtocolError(Code.EXECUTION_ERROR, self._why)
+        observation, reward, terminated, truncated, info = await self._do(self.place.step, action)
+        self._check(info)
+        self._steps += 1
+        done = terminated or truncated
+        if done:
+            self._running = False
+            self._why = "the episode has ended: send a reset"
+        return {
+            "observation": observation,
+            "reward": reward,
+            "done": done,
+            METADATA: {"terminated": terminated, "truncated": truncated, "info": info},
+        }
+
+    def state(self) -> dict[str, Any]:
+        """Return what the protocol calls the environment's state."""
+        return {"episode_id": self._episode, "step_count": self._steps}
+
+    def action(self, fields: Any, *, native: bool) -> Any:
+        """Return the action, which is in its space.
+
+        Raises:
+            ProtocolError: It is not.
+        """
+        if native and self._space.contains(fields):
+            return fields
+        value = fields if native else self._from_fields(fields)
+        try:
+            action = from_json(self._space, value, "action")
+            if self._space.contains(action):
+                return action
+        except UsageError as error:
+            raise invalid(str(error), "action") from None
+        raise invalid(f"the action {shown(value)} is not in {shown(self._space)}", "action")
+
+    def _from_fields(self, fields: Any) -> Any:
+        if not isinstance(fields, dict):
+            raise invalid("an action must be an object", "data")
+        names = fields.keys() - {METADATA}
+        if self._is_value:
+            if names != {VALUE}:
+                raise invalid(
+                    f'an action must be an object with the field "{VALUE}", not {shown(fields)}',
+                    "data",
+                )
+            return fields[VALUE]
+        if isinstance(self._space, spaces.Dict):
+            known = METADATA in self._space.spaces
+            return fields if known else {key: fields[key] for key in fields if key != METADATA}
+        return fields[VALUE] if names == {VALUE} else fields
+
+    async def _do(self, operation: Any, *args: Any, **kwargs: Any) -> Any:
+        """Run an operation of the environment, and translate its errors."""
+        place = self.place
+        place.lost = True  # should this task end here, the operation still runs
+        try:
+            result = await operation(*args, **kwargs)
+        except (EnvError, ResetNeededError) as error:
+            place.lost = False
+            self._fail(str(error))
+        except UsageError as error:
+            place.lost = False
+            raise invalid(str(error), "data") from error
+        except (WorkerDied, CrashLoopError, ClosedError) as error:
+            raise ProtocolError(Code.SESSION_ERROR, str(error)) from error
+        except AgymError as error:
+            self._fail(str(error))
+        else:
+            place.lost = False
+            return result
+
+    def _check(self, info: dict[str, Any]) -> None:
+        """Raise the fault that agym reports in an info."""
+        if (fault := info.get("fault")) is not None:
+            self._fail(str(fault))
+
+    def _fail(self, why: str) -> None:
+        self._running = False
+        self._why = "the environment failed in the last step: send a reset"
+        raise ProtocolError(Code.EXECUTION_ERROR, why)
+
+
+def invalid(message: str, where: str) -> ProtocolError:
+    """Return the error of a message that breaks a rule."""
+    errors = [{"type": "value_error", "loc": [where], "msg": message}]
+    return ProtocolError(Code.VALIDATION_ERROR, f"Invalid message: {message}", errors=errors)
+
+
+def shown(value: Any) -> str:
+    """Return a value as text of moderate length."""
+    text = repr(value)
+    return text if len(text) <= 120 else f"{text[:117]}..."

@@ -1,0 +1,292 @@
+"""The endpoints of a server: sessions at ``/ws``, and OpenEnv's requests over HTTP.
+
+Each HTTP request to ``/reset`` or ``/step`` uses a free environment for itself alone, as in
+OpenEnv's own server: what has episodes is a session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from agym._system.extras import require
+from agym.tools.openenv.space_json import to_json
+from agym.tools.openenv.wire import BINARY, PATH, RETRY_AFTER, Code
+from agym.tools.serving.episodes import Episodes, ProtocolError, invalid
+from agym.tools.serving.limits import ServerLimits
+from agym.tools.serving.places import Place, Places
+from agym.tools.serving.schema import STATE, object_schema
+from agym.tools.serving.sessions import GOING_AWAY, Session, as_data, error_message, sendable
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+# What is not secret.
+OPEN_PATHS = ("/health",)
+STATUS_OF = {
+    Code.INVALID_JSON: HTTPStatus.UNPROCESSABLE_ENTITY,
+    Code.VALIDATION_ERROR: HTTPStatus.UNPROCESSABLE_ENTITY,
+    Code.CAPACITY_REACHED: HTTPStatus.SERVICE_UNAVAILABLE,
+}
+
+
+class Endpoints:
+    """Answers requests.
+
+    Attributes:
+        sessions: The open sessions, by their WebSockets.
+        served: How many sessions there were.
+        refused: How many found all environments taken.
+    """
+
+    def __init__(
+        self,
+        places: Places,
+        limits: ServerLimits,
+        *,
+        token: str | None,
+        host: str,
+        metadata: dict[str, Any],
+    ) -> None:
+        """Serve the environments of ``places``.
+
+        Args:
+            places: The environments.
+            limits: What clients may do.
+            token: What they must know, ``None`` for nothing.
+            host: The address that the server was told to listen on.
+            metadata: What ``/metadata`` says.
+        """
+        self.sessions: dict[web.WebSocketResponse, Session] = {}
+        self.served = 0
+        self.refused = 0
+        self._places = places
+        self._limits = limits
+        self._token = None if token is None else token.encode()
+        self._host = host
+        self._metadata = metadata
+        self._closing = asyncio.Event()
+        self._period = min(1.0, (limits.idle_timeout or 1.0) / 4)
+        self._ticking = asyncio.get_running_loop().call_later(self._period, self._tick)
+        self._web: Any = require("aiohttp.web", "serve")
+        env = places.any_env
+        action = object_schema(env.action_space, "Action")
+        observation = object_schema(env.observation_space, "Observation")
+        self._schema = {"action": action, "observation": observation, "state": STATE}
+        self._schema["reset_observation"] = observation
+        self._routes: dict[str, tuple[str, Callable[[Any], Awaitable[Any]]]] = {
+            "/health": ("GET", self._health),
+            "/metadata": ("GET", self._describe),
+            "/schema": ("GET", self._schemas),
+            "/state": ("GET", self._state),
+            "/reset": ("POST", self._reset),
+            "/step": ("POST", self._step),
+        }
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer a request; a connection serves one."""
+        refusal = self._refusal(request)
+        if refusal is None and request.path == PATH:
+            if request.headers.get("Upgrade", "").lower() == "websocket":
+                return await self._open_session(request)
+            refusal = self._json(
+                {"detail": f"{PATH} is a WebSocket"}, HTTPStatus.UPGRADE_REQUIRED,
+                Upgrade="websocket",
+            )  # fmt: skip
+        response = refusal or await self._answer(request)
+        response.force_close()
+        return response
+
+    async def close_sessions(self) -> None:
+        """Tell all clients that the server closes, and wait for them a moment."""
+        self._closing.set()
+        self._ticking.cancel()
+        closing = [socket.close(code=GOING_AWAY) for socket in self.sessions]
+        await asyncio.gather(*closing, return_exceptions=True)
+
+    def _tick(self) -> None:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        for session in self.sessions.values():
+            session.tick(now)
+        self._ticking = loop.call_later(self._period, self._tick)
+
+    @property
+    def retry_after(self) -> int:
+        """Seconds after which whoever is turned away may come again."""
+        return self._places.retry_after
+
+    # ---------------------------------------------------------------- who may ask
+
+    def _refusal(self, request: web.BaseRequest) -> web.Response | None:
+        """Return the answer to whoever may not ask."""
+        origin, host = request.headers.get("Origin"), request.headers.get("Host", "")
+        if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+            return self._json({"detail": "pages of other sites may not ask"}, HTTPStatus.FORBIDDEN)
+        if self._token is None:
+            if not self._is_ours(host):
+                return self._json({"detail": f"this is not {host}"}, HTTPStatus.FORBIDDEN)
+            return None
+        if request.path in OPEN_PATHS:
+            return None
+        scheme, _, given = request.headers.get("Authorization", "").partition(" ")
+        if scheme.lower() != "bearer":
+            given = request.query.get("token", "")
+        if hmac.compare_digest(given.strip().encode(), self._token):
+            return None
+        return self._json(
+            {"detail": "wrong or no token: send the header `Authorization: Bearer TOKEN`"},
+            HTTPStatus.UNAUTHORIZED,
+            **{"WWW-Authenticate": "Bearer"},
+        )
+
+    def _is_ours(self, host: str) -> bool:
+        """Whether a Host header names this server by what no other site's name can be."""
+        name = urlsplit(f"//{host}").hostname or ""
+        if name in ("localhost", self._host.lower()):
+            return True
+        try:
+            ip_address(name)
+        except ValueError:
+            return self._host in ("0.0.0.0", "::")  # it was meant to have any name
+        return True
+
+    # ---------------------------------------------------------------- sessions
+
+    async def _open_session(self, request: web.BaseRequest) -> web.StreamResponse:
+        socket: web.WebSocketResponse = self._web.WebSocketResponse(
+            max_msg_size=self._limits.message_bytes,
+            protocols=(BINARY,),
+            compress=False,
+            timeout=1.0,
+        )
+        try:
+            await socket.prepare(request)
+        except self._web.HTTPException as error:
+            return self._json({"detail": error.text}, HTTPStatus.BAD_REQUEST)
+        binary = socket.ws_protocol == BINARY
+        place = None if self._closing.is_set() else self._places.take()
+        if place is None:
+            await self._turn_away(socket, binary=binary)
+            return socket
+        self.served += 1
+        session = Session(socket, place, self._limits, binary=binary, closing=self._closing)
+        self.sessions[socket] = session
+        try:
+            await session.run()
+        finally:
+            del self.sessions[socket]
+            self._places.give_back(place)
+        return socket
+
+    async def _turn_away(self, socket: web.WebSocketResponse, *, binary: bool) -> None:
+        full = self._full()
+        answer = error_message(full.code, str(full), binary=binary, **full.details)
+        try:
+            await (socket.send_str if isinstance(answer, str) else socket.send_bytes)(answer)  # type: ignore[arg-type]
+            await socket.close()
+        except ConnectionError:
+            pass  # the client is gone
+
+    def _full(self) -> ProtocolError:
+        self.refused += 1
+        places, seconds = self._places, self._places.retry_after
+        return ProtocolError(
+            Code.CAPACITY_REACHED,
+            f"Server at capacity: {places.taken}/{places.total} sessions active. Cannot accept new"
+            f" connections: come again in {seconds} s.",
+            active_sessions=places.taken,
+            max_sessions=places.total,
+            **{RETRY_AFTER: seconds},
+        )
+
+    # ---------------------------------------------------------------- single requests
+
+    async def _answer(self, request: web.BaseRequest) -> web.Response:
+        method, answer = self._routes.get(request.path, ("", self._health))
+        if not method:
+            return self._json({"detail": "Not Found"}, HTTPStatus.NOT_FOUND)
+        if request.method != method:
+            return self._json(
+                {"detail": "Method Not Allowed"}, HTTPStatus.METHOD_NOT_ALLOWED, Allow=method
+            )
+        try:
+            return self._json(await answer(request))
+        except ProtocolError as error:
+            status = STATUS_OF.get(error.code, HTTPStatus.INTERNAL_SERVER_ERROR)
+            headers = {}
+            if (seconds := error.details.get(RETRY_AFTER)) is not None:
+                headers["Retry-After"] = str(seconds)
+            detail = error.details.get("errors", str(error))
+            return self._json({"detail": detail, "code": str(error.code)}, status, **headers)
+        except self._web.HTTPRequestEntityTooLarge:
+            return self._json(
+                {"detail": f"at most {self._limits.message_bytes} bytes"},
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+            )
+        except TimeoutError:
+            return self._json({"detail": "too slow"}, HTTPStatus.REQUEST_TIMEOUT)
+
+    async def _health(self, _: web.BaseRequest) -> dict[str, Any]:
+        return {"status": "healthy"}
+
+    async def _describe(self, _: web.BaseRequest) -> dict[str, Any]:
+        return self._metadata
+
+    async def _schemas(self, _: web.BaseRequest) -> dict[str, Any]:
+        return self._schema
+
+    async def _state(self, _: web.BaseRequest) -> dict[str, Any]:
+        return {"episode_id": None, "step_count": 0}
+
+    async def _reset(self, request: web.BaseRequest) -> dict[str, Any]:
+        data = await self._body(request)
+        return await self._use(lambda episodes: episodes.reset(data))
+
+    async def _step(self, request: web.BaseRequest) -> dict[str, Any]:
+        body = await self._body(request)
+        if not isinstance(body.get("action"), dict):
+            raise invalid("action must be an object", "action")
+
+        async def step(episodes: Episodes) -> dict[str, Any]:
+            episodes.action(body["action"], native=False)
+            await episodes.reset({})
+            return await episodes.step(body["action"], native=False)
+
+        return await self._use(step)
+
+    async def _body(self, request: web.BaseRequest) -> dict[str, Any]:
+        async with asyncio.timeout(self._limits.request_timeout):
+            body = await request.read()
+        try:
+            data = json.loads(body) if body else {}
+        except (ValueError, RecursionError) as error:
+            raise ProtocolError(Code.INVALID_JSON, f"Invalid JSON: {error}") from None
+        if not isinstance(data, dict):
+            raise invalid("the content must be an object", "body")
+        return data
+
+    async def _use(self, play: Callable[[Episodes], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
+        """Use a free environment."""
+        place: Place | None = None if self._closing.is_set() else self._places.take()
+        if place is None:
+            raise self._full()
+        try:
+            return as_data(await play(Episodes(place)), binary=False)
+        finally:
+            self._places.give_back(place)
+
+    def _json(self, value: Any, status: HTTPStatus = HTTPStatus.OK, **headers: str) -> web.Response:
+        response: web.Response = self._web.Response(
+            text=json.dumps(sendable(value) if status is HTTPStatus.OK else to_json(value)),
+            status=int(status),
+            content_type="application/json",
+            headers=headers,
+        )
+        return response

@@ -1,0 +1,91 @@
+"""Agents that play episodes by themselves in the sessions of a server.
+
+    pip install "agym-envs[openenv,serve]"
+    python examples/openenv_agents.py
+    python examples/openenv_agents.py --url http://127.0.0.1:8000 --token ...   # of `agym serve`
+
+Without --url it starts a server of its own. Each agent is a coroutine with one environment: a
+session at the server. It guesses a number by halving what is left; the server says higher or lower,
+after a time that differs, as tools and browsers do.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import random
+import time
+
+import agym
+
+HIGHEST = 1000
+
+
+class GuessTheNumber:
+    """The environment, at the server: text out, a number in."""
+
+    async def reset(self, *, seed=None, options=None):
+        self.rng = random.Random(seed)
+        self.secret = self.rng.randint(1, HIGHEST)
+        return "begin", {}
+
+    async def step(self, action):
+        await asyncio.sleep(self.rng.expovariate(100))
+        guess = action["guess"]
+        if guess == self.secret:
+            return "found", 1.0, True, False, {}
+        return "higher" if guess < self.secret else "lower", 0.0, False, False, {}
+
+    async def close(self):
+        pass
+
+
+async def play(env, episodes):
+    """Play with one environment; return how many guesses each episode took."""
+    counts = []
+    for _ in range(episodes):
+        said, _ = await env.reset()
+        low, high, count, done = 1, HIGHEST, 0, False
+        while not done:
+            guess = (low + high) // 2
+            said, _, terminated, truncated, _ = await env.step(guess)
+            low, high = (guess + 1, high) if said == "higher" else (low, guess - 1)
+            count, done = count + 1, terminated or truncated
+        counts.append(count)
+    return counts
+
+
+async def main(arguments):
+    async with contextlib.AsyncExitStack() as stack:
+        url, token = arguments.url, arguments.token
+        if url is None:
+            server = await stack.enter_async_context(agym.serve(GuessTheNumber, arguments.sessions))
+            url, token = server.url, server.token
+        factory = await asyncio.to_thread(
+            agym.openenv, url, token=token, action="guess", timeout=30
+        )
+        envs = await stack.enter_async_context(
+            agym.make_async(factory, arguments.sessions, autoreset="disabled")
+        )
+        begun = time.perf_counter()
+        agents = [play(envs[i], arguments.episodes) for i in range(arguments.sessions)]
+        counts = [count for agent in await asyncio.gather(*agents) for count in agent]
+        seconds = time.perf_counter() - begun
+    print(
+        f"{len(counts)} episodes of {arguments.sessions} agents:"
+        f" {sum(counts) / len(counts):.1f} guesses each, {sum(counts) / seconds:.0f} steps/s"
+    )
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sessions", type=int, default=32, help="agents, each with a session")
+    parser.add_argument("--episodes", type=int, default=4, help="episodes of each agent")
+    parser.add_argument("--url", help="a server's address; default: a server of this script's own")
+    parser.add_argument("--token", help="what that server wants to be sent")
+    options = parser.parse_args()
+    if min(options.sessions, options.episodes) < 1:
+        parser.error("--sessions and --episodes must be at least 1")
+    try:
+        agym.run(main(options))
+    except agym.AgymError as error:
+        raise SystemExit(f"openenv_agents.py: {error}") from None

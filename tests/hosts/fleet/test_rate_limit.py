@@ -1,0 +1,215 @@
+"""A limit of the rate: calls of a kind of environment are never closer than it says."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import agym
+from agym.hosts.factories import make_factories
+from agym.hosts.fleet.rate_limit import RateLimiter, number_kinds
+from tests.support.backends import FORK
+from tests.support.envs.coroutine_envs import AsyncTally
+from tests.support.envs.faulty_envs import Raises
+from tests.support.envs.fleet_envs import AsyncDrawn, Drawn
+from tests.support.envs.plain_envs import Tally
+from tests.support.patience import deadline, patience
+
+SETUPS = [
+    pytest.param(Tally, {"backend": "serial"}, id="serial"),
+    pytest.param(Tally, {"backend": "thread"}, id="thread"),
+    pytest.param(Tally, {"backend": FORK, "workers": 2}, id="process"),
+    pytest.param(AsyncTally, {"backend": "asyncio"}, id="asyncio"),
+    pytest.param(AsyncTally, {"backend": FORK, "workers": 2}, id="process-coroutines"),
+]
+everywhere = pytest.mark.parametrize(("env", "options"), SETUPS)
+
+
+@everywhere
+@pytest.mark.parametrize("spares", [0, 1])
+def test_all_workers_together_keep_to_the_rate(
+    env: Any, options: dict[str, Any], spares: int
+) -> None:
+    """So many calls take at least so long, whoever makes them."""
+    fleet = agym.Fleet(rate_limit=100, spares=spares)
+    with agym.make(env, 4, autoreset="next_step", fleet=fleet, **options) as envs:
+        begun = time.monotonic()
+        envs.reset(seed=0)
+        for _ in range(7):
+            envs.step([0] * 4)
+        took = time.monotonic() - begun
+        assert took >= (4 * 8 - 1 - 4 * spares) / 100  # episodes of spares may have begun before
+        assert envs.stats().fleet.rate_waited > 0
+
+
+@everywhere
+def test_waiting_for_a_turn_is_no_missed_deadline(env: Any, options: dict[str, Any]) -> None:
+    """A step of all takes ten times as long as the deadline of one."""
+    timeout = deadline(0.1)
+    fleet = agym.Fleet(rate_limit=4 / (2.5 * timeout))
+    with agym.make(env, 4, timeout=timeout, fleet=fleet, **options) as envs:
+        envs.reset(seed=0)
+        envs.step([0] * 4)
+
+
+class Hangs(Tally):
+    """Hangs in a step with action 1."""
+
+    def step(self, action: Any) -> Any:
+        if action == 1:
+            time.sleep(patience())
+        return super().step(action)
+
+
+class AsyncHangs(AsyncTally):
+    """Hangs in a step with action 1."""
+
+    async def step(self, action: Any) -> Any:
+        if action == 1:
+            await asyncio.Event().wait()
+        return await super().step(action)
+
+
+@pytest.mark.parametrize(
+    ("env", "options"),
+    [
+        pytest.param(Hangs, {"backend": FORK, "workers": 2}, id="process"),
+        pytest.param(AsyncHangs, {"backend": "asyncio"}, id="asyncio"),
+        pytest.param(AsyncHangs, {"backend": FORK, "workers": 2}, id="process-coroutines"),
+    ],
+)
+def test_what_hangs_misses_its_deadline_all_the_same(env: Any, options: dict[str, Any]) -> None:
+    timeout = deadline(0.2)
+    fleet = agym.Fleet(rate_limit=20)
+    with agym.make(env, 4, timeout=timeout, fleet=fleet, **options) as envs:
+        envs.reset(seed=0)
+        with pytest.raises(agym.StepTimeout, match="environment"):
+            envs.step([0, 1, 0, 0])
+        envs.reset(seed=0)
+        envs.step([0] * 4)
+
+
+@pytest.mark.parametrize(("env", "options"), [SETUPS[1], *SETUPS[3:]])
+def test_closing_ends_the_wait(env: Any, options: dict[str, Any]) -> None:
+    """Turns are hours away, and nothing outlives the test."""
+
+    async def main() -> None:
+        fleet = agym.Fleet(rate_limit=1e-4)
+        async with agym.make_async(env, 2, fleet=fleet, **options) as envs:
+            pending = envs.reset(seed=0)
+            while not any(env.episodes for env in envs.stats().envs):  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+            await envs.aclose()
+            with pytest.raises(agym.AgymError):
+                await pending
+
+    agym.run(main())
+
+
+def test_each_kind_has_a_rate_of_its_own() -> None:
+    """Ids, classes and functions are kinds; what is made alike is one kind."""
+
+    def thunk(i: int) -> Any:
+        return lambda: Tally(i)
+
+    cart_poles = make_factories("CartPole-v1", 2, {})
+    acrobots = make_factories("Acrobot-v1", 2, {})
+    assert number_kinds([*cart_poles, *acrobots, Tally, Raises, thunk(1), thunk(2)]) == [
+        0, 0, 1, 1, 2, 3, 4, 4,
+    ]  # fmt: skip
+
+
+@given(rate=st.floats(1, 1e6), ids=st.lists(st.integers(0, 2), min_size=2, max_size=30))
+def test_turns_of_a_kind_are_apart(rate: float, ids: list[int]) -> None:
+    limiter = RateLimiter(rate, [0, 1, 0])
+    turns: dict[int, list[int]] = {0: [], 1: []}
+    for i in ids:
+        turns[[0, 1, 0][i]].append(limiter.reserve(i))
+    for each in turns.values():
+        assert all(b - a >= 1e9 / rate for a, b in pairwise(each))
+
+
+def _reserve(limiter: RateLimiter, count: int, answers: Any) -> None:
+    answers.put([limiter.reserve(0) for _ in range(count)])
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_turns_in_several_processes_are_apart(method: Any) -> None:
+    limiter = RateLimiter(1e5, [0])
+    context = multiprocessing.get_context(method)
+    answers = context.SimpleQueue()
+    processes = [context.Process(target=_reserve, args=(limiter, 200, answers)) for _ in range(3)]
+    for process in processes:
+        process.start()
+    turns = sorted(turn for _ in processes for turn in answers.get())
+    for process in processes:
+        process.join()
+        process.close()
+    answers.close()
+    assert len(turns) == 600
+    assert all(b - a >= 10_000 for a, b in pairwise(turns))
+
+
+def _lock_and_wait(limiter: RateLimiter, locked: Any) -> None:
+    with Path(limiter.path).open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        locked.put(None)
+        signal.pause()
+
+
+def test_the_lock_ends_with_the_process_that_has_it() -> None:
+    limiter = RateLimiter(1e5, [0])
+    context = multiprocessing.get_context("fork")
+    locked = context.SimpleQueue()
+    process = context.Process(target=_lock_and_wait, args=(limiter, locked))
+    process.start()
+    locked.get()
+    waiting = threading.Thread(target=limiter.reserve, args=(0,))
+    waiting.start()
+    assert waiting.is_alive()
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGKILL)
+    waiting.join(patience())
+    assert not waiting.is_alive()
+    process.join()
+    process.close()
+    locked.close()
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: agym.Fleet(rate_limit=0), "rate_limit=0 .* calls per second"),
+        (lambda: agym.Fleet(rate_limit=float("inf")), "rate_limit=inf"),
+        (
+            lambda: agym.make(Tally, backend="ray", fleet=agym.Fleet(rate_limit=1)),
+            "rate_limit=.*backend='ray'.*take",
+        ),
+    ],
+)
+def test_what_is_refused(make: Any, text: str) -> None:
+    with pytest.raises(agym.UsageError, match=text):
+        make()
+
+
+def test_drawn_is_the_same_with_a_rate() -> None:
+    """A limit changes when environments are called, and nothing else."""
+    runs = []
+    for env, options in ((Drawn, {"backend": "serial"}), (AsyncDrawn, {"backend": "asyncio"})):
+        for fleet in (None, agym.Fleet(rate_limit=1000)):
+            with agym.make(env, 2, autoreset="next_step", fleet=fleet, **options) as envs:
+                envs.reset(seed=0)
+                runs.append([envs.step([0, 0]).rewards for _ in range(10)])
+    assert all(run == runs[0] for run in runs)
