@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         EnvError,
         EnvErrorGroup,
         Fault,
+        GroupError,
         MissingExtraError,
         NothingSentError,
         RemoteError,
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from agym.tools.live.page import watch
     from agym.tools.openenv.client import openenv
     from agym.tools.rollouts.batched import Answer, BatchedPolicy, batched
+    from agym.tools.rollouts.group import Group, group
     from agym.tools.rollouts.policy_stats import PolicyStats
     from agym.tools.rollouts.rollout import Rollout, rollout
     from agym.tools.run import run
@@ -98,6 +100,8 @@ __all__ = [
     "FaultPolicy",
     "Fleet",
     "FleetStats",
+    "Group",
+    "GroupError",
     "MissingExtraError",
     "NothingSentError",
     "Overlap",
@@ -129,6 +133,7 @@ __all__ = [
     "batched",
     "chaos",
     "debug",
+    "group",
     "load_snapshot",
     "make",
     "make_async",
@@ -176,6 +181,8 @@ _MODULE_OF = {
     "FaultPolicy": "agym.engine.faults.policy",
     "Fleet": "agym.hosts.fleet.options",
     "FleetStats": "agym.engine.stats",
+    "Group": "agym.tools.rollouts.group",
+    "GroupError": "agym.errors",
     "MissingExtraError": "agym.errors",
     "NothingSentError": "agym.errors",
     "Overlap": "agym.tools.trace.report",
@@ -205,6 +212,7 @@ _MODULE_OF = {
     "batched": "agym.tools.rollouts.batched",
     "chaos": "agym.tools.chaos",
     "debug": "agym.engine.batches.debugging",
+    "group": "agym.tools.rollouts.group",
     "load_snapshot": "agym.engine.snapshots.file",
     "make": "agym.api.make",
     "make_async": "agym.api.make",

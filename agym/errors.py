@@ -3,7 +3,7 @@
 ==================== ============================================================
 The caller            :class:`UsageError`, :class:`BusyError`, :class:`ClosedError`,
                       :class:`ResetNeededError`, :class:`SnapshotError`, :class:`MissingExtraError`
-The environment       :class:`EnvError`, :class:`StepTimeout`
+The environment       :class:`EnvError`, :class:`StepTimeout`, :class:`GroupError`
 The world outside     :class:`WorkerDied`, :class:`CrashLoopError`, :class:`RemoteError`
 ==================== ============================================================
 
@@ -56,6 +56,8 @@ class Fault:
         culprit: The environment that was running when the worker died, if known.
         replay: Why a replay could not bring it back, ``""`` if none was tried.
         capsule: The file written about it, ``""`` if none was.
+        retry: The episode begins again, for this time in a row (:class:`agym.FaultPolicy`); 0 if
+            another one follows, because it is given up or is not to be tried again.
     """
 
     env_id: int
@@ -73,6 +75,7 @@ class Fault:
     culprit: int | None = None
     replay: str = ""
     capsule: str = ""
+    retry: int = 0
 
 
 class AgymError(Exception):
@@ -271,6 +274,38 @@ class CrashLoopError(AgymError):
         super().__init__(message)
         self.env_ids: tuple[int, ...] = tuple(env_ids)
         self.faults: tuple[Fault, ...] = tuple(faults)
+
+
+class GroupError(AgymError):
+    """A group of environments failed as one (:class:`agym.Group`); its cause is the last failure.
+
+    Attributes:
+        group: Index of the group.
+        env_ids: Its environments.
+        env_id: The member that failed first, ``None`` if the group could not be reset.
+        seed: The seed of the task.
+        options: The options of the task.
+        fault: What interrupted that member, if agym has handled it (``on_fault``).
+    """
+
+    fault: Fault | None = None
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        group: int,
+        env_ids: Sequence[int],
+        env_id: int | None,
+        seed: int,
+        options: Mapping[str, Any] | None,
+    ) -> None:
+        super().__init__(message)
+        self.group = group
+        self.env_ids: tuple[int, ...] = tuple(env_ids)
+        self.env_id = env_id
+        self.seed = seed
+        self.options = options
 
 
 class AgymErrorGroup(AgymError, ExceptionGroup[AgymError]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from agym.cli.commands import Commands
-from benchmarks.agents import batched, fleet, openenv
+from benchmarks.agents import batched, fleet, gaps, openenv
 from benchmarks.branching import command as branching
 from benchmarks.overhead import calls, imports, machine, startup
 from benchmarks.overhead import command as overhead
@@ -60,6 +60,8 @@ python -m benchmarks batched
 python -m benchmarks openenv
 
 python -m benchmarks fleet
+
+python -m benchmarks gaps
 """
 
 app = typer.Typer(
@@ -95,6 +97,7 @@ app.command(epilog=branching.EXAMPLES)(branching.branching)
 app.command(epilog=batched.EXAMPLES)(batched.batched)
 app.command(epilog=openenv.EXAMPLES)(openenv.openenv)
 app.command(epilog=fleet.EXAMPLES)(fleet.fleet)
+app.command(epilog=gaps.EXAMPLES)(gaps.gaps)
 
 
 @app.callback()

@@ -78,6 +78,7 @@ class SyncWaiter:
         self._workers = engine.backend.workers
         self._spinning = self._workers.spinning
         self._hooks = engine.hooks
+        self._waits = engine.collector.traffic.waits
         self.lock: Any = threading.RLock()  # typed Any for the methods that ``Condition`` uses
         # The leader, and the descriptors that it sleeps on.
         self._leader: int | None = None
@@ -102,6 +103,8 @@ class SyncWaiter:
         finally:
             if not ticket.done:
                 self.late = ticket
+        if times is not None:
+            self._waits.add(ticket.kind, times[1] - times[0])
         hooks = self._hooks
         if hooks.all:
             if times is not None:
@@ -273,6 +276,7 @@ class AsyncWaiter:
         self._spinning = self._workers.spinning
         self._spinning.limit = SPIN_SECONDS  # the loop has other things to do
         self._hooks = engine.hooks
+        self._waits = engine.collector.traffic.waits
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watched: dict[int, int] = {}
         self._sleepers = 0
@@ -304,6 +308,7 @@ class AsyncWaiter:
                 yield from self._sleep(ticket)
             now = time.perf_counter()
             self._spinning.learn(now - begun, slept=slept)
+            self._waits.add(ticket.kind, now - begun)
         hooks = self._hooks
         if hooks.all:
             if waited:
@@ -348,6 +353,7 @@ class AsyncWaiter:
 
         # A cancelled await stays counted until its ticket is done. A spurious wake-up is harmless.
         ticket.on_done(wake)
+        self._waits.lag.follow(loop)
         self._sleepers += 1
         try:
             self._park(loop)

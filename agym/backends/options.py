@@ -22,6 +22,9 @@ BackendName = Literal["auto", "serial", "thread", "asyncio", "process", "native"
 StartMethod = Literal["spawn", "forkserver", "fork"]
 Strategy = Literal["spread", "pack"]
 
+# The lowest priority of a process.
+MOST_NICE = 19
+
 # Seconds. No caller computes for longer between a step and its result.
 MOST_OVERLAP = 24 * 3600.0
 
@@ -215,6 +218,9 @@ class Process(LoopSpec):
         start_method: How worker processes start: ``"spawn"`` (also for ``None``), ``"forkserver"``
             or ``"fork"``.
         pin: Keep each worker, and its replacements, on one core (Linux).
+        nice: How much the workers' priority is lowered, 0 to 19. Where they keep all cores busy,
+            the caller's event loop then gets one as soon as it has something to do; so do other
+            programs.
         recycle: When to replace a worker by a fresh one; ``None`` for never.
         max_concurrency: How many coroutine environments of one worker may be busy at the same time.
 
@@ -227,9 +233,13 @@ class Process(LoopSpec):
     start_method: StartMethod | None = None
     pin: bool = False
     recycle: Recycle | None = None
+    nice: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        object.__setattr__(self, "nice", check_count("nice", self.nice, least=0))
+        if self.nice > MOST_NICE:
+            raise UsageError(f"nice={self.nice} must be at most {MOST_NICE}, the lowest priority")
         if self.start_method is not None:
             check_start_method("start_method", self.start_method)
         check_flag("pin", self.pin)

@@ -343,6 +343,10 @@ class Engine:
         self.dispatcher.suspend_during(ticket)
         return ticket
 
+    def lost(self, env_ids: Sequence[int]) -> list[int]:
+        """Return those of some environments that are gone, which :meth:`restart` brings back."""
+        return [i for i in env_ids if i in self._status.lost]
+
     def usable(self, ids: Ids) -> Ids:
         """Return those of some environments that are alive, open and reset."""
         return () if self.life.closed else self._status.usable(ids)

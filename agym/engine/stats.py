@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from statistics import median
 
 from agym.backends.base import Backend
+from agym.engine.calls.waits import NO_WAIT, LoopLag, Waited, Waits
 from agym.engine.faults.env_rows import EnvRows
 from agym.engine.faults.recovery import Recovery
 from agym.engine.hooks.hooks import Hooks
@@ -49,6 +50,8 @@ class EnvStats:
             took to wake up is left out, as far as the worker's other environments show it.
         p99: 99th percentile likewise.
         faults: How often it raised, missed a deadline, or lost its worker.
+        cost: The sum of ``info["cost"]`` over its steps and resets, also of infos that
+            ``infos="none"`` leaves out; what is no finite number does not count.
     """
 
     env_id: int
@@ -57,6 +60,7 @@ class EnvStats:
     p50: float | None
     p99: float | None
     faults: int
+    cost: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -149,6 +153,9 @@ class Stats:
             ``queue``) or ``"caller"``; ``"page"`` while the live page holds results back for more
             than half of the time.
         stragglers: Environments whose steps take several times as long as their peers'.
+        waited: The seconds that were waited so far, by cause.
+        loop_lag: How late the caller's event loop runs callbacks; ``None`` without one, and before
+            it has awaited environments for 20 ms.
         remark: What was learned from these steps, in a sentence; usually empty.
         fleet: What the options of :class:`~agym.Fleet` did.
     """
@@ -163,7 +170,14 @@ class Stats:
     limit: str
     stragglers: tuple[int, ...]
     remark: str = ""
+    waited: Waited = NO_WAIT
+    loop_lag: LoopLag | None = None
     fleet: FleetStats = FleetStats()
+
+    @property
+    def cost(self) -> float:
+        """The sum of ``info["cost"]`` over all environments."""
+        return math.fsum(env.cost for env in self.envs)
 
     def __str__(self) -> str:
         steps = sum(env.steps for env in self.envs)
@@ -193,6 +207,12 @@ class Stats:
             fleet = {field.name: getattr(self.fleet, field.name) for field in fields(self.fleet)}
             done = ", ".join(f"{name} {value:.6g}" for name, value in fleet.items() if value)
             lines.append(f"  fleet: {done}")
+        if str(self.waited):
+            lines.append(f"  waited for: {self.waited}")
+        if self.loop_lag is not None:
+            lines.append(f"  event loop: {self.loop_lag}")
+        if self.cost:
+            lines.append(f"  cost: {self.cost:.6g}")
         if self.remark:
             lines.append(f"  {self.remark}")
         return "\n".join(lines)
@@ -214,6 +234,7 @@ class Traffic:
             workers took together, in nanoseconds.
         learn: Called once with these; ``None`` if nobody wants to know.
         remark: What was learned, in a sentence.
+        waits: What the caller waited for.
     """
 
     remark = ""
@@ -223,6 +244,7 @@ class Traffic:
         """Start; ``hooks`` may hold results back."""
         self.left = 1
         self.returned = 0
+        self.waits = Waits()
         self.following = (-1, 0)
         self._followed = 0
         self._queue = self._work = self._transport = self._caller = 0
@@ -261,6 +283,7 @@ class Traffic:
             yield
         finally:
             now = time.monotonic()
+            self.waits.hooks += now - begun
             self._held, self._release = (now - begun) / (now - self._release), now
             if now - begun > HELD_SECONDS:
                 self.left, self.returned = FOLLOWED, 0
@@ -312,6 +335,7 @@ class Traffic:
                 p50,
                 p99,
                 faults[i],
+                gauges.cost[i],
             )
             for ids in ranges
             for i, (p50, p99) in zip(ids, times[ids.start : ids.stop], strict=True)
@@ -322,7 +346,8 @@ class Traffic:
         limit = self._limit(queue + transport, work, caller, max(w.busy for w in workers))
         return Stats(
             seconds, envs, workers, queue, transport, work, caller, limit,
-            _stragglers(envs, ranges), self.remark, FleetStats.read(gauges),
+            _stragglers(envs, ranges), self.remark, fleet=FleetStats.read(gauges),
+            waited=self.waits.read(gauges, FOLLOWED), loop_lag=self.waits.lag.read(),
         )  # fmt: skip
 
     def _limit(self, transport: float, work: float, caller: float, busiest: float) -> str:

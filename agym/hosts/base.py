@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import warnings
 from collections.abc import Callable, Sequence
@@ -18,6 +19,7 @@ from agym.hosts.episode import Episode, EpisodeRule
 from agym.hosts.fleet.seeding import following
 from agym.hosts.fleet.spares import Beginning
 from agym.hosts.rows import Rows
+from agym.hosts.snapshots.replaying import note_start, restore_start
 from agym.hosts.snapshots.ways import Copy, EnvState
 from agym.protocol.arguments import check_made
 from agym.protocol.frames import Frames, OwnFrames
@@ -25,7 +27,7 @@ from agym.protocol.infos.policy import InfoFilter, InfoPolicy
 from agym.protocol.infos.table import InfoWriter
 from agym.protocol.messages.completions import Description
 from agym.protocol.messages.failures import Failure
-from agym.protocol.messages.resets import RestoreSpec
+from agym.protocol.messages.resets import EpisodeStart, RestoreSpec
 from agym.protocol.metrics.gauges import Meter
 from agym.protocol.space_layout import Layout
 from agym.protocol.table import SlotTable
@@ -56,6 +58,9 @@ class Host:
 
     # Whether this host runs coroutine environments; it refuses the other kind.
     coroutines: ClassVar[bool] = False
+
+    # Spares that are reset ahead, if this host has any.
+    _spares: object | None = None
 
     def __init__(
         self,
@@ -153,6 +158,8 @@ class Host:
             options: Of the reset.
         """
         episode = self._episodes[i]
+        if seed is None and episode.retry is not None and episode.retry.lineage is not None:
+            return Beginning(episode.retry.lineage, options or episode.retry.options)
         given = episode.reseed if seed is None else seed
         lineage = following(episode.lineage) if given is None else (given, 0)
         return Beginning(lineage, options)
@@ -168,15 +175,37 @@ class Host:
             seed=restore.seed,
             options=restore.options,
             reseed=restore.reseed,
+            retry=restore.retry,
         )
 
     def _seeded(self, i: int, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Add the seed for the first reset of a replacement, unless the reset has one."""
+        """Return the arguments of a replacement's first reset.
+
+        Unless it has a seed, it begins as the failed episode that is tried again, or gets the
+        replacement's seed.
+        """
         episode = self._episodes[i]
         seed, episode.reseed = episode.reseed, None
-        if arguments.get("seed") is None and seed is not None:
-            return {**arguments, "seed": seed}
-        return arguments
+        retry, episode.retry = episode.retry, None
+        if arguments.get("seed") is not None:
+            return arguments
+        if retry is not None:
+            given = {} if arguments.get("options") is None else {"options": arguments["options"]}
+            arguments = {**copy.deepcopy(restore_start(self._envs[i], retry)), **given}
+            if retry.seed is not None or retry.rng is not None:
+                return arguments
+        return arguments if seed is None else {**arguments, "seed": seed}
+
+    def _next_start(self, i: int) -> EpisodeStart:
+        """Return how an environment's next episode begins, if no argument of its reset says so."""
+        episode = self._episodes[i]
+        if episode.retry is not None:
+            return episode.retry
+        if self._spares is not None:
+            beginning = self._next_beginning(i)
+            start = note_start(self._envs[i], beginning.arguments())
+            return start._replace(lineage=beginning.lineage)
+        return note_start(self._envs[i], {"seed": episode.reseed, "options": episode.options})
 
     def _state(self, i: int, copied: Copy, steps: int, plane: int) -> EnvState:
         """Return the state of an environment, whose latest row is in a plane of the table.

@@ -25,6 +25,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from agym.errors import UsageError
+from agym.protocol.messages.resets import EpisodeStart
 from agym.protocol.typing import Array
 from agym.protocol.value_copies import copy_value
 
@@ -89,6 +90,7 @@ class Episode:
         options: Options of that reset, which automatic resets repeat.
         reseed: Seed for the next reset of a replacement, if that has none.
         lineage: With spares, the latest given seed, and how many resets without one followed.
+        retry: How the next reset is to begin, unless that has a seed: as an episode that failed.
     """
 
     phase: Phase = Phase.RUNNING
@@ -98,12 +100,14 @@ class Episode:
     options: dict[str, Any] | None = None
     reseed: int | None = None
     lineage: tuple[int, int] | None = None
+    retry: EpisodeStart | None = None
 
     def copy(self) -> Episode:
         """Return a copy, in a quarter of the time of ``dataclasses.replace``."""
         return Episode(
-            self.phase, self.row, self.number, self.seed, self.options, self.reseed, self.lineage
-        )
+            self.phase, self.row, self.number, self.seed, self.options, self.reseed, self.lineage,
+            self.retry,
+        )  # fmt: skip
 
     def begin(self) -> None:
         """Note a reset."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from agym.protocol.infos.table import InfoRows
 from agym.protocol.messages.operations import Operation, Reset, Step, TakeSnapshot
-from agym.protocol.metrics.gauges import FLEET_GAUGES
+from agym.protocol.metrics.gauges import ENV_SUMS, FLEET_GAUGES
 from agym.protocol.table import PLANES, SlotTable
 from agym.protocol.typing import Array
 
@@ -25,7 +25,7 @@ STAND_IN = 0
 
 # Gauges of a host, in its first environment's row, and of each environment.
 HOST_GAUGES = ("rounds", "busy", "rendering", "began", "ended")
-ENV_GAUGES = ("steps", "episodes", "times", *FLEET_GAUGES)
+ENV_GAUGES = ("steps", "episodes", "times", *FLEET_GAUGES, *ENV_SUMS)
 
 
 class RowTransfer(NamedTuple):

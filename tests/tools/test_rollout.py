@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from agym.envs.probes import RandomEnv
 from agym.testing import assert_same
 from tests.support.drivers import SETUPS
 from tests.support.envs.plain_envs import Tally
+from tests.support.envs.trapped_envs import Traps
 
 
 def lean(observations: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -171,3 +173,39 @@ def test_errors_of_programs_come_out() -> None:
 
     with pytest.raises(LookupError, match="mine"):
         agym.run(main())
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step"])
+async def test_failed_parts_are_no_episodes_and_no_steps(mode: Any, tmp_path: Path) -> None:
+    """With ``retry`` what is left is what a run without failures gives."""
+    traps = Traps(tmp_path)
+
+    def policy(observations: Any) -> Any:
+        if observations[0, 1] == 2 and not seen:  # the first environment has made two steps
+            seen.append(True)
+            traps.set(0, "step", "plain")
+        return [1] * len(observations)
+
+    async def play(retry: int) -> list[Any]:
+        on_fault = agym.FaultPolicy("restart", retry=retry)
+        factories = traps.factories(2)
+        async with agym.make_async(
+            factories, backend="serial", autoreset=mode, on_fault=on_fault, output="array"
+        ) as envs:
+            return await first(2, envs, policy, 12, groups=1, seed=3)
+
+    seen: list[bool] = [True]
+    expected = await play(0)
+    for retry in (1, 0):
+        seen.clear()
+        rollout, _ = await play(retry)
+        failed = np.flatnonzero(rollout.truncated[:, 0])
+        assert failed.tolist() == [2]
+        assert rollout.valid[: failed[0] + 1, 0].tolist() == [not retry, not retry, False]
+        assert rollout.valid[:, 1].tolist() == expected[0].valid[:, 1].tolist()
+        assert not np.isin(3.0, rollout.episode_lengths)
+        assert set(rollout.episode_lengths.tolist()) == {5}
+        if retry:
+            draws = rollout.observations[rollout.valid[:, 0], 0, 0]
+            usual = expected[0].observations[expected[0].valid[:, 0], 0, 0]
+            assert draws.tolist() == usual[: len(draws)].tolist()

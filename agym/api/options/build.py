@@ -76,7 +76,7 @@ def build(
             spec,
             blocking,
             track_running,
-            policy.record_actions or getattr(spec, "recycle", None) is not None,
+            policy.follow_episodes or getattr(spec, "recycle", None) is not None,
             options.info_policy,
             fleet=fleet,
         )
@@ -152,11 +152,12 @@ def _check_native(env: Any, policy: FaultPolicy, infos: InfoPolicy) -> None:
             " VectorEnv: put gymnasium.wrappers.vector.RecordEpisodeStatistics over make_vec, or"
             " VecMonitor over agym.sb3, or take backend='process'"
         )
-    if policy.record_actions:
-        option = "capsule_dir" if policy.mode != "replay" else "on_fault='replay'"
+    if policy.follow_episodes:
+        option = "capsule_dir" if policy.capsule_dir is not None else f"retry={policy.retry}"
+        option = "on_fault='replay'" if policy.mode == "replay" else option
         raise UsageError(
             f"{option} plays the episode of one environment again, and those of backend='native'"
-            " are one VectorEnv: take on_fault='restart' without capsule_dir, or backend='process'"
+            " are one VectorEnv: take on_fault='restart' alone, or backend='process'"
         )
     if policy.tolerant and isinstance(env, VectorEnv):
         raise UsageError(

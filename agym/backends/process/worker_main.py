@@ -85,6 +85,7 @@ class WorkerMain:
             worker.answer(Completion(*close.span))
             return
         options: BackendOptions = cast(Make, make.message).options
+        os.nice(options.spec_as(Process).nice)
         coroutines, factories = describe_first(options.factories)
         marker = words[RUNNING : RUNNING + 1] if options.track_running else None
         if coroutines:

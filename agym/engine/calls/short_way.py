@@ -25,6 +25,7 @@ from agym.engine.hooks.hooks import Hooks
 from agym.engine.status import EnvStatus
 from agym.errors import AgymError
 from agym.protocol.messages.operations import Step
+from agym.protocol.metrics.gauges import clock
 from agym.protocol.table import SENT_PLANE, SlotTable
 from agym.protocol.typing import Info
 
@@ -113,6 +114,8 @@ class ShortWay:
                 result = batches.whole(plane, None if infos is True else infos)
                 if followed:
                     traffic.settle(followed, opened.table.gauges, collector.ranges)
+                    if not self._inline:
+                        traffic.waits.watched += clock() - followed
                 return result
             with Uninterrupted():
                 ticket = dispatcher.adopt(number, plane, parts)

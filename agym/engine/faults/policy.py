@@ -34,6 +34,9 @@ class FaultPolicy:
             ``restart_window`` before it is given up. Under ``"raise"`` only what misses a deadline
             is replaced.
         restart_window: In seconds.
+        retry: How often in a row a failed episode is tried again, with a fresh environment: the
+            next episode then begins as the failed one did. So tasks that fail often do not become
+            rare. ``info["fault"].retry`` counts; see :doc:`/howto/retries`.
         replay_limit: How many actions per environment and episode are kept for a replay.
         snapshot_every: Under ``"replay"``, take each environment's state after so many steps, and
             replay from there; ``None`` to replay from the beginning of the episode. It pays where
@@ -49,6 +52,7 @@ class FaultPolicy:
     mode: FaultMode = "raise"
     max_restarts: int = 10
     restart_window: float = 60.0
+    retry: int = 0
     replay_limit: int = 10_000
     snapshot_every: int | None = None
     capsule_dir: str | os.PathLike[str] | None = None
@@ -58,7 +62,13 @@ class FaultPolicy:
         checked: dict[str, Any] = {
             "max_restarts": check_count("max_restarts", self.max_restarts, least=0),
             "replay_limit": check_count("replay_limit", self.replay_limit),
+            "retry": check_count("retry", self.retry, least=0),
         }
+        if self.retry and self.mode == "raise":
+            raise UsageError(
+                f"retry={self.retry} begins the episode of a replaced environment again, and"
+                ' on_fault="raise" replaces none: take FaultPolicy("restart", retry=...)'
+            )
         if self.snapshot_every is not None:
             checked["snapshot_every"] = check_count("snapshot_every", self.snapshot_every)
             if self.mode != "replay":
@@ -85,6 +95,11 @@ class FaultPolicy:
     def folder(self) -> str | None:
         """The folder for capsules as a string."""
         return None if self.capsule_dir is None else os.fspath(self.capsule_dir)
+
+    @property
+    def follow_episodes(self) -> bool:
+        """Whether to keep how the current episodes began."""
+        return self.record_actions or self.retry > 0
 
     @property
     def record_actions(self) -> bool:

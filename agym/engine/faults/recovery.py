@@ -15,20 +15,22 @@ continues where it was, so its next step is an ordinary one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from agym.backends.base import Backend
 from agym.backends.parts import Supervision
 from agym.engine.calls.dispatcher import Dispatcher
+from agym.engine.calls.interrupted import InterruptedParts
 from agym.engine.calls.ticket import Ticket
 from agym.engine.faults.budget import BudgetExceeded, RestartBudget
 from agym.engine.faults.env_rows import EnvRows
 from agym.engine.faults.fault_log import FaultLog
-from agym.engine.faults.parts import InterruptedParts
 from agym.engine.faults.policy import FaultPolicy
 from agym.engine.faults.restores import Restores
+from agym.engine.faults.retries import Retries
 from agym.engine.faults.worker_log import WorkerLog
 from agym.engine.status import EnvStatus
 from agym.errors import Fault
@@ -47,6 +49,8 @@ from agym.protocol.messages.operations import (
 )
 from agym.protocol.messages.resets import RestoreSpec
 
+NO_FAULTS: Mapping[int, Fault] = MappingProxyType({})
+
 
 class Recovery:
     """Replaces workers and environments that failed.
@@ -55,6 +59,7 @@ class Recovery:
         policy: The caller's policy.
         fault_log: The log of faults.
         workers: What became of the workers.
+        retries: Which episodes begin again.
         restores: What replacements restore.
         recovering: The environments that are being replaced.
         on_replace: Called with the index of a worker that is about to be replaced.
@@ -71,7 +76,10 @@ class Recovery:
         self.policy = policy
         self.fault_log = FaultLog(policy, backend.options, dispatcher, rows)
         self.workers = WorkerLog(backend)
-        self.restores = Restores(policy, status, rows, self.fault_log, backend.options.autoreset)
+        self.retries = Retries(policy.retry, dispatcher)
+        self.restores = Restores(
+            policy, status, rows, self.fault_log, self.retries, backend.options.autoreset
+        )
         self.recovering: set[int] = set()
         self.on_replace: Callable[[int], None] = _ignore
         self._status = status
@@ -87,7 +95,7 @@ class Recovery:
     @property
     def active(self) -> bool:
         """Whether completions without problems must be filtered too."""
-        return bool(self.recovering) or self.fault_log.follows_steps
+        return bool(self.recovering or self.retries.limit) or self.fault_log.follows_steps
 
     # ---------------------------------------------------------------- completions
 
@@ -116,6 +124,8 @@ class Recovery:
                 payload = payload or Payload()
                 ids = self._handle_failures(ids, ticket, payload)
                 self.fault_log.report(ids, ticket, payload)
+                if self.retries.limit:
+                    self.retries.report(ids, ticket, payload)
         for run in runs(ids) if ids else ():
             yield Completion(number, run.start, run.stop, payload)
             payload = None
@@ -146,6 +156,7 @@ class Recovery:
             return ids
         failures = [problem for problem in payload.problems if isinstance(problem, Failure)]
         payload.problems = []
+        self.retries.note_raised(payload)
         resend: list[int] = []
         for failure in failures:
             span = failure.env_ids
@@ -187,6 +198,7 @@ class Recovery:
             reason = None if payload is None else payload.values.get(i)
             if reason == "":
                 pending.pop(i, None)
+                self.retries.resumed(i)
             elif reason and i in pending:
                 pending[i] = replace(pending[i], replay=reason)
         self._dispatcher.rearm()
@@ -201,15 +213,29 @@ class Recovery:
         if self._record_restart(span, self.fault_log.raised(failure)) is None:
             self._recreate(span)
 
-    def _record_restart(self, ids: range, fault: Fault) -> BudgetExceeded | None:
-        """Record a fault that is to be recovered; return the verdict if the budget is exceeded."""
+    def _record_restart(
+        self, ids: range, fault: Fault, faults: Mapping[int, Fault] = NO_FAULTS
+    ) -> BudgetExceeded | None:
+        """Record a fault that is to be recovered; return the verdict if the budget is exceeded.
+
+        ``faults`` are those of single environments, where they differ.
+        """
         given_up = self._budget.record(ids, fault)
         if given_up is not None:
             self._abandon(ids, given_up)
         elif self.policy.tolerant:
             for i in ids:
-                self.fault_log.pending.setdefault(i, replace(fault, env_id=i))
+                self._interrupt(i, faults.get(i) or replace(fault, env_id=i))
         return given_up
+
+    def _interrupt(self, env_id: int, fault: Fault) -> None:
+        """Note a fault for the next info of an environment; decide about a retry."""
+        pending = self.fault_log.pending
+        if env_id not in pending:
+            pending[env_id] = self.retries.failed(env_id, fault)
+        elif fault.operation == "reset":  # of the retry itself
+            retry = self.retries.failed(env_id, fault).retry
+            pending[env_id] = replace(pending[env_id], retry=retry)
 
     def _abandon(self, ids: range, loss: EnvLoss) -> None:
         """Mark environments as lost, until the caller asks for others."""
@@ -218,6 +244,7 @@ class Recovery:
         self._requested.difference_update(ids)
         for i in ids:
             self.fault_log.pending.pop(i, None)
+            self.retries.forget(i)
         self._parts.abandon(ids, loss)
         self._dispatcher.rearm()
 
@@ -242,11 +269,8 @@ class Recovery:
         if not recoverable or self._requested.intersection(ids):
             self._abandon(ids, death)
             return
-        if self.policy.tolerant:
-            for i in ids:
-                self.fault_log.pending.setdefault(i, faults[i])
         worst = faults[next(iter(suspects), ids[0])]
-        if self._record_restart(ids, worst) is not None:
+        if self._record_restart(ids, worst, faults) is not None:
             return
         try:
             self._replace(worker, suspects)
@@ -374,6 +398,7 @@ class Recovery:
         self._status.mark_unready(ids, "was restarted")
         for i in ids:
             self.fault_log.pending.pop(i, None)
+            self.retries.forget(i)
         worker_of = self.workers.worker_of
         return [self.restores.on_request(i, used=worker_of(i) not in dead) for i in ids]
 

@@ -10,6 +10,7 @@ from gymnasium.vector import AutoresetMode
 from agym.engine.faults.env_rows import EnvRows
 from agym.engine.faults.fault_log import FaultLog
 from agym.engine.faults.policy import FaultPolicy
+from agym.engine.faults.retries import Retries
 from agym.engine.status import EnvStatus
 from agym.protocol.messages.resets import EpisodeStart, RestoreSpec
 
@@ -23,12 +24,14 @@ class Restores:
         status: EnvStatus,
         rows: EnvRows,
         fault_log: FaultLog,
+        retries: Retries,
         autoreset: AutoresetMode,
     ) -> None:
         self._policy = policy
         self._status = status
         self._rows = rows
         self._fault_log = fault_log
+        self._retries = retries
         self._holds_or_waits = autoreset is not AutoresetMode.SAME_STEP
 
     def after_fault(self, slot: int, *, used: bool = True, innocent: bool = False) -> RestoreSpec:
@@ -41,7 +44,13 @@ class Restores:
         """
         log = self._fault_log
         seed = log.seeds.get(slot)
-        restore = RestoreSpec(used, seed, self._reseed(slot, seed), log.options.get(slot))
+        restore = RestoreSpec(
+            used,
+            seed,
+            self._reseed(slot, seed),
+            log.options.get(slot),
+            retry=self._retries.start(slot),
+        )
         if not self._policy.tolerant or not self._status.is_ready(slot):
             return restore
         observation, over = self._rows.last(slot)
@@ -71,7 +80,7 @@ class Restores:
 
     def on_request(self, slot: int, *, used: bool) -> RestoreSpec:
         """Return what an environment restores that the caller asked to replace."""
-        return replace(self.after_fault(slot, used=used), observation=None)
+        return replace(self.after_fault(slot, used=used), observation=None, retry=None)
 
     def in_other_worker(self, slot: int) -> RestoreSpec:
         """Return what a healthy environment's successor in another worker restores."""

@@ -215,6 +215,7 @@ class CoroutineHost(Host):
                     else:
                         self._turns[i] = turn = _Turn(self._limit)
                         async with turn:
+                            self._meter.queued(self.first + i, turn.waited)
                             payload = await self._running(i, operation, argument)
                     if task is not self._tasks.get(i):
                         return  # it was given up
@@ -307,6 +308,7 @@ class CoroutineHost(Host):
                 result = await self._envs[i].step(action)
             else:
                 begun, result = await self._manners.step(i, self._envs[i], action)
+            self._meter.spent(self.first + i, result[-1])
         self._meter.timed(self.first + i, clock() - begun, idle)
         self._steps[i] += 1
         if self._filter.active:
@@ -317,6 +319,9 @@ class CoroutineHost(Host):
             return await self._finish_and_reset(i, plane, result)
         payload = self._store(i, plane, result)
         episode.end(self._rule, result)
+        if self._log:
+            payload = payload or Payload()
+            payload.nexts[self.first + i] = self._next_start(i)
         return payload
 
     def _select(self, i: int, result: Any) -> Any:
@@ -383,8 +388,11 @@ class CoroutineHost(Host):
         self, i: int, spares: SpareTasks, beginning: Beginning
     ) -> tuple[Any, dict[str, Any]]:
         """Begin an episode with a spare, if one was reset ahead for it."""
-        self._episodes[i].lineage, self._episodes[i].reseed = beginning.lineage, None
-        begun = await spares.begin(i, beginning, self._envs[i])
+        episode = self._episodes[i]
+        episode.lineage, episode.reseed = beginning.lineage, None
+        # A failed episode begins again in the environment that is in place, which is a fresh one.
+        again = episode.retry is not None
+        begun = None if again else await spares.begin(i, beginning, self._envs[i])
         if begun is None:
             arguments = copy.deepcopy(beginning.arguments())
             observation, info = await self._begin_episode(i, **arguments)
@@ -413,6 +421,7 @@ class CoroutineHost(Host):
             self._starts[i] = start
 
     def _first_info(self, i: int, info: dict[str, Any]) -> dict[str, Any]:
+        self._meter.spent(self.first + i, info)
         if self._filter.active:
             self._filter.begin(i)
             (info,) = self._filter.running([info])
@@ -613,9 +622,12 @@ class _Turn:
         self._limit = limit
         self._held = False
         self.waiting = True
+        self.waited = 0  # nanoseconds
 
     async def __aenter__(self) -> None:
+        begun = clock()
         await self._limit.acquire()
+        self.waited = clock() - begun
         self._held, self.waiting = True, False
 
     async def __aexit__(self, *_: object) -> None:

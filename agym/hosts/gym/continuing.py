@@ -16,7 +16,6 @@ from agym.hosts.snapshots.replaying import (
     OTHER_REPLAY,
     REMEDY,
     UNRECORDED,
-    note_start,
     replay,
     restore_start,
     same_observation,
@@ -69,7 +68,7 @@ def export(host: EnvHost, slot: int, message: Export, k: int) -> EnvState | Epis
         return host._starts[i] if host.steps_of(i) == 0 else None
     if host._episodes[i].phase not in (Phase.DUE, Phase.HELD):
         return None
-    return note_start(host._envs[i], {"options": host._episodes[i].options})
+    return host._next_start(i)
 
 
 def _replay(host: EnvHost, i: int, restore: RestoreSpec, start: EpisodeStart | EnvState) -> str:

@@ -332,6 +332,7 @@ class EnvHost(Host):
             terminated, truncated = (over_now,), (cut_now,)
         else:
             observations, rewards, terminated, truncated, infos = zip(*results, strict=True)
+        raw = infos  # before the filter
         done = any(terminated) or any(truncated)
         over = [*compress(count(), terminated)] if done else ()
         cut = [*compress(count(), truncated)] if done else ()
@@ -369,11 +370,19 @@ class EnvHost(Host):
         if objects is not None:
             self._extra.objects.update(objects)
             self._objects.update(objects)
+        if any_info or (raw is not infos and any(raw)):
+            self._add_costs(start, raw)
         if self._filter.active:
             self._filter.add(start - self.first, rewards)
         if done:
             for k in sorted({*over, *cut}):
                 self._finish(start + k, results[k], infos[k], plane)
+
+    def _add_costs(self, start: int, infos: Sequence[Info]) -> None:
+        for slot, info in enumerate(infos, start):
+            # That of a reset was added already.
+            if "cost" in info and self.steps_of(slot - self.first):
+                self._meter.spent(slot, info)
 
     def _select(
         self, results: Sequence[StepResult], infos: Sequence[Info], start: int, *, done: bool
@@ -432,6 +441,8 @@ class EnvHost(Host):
             if not self._rule.resets_now:
                 episode.end(self._rule, result)
                 self._set_step(i)
+                if self._log:
+                    self._extra.nexts[slot] = self._next_start(i)
             else:
                 row = self._rows.plane(plane, slot, slot + 1)
                 if self._here is not None:
@@ -514,7 +525,8 @@ class EnvHost(Host):
 
     def _begin(self, i: int, **arguments: Any) -> tuple[Any, dict[str, Any]]:
         env = self._envs[i]
-        if self._episodes[i].reseed is not None:
+        episode = self._episodes[i]
+        if episode.reseed is not None or episode.retry is not None:
             arguments = self._seeded(i, arguments)
         self._note_begin(i)
         self._resetting = i
@@ -526,6 +538,7 @@ class EnvHost(Host):
             self._manners.wait(i)
             observation, info = self._in_owner(i, partial(env.reset, **arguments))
         self._resetting = None
+        self._meter.spent(self.first + i, info)
         if self._filter.active:
             info = self._first_info(i, info)
         return observation, info
@@ -534,8 +547,11 @@ class EnvHost(Host):
         self, i: int, spares: SpareThreads, beginning: Beginning
     ) -> tuple[Any, dict[str, Any]]:
         """Begin an episode with a spare, if one was reset ahead for it; reset others ahead."""
-        self._episodes[i].lineage, self._episodes[i].reseed = beginning.lineage, None
-        begun = spares.begin(i, beginning, self._envs[i])
+        episode = self._episodes[i]
+        episode.lineage, episode.reseed = beginning.lineage, None
+        # A failed episode begins again in the environment that is in place, which is a fresh one.
+        again = episode.retry is not None
+        begun = None if again else spares.begin(i, beginning, self._envs[i])
         if begun is None:
             observation, info = self._begin(i, **copy.deepcopy(beginning.arguments()))
         else:
@@ -543,6 +559,7 @@ class EnvHost(Host):
             self._note_begin(i)
             if self._recorder.on:
                 self._note_start(i, start)
+            self._meter.spent(self.first + i, info)
             if self._filter.active:
                 info = self._first_info(i, info)
         spares.reset_ahead(i, self.steps_of, self._next_beginning)

@@ -582,6 +582,9 @@ class VectorHost(Host):
         objects.update(self._rows.write(rows, [observation], slot) or {})
 
     def _put_infos(self, infos: Infos) -> None:
+        finals = self._payload.final_infos
+        for slot, info in [*enumerate(infos, self.first), *finals.items()]:
+            self._meter.spent(slot, info)
         if self._filter.active:
             self._payload.final_infos.clear()
         for slot, info in enumerate(self._filter.running(infos), self.first):

@@ -25,6 +25,7 @@ class Payload:
         final_objects: The same of final observations.
         values: Results of render, call and get_attr, by environment.
         starts: How episodes began, by environment, if that is logged.
+        nexts: How the next episodes would begin of environments whose last one is over, likewise.
         problems: Failures and losses.
         schemas: New schemas of infos, by id.
     """
@@ -35,13 +36,14 @@ class Payload:
     final_objects: dict[int, list[Any]] = field(default_factory=dict)
     values: dict[int, Any] = field(default_factory=dict)
     starts: dict[int, EpisodeStart] = field(default_factory=dict)
+    nexts: dict[int, EpisodeStart] = field(default_factory=dict)
     problems: list[Failure | EnvLoss] = field(default_factory=list)
     schemas: dict[int, Schema] = field(default_factory=dict)
 
     def take(self, ids: Iterable[int]) -> Payload:
         """Remove and return what concerns some environments; problems and schemas stay."""
         taken = Payload()
-        for name in ("infos", "final_infos", "objects", "final_objects", "values", "starts"):
+        for name in _BY_ENV:
             mine, theirs = getattr(self, name), getattr(taken, name)
             if mine:
                 theirs.update((i, mine.pop(i)) for i in ids if i in mine)
@@ -55,8 +57,12 @@ class Payload:
         self.final_objects.update(other.final_objects)
         self.values.update(other.values)
         self.starts.update(other.starts)
+        self.nexts.update(other.nexts)
         self.problems.extend(other.problems)
         self.schemas.update(other.schemas)
+
+
+_BY_ENV = ("infos", "final_infos", "objects", "final_objects", "values", "starts", "nexts")
 
 
 class Completion(NamedTuple):

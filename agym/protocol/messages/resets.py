@@ -54,6 +54,7 @@ class RestoreSpec:
         start: How the episode to replay began, or a state in it; ``None`` for no replay.
         actions: The actions since then.
         over: Flags with which the episode ended. ``start`` then only restores random numbers.
+        retry: How the next episode is to begin: as one that failed. ``None`` for another one.
     """
 
     used: bool = True
@@ -65,3 +66,4 @@ class RestoreSpec:
     start: Any = None  # an ``EpisodeStart`` or an ``EnvState``
     actions: Sequence[Any] = ()
     over: tuple[bool, bool] | None = None
+    retry: EpisodeStart | None = None

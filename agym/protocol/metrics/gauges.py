@@ -7,9 +7,12 @@ batch are timed one by one only occasionally, more often if steps are slow.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Sequence
+from numbers import Real
+from typing import Any
 
 import numpy as np
 
@@ -41,16 +44,21 @@ FLEET_SUMS = (
 )  # fmt: skip
 FLEET_GAUGES = (*FLEET_SUMS, "rate_turn")
 
+# Of each environment: nanoseconds in which it waited for a turn under a limit of concurrency, and
+# the sum of ``info["cost"]``.
+ENV_SUMS: dict[str, type] = {"queued": np.int64, "cost": np.float64}
+
 
 def gauge_fields(num_envs: int) -> dict[str, Field]:
     """Return the arrays of the gauges, with a row per environment.
 
     A host's gauges are in its first environment's row: all but ``steps``, ``episodes``, ``times``
-    and those of the fleet.
+    and those of ``FLEET_GAUGES`` and ``ENV_SUMS``.
     """
     kinds = ("steps", "episodes", "rounds", "busy", "rendering", "began", "ended", *FLEET_GAUGES)
     fields: dict[str, Field] = {kind: (np.dtype(np.int64), (num_envs,)) for kind in kinds}
     fields["times"] = np.dtype(np.uint32), (num_envs, BUCKETS)
+    fields.update({kind: (np.dtype(dtype), (num_envs,)) for kind, dtype in ENV_SUMS.items()})
     fields.update(span_fields(num_envs))
     return fields
 
@@ -66,6 +74,8 @@ class Gauges:
         began: When the host began its latest step, in nanoseconds of the system's clock.
         ended: When it ended that.
         times: Number of timed steps by bucket.
+        queued: Nanoseconds in which an environment waited for a turn.
+        cost: The sum of an environment's ``info["cost"]``.
     """
 
     def __init__(self, arrays: dict[str, Array]) -> None:
@@ -76,6 +86,8 @@ class Gauges:
         self.rendering = views["rendering"]
         self.began, self.ended = views["began"], views["ended"]
         self.times = views["times"]
+        self.queued = views["queued"]
+        self.cost: Any = views["cost"]  # of floats, which mypy does not know
 
     def settle(self, ranges: Sequence[range]) -> None:
         """Account for the rounds of hosts that end, before other hosts take over their ranges."""
@@ -198,6 +210,20 @@ class Meter:
     def add_busy(self, nanoseconds: int) -> None:
         self._busy += nanoseconds
         self._gauges.busy[self._first] = self._busy
+
+    def queued(self, slot: int, nanoseconds: int) -> None:
+        """Count how long an environment waited for a turn."""
+        self._gauges.queued[slot] += nanoseconds
+
+    def spent(self, slot: int, info: Any) -> None:
+        """Add ``info["cost"]``, if it is a finite number."""
+        if not isinstance(info, dict) or "cost" not in info:
+            return
+        cost = info["cost"]
+        if not isinstance(cost, Real) and getattr(cost, "shape", None) == ():
+            cost = cost.item()  # of a tensor, or an array without dimensions
+        if isinstance(cost, Real) and math.isfinite(cost):
+            self._gauges.cost[slot] += float(cost)
 
     def begin_episode(self, slot: int) -> None:
         self._gauges.episodes[slot] += 1

@@ -21,7 +21,7 @@ from typing_extensions import TypeVar
 
 from agym.api.aio import AsyncEnvs
 from agym.api.sync import Envs
-from agym.errors import UsageError, UsageTypeError
+from agym.errors import Fault, UsageError, UsageTypeError
 from agym.protocol.space_layout import Layout
 from agym.protocol.typing import Array, Observations
 from agym.tools.rollouts.batched import BatchedPolicy
@@ -54,10 +54,11 @@ class Rollout(NamedTuple, Generic[Observations, ActionsTaken]):
         terminated: ``bool[T, N]``.
         truncated: ``bool[T, N]``.
         valid: ``bool[T, N]``; false for steps that only reset a finished environment (next-step
-            autoreset), which ignore the action.
+            autoreset), which ignore the action; for the row of a fault; and for the whole part of
+            an episode in this rollout that is tried again (``FaultPolicy(retry=)``).
         last_observations: The observations after the last step: ``(N, *shape)``.
         episode_returns: ``float64[k]``, returns of the episodes that ended in this rollout, in the
-            order in which they ended.
+            order in which they ended, without those that a fault has cut off.
         episode_lengths: ``int64[k]``, their lengths in steps.
     """
 
@@ -218,7 +219,7 @@ class _Part:
         """Await the group's step, and record its result."""
         if self._pending is None:
             return
-        self.observations, rewards, terminated, truncated, _ = await self._pending
+        self.observations, rewards, terminated, truncated, infos = await self._pending
         self._pending = None
         t, ids = self._t, self.ids
         valid = ~self._over
@@ -229,12 +230,23 @@ class _Part:
         self._returns += rewards
         self._lengths += valid
         done = terminated | truncated
+        ended = done.copy()
+        for k, info in enumerate(infos):
+            if "fault" in info:
+                ended[k] = False
+                self._drop_failed(record, k, info["fault"])
         record.episodes += [
-            (t, self._returns[k], self._lengths[k]) for k in np.flatnonzero(done).tolist()
+            (t, self._returns[k], self._lengths[k]) for k in np.flatnonzero(ended).tolist()
         ]
         self._returns[done] = 0.0
         self._lengths[done] = 0
         self._over = done & self._skips
+
+    def _drop_failed(self, record: _Record, k: int, fault: Fault) -> None:
+        """Mark the row of a fault invalid, and with it the steps that are tried again."""
+        steps = int(self._lengths[k]) if fault.retry else 1
+        first = max(0, self._t + 1 - max(1, steps))
+        record.valid[first : self._t + 1, self.ids[k]] = False
 
 
 class _Record:

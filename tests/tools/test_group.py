@@ -1,0 +1,210 @@
+"""Groups: one task for all members, which succeed or fail as one."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import agym
+from tests.support.drivers import Setup
+from tests.support.envs.trapped_envs import Traps
+from tests.support.scenarios import (
+    ASYNCIO,
+    COROUTINES,
+    PROCESS,
+    SERIAL,
+    THREAD,
+    over,
+    trapped,
+    wait_for_threads,
+)
+from tests.support.scenarios import traps as traps  # a fixture
+
+everywhere = over(SERIAL, THREAD, PROCESS, ASYNCIO, COROUTINES)
+apart = over(THREAD, PROCESS, ASYNCIO, COROUTINES)
+
+Told = tuple[int, float, list[float]]
+
+
+async def episode(env: Any, observation: Any, info: dict[str, Any]) -> Told:
+    """Play to the end; return the environment, the draw of its reset and all rewards."""
+    rewards, over = [], False
+    draw = float(observation[0])
+    while not over:
+        _, reward, terminated, truncated, _ = await env.step(1)
+        rewards.append(reward)
+        over = terminated or truncated
+    return env.index, draw, rewards
+
+
+def opened(setup: Setup, traps: Traps, **options: Any) -> Any:
+    return agym.make_async(trapped(setup, traps), output="array", **setup.options, **options)
+
+
+async def plain(traps: Traps, seed: int = 7) -> list[Told]:
+    """What a group of all four gives that nothing happens to."""
+    async with opened(SERIAL, traps) as envs:
+        (group,) = agym.group(envs, 4)
+        return await group.play(episode, seed=seed)
+
+
+@everywhere
+async def test_all_members_begin_alike_and_their_results_are_in_order(
+    setup: Setup, traps: Traps
+) -> None:
+    async with opened(setup, traps) as envs:
+        groups = agym.group(envs, 2)
+        assert [group.env_ids for group in groups] == [(0, 1), (2, 3)]
+        plays = [
+            group.play(episode, seed=k, options={"length": 3}) for k, group in enumerate(groups)
+        ]
+        for k, told in enumerate(await asyncio.gather(*plays)):
+            assert [env_id for env_id, _, _ in told] == [2 * k, 2 * k + 1]
+            assert len({draw for _, draw, _ in told}) == 1
+            assert {len(rewards) for _, _, rewards in told} == {3}
+        (one, other) = await groups[0].play(episode)  # without a seed too
+        assert one[1:] == other[1:]
+
+
+@everywhere
+@pytest.mark.parametrize("on_fault", ["raise", "restart"])
+@pytest.mark.parametrize("where", ["step", "reset"])
+async def test_a_failure_of_one_is_one_of_all(
+    setup: Setup, on_fault: Any, where: str, traps: Traps
+) -> None:
+    """The whole group begins again, with the same task."""
+    expected = await plain(traps)
+    begun = []
+
+    async def counted(env: Any, *beginning: Any) -> Told:
+        begun.append(env.index)
+        return await episode(env, *beginning)
+
+    async with opened(setup, traps, on_fault=on_fault) as envs:
+        (group,) = agym.group(envs, 4)
+        traps.set(2, where, "plain")
+        assert await group.play(counted, seed=7, retry=1) == expected
+        again = where == "step" or on_fault == "raise"  # a restart resets it again by itself
+        assert group.attempts == 1 + again
+        assert sorted(begun) == sorted([0, 1, 2, 3] * (1 + (where == "step")))
+        traps.set(2, "step", "plain", always=True)
+        with pytest.raises(agym.GroupError, match=r"failed 3 times at the task seed=7") as caught:
+            await group.play(counted, seed=7, retry=2)
+        error = caught.value
+        assert (error.group, error.env_ids, error.env_id) == (0, (0, 1, 2, 3), 2)
+        assert (error.seed, error.options) == (7, None)
+        assert isinstance(error.__cause__, agym.AgymError)
+        assert (error.fault is not None) == (on_fault == "restart")
+        traps.clear(2, "step")
+        assert await group.play(episode, seed=7) == expected
+
+
+@over(PROCESS, COROUTINES)
+@pytest.mark.parametrize("on_fault", ["raise", "restart"])
+async def test_a_worker_that_dies_takes_its_groups_with_it_and_no_other(
+    setup: Setup, on_fault: Any, traps: Traps
+) -> None:
+    expected = await plain(traps)
+    async with opened(setup, traps, on_fault=on_fault) as envs:
+        groups = agym.group(envs, 2)  # each in a worker of its own
+        traps.set(1, "step", "kill")
+        told = await asyncio.gather(*(group.play(episode, seed=7, retry=1) for group in groups))
+        assert [*told[0], *told[1]] == expected
+        assert [group.attempts for group in groups] == [2, 1]
+        traps.set(1, "step", "kill")
+        with pytest.raises(agym.GroupError):
+            await groups[0].play(episode, seed=7)
+        assert await groups[0].play(episode, seed=7) == expected[:2]
+
+
+@apart
+async def test_the_others_are_cancelled_at_once_and_leave_nothing_to_the_next_play(
+    setup: Setup, traps: Traps
+) -> None:
+    """A step of another member is under way when one fails; its result goes nowhere."""
+    expected = await plain(traps)
+    cancelled = []
+
+    async def fails(env: Any, *beginning: Any) -> Told:
+        if env.index == 0:
+            while traps.is_set(3, "step"):  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+            raise ValueError("of the episode")
+        try:
+            return await episode(env, *beginning)
+        except asyncio.CancelledError:
+            cancelled.append(env.index)
+            raise
+
+    async with opened(setup, traps) as envs:
+        (group,) = agym.group(envs, 4)
+        traps.set(3, "step", "hang")
+        with pytest.raises(agym.GroupError, match="of the episode") as caught:
+            await group.play(fails, seed=7)
+        assert isinstance(caught.value.__cause__, ValueError)
+        assert 3 in cancelled
+        again = asyncio.ensure_future(group.play(episode, seed=7))
+        await asyncio.sleep(0)
+        traps.release()
+        assert await again == expected
+    wait_for_threads()
+
+
+@apart
+async def test_a_play_that_is_cancelled_leaves_nothing_to_the_next_one(
+    setup: Setup, traps: Traps
+) -> None:
+    expected = await plain(traps)
+    async with opened(setup, traps) as envs:
+        (group,) = agym.group(envs, 4)
+        traps.set(3, "step", "hang")
+        task = asyncio.ensure_future(group.play(episode, seed=11))
+        while traps.is_set(3, "step"):  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        with pytest.raises(agym.BusyError, match="is playing"):
+            await group.play(episode)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        again = asyncio.ensure_future(group.play(episode, seed=7))
+        await asyncio.sleep(0)
+        traps.release()
+        assert await again == expected
+    wait_for_threads()
+
+
+async def test_a_part_of_the_environments(traps: Traps) -> None:
+    async with opened(SERIAL, traps) as envs:
+        (group,) = agym.group(envs, 2, env_ids=[3, 1])
+        assert len(group) == 2
+        assert repr(group) == "Group(0, env_ids=[3, 1])"
+        assert [env_id for env_id, _, _ in await group.play(episode)] == [3, 1]
+        half = envs.split(2)[1]
+        (group,) = agym.group(half, 2)
+        assert len(await group.play(episode, seed=1)) == 2
+
+
+async def test_what_makes_no_groups_is_refused(traps: Traps) -> None:
+    async with opened(SERIAL, traps) as envs:
+        with pytest.raises(agym.UsageError, match="4 environments do not divide into groups of 3"):
+            agym.group(envs, 3)
+        with pytest.raises(agym.UsageError, match="n"):
+            agym.group(envs, 0)
+        with pytest.raises(agym.UsageError, match="9"):
+            agym.group(envs, 1, env_ids=[9])
+        (group,) = agym.group(envs, 4)
+        with pytest.raises(agym.UsageError, match="retry"):
+            await group.play(episode, retry=-1)
+    with pytest.raises(agym.ClosedError):
+        await group.play(episode)
+
+
+def test_without_a_loop_it_is_refused(tmp_path: Path) -> None:
+    with (
+        agym.make(Traps(tmp_path).factories(2), backend="serial") as envs,
+        pytest.raises(agym.UsageTypeError, match="a group needs environments of"),
+    ):
+        agym.group(envs, 2)  # type: ignore[arg-type]
