@@ -6,6 +6,7 @@ A customer asks what something costs. The agent sees text, and calls tools, whic
 a server's do: look the price up, multiply it, convert it, answer. A small network stands in for a
 language model. All rollouts share it by `agym.batched`, and it is trained by GRPO: rollouts of the
 same question are compared with each other, and what did better than the group becomes likelier.
+Tools break now and then; then the question's group begins again, so that this favours no answer.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import random
 import re
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -32,10 +34,11 @@ EUROS = 0.9  # for a dollar
 ACTIONS = ("look up", "multiply", "convert", "answer")
 COST = 0.01  # of a call
 MAX_CALLS = 8
+BREAKS = 0.001  # of all calls
 
 
 class Tools:
-    """What the agents call; each call takes some milliseconds, some take many."""
+    """What the agents call; it takes some milliseconds, at times many, and breaks at times."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -48,6 +51,8 @@ class Tools:
         self.calls += 1
         self.seconds += delay
         await asyncio.sleep(delay)
+        if self.random.random() < BREAKS:
+            raise ConnectionError(f"the tool to {action} does not answer")
         if action == "look up":
             return PRICES[question.item]
         if value is None:
@@ -150,10 +155,11 @@ class Episode:
     right: bool
 
 
-async def play(env: agym.AsyncEnvHandle, policy: agym.BatchedPolicy, seed: int) -> Episode:
+async def play(
+    policy: agym.BatchedPolicy, env: agym.AsyncEnvHandle, text: str, info: dict[str, Any]
+) -> Episode:
     """Play one episode in one environment: a loop, as if there were no others."""
     episode = Episode([], [], 0.0, False)
-    text, _ = await env.reset(seed=seed)
     over = False
     while not over:
         action = int(await policy(text))
@@ -231,16 +237,22 @@ async def main() -> None:
     num_envs = options.groups * options.group_size
     rights: list[float] = []
     totals: list[float] = []
+    again = 0
     begun = time.perf_counter()
     async with (
         agym.make_async(Shop, num_envs, autoreset="disabled", output="list", tools=tools) as envs,
         agym.batched(actor.act, max_batch=num_envs, update=actor.load) as policy,
     ):
+        groups = agym.group(envs, options.group_size)
         for batch in range(options.batches):
             await policy.update(learner.state_dict())
-            questions = [batch * options.groups + i // options.group_size for i in range(num_envs)]
-            rollouts = [play(env, policy, seed) for env, seed in zip(envs, questions, strict=True)]
-            episodes = await asyncio.gather(*rollouts)
+            questions = range(batch * len(groups), (batch + 1) * len(groups))
+            plays = [
+                group.play(partial(play, policy), seed=question, retry=10)
+                for group, question in zip(groups, questions, strict=True)
+            ]
+            episodes = [episode for played in await asyncio.gather(*plays) for episode in played]
+            again += sum(group.attempts - 1 for group in groups)
             learn(learner, optimizer, episodes, options.group_size)
             rights.append(sum(episode.right for episode in episodes) / num_envs)
             totals.append(sum(episode.total for episode in episodes) / num_envs)
@@ -250,7 +262,7 @@ async def main() -> None:
     seconds = time.perf_counter() - begun
     print(
         f"{options.batches * num_envs} rollouts in {seconds:.1f} s; one after the other the tools"
-        f" alone take {tools.seconds:.1f} s for {tools.calls} calls"
+        f" alone take {tools.seconds:.1f} s for {tools.calls} calls; {again} groups began again"
     )
     print(stats)
     if options.picture is not None:

@@ -13,6 +13,10 @@ from __future__ import annotations
 
 import importlib
 from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from agym.tools.adapters import gem, skyrl_gym, textarena, trl, verifiers
 
 __all__ = ["gem", "skyrl_gym", "textarena", "trl", "verifiers"]
 
