@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from agym.cli.commands import Commands
-from benchmarks.agents import openenv
+from benchmarks.agents import openenv, serving
 from benchmarks.branching import command as branching
 from benchmarks.overhead import calls, imports, machine, startup
 from benchmarks.overhead import command as overhead
@@ -57,6 +57,8 @@ python -m benchmarks ray
 python -m benchmarks branching
 
 python -m benchmarks openenv
+
+python -m benchmarks serving
 """
 
 app = typer.Typer(
@@ -90,6 +92,7 @@ app.command(epilog=render.EXAMPLES)(render.render)
 app.command(epilog=ray_command.EXAMPLES)(ray_command.ray)
 app.command(epilog=branching.EXAMPLES)(branching.branching)
 app.command(epilog=openenv.EXAMPLES)(openenv.openenv)
+app.command(epilog=serving.EXAMPLES)(serving.serving)
 
 
 @app.callback()
