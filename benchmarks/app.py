@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from agym.cli.commands import Commands
-from benchmarks.agents import batched, fleet, gaps, openenv
+from benchmarks.agents import batched, fleet, gaps, openenv, serving
 from benchmarks.branching import command as branching
 from benchmarks.overhead import calls, imports, machine, startup
 from benchmarks.overhead import command as overhead
@@ -62,6 +62,7 @@ python -m benchmarks openenv
 python -m benchmarks fleet
 
 python -m benchmarks gaps
+python -m benchmarks serving
 """
 
 app = typer.Typer(
@@ -98,6 +99,7 @@ app.command(epilog=batched.EXAMPLES)(batched.batched)
 app.command(epilog=openenv.EXAMPLES)(openenv.openenv)
 app.command(epilog=fleet.EXAMPLES)(fleet.fleet)
 app.command(epilog=gaps.EXAMPLES)(gaps.gaps)
+app.command(epilog=serving.EXAMPLES)(serving.serving)
 
 
 @app.callback()

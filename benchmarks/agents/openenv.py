@@ -1,8 +1,9 @@
-"""``openenv``: whether a client of environments at a server ever takes an answer for another's.
+"""``openenv``: whether a client of a server's environments takes an answer for another's; its cost.
 
 ::
 
     drill    10,000 timeouts and cancellations at random moments, for each client and server
+    pace     the processor's time of a step in the client's process, at agym's server
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ import sys
 import time
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import Enum
+from itertools import product
 from pathlib import Path
+from statistics import median
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -25,7 +28,7 @@ from rich.table import Table
 
 import agym
 from agym.tools.openenv.client import RemoteEnv
-from benchmarks.agents.openenv_drill import PATIENCE, Tally, drill, write_line
+from benchmarks.agents.openenv_drill import PATIENCE, Tally, drill, pace, write_json, write_line
 from benchmarks.measuring.machine import describe_machine
 from benchmarks.measuring.progress import progress_bar
 from benchmarks.reports.output import JsonFile, check_writable, deliver
@@ -36,6 +39,8 @@ Result = TypeVar("Result")
 
 ROOT = Path(__file__).parents[2]
 OURS, PEER = "agym", "OpenEnv"
+# Sessions, steps of each, and slices in turns, of the pace.
+PACE_SESSIONS, PACE_STEPS, SLICES = 64, 200, 5
 # Sessions that a server may still have while their clients have given them up.
 SPARE = 4
 
@@ -53,6 +58,7 @@ class Part(Enum):
     """The parts of the command."""
 
     drill = "drill"
+    pace = "pace"
 
 
 @dataclass(frozen=True)
@@ -82,13 +88,15 @@ class OpenEnvReport:
         give_up: Questions to give up.
         peer: The peer's release, ``""`` if it is not installed.
         drills: Each client at each server.
+        pace: Microseconds of a step in each client's process, one for each slice.
     """
 
     machine: Mapping[str, str]
     sessions: int
     give_up: int
     peer: str
-    drills: Sequence[Drilled]
+    drills: Sequence[Drilled] = ()
+    pace: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
     @property
     def targets(self) -> tuple[Verdict, ...]:
@@ -105,6 +113,10 @@ class OpenEnvReport:
                     unit="answers", at_most=True,
                 )
             )  # fmt: skip
+        costs = {name: median(slices) for name, slices in self.pace.items()}
+        ratio = costs[PEER] / costs[OURS] if costs.keys() >= {OURS, PEER} else None
+        target = f"steps per second of processor time, against {PEER}'s client"
+        found.append(Verdict.on_ratio(target, 1.0, ratio))
         return tuple(found)
 
     def to_json(self) -> str:
@@ -137,38 +149,59 @@ def openenv(
 ) -> None:
     """Give questions up at random moments, and count the answers that are another question's.
 
-    Exit code 1 if agym's client takes one for another's.
+    Exit code 1 if agym's client takes one for another's, or costs more than OpenEnv's.
     """
     check_writable(json)
-    assert part is None or set(part) <= {*Part}
-    count = 200 if quick else give_up
-    report = measure_openenv(sessions, count, peer_python, seed)
+    count, slices = (200, 1) if quick else (give_up, SLICES)
+    parts = part or [*Part]
+    report = measure_openenv(parts, sessions, count, slices, peer_python, seed)
     deliver(show_openenv(report), report.to_json(), json)
     if any(target.met is False for target in report.targets):
         raise typer.Exit(1)
 
 
-def measure_openenv(sessions: int, give_up: int, peer_python: Path, seed: int) -> OpenEnvReport:
-    """Run the drill of each client at each server that there is."""
+def measure_openenv(
+    parts: Sequence[Part], sessions: int, give_up: int, slices: int, peer_python: Path, seed: int
+) -> OpenEnvReport:
+    """Measure the parts, each client at each server that there is."""
     peer = _peer_version(peer_python)
     peer_command = [str(peer_python), "-m", "benchmarks.agents.openenv_peer"]
-    servers = {OURS: [sys.executable, "-m", __name__, str(SPARE * sessions)]}
-    if peer:
-        servers[PEER] = [*peer_command, "serve", str(SPARE * sessions)]
     clients = [OURS, PEER] if peer else [OURS]
-    drills = []
-    with progress_bar(len(servers) * len(clients)) as bar:
-        for server, command in servers.items():
-            for client in clients:
-                with bar.part(f"{client} at {server}"), _running(command) as url:
-                    begun = time.perf_counter()
-                    if client == OURS:
-                        tally = _drill_ours(url, sessions, give_up, seed)
-                    else:
-                        numbers = map(str, (sessions, give_up, seed))
-                        tally = _drill_peer([*peer_command, "drill", url, *numbers])
-                    drills.append(Drilled(client, server, tally, time.perf_counter() - begun))
-    return OpenEnvReport(describe_machine(), sessions, give_up, peer, drills)
+    pairs = list(product(clients, clients)) if Part.drill in parts else []
+    rounds = slices if Part.pace in parts else 0
+    drills: list[Drilled] = []
+    costs: dict[str, list[float]] = {name: [] for name in clients} if rounds else {}
+    with progress_bar(len(pairs) + bool(rounds)) as bar:
+        for server, client in pairs:
+            command = _server_command(server, peer_command, SPARE * sessions)
+            with bar.part(f"{client} at {server}"), _running(command) as url:
+                begun = time.perf_counter()
+                if client == OURS:
+                    tally = _drill_ours(url, sessions, give_up, seed)
+                else:
+                    numbers = map(str, (sessions, give_up, seed))
+                    tally = Tally(**_answer_of([*peer_command, "drill", url, *numbers]))
+                drills.append(Drilled(client, server, tally, time.perf_counter() - begun))
+        if rounds:
+            command = _server_command(OURS, peer_command, SPARE * PACE_SESSIONS)
+            with bar.part("pace"), _running(command) as url:
+                for name in clients * rounds:
+                    costs[name].append(_pace(name, url, peer_command))
+    return OpenEnvReport(describe_machine(), sessions, give_up, peer, drills, costs)
+
+
+def _server_command(name: str, peer_command: Sequence[str], sessions: int) -> Sequence[str]:
+    if name == OURS:
+        return [sys.executable, "-m", __name__, str(sessions)]
+    return [*peer_command, "serve", str(sessions)]
+
+
+def _pace(name: str, url: str, peer_command: Sequence[str]) -> float:
+    """Measure one slice; each process has done nothing before."""
+    if name == PEER:
+        numbers = map(str, (PACE_SESSIONS, PACE_STEPS))
+        return float(_answer_of([*peer_command, "pace", url, *numbers]))
+    return float(_answer_of([sys.executable, "-m", __name__, "pace", url]))
 
 
 def _peer_version(python: Path) -> str:
@@ -224,9 +257,10 @@ def _drill_ours(url: str, sessions: int, give_up: int, seed: int) -> Tally:
     return agym.run(drill(lambda: OurSession(factory()), sessions, give_up, seed))
 
 
-def _drill_peer(command: Sequence[str]) -> Tally:
+def _answer_of(command: Sequence[str]) -> Any:
+    """Run a process, and return the JSON of its last line."""
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
-    return Tally(**json.loads(done.stdout.splitlines()[-1]))
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 class EchoEnv:
@@ -255,11 +289,22 @@ async def _serve(sessions: int) -> None:
 
 def show_openenv(report: OpenEnvReport) -> RenderableType:
     """Return the tables."""
+    release = {OURS: OURS, PEER: f"{PEER} {report.peer}"}
+    missing = [] if report.peer else ["OpenEnv is not installed: pass --peer-python"]
+    told = [f"{kind} ({n:,})" for row in report.drills for kind, n in row.tally.errors.items()]
+    shown: list[RenderableType] = [machine_line(report.machine)]
+    if report.drills:
+        shown += [_drill_table(report, release), *told[:10]]
+    if report.pace:
+        shown.append(_pace_table(report, release))
+    return Group(*shown, *missing, verdict_table(report.targets))
+
+
+def _drill_table(report: OpenEnvReport, release: Mapping[str, str]) -> Table:
     title = f"{report.give_up:,} questions given up, in {report.sessions} sessions at once"
     table = Table(title=title, title_justify="left")
     for name in ("client", "server", "answered", "timeouts", "cancelled", "shifted", "errors", "s"):
         table.add_column(name, justify="left" if name in ("client", "server") else "right")
-    release = {OURS: OURS, PEER: f"{PEER} {report.peer}"}
     for row in report.drills:
         tally = row.tally
         counts = (tally.answered, tally.timeouts, tally.cancelled, tally.shifted)
@@ -267,14 +312,24 @@ def show_openenv(report: OpenEnvReport) -> RenderableType:
             release[row.client], release[row.server], *(f"{count:,}" for count in counts),
             f"{sum(tally.errors.values()):,}", f"{row.seconds:.0f}",
         )  # fmt: skip
-    told = [
-        f"{kind} ({count:,})" for row in report.drills for kind, count in row.tally.errors.items()
-    ]
-    missing = [] if report.peer else ["OpenEnv is not installed: pass --peer-python"]
-    return Group(
-        machine_line(report.machine), table, *told[:10], *missing, verdict_table(report.targets)
-    )
+    return table
+
+
+def _pace_table(report: OpenEnvReport, release: Mapping[str, str]) -> Table:
+    title = f"A step in the client's process, {PACE_SESSIONS} sessions at agym's server"
+    table = Table(title=title, title_justify="left")
+    table.add_column("client")
+    table.add_column("µs, median", justify="right")
+    table.add_column("least to most", justify="right")
+    for name, slices in report.pace.items():
+        spread = f"{min(slices):.1f} to {max(slices):.1f}"
+        table.add_row(release[name], f"{median(slices):.1f}", spread)
+    return table
 
 
 if __name__ == "__main__":
-    agym.run(_serve(int(sys.argv[1])))
+    if sys.argv[1] == "pace":
+        factory = agym.openenv(sys.argv[2])
+        write_json(agym.run(pace(lambda: OurSession(factory()), PACE_SESSIONS, PACE_STEPS)))
+    else:
+        agym.run(_serve(int(sys.argv[1])))

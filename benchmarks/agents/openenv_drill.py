@@ -1,6 +1,7 @@
 """The drill: questions that are given up at random moments, and whether an answer is another's.
 
-It needs nothing but Python, so that a process which has only a peer's package runs it too.
+And the pace: what a step costs the client. It needs nothing but Python, so that a process which has
+only a peer's package runs it too.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import itertools
 import json
 import random
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Protocol
@@ -98,6 +100,25 @@ async def drill(make: Callable[[], Session], sessions: int, give_up: int, seed: 
     return tally
 
 
+async def pace(make: Callable[[], Session], sessions: int, steps: int) -> float:
+    """Return the processor's time, in microseconds, that a step costs the client's process."""
+    clients = [make() for _ in range(sessions)]
+
+    async def play(client: Session, count: int) -> None:
+        for value in range(count):
+            answer = await client.step(value, 0.0)
+            assert answer == value
+
+    try:
+        await asyncio.gather(*(client.reset(0) for client in clients))
+        await asyncio.gather(*(play(client, 10) for client in clients))
+        begun = time.process_time()
+        await asyncio.gather(*(play(client, steps) for client in clients))
+        return 1e6 * (time.process_time() - begun) / (sessions * steps)
+    finally:
+        await asyncio.gather(*(client.close() for client in clients))
+
+
 class _Cancelled(Exception):
     """A question was cancelled by whoever asked it."""
 
@@ -124,6 +145,6 @@ def write_line(value: object) -> None:
     sys.stdout.flush()
 
 
-def write_tally(tally: Tally) -> None:
-    """Write a tally as JSON."""
-    write_line(json.dumps(asdict(tally)))
+def write_json(value: object) -> None:
+    """Write a tally or a number as JSON."""
+    write_line(json.dumps(asdict(value) if isinstance(value, Tally) else value))

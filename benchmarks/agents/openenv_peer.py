@@ -1,19 +1,22 @@
 """OpenEnv's released server and client in the drill, run by a Python that has its package.
 
-``python -m benchmarks.agents.openenv_peer serve SESSIONS`` prints its address, and
-``... drill URL SESSIONS GIVE_UP SEED`` prints what became of the questions.
+``python -m benchmarks.agents.openenv_peer serve SESSIONS`` prints its address,
+``... drill URL SESSIONS GIVE_UP SEED`` what became of the questions, and ``... pace URL SESSIONS
+STEPS`` what a step costs the client.
 """
 
 from __future__ import annotations
 
 import asyncio
+import importlib
 import importlib.metadata
 import logging
 import os
 import socket
 import sys
 import time
-from typing import Any
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 import uvicorn
 from openenv.core import GenericEnvClient
@@ -21,7 +24,9 @@ from openenv.core.env_server.http_server import create_fastapi_app
 from openenv.core.env_server.interfaces import Environment
 from openenv.core.env_server.types import Action, Observation, State
 
-from benchmarks.agents.openenv_drill import PATIENCE, drill, write_line, write_tally
+from benchmarks.agents.openenv_drill import PATIENCE, drill, pace, write_json, write_line
+
+Result = TypeVar("Result")
 
 
 class EchoAction(Action):  # type: ignore[misc]
@@ -57,8 +62,8 @@ class Echo(Environment):  # type: ignore[misc]
 class Client:
     """The released client of one session."""
 
-    def __init__(self, url: str) -> None:
-        self._client = GenericEnvClient(base_url=url, message_timeout_s=PATIENCE)
+    def __init__(self, url: str, timeout: float = PATIENCE) -> None:
+        self._client = GenericEnvClient(base_url=url, message_timeout_s=timeout)
 
     async def reset(self, value: int) -> int:
         return _value(await self._client.reset(seed=value))
@@ -85,7 +90,22 @@ def serve(sessions: str) -> None:
 
 def play(url: str, sessions: str, give_up: str, seed: str) -> None:
     """Run the drill."""
-    write_tally(asyncio.run(drill(lambda: Client(url), int(sessions), int(give_up), int(seed))))
+    write_json(_run(drill(lambda: Client(url), int(sessions), int(give_up), int(seed))))
+
+
+def measure(url: str, sessions: str, steps: str) -> None:
+    """Measure what a step costs."""
+    write_json(_run(pace(lambda: Client(url, 60.0), int(sessions), int(steps))))
+
+
+def _run(main: Coroutine[Any, Any, Result]) -> Result:
+    """Run on uvloop, as agym's client does, where it is installed."""
+    try:
+        uvloop = importlib.import_module("uvloop")
+    except ImportError:
+        return asyncio.run(main)
+    result: Result = uvloop.run(main)
+    return result
 
 
 def version() -> None:
@@ -108,5 +128,7 @@ if __name__ == "__main__":
         version()
     elif what == "serve":
         serve(*arguments)
+    elif what == "pace":
+        measure(*arguments)
     else:
         play(*arguments)

@@ -63,13 +63,20 @@ def report(tally: Tally) -> OpenEnvReport:
     ],
 )
 def test_what_is_good_enough(tally: Tally, met: bool) -> None:
-    assert [target.met for target in report(tally).targets] == [met, met]
+    assert [target.met for target in report(tally).targets] == [met, met, None]
     assert show_openenv(report(tally))
+
+
+def test_a_client_that_costs_more_is_not_good_enough() -> None:
+    for ours, met in ((10.0, True), (30.0, False)):
+        measured = replace(report(Tally()), pace={"agym": [ours], "OpenEnv": [20.0]})
+        assert measured.targets[-1].met is met
+        assert show_openenv(measured)
 
 
 def test_what_was_not_measured_is_not_judged() -> None:
     nothing = replace(report(Tally()), drills=())
-    assert [target.met for target in nothing.targets] == [None, None]
+    assert [target.met for target in nothing.targets] == [None, None, None]
 
 
 def test_agym_at_agym(tmp_path: Path) -> None:

@@ -261,7 +261,9 @@ class RemoteEnv:
         """Return what ``step`` returns, of the data of an answer."""
         try:
             info = dict(data.get("metadata") or {})
-            done, reward = bool(data.get("done")), float(data.get("reward") or 0.0)
+            done, reward = data.get("done") or False, float(data.get("reward") or 0.0)
+            if not isinstance(done, bool):
+                raise TypeError(f"done is {done!r}")
             truncated = _is_truncated(data, info)
             if self._served is not None:
                 info = dict(info["info"])
@@ -270,6 +272,8 @@ class RemoteEnv:
             observation = self._read(self._unwrapped(data))
             if self._space is not None:
                 observation = as_element(self._space, observation)
+        except UsageError:
+            raise  # what the caller's types or spaces say does not fit
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise self._server.error(
                 operation,

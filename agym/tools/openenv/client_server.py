@@ -60,7 +60,7 @@ class Attempts:
             pause = min(self._pause * random.uniform(0.5, 1.0), left / 2)
             self._pause = min(2 * self._pause, LONGEST_PAUSE)
         else:
-            pause = told * random.uniform(1.0, 1.25)
+            pause = max(told, FIRST_PAUSE) * random.uniform(1.0, 1.25)
         if pause >= left or left < SHORTEST_ATTEMPT:
             return False
         await asyncio.sleep(pause)

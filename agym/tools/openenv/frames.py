@@ -35,7 +35,10 @@ ALIGNMENT = 8
 KINDS = "biufcSU"
 # As deeply as values may be nested.
 DEEPEST = 64
-PLAIN = (bool, int, float, str, type(None))
+PLAIN = frozenset((bool, int, float, str, type(None)))
+
+# Made once: to make one takes longer than to encode a short header.
+_HEADER = json.JSONEncoder(separators=(",", ":"))
 
 
 def pack(value: Any) -> bytes:
@@ -49,7 +52,7 @@ def pack(value: Any) -> bytes:
         UsageTypeError: It contains what a frame cannot hold.
     """
     arrays = _Arrays()
-    header = json.dumps(_describe(value, arrays, DEEPEST), separators=(",", ":")).encode()
+    header = _HEADER.encode(_describe(value, arrays, DEEPEST)).encode()
     start = struct.pack("<4sI", MAGIC, len(header))
     return b"".join((start, header, _padding(START + len(header)), *arrays.parts))
 
@@ -67,7 +70,10 @@ def unpack(frame: bytes) -> Any:
     if magic != MAGIC or end > len(frame):
         raise ValueError("it is no frame of agym's, or was cut off")
     try:
-        header = json.loads(frame[START:end])
+        text = frame[START:end]
+        header = json.loads(text)
+        if b'"$' not in text and text.count(b"{") + text.count(b"[") < DEEPEST:
+            return header  # most messages: nothing in them has another form in JSON
         return _build(header, memoryview(frame)[end + len(_padding(end)) :], DEEPEST)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
@@ -104,8 +110,13 @@ def _describe(value: Any, arrays: _Arrays, depth: int) -> Any:
         raise UsageTypeError(f"a value may be nested {DEEPEST} times at most")
     depth -= 1
     if kind is dict:
-        if all(type(key) is str and key[:1] != "$" for key in value):
-            return {key: _describe(item, arrays, depth) for key, item in value.items()}
+        fields = {}
+        for key, item in value.items():
+            if type(key) is not str or key[:1] == "$":
+                break
+            fields[key] = item if type(item) in PLAIN else _describe(item, arrays, depth)
+        else:
+            return fields
         pairs = [[_describe(part, arrays, depth) for part in pair] for pair in value.items()]
         return {"$d": pairs}
     if isinstance(value, np.ndarray) and value.dtype.kind in KINDS:

@@ -38,6 +38,7 @@ GARBAGE = {
     "no-observation": '{"type": "observation", "data": {}}',
     "data-list": '{"type": "observation", "data": [1]}',
     "reward-text": '{"type": "observation", "data": {"observation": {}, "reward": "much"}}',
+    "done-text": '{"type": "observation", "data": {"observation": {}, "done": "false"}}',
     "metadata-text": '{"type": "observation", "data": {"observation": {}, "metadata": "x"}}',
     "another-type": '{"type": "state", "data": {}}',
     "binary": b"\0\1\2\3",
@@ -64,7 +65,9 @@ class ScriptedServer:
         token: str | None = None,
         most: int | None = None,
         schema: str | None = json.dumps(SCHEMA),
+        port: int = 0,
     ) -> None:
+        self.port = port
         self.refusals: list[int | str] = []
         self.told: float | None = None
         self.opened = self.open = self.most_open = 0
@@ -127,7 +130,7 @@ class ScriptedServer:
         self._gate, self._changed = asyncio.Event(), asyncio.Condition()
         server: Server
         async with serve(
-            self._serve, "127.0.0.1", 0, process_request=self._process, close_timeout=0.1
+            self._serve, "127.0.0.1", self.port, process_request=self._process, close_timeout=0.1
         ) as server:
             self.port = next(iter(server.sockets)).getsockname()[1]
             self._ready.set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -235,6 +236,13 @@ def test_addresses_that_are_the_same(server: ScriptedServer, wrong: str) -> None
 def test_arguments_that_cannot_work(arguments: dict[str, Any], says: str) -> None:
     with pytest.raises(agym.UsageError, match=says):
         openenv(**{"url": "http://127.0.0.1:1", **arguments})
+
+
+@pytest.mark.parametrize("package", ["websockets", "h11"])
+def test_a_missing_package_is_one_sentence(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(agym.MissingExtraError, match=r"agym-envs\[openenv\]"):
+        openenv("http://127.0.0.1:1")
 
 
 @pytest.mark.parametrize(

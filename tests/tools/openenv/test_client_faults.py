@@ -349,6 +349,21 @@ async def test_a_server_that_ends_meanwhile() -> None:
     await envs.aclose()
 
 
+async def test_a_server_that_comes_back_is_waited_for() -> None:
+    with ScriptedServer() as server:
+        factory = await asyncio.to_thread(openenv, server.url, connect_timeout=patience())
+        envs = agym.make_async(factory, 3, backend="asyncio")
+        await envs
+        await echoes(envs)
+    resetting = envs.reset(seed=1)
+    await asyncio.sleep(0.1)
+    with ScriptedServer(port=server.port):
+        observations, _ = await resetting
+        assert [each["value"] for each in observations] == [1, 2, 3]
+        await echoes(envs)
+        await envs.aclose()
+
+
 def test_errors_survive_pickling() -> None:
     error = agym.RemoteError("gone", url="http://a", operation="step", code="TIMEOUT", session=3)
     copy = pickle.loads(pickle.dumps(error))

@@ -102,7 +102,7 @@ async def test_no_place_in_time_is_one_error(server: ScriptedServer) -> None:
     await second.close()
 
 
-@pytest.mark.parametrize("told", [None, 0.05])
+@pytest.mark.parametrize("told", [None, 0.05, 0.0])
 @pytest.mark.parametrize("how", ["error", 503, 429])
 async def test_a_full_server_is_asked_again(
     server: ScriptedServer, how: int | str, told: float | None

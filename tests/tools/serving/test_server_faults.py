@@ -1,0 +1,253 @@
+"""What goes wrong: environments that raise, die, hang; clients that are broken, slow or hostile."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import struct
+from contextlib import suppress
+from urllib.parse import urlsplit
+
+import pytest
+from websockets.exceptions import ConnectionClosed
+
+import agym
+from agym.tools.openenv.frames import MAGIC
+from agym.tools.serving.serve import Server
+from tests.support.patience import deadline, patience
+from tests.tools.serving.clients import (
+    COUNT,
+    DIE,
+    HANG,
+    RAISE,
+    Parrot,
+    Told,
+    code_of,
+    session,
+    settled,
+)
+
+
+@pytest.mark.parametrize("fault", [RAISE, DIE, HANG])
+async def test_a_fault_ends_one_episode_and_no_other(fault: int) -> None:
+    """The other environment of the same worker continues where it was."""
+    timeout = deadline(3) if fault == HANG else None
+    async with (
+        agym.serve(Told, 2, backend="process", workers=1, timeout=timeout) as server,
+        session(server) as bad,
+        session(server) as good,
+    ):
+        await bad.reset()
+        await good.reset(seed=5)
+        for _ in range(3):
+            await good.step(COUNT)
+        answer = await bad.ask("step", {"value": fault})
+        assert code_of(answer) == "EXECUTION_ERROR"
+        assert (await good.step(COUNT))["observation"]["value"][0] == 4
+        assert await bad.code("step", {"value": COUNT}) == "EXECUTION_ERROR"  # needs a reset
+        await bad.reset()
+        assert (await bad.step(COUNT))["reward"] == 1
+
+
+async def test_without_replacement_the_place_comes_back() -> None:
+    async with agym.serve(Told, 1, backend="process", workers=1, on_fault="raise") as server:
+        async with session(server) as bad:
+            await bad.reset()
+            assert await bad.code("step", {"value": RAISE}) == "EXECUTION_ERROR"
+            await bad.reset()
+            assert await bad.code("step", {"value": DIE}) == "SESSION_ERROR"
+            with pytest.raises(ConnectionClosed):
+                await bad.socket.recv()
+        async with asyncio.timeout(patience(10)):
+            while True:
+                with suppress(ConnectionClosed):  # as long as it is full
+                    async with session(server) as again:
+                        if (await again.ask("reset", {}))["type"] == "observation":
+                            break
+
+
+async def still_serves(server: Server) -> None:
+    """What a client did harms no other."""
+    await settled(server, 0)
+    async with session(server) as client:
+        await client.reset()
+        assert (await client.step(COUNT))["reward"] == 1
+
+
+TEXTS = [
+    "", "{", "null", "3", '"step"', "[]", "[" * 100_000, '{"a":' * 50_000, "{}", '{"type": 3}',
+    '{"type": {"a": 1}}', '{"type": "step", "data": {"value": 1}, "more": 1}',
+    '{"type": "step", "data": {"value": ' + "9" * 5000 + "}}",
+    '{"type": "reset", "data": {"seed": 1e999}}', '{"type": "step", "data": {"value": NaN}}',
+    '{"type": "reset", "data": {"options": ' + '{"a":' * 500 + "1" + "}" * 500 + "}}",
+    '{"type": "mcp", "data": 3}', "\x00", "\ud7ff" * 100,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=[text[:12].encode("unicode_escape") for text in TEXTS])
+async def test_hostile_texts(text: str) -> None:
+    async with agym.serve(Told, 1) as server:
+        async with session(server) as client:
+            await client.socket.send(text)
+            answer = await client.receive()
+            assert answer["type"] in ("error", "mcp", "observation")
+            await client.reset()  # the session goes on
+        await still_serves(server)
+
+
+async def test_hostile_frames() -> None:
+    draw = random.Random(0)
+    header = b'{"type":"step","data":{"$a":["<f8",[1000000000,1000000000],0]}}'
+    frames = [
+        b"", b"\0" * 8, MAGIC, MAGIC + struct.pack("<I", 2**32 - 1),
+        MAGIC + struct.pack("<I", len(header)) + header,
+        *(MAGIC + struct.pack("<I", 40) + draw.randbytes(60) for _ in range(20)),
+    ]  # fmt: skip
+    headers = [
+        b'{"type":"step","data":{"$a":["O",[1],0]}}', b'{"type":"step","data":{"$a":3}}',
+        b'{"type":"step","data":{"$s":["<i8",1e400]}}', b'{"type":"step","data":{"$b":[-5,9]}}',
+        b'{"type":"step","data":{"$d":[[[1],2]]}}', b'{"type":"step","data":{"$g":[1]}}',
+        b'{"type":"step","data":' + b"[" * 5000 + b"]" * 5000 + b"}",
+        b'{"type":"step","data":{"$a":["<f8",[-1],0]}}', b'{"type":{"$t":[1]},"data":1}',
+    ]  # fmt: skip
+    frames += [MAGIC + struct.pack("<I", len(said)) + said for said in headers]
+    async with agym.serve(Told, 1) as server:
+        async with session(server, binary=True) as client:
+            for frame in frames:
+                await client.socket.send(frame)
+                assert (await client.receive())["type"] == "error", frame
+            await client.socket.send("text")
+            assert code_of(await client.receive()) == "INVALID_JSON"
+            await client.reset()
+        await still_serves(server)
+
+
+async def test_a_message_that_is_too_long_ends_the_session() -> None:
+    limits = agym.ServerLimits(message_bytes=2048)
+    async with agym.serve(Told, 1, limits=limits) as server:
+        async with session(server) as client:
+            await client.socket.send('{"type": "' + "x" * 10_000 + '"}')
+            with pytest.raises(ConnectionClosed) as closed:
+                await client.socket.recv()
+            assert closed.value.rcvd is not None
+            assert closed.value.rcvd.code == 1009
+        await still_serves(server)
+
+
+async def test_who_only_sends_errors_is_sent_away() -> None:
+    async with agym.serve(Told, 1) as server:
+        async with session(server) as client:
+            for _ in range(99):
+                await client.ask("nonsense")
+            await client.reset()
+            await client.step(COUNT)
+            for _ in range(100):
+                await client.ask("nonsense")
+            with pytest.raises(ConnectionClosed):
+                await client.ask("nonsense")
+        await still_serves(server)
+
+
+async def open_socket(server: Server) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    address = urlsplit(server.url)
+    return await asyncio.open_connection(address.hostname, address.port)
+
+
+async def until_end(reader: asyncio.StreamReader) -> bytes:
+    async with asyncio.timeout(patience(5)):
+        with suppress(ConnectionError):
+            return await reader.read()
+    return b""
+
+
+async def test_who_is_slow_to_ask_is_sent_away() -> None:
+    limits = agym.ServerLimits(request_timeout=0.3)
+    async with agym.serve(Told, 1, limits=limits) as server:
+        silent = [await open_socket(server) for _ in range(20)]
+        for k, (_, writer) in enumerate(silent):
+            writer.write(b"GET /health HTTP/1.1\r\nHost: x\r\n"[: 2 * k])
+        for reader, writer in silent:
+            assert b" 408 " in await until_end(reader)
+            writer.close()
+        reader, writer = await open_socket(server)
+        head = f"POST /reset HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {server.token}\r\n"
+        writer.write(f"{head}Content-Length: 100\r\n\r\n{{".encode())
+        assert b" 408 " in await until_end(reader)
+        writer.close()
+        await still_serves(server)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\r\n\r\n", b"nonsense\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n",
+        b"\x16\x03\x01\x02\0\x01\r\n\r\n",
+        b"GET " + b"a" * 100_000, b"A: b\r\n" * 10_000,
+        b"GET /ws HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\n\r\n",
+    ],
+    ids=range(7),
+)  # fmt: skip
+async def test_what_is_no_http(data: bytes) -> None:
+    async with agym.serve(Told, 1) as server:
+        reader, writer = await open_socket(server)
+        with suppress(ConnectionError):
+            writer.write(data)
+            await writer.drain()
+        answer = await until_end(reader)
+        assert answer == b"" or answer.split()[1][:1] == b"4"
+        writer.close()
+        await still_serves(server)
+
+
+async def test_a_body_that_is_too_long() -> None:
+    limits = agym.ServerLimits(message_bytes=2048)
+    async with agym.serve(Told, 1, limits=limits, token=False) as server:
+        reader, writer = await open_socket(server)
+        head = b"POST /reset HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 5000\r\n\r\n"
+        writer.write(head + b"x" * 5000)
+        assert b" 413 " in await until_end(reader)
+        writer.close()
+
+
+async def test_half_closed_and_broken_connections_give_their_places_back() -> None:
+    async with agym.serve(Parrot, 4) as server:
+        opening = (
+            f"GET /ws HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {server.token}\r\n"
+            "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+            "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+        ).encode()
+        for ending in (b"", b"\x81", b"\x81\xfe\xff", os.urandom(200)):
+            reader, writer = await open_socket(server)
+            writer.write(opening)
+            assert b" 101 " in await reader.readuntil(b"\r\n\r\n")
+            writer.write(ending)
+            writer.write_eof()  # it may still read
+            await until_end(reader)
+            writer.close()
+        await settled(server, 0)
+        async with session(server) as client:
+            await client.reset()
+
+
+@pytest.mark.once
+async def test_thousands_of_connections() -> None:
+    """As many as may be are kept, others are turned away; a session that is open goes on."""
+    limits = agym.ServerLimits(connections=20)
+    async with (
+        agym.serve(Told, 1, limits=limits, token=False) as server,
+        session(server) as client,
+    ):
+        await client.reset()
+        refused = 0
+        for _ in range(40):
+            opened = await asyncio.gather(*[open_socket(server) for _ in range(50)])
+            await client.step(COUNT)
+            for reader, writer in opened[20:]:
+                answer = await until_end(reader) if reader.at_eof() or refused < 5 else b""
+                refused += b" 503 " in answer
+                writer.close()
+            for _, writer in opened[:20]:
+                writer.close()
+        assert refused
+        assert (await client.step(COUNT))["reward"] == 41
