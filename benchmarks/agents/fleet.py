@@ -73,7 +73,7 @@ class Plan:
     reset_seconds: float = 10e-3
     slower: float = 5.0
     length: int = 50
-    episodes: int = 60
+    episodes: int = 30
     call_seconds: float = 10e-3
     chance: float = 0.01
     times: float = 10.0

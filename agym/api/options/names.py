@@ -29,6 +29,7 @@ _PROCESS = "take backend=agym.backends.Process({}=...)"
 _RAY = "take backend=agym.backends.Ray({}=...)"
 _RECYCLE = "take backend=agym.backends.Process(recycle=agym.Recycle({}=...))"
 _FAULTS = "take on_fault=agym.FaultPolicy({}=...)"
+_FLEET = "take fleet=agym.Fleet({}=...)"
 _FIRST_DONE = "recv(min_envs=...) gives the environments that are done first"
 
 # Options of Gymnasium, Stable-Baselines3 and Baselines, EnvPool, tianshou, TorchRL, PufferLib and
@@ -88,6 +89,7 @@ NESTED = {
         name: _RAY.format(name)
         for name in ("resources", "placement", "runtime_env", "address", "workers_per_node")
     },
+    **{name: _FLEET.format(name) for name in ("spares", "rate_limit", "hedge")},
     "max_restarts": _FAULTS.format("'restart', max_restarts"),
     "restart_window": _FAULTS.format("'restart', restart_window"),
     "replay_limit": _FAULTS.format("'replay', replay_limit"),

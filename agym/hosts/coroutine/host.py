@@ -407,7 +407,10 @@ class CoroutineHost(Host):
 
     def _reset_ahead(self, spares: SpareTasks, i: int) -> None:
         """Reset idle spares ahead, now that an episode of environment ``i`` has begun."""
-        spares.reset_ahead(i, self._steps.__getitem__, self._next_beginning)
+        steps, episodes = self._steps, self._episodes
+        spares.reset_ahead(
+            i, lambda k: steps[k] if episodes[k].number else -1, self._next_beginning
+        )
 
     def _note_begin(self, i: int) -> None:
         self._episodes[i].begin()

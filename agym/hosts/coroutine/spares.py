@@ -36,15 +36,15 @@ class Spare:
         env: The environment; ``None`` if it has not been made.
         key: What environments that may stand in for each other have in common.
         task: The task in which all its methods run.
-        next: What to reset next; or the index of the environment whose place it takes.
+        orders: What to reset next; and in the end the index of the environment whose place it
+            takes.
     """
 
     def __init__(self, key: object, env: Any = None) -> None:
-        loop = asyncio.get_running_loop()
         self.env = env
         self.key = key
         self.task: asyncio.Task[None] | None = None
-        self.next: asyncio.Future[Order | int] = loop.create_future()
+        self.orders: asyncio.Queue[Order | int] = asyncio.Queue()
 
 
 class SpareTasks:
@@ -125,7 +125,7 @@ class SpareTasks:
         for spare, i, beginning in self._pool.assign(begun, self._keys, steps_of, next_of):
             result: asyncio.Future[Begun] = asyncio.get_running_loop().create_future()
             result.add_done_callback(_retrieve)
-            spare.next.set_result((i, beginning, result))
+            spare.orders.put_nowait((i, beginning, result))
             self._pool.ahead.append(Ahead(spare, i, beginning, result))
 
     def _start(self, spare: Spare) -> Spare:
@@ -150,7 +150,7 @@ class SpareTasks:
         """
         successor, env = self.successors.pop(i)
         assert successor.task is not None
-        successor.next.set_result(i)
+        successor.orders.put_nowait(i)
         self._tasks.discard(successor.task)
         spare = Spare(self._keys[i], env)
         spare.task = task
@@ -165,14 +165,11 @@ class SpareTasks:
         A spare that is cancelled before is closed.
         """
         try:
-            while not isinstance(order := await spare.next, int):
-                spare.next = asyncio.get_running_loop().create_future()
+            while not isinstance(order := await spare.orders.get(), int):
                 await self._reset(spare, *order)
         except asyncio.CancelledError:
-            if spare.next.done() and not spare.next.cancelled():
-                order = spare.next.result()
-                if isinstance(order, int):  # it had its place already
-                    return order
+            if not spare.orders.empty() and isinstance(order := spare.orders.get_nowait(), int):
+                return order  # it had its place already
             if spare.env is not None:
                 await self._close(spare.env)
             raise
@@ -181,6 +178,8 @@ class SpareTasks:
     async def _reset(
         self, spare: Spare, i: int, beginning: Beginning, result: asyncio.Future[Begun]
     ) -> None:
+        if result.cancelled():
+            return  # nobody wants it any more
         try:
             if spare.env is None:
                 spare.env = self._make(self._factories[spare.key])

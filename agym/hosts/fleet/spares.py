@@ -127,20 +127,21 @@ class SparePool(Generic[Owner]):
         Args:
             begun: The environment whose episode has just begun.
             keys: Which spares each environment can take.
-            steps_of: Returns the steps of an environment's episode so far.
+            steps_of: Returns the steps of an environment's episode so far; -1 if it has had none.
             next_of: Returns how an environment's next episode begins.
         """
         for each in [each for each in self.ahead if each.i == begun]:
-            if each.result.done() and not next_of(begun).same(each.beginning):
+            if not next_of(begun).same(each.beginning):
+                each.result.cancel()  # unless it is under way, and the next one waits for it
                 self.ahead.remove(each)
                 self.idle.append(each.owner)
         while self.idle:
             served = {each.i for each in self.ahead}
             can = {owner.key for owner in self.idle}
             left = [i for i, key in enumerate(keys) if i not in served and key in can]
-            if not left:
+            i = max(left, key=steps_of, default=None)
+            if i is None or steps_of(i) < 0:
                 return
-            i = max(left, key=steps_of)
             owner = next(owner for owner in self.idle if owner.key == keys[i])
             self.idle.remove(owner)
             yield owner, i, next_of(i)

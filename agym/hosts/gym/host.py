@@ -563,7 +563,10 @@ class EnvHost(Host):
             self._meter.spent(self.first + i, info)
             if self._filter.active:
                 info = self._first_info(i, info)
-        spares.reset_ahead(i, self.steps_of, self._next_beginning)
+        episodes = self._episodes
+        spares.reset_ahead(
+            i, lambda k: self.steps_of(k) if episodes[k].number else -1, self._next_beginning
+        )
         return observation, info
 
     def _note_begin(self, i: int) -> None:

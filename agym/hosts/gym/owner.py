@@ -56,9 +56,9 @@ class OwnerThread:
         """End the thread, after what it was given before."""
         self._inbox.put(None)
 
-    def join(self) -> None:
-        """Wait for its end."""
-        self._thread.join()
+    def join(self, seconds: float) -> None:
+        """Wait for its end, but not longer than some seconds."""
+        self._thread.join(seconds)
 
 
 def _serve(inbox: SimpleQueue[Call | None]) -> None:

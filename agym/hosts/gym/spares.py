@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -15,6 +15,9 @@ from agym.hosts.gym.manners import Manners
 from agym.hosts.gym.owner import OwnerThread
 from agym.hosts.snapshots.replaying import note_start
 from agym.protocol.messages.resets import EpisodeStart
+
+# How long to wait for spares that are still being reset, or closed: less than a worker has for it.
+CLOSE_SECONDS = 4.0
 
 # How an episode began, its first observation and its info.
 Begun = tuple[EpisodeStart, Any, dict[str, Any]]
@@ -96,19 +99,25 @@ class SpareThreads:
         self._extra.append(owner.key)
 
     def _end(self, owner: OwnerThread) -> None:
-        if owner.env is not None:
-            owner.submit(owner.env.close)  # what it raises concerns nobody
+        owner.submit(partial(_close, owner))  # what it raises concerns nobody
         owner.stop()
 
     def close(self) -> None:
-        """Close the spares, when their resets have ended."""
+        """Close the spares when their resets have ended.
+
+        What hangs is left behind after some seconds; its thread closes it when it comes back.
+        """
         owners = [*self.pool.idle, *(each.owner for each in self.pool.ahead)]
         for each in self.pool.ahead:
-            each.result.cancel()
-            with suppress(BaseException):
-                each.result.exception()
+            each.result.cancel()  # unless it has begun
         for owner in owners:
             self._end(owner)
+        end = time.monotonic() + CLOSE_SECONDS
         for owner in [*owners, *self._ended, *self._manners.owners]:
-            owner.join()
+            owner.join(max(0.0, end - time.monotonic()))
         self.pool = SparePool()
+
+
+def _close(owner: OwnerThread) -> None:
+    if owner.env is not None:
+        owner.env.close()

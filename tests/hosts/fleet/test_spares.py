@@ -266,6 +266,28 @@ def test_closing_waits_for_a_reset_in_a_thread(backend: str) -> None:
     assert not closing.is_alive()
 
 
+@pytest.mark.full
+def test_closing_leaves_a_reset_behind_that_hangs() -> None:
+    """Its thread ends when it comes back, and closes the spare."""
+    closed = threading.Event()
+
+    class Waits(Held):
+        begun = threading.Event()
+        go_on = threading.Event()
+
+        def close(self) -> None:
+            if self.number > 1:
+                closed.set()
+            super().close()
+
+    with agym.make(Numbered(Waits), 1, backend="serial", fleet=agym.Fleet(spares=1)) as envs:
+        envs.reset(seed=0)
+        assert Waits.begun.wait(patience())
+    assert not closed.is_set()
+    Waits.go_on.set()
+    assert closed.wait(patience())
+
+
 def test_an_environment_waits_for_a_spare_that_is_not_ready() -> None:
     class Waits(Held):
         begun = threading.Event()
