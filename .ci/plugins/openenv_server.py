@@ -37,7 +37,7 @@ class Adapted:
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         given = {**(options or {}), **({} if seed is None else {"seed": seed})}
-        data = serialize_observation(await self._env.reset_async(**given))
+        data = serialize_observation(self._env.reset(**given))  # not all take a seed
         return data["observation"], {}
 
     async def step(
