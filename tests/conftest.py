@@ -45,9 +45,10 @@ LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "uvloop": uvloop.new_event_loop,
 }
 
-# Our semaphores and our children's get names of their own, to tell them from other programs'.
-FOREIGN_SEMAPHORE = "sem.mp-"
-multiprocessing.current_process()._config["semprefix"] = f"/agym-tests-{os.getpid()}"  # type: ignore[attr-defined]
+# Our semaphores and our children's get names of their own, to tell them from other programs', and
+# from those of other runs of the tests.
+SEMAPHORES = f"agym-tests-{os.getpid()}-"
+multiprocessing.current_process()._config["semprefix"] = f"/{SEMAPHORES}"[:-1]  # type: ignore[attr-defined]
 
 pytest_plugins = [
     "tests.support.guardian",
@@ -93,7 +94,7 @@ class Holdings:
             frozenset(
                 path.name
                 for path in Path("/dev/shm").iterdir()
-                if not path.name.startswith(FOREIGN_SEMAPHORE)
+                if not path.name.startswith("sem.") or path.name.startswith(f"sem.{SEMAPHORES}")
             ),
         )
 

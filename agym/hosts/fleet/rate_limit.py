@@ -73,14 +73,15 @@ class RateLimiter:
     def reserve(self, env_id: int) -> int:
         """Reserve the next turn of an environment's kind; return when it comes."""
         offset = _TIME.size * self._kinds[env_id]
-        with self._lock:  # the file's lock keeps out other processes, but not other threads
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+        # The file's lock keeps out other processes, also forked ones, but not other threads.
+        with self._lock:
+            fcntl.lockf(self._descriptor, fcntl.LOCK_EX)
             try:
                 (free,) = _TIME.unpack(os.pread(self._descriptor, _TIME.size, offset))
                 turn = max(now(), free)
                 os.pwrite(self._descriptor, _TIME.pack(turn + self._interval), offset)
             finally:
-                fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+                fcntl.lockf(self._descriptor, fcntl.LOCK_UN)
         return int(turn)
 
 

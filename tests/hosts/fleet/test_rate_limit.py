@@ -163,8 +163,8 @@ def test_turns_in_several_processes_are_apart(method: Any) -> None:
 
 
 def _lock_and_wait(limiter: RateLimiter, locked: Any) -> None:
-    with Path(limiter.path).open("rb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with Path(limiter.path).open("r+b") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX)
         locked.put(None)
         signal.pause()
 
