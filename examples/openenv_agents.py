@@ -78,10 +78,17 @@ async def main(arguments):
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--sessions", type=int, default=32, help="agents, each with a session")
-    parser.add_argument("--episodes", type=int, default=4, help="episodes of each agent")
+    parser.add_argument(
+        "--sessions",
+        type=int,
+        default=32,
+        help="agents, each with a session (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--episodes", type=int, default=4, help="episodes of each agent (default: %(default)s)"
+    )
     parser.add_argument("--url", help="a server's address; default: a server of this script's own")
-    parser.add_argument("--token", help="what that server wants to be sent")
+    parser.add_argument("--token", help="what that server wants to be sent (default: nothing)")
     options = parser.parse_args()
     if min(options.sessions, options.episodes) < 1:
         parser.error("--sessions and --episodes must be at least 1")

@@ -34,7 +34,17 @@ class ByValuePickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle 
             _check_module(obj)
         elif isinstance(obj, EnvSpec) and (named := _named_objects(obj)):
             return _restore_spec, (named, *obj.__reduce_ex__(pickle.HIGHEST_PROTOCOL)[:3])
+        elif isinstance(obj, types.CodeType):
+            # From 3.1.3 on, cloudpickle leaves the file out, and tracebacks would show no source.
+            make, arguments = self.dispatch_table[types.CodeType](obj)
+            return _restore_code, (make, arguments, obj.co_filename)
         return super().reducer_override(obj)
+
+
+def _restore_code(
+    make: Callable[..., types.CodeType], arguments: tuple[Any, ...], filename: str
+) -> types.CodeType:
+    return make(*arguments).replace(co_filename=filename)
 
 
 def dumps(value: Any) -> bytes:
