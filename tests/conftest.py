@@ -7,6 +7,7 @@ import contextlib
 import gc
 import multiprocessing
 import os
+import signal
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -44,6 +45,10 @@ LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "asyncio": asyncio.new_event_loop,
     "uvloop": uvloop.new_event_loop,
 }
+
+# Under nohup, workers that lose their caller are right to end without closing their environments.
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # Our semaphores and our children's get names of their own, to tell them from other programs', and
 # from those of other runs of the tests.
