@@ -283,7 +283,7 @@ class Clingy(Tally):
 
     def step(self, action: Any) -> Any:
         self.steps = getattr(self, "steps", 0) + 1
-        self.fresh = self.steps < 200
+        self.fresh = self.steps < 2000  # more than a proof of copies takes
         return super().step(action)
 
     def close(self) -> None:
