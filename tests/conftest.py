@@ -52,8 +52,8 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 
 # Our semaphores and our children's get names of their own, to tell them from other programs', and
 # from those of other runs of the tests.
-SEMAPHORES = f"agym-tests-{os.getpid()}-"
-multiprocessing.current_process()._config["semprefix"] = f"/{SEMAPHORES}"[:-1]  # type: ignore[attr-defined]
+SEMAPHORES = f"agym-tests-{os.getpid()}"
+multiprocessing.current_process()._config["semprefix"] = f"/{SEMAPHORES}"  # type: ignore[attr-defined]
 
 pytest_plugins = [
     "tests.support.guardian",
@@ -99,7 +99,7 @@ class Holdings:
             frozenset(
                 path.name
                 for path in Path("/dev/shm").iterdir()
-                if not path.name.startswith("sem.") or path.name.startswith(f"sem.{SEMAPHORES}")
+                if not path.name.startswith("sem.") or path.name.startswith(f"sem.{SEMAPHORES}-")
             ),
         )
 

@@ -28,6 +28,7 @@ from benchmarks.agents.torchrl_systems import SYSTEMS, load_peer
 from benchmarks.measuring.event_loop import new_runner
 from benchmarks.measuring.interleave import in_turns
 from benchmarks.measuring.machine import describe_machine
+from benchmarks.measuring.options import Quick
 from benchmarks.measuring.progress import Announce, progress_bar
 from benchmarks.reports.output import JsonFile, check_writable, deliver
 from benchmarks.reports.results import Row, Verdict, to_json
@@ -143,14 +144,7 @@ def batched(
     part: Annotated[
         list[Part] | None, typer.Option(help="Part to measure; repeatable.", show_default="all")
     ] = None,
-    quick: Annotated[
-        bool,
-        typer.Option(
-            "--quick",
-            help="Measure a little of each; the figures mean nothing.",
-            show_default="off",
-        ),
-    ] = False,
+    quick: Quick = False,
     json: JsonFile = None,
 ) -> None:
     """Measure batched policies: their cost, cancelled requests, and TorchRL's collectors.

@@ -29,6 +29,7 @@ import agym
 from benchmarks.measuring.event_loop import new_runner
 from benchmarks.measuring.interleave import in_turns
 from benchmarks.measuring.machine import describe_machine
+from benchmarks.measuring.options import Quick
 from benchmarks.measuring.progress import Announce, progress_bar
 from benchmarks.measuring.waiting_envs import ACTIONS, OBSERVATIONS
 from benchmarks.reports.output import JsonFile, check_writable, deliver
@@ -234,14 +235,7 @@ def fleet(
     part: Annotated[
         list[Part] | None, typer.Option(help="Part to measure; repeatable.", show_default="all")
     ] = None,
-    quick: Annotated[
-        bool,
-        typer.Option(
-            "--quick",
-            help="Measure a little of each; the figures mean nothing.",
-            show_default="off",
-        ),
-    ] = False,
+    quick: Quick = False,
     json: JsonFile = None,
 ) -> None:
     """Measure spares that are reset ahead, and hedged steps.

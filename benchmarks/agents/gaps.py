@@ -30,6 +30,7 @@ from benchmarks.measuring.computing_envs import BusyEnv, turns_for
 from benchmarks.measuring.event_loop import new_runner
 from benchmarks.measuring.interleave import in_turns
 from benchmarks.measuring.machine import describe_machine
+from benchmarks.measuring.options import Quick
 from benchmarks.measuring.processes import others_time
 from benchmarks.measuring.progress import Announce, progress_bar
 from benchmarks.reports.output import JsonFile, check_writable, deliver
@@ -199,14 +200,7 @@ def gaps(
         float, typer.Option(min=0.05, help="Seconds of a system per repetition.")
     ] = Plan.seconds,
     repeats: Annotated[int, typer.Option(min=1, help="Number of repetitions.")] = Plan.repeats,
-    quick: Annotated[
-        bool,
-        typer.Option(
-            "--quick",
-            help="Measure a little of each; the figures mean nothing.",
-            show_default="off",
-        ),
-    ] = False,
+    quick: Quick = False,
     json: JsonFile = None,
 ) -> None:
     """Measure the gaps of an event loop beside environments that compute.

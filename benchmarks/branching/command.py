@@ -35,6 +35,7 @@ from benchmarks.branching.memory import (
 from benchmarks.branching.records import QUICK, BackendName, Game, Part, Plan
 from benchmarks.branching.run import RUNS, RunResult, continue_runs, run_table
 from benchmarks.measuring.machine import describe_machine
+from benchmarks.measuring.options import Quick
 from benchmarks.measuring.processes import others_time
 from benchmarks.measuring.progress import Announce, Bar, progress_bar
 from benchmarks.reports.output import JsonFile, check_writable, deliver
@@ -120,14 +121,7 @@ def branching(
     backend: Annotated[
         BackendName, typer.Option(help="Backend of the branch points.")
     ] = BackendName.serial,
-    quick: Annotated[
-        bool,
-        typer.Option(
-            "--quick",
-            help="Measure a little of each; the figures mean nothing.",
-            show_default="off",
-        ),
-    ] = False,
+    quick: Quick = False,
     seed: Annotated[
         int, typer.Option(min=0, help="Seed of environments, actions and branch points.")
     ] = Plan.seed,

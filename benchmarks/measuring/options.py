@@ -13,3 +13,11 @@ Repeats = Annotated[int, typer.Option(min=1, help="Number of slices of each syst
 CoreWorkers = Annotated[
     int | None, typer.Option(min=1, help="Worker processes. By default one per core.")
 ]
+Quick = Annotated[
+    bool,
+    typer.Option(
+        "--quick",
+        help="Measure a little of each; the figures mean nothing.",
+        show_default="off",
+    ),
+]
