@@ -280,9 +280,9 @@ def measure_spares(place: str, plan: Plan, announce: Announce) -> Mapping[str, S
         for name in seconds:
             reset_seconds = 0.0 if name == FREE else plan.reset_seconds * slower
             make = partial(env, plan.step_seconds * slower, reset_seconds, plan.length)
-            manners = agym.Fleet(spares=num_envs) if name == SPARES else None
+            fleet = agym.Fleet(spares=num_envs) if name == SPARES else None
             envs = agym.make(
-                make, num_envs, autoreset="next_step", output="array", fleet=manners, **options
+                make, num_envs, autoreset="next_step", output="array", fleet=fleet, **options
             )
             systems[name] = stack.enter_context(envs)
             envs.reset(seed=0)
@@ -314,8 +314,8 @@ async def measure_hedge(plan: Plan, announce: Announce) -> Mapping[str, Sequence
     make = partial(Uneven, plan.call_seconds, plan.chance, plan.times)
     for turn, name in in_turns([*delays], plan.repeats):
         announce(f"{turn + 1}/{plan.repeats} {name}")
-        manners = agym.Fleet(hedge=delays[name])
-        async with agym.make_async(make, plan.num_envs, backend="asyncio", fleet=manners) as envs:
+        fleet = agym.Fleet(hedge=delays[name])
+        async with agym.make_async(make, plan.num_envs, backend="asyncio", fleet=fleet) as envs:
             await envs.reset()
             slices = await asyncio.gather(*(_step(handle, plan.steps) for handle in envs))
             seconds[name].append([one for each in slices for one in each])

@@ -24,7 +24,7 @@ from gymnasium.vector import AutoresetMode
 from agym._system.pickling import dumps_by_value
 from agym.errors import SnapshotError
 from agym.hosts.base import ALL_INFOS, Factory, Host
-from agym.hosts.coroutine.manners import Manners
+from agym.hosts.coroutine.fleet_calls import FleetCalls
 from agym.hosts.coroutine.running_env import RunningSlot, track_running
 from agym.hosts.coroutine.spares import Spare, SpareTasks
 from agym.hosts.episode import Phase
@@ -105,11 +105,11 @@ class CoroutineHost(Host):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._fatal: tuple[type[BaseException], ...] = (GeneratorExit, *fatal)
         n = len(factories)
-        self._manners = None if fleet is None else Manners(fleet, first, marker)
+        self._fleet = None if fleet is None else FleetCalls(fleet, first, marker)
         self._spares: SpareTasks | None = None
-        if self._manners is not None and fleet is not None and fleet.spares:
+        if self._fleet is not None and fleet is not None and fleet.spares:
             self._spares = SpareTasks(
-                self._manners, factories, fleet.spares, self._make_spare, _close,
+                self._fleet, factories, fleet.spares, self._make_spare, _close,
                 partial(self._run_task, NO_PLACE),
             )  # fmt: skip
         # Operations, each with the environment's own argument, if there is one.
@@ -135,14 +135,14 @@ class CoroutineHost(Host):
 
     def _look_at(self, env: Any) -> Description:
         found = super()._look_at(env)
-        if self._manners is not None:
-            self._manners.check(env)
+        if self._fleet is not None:
+            self._fleet.check(env)
         return found
 
     def attach(self, table: SlotTable) -> None:
         super().attach(table)
-        if self._manners is not None:
-            self._manners.attach(table.gauges)
+        if self._fleet is not None:
+            self._fleet.attach(table.gauges)
 
     # ---------------------------------------------------------------- operations
 
@@ -304,10 +304,10 @@ class CoroutineHost(Host):
         else:
             if self._recorder.on:
                 self._recorder.add(i, [action])
-            if self._manners is None:
+            if self._fleet is None or self._fleet.plain:
                 result = await self._envs[i].step(action)
             else:
-                begun, result = await self._manners.step(i, self._envs[i], action)
+                begun, result = await self._fleet.step(i, self._envs[i], action)
             self._meter.spent(self.first + i, result[-1])
         self._meter.timed(self.first + i, clock() - begun, idle)
         self._steps[i] += 1
@@ -377,10 +377,10 @@ class CoroutineHost(Host):
         self._resetting[i] = True
         if self._recorder.on:
             self._note_start(i, note_start(env, arguments))
-        if self._manners is None:
+        if self._fleet is None:
             observation, info = await env.reset(**arguments)
         else:
-            observation, info = await self._manners.reset(i, env, arguments)
+            observation, info = await self._fleet.reset(i, env, arguments)
         self._resetting[i] = False
         return observation, self._first_info(i, info)
 
@@ -606,8 +606,8 @@ class CoroutineHost(Host):
         left = [i for i in range(len(self._envs)) if i not in self._closed]
         if self._spares is not None:
             await self._spares.aclose()
-        if self._manners is not None:
-            await self._manners.aclose()
+        if self._fleet is not None:
+            await self._fleet.aclose()
         results = await asyncio.gather(*map(self._close, left), return_exceptions=True)
         errors.update(zip(left, results, strict=True))
         self._envs = []

@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from agym.hosts.base import Factory
-from agym.hosts.coroutine.manners import Manners
+from agym.hosts.coroutine.fleet_calls import FleetCalls
 from agym.hosts.fleet.setup import spare_factories, stand_in_key
 from agym.hosts.fleet.spares import Ahead, Beginning, SparePool
 from agym.hosts.snapshots.replaying import note_start
@@ -57,7 +57,7 @@ class SpareTasks:
 
     def __init__(
         self,
-        manners: Manners,
+        fleet: FleetCalls,
         factories: Sequence[Factory],
         count: int,
         make: Callable[[Factory], Any],
@@ -67,14 +67,14 @@ class SpareTasks:
         """Have ``count`` spares.
 
         Args:
-            manners: Calls the environments.
+            fleet: Calls the environments.
             factories: Those of the environments.
             count: How many spares at most.
             make: Makes an environment.
             close: Closes one.
             run: The task of a spare: :meth:`stand_by`, then the queue of the place that it gets.
         """
-        self._manners = manners
+        self._fleet = fleet
         self._keys = [*map(stand_in_key, factories)]
         self._factories = dict(zip(self._keys, factories, strict=True))
         # The keys of spares that have to be made.
@@ -94,9 +94,9 @@ class SpareTasks:
         """
         ahead = self._pool.take(i, beginning, self._keys[i])
         if ahead is None:
-            self._manners.count("spares_missed", i)
+            self._fleet.count("spares_missed", i)
             return None
-        self._manners.count("spares_used" if ahead.result.done() else "spares_late", i)
+        self._fleet.count("spares_used" if ahead.result.done() else "spares_late", i)
         try:
             begun: Begun = await ahead.result
         except asyncio.CancelledError:
@@ -185,8 +185,8 @@ class SpareTasks:
                 spare.env = self._make(self._factories[spare.key])
             arguments = copy.deepcopy(beginning.arguments())
             start = note_start(spare.env, arguments)
-            reset = self._manners.reset(i, spare.env, arguments)
-            observation, info = await self._manners.tracked(i, reset)
+            reset = self._fleet.reset(i, spare.env, arguments)
+            observation, info = await self._fleet.tracked(i, reset)
         except GeneratorExit:
             raise
         except BaseException as error:

@@ -1,1 +1,1 @@
-"""The manners of a fleet: spares, a limit of the rate, and hedged steps."""
+"""The options of a fleet: spares, a limit of the rate, and hedged steps."""

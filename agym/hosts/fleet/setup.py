@@ -13,7 +13,7 @@ from agym.hosts.fleet.rate_limit import RateLimiter
 
 @dataclass(frozen=True)
 class FleetSetup:
-    """The manners that are on, for all hosts of one ``make``.
+    """The options that are on, for all hosts of one ``make``.
 
     Attributes:
         spares: Spares of each host.

@@ -34,7 +34,7 @@ from agym.hosts.episode import Phase
 from agym.hosts.fleet.setup import FleetSetup, stand_in_key
 from agym.hosts.fleet.spares import Beginning
 from agym.hosts.gym import calls, continuing
-from agym.hosts.gym.manners import Manners
+from agym.hosts.gym.fleet_calls import FleetCalls
 from agym.hosts.gym.owner import OwnerThread
 from agym.hosts.gym.spares import SpareThreads
 from agym.hosts.rows import write_column, write_flag
@@ -98,10 +98,10 @@ class EnvHost(Host):
         """
         super().__init__(factories, first, autoreset, catch, log=log, infos=infos)
         n = len(factories)
-        self._manners = None if fleet is None else Manners(fleet, first, n, closing)
+        self._fleet = None if fleet is None else FleetCalls(fleet, first, n, closing)
         self._spares: SpareThreads | None = None
-        if self._manners is not None and fleet is not None and fleet.spares:
-            self._spares = SpareThreads(self._manners, factories, fleet.spares, self._make_spare)
+        if self._fleet is not None and fleet is not None and fleet.spares:
+            self._spares = SpareThreads(self._fleet, factories, fleet.spares, self._make_spare)
         self._marker = marker
         self._timing = False
         self._guard = guard or RLock()  # faster than a null context, and never contended
@@ -134,33 +134,33 @@ class EnvHost(Host):
         return described, failures
 
     def _construct(self, factory: Factory) -> Any:
-        if self._manners is None or self._spares is None:
+        if self._fleet is None or self._spares is None:
             return factory()
         owner = OwnerThread(stand_in_key(factory))
-        self._manners.owners.append(owner)
+        self._fleet.owners.append(owner)
         return owner.call(factory)
 
     def _look_at(self, env: Any) -> Description:
         found = super()._look_at(env)
-        if self._manners is not None:
-            self._manners.check(env)
+        if self._fleet is not None:
+            self._fleet.check(env)
         return found
 
     def attach(self, table: SlotTable) -> None:
         super().attach(table)
-        if self._manners is not None:
-            self._manners.attach(table.gauges)
+        if self._fleet is not None:
+            self._fleet.attach(table.gauges)
 
     def _step_of(self, i: int) -> Callable[[Any], StepResult]:
         """Return what steps a running environment."""
         env = self._envs[i]
-        return env.step if self._manners is None else partial(self._manners.step, i, env)
+        return env.step if self._fleet is None else partial(self._fleet.step, i, env)
 
     def _in_owner(self, i: int, function: Callable[[], Any]) -> Any:
         """Call a function in the thread that owns an environment, while this one waits."""
-        if self._manners is None or not self._manners.owners:
+        if self._fleet is None or not self._fleet.owners:
             return function()
-        return self._manners.owners[i].call(function)
+        return self._fleet.owners[i].call(function)
 
     def close(self) -> list[Failure]:
         """Close every environment, even if others fail. Idempotent."""
@@ -176,8 +176,8 @@ class EnvHost(Host):
                 failures.append(Failure.of(exception, env_id, "close"))
         self._envs = []
         self._steps = []
-        if self._manners is not None:
-            for owner in self._manners.owners:
+        if self._fleet is not None:
+            for owner in self._fleet.owners:
                 owner.stop()
         if self._spares is not None:
             self._spares.close()
@@ -318,7 +318,7 @@ class EnvHost(Host):
         meter.end_timing()
         for slot, (begun, ended) in zip(count(start), pairwise(ticks)):
             if self._episodes[slot - self.first].phase is not Phase.HELD:
-                waited = 0 if self._manners is None else self._manners.waited[slot - self.first]
+                waited = 0 if self._fleet is None else self._fleet.waited[slot - self.first]
                 meter.timed(slot, ended - begun - waited, idle)
             idle = 0
 
@@ -532,10 +532,10 @@ class EnvHost(Host):
         self._resetting = i
         if self._recorder.on:
             self._note_start(i, note_start(env, arguments))
-        if self._manners is None:
+        if self._fleet is None:
             observation, info = env.reset(**arguments)
         else:
-            self._manners.wait(i)
+            self._fleet.wait(i)
             observation, info = self._in_owner(i, partial(env.reset, **arguments))
         self._resetting = None
         if info:

@@ -11,7 +11,7 @@ from typing import Any
 from agym.hosts.base import Factory
 from agym.hosts.fleet.setup import spare_factories, stand_in_key
 from agym.hosts.fleet.spares import Ahead, Beginning, SparePool
-from agym.hosts.gym.manners import Manners
+from agym.hosts.gym.fleet_calls import FleetCalls
 from agym.hosts.gym.owner import OwnerThread
 from agym.hosts.snapshots.replaying import note_start
 from agym.protocol.messages.resets import EpisodeStart
@@ -32,14 +32,14 @@ class SpareThreads:
 
     def __init__(
         self,
-        manners: Manners,
+        fleet: FleetCalls,
         factories: Sequence[Factory],
         count: int,
         make: Callable[[Factory], Any],
     ) -> None:
         """Have ``count`` spares, which ``make`` makes when they are reset for the first time."""
         self.pool: SparePool[OwnerThread] = SparePool()
-        self._manners = manners
+        self._fleet = fleet
         self._make = make
         self._keys = [*map(stand_in_key, factories)]
         self._factories = dict(zip(self._keys, factories, strict=True))
@@ -52,12 +52,12 @@ class SpareThreads:
         Returns:
             How it began, and the spare; ``None`` if there is none.
         """
-        manners, pool = self._manners, self.pool
+        fleet, pool = self._fleet, self.pool
         ahead = pool.take(i, beginning, self._keys[i])
         if ahead is None:
-            manners.count("spares_missed", i)
+            fleet.count("spares_missed", i)
             return None
-        manners.count("spares_used" if ahead.result.done() else "spares_late", i)
+        fleet.count("spares_used" if ahead.result.done() else "spares_late", i)
         try:
             error = ahead.result.exception()
         except BaseException:  # Ctrl-C
@@ -66,9 +66,9 @@ class SpareThreads:
         if error is not None:  # the environment's own reset tells whether that is a fault
             self._replace(ahead.owner)
             return None
-        manners.owners[i].env = env
-        pool.idle.append(manners.owners[i])
-        manners.owners[i] = ahead.owner
+        fleet.owners[i].env = env
+        pool.idle.append(fleet.owners[i])
+        fleet.owners[i] = ahead.owner
         return ahead.result.result(), ahead.owner.env
 
     def reset_ahead(
@@ -88,7 +88,7 @@ class SpareThreads:
             owner.env = self._make(self._factories[owner.key])
         arguments = copy.deepcopy(beginning.arguments())
         start = note_start(owner.env, arguments)
-        self._manners.wait(i)
+        self._fleet.wait(i)
         observation, info = owner.env.reset(**arguments)
         return start, observation, info
 
@@ -113,7 +113,7 @@ class SpareThreads:
         for owner in owners:
             self._end(owner)
         end = time.monotonic() + CLOSE_SECONDS
-        for owner in [*owners, *self._ended, *self._manners.owners]:
+        for owner in [*owners, *self._ended, *self._fleet.owners]:
             owner.join(max(0.0, end - time.monotonic()))
         self.pool = SparePool()
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 from gymnasium import Space, spaces
 
@@ -11,8 +12,6 @@ from agym.errors import (
     AgymError,
     ClosedError,
     CrashLoopError,
-    EnvError,
-    ResetNeededError,
     UsageError,
     WorkerDied,
 )
@@ -20,6 +19,7 @@ from agym.hosts.async_env import AnySpace
 from agym.tools.openenv.space_json import from_json
 from agym.tools.openenv.wire import VALUE, Code
 from agym.tools.serving.places import Place
+from agym.tools.serving.stepping import Outcome
 
 # Fields that typed actions of OpenEnv have beside their own.
 METADATA = "metadata"
@@ -55,14 +55,15 @@ class Episodes:
         self._steps = 0
         self._episode: str | None = None
 
-    async def reset(self, data: dict[str, Any]) -> dict[str, Any]:
+    def begin_reset(self, data: dict[str, Any], done: Callable[[Outcome], None]) -> None:
         """Begin an episode.
 
         Args:
             data: ``seed``, ``episode_id`` and ``options``; what else there is becomes options too.
+            done: Is called with the outcome, which is for :meth:`end_reset`.
 
         Raises:
-            ProtocolError: The data are wrong, or the environment failed.
+            ProtocolError: The data are wrong.
         """
         given = dict(data)
         seed, episode = given.pop("seed", None), given.pop("episode_id", None)
@@ -78,10 +79,20 @@ class Episodes:
         options = {**given, **(options or {})} or None
         self._running = False
         self._why = "the last reset failed: send another"
-        observation, info = await self._do(self._env.reset, seed=seed, options=options)
+        self._episode = episode or secrets.token_hex(16)
+        self.place.reset(seed, options, done)
+
+    def end_reset(self, outcome: Outcome) -> dict[str, Any]:
+        """Return the data of the answer to a reset.
+
+        Raises:
+            ProtocolError: The environment failed.
+        """
+        if isinstance(outcome, BaseException):
+            self._raise(outcome)
+        observation, info = outcome
         self._check(info)
         self._running, self._steps = True, 0
-        self._episode = episode or secrets.token_hex(16)
         return {
             "observation": observation,
             "reward": None,
@@ -89,20 +100,31 @@ class Episodes:
             METADATA: {"info": info},
         }
 
-    async def step(self, fields: Any, *, native: bool) -> dict[str, Any]:
-        """Take a step.
+    def begin_step(self, fields: Any, done: Callable[[Outcome], None], *, native: bool) -> None:
+        """Begin a step.
 
         Args:
             fields: The action: the fields of an object, or itself if ``native``.
+            done: Is called with the outcome, which is for :meth:`end_step`.
             native: Whether it is a value of Python's and NumPy's.
 
         Raises:
-            ProtocolError: The action is not in its space, or the environment failed.
+            ProtocolError: The action is not in its space, or there is no episode.
         """
         action = self.action(fields, native=native)
         if not self._running:
             raise ProtocolError(Code.EXECUTION_ERROR, self._why)
-        observation, reward, terminated, truncated, info = await self._do(self.place.step, action)
+        self.place.step(action, done)
+
+    def end_step(self, outcome: Outcome) -> dict[str, Any]:
+        """Return the data of the answer to a step.
+
+        Raises:
+            ProtocolError: The environment failed.
+        """
+        if isinstance(outcome, BaseException):
+            self._raise(outcome)
+        observation, reward, terminated, truncated, info = outcome
         self._check(info)
         self._steps += 1
         done = terminated or truncated
@@ -153,32 +175,22 @@ class Episodes:
             return fields if known else {key: fields[key] for key in fields if key != METADATA}
         return fields[VALUE] if names == {VALUE} else fields
 
-    async def _do(self, operation: Any, *args: Any, **kwargs: Any) -> Any:
-        """Run an operation of the environment, and translate its errors."""
-        place = self.place
-        place.lost = True  # should this task end here, the operation still runs
-        try:
-            result = await operation(*args, **kwargs)
-        except (EnvError, ResetNeededError) as error:
-            place.lost = False
-            self._fail(str(error))
-        except UsageError as error:
-            place.lost = False
-            raise invalid(str(error), "data") from error
-        except (WorkerDied, CrashLoopError, ClosedError) as error:
+    def _raise(self, error: BaseException) -> NoReturn:
+        """Raise what the client hears of an error."""
+        if isinstance(error, WorkerDied | CrashLoopError | ClosedError):
             raise ProtocolError(Code.SESSION_ERROR, str(error)) from error
-        except AgymError as error:
-            self._fail(str(error))
-        else:
-            place.lost = False
-            return result
+        if isinstance(error, UsageError):
+            raise invalid(str(error), "data") from error
+        if not isinstance(error, AgymError):
+            raise error
+        self._fail(str(error))
 
     def _check(self, info: dict[str, Any]) -> None:
         """Raise the fault that agym reports in an info."""
         if (fault := info.get("fault")) is not None:
             self._fail(str(fault))
 
-    def _fail(self, why: str) -> None:
+    def _fail(self, why: str) -> NoReturn:
         self._running = False
         self._why = "the environment failed in the last step: send a reset"
         raise ProtocolError(Code.EXECUTION_ERROR, why)

@@ -10,6 +10,7 @@ import asyncio
 import hmac
 import json
 from collections.abc import Awaitable, Callable
+from functools import partial
 from http import HTTPStatus
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,10 @@ from agym.tools.serving.episodes import Episodes, ProtocolError, invalid
 from agym.tools.serving.limits import ServerLimits
 from agym.tools.serving.places import Place, Places
 from agym.tools.serving.schema import STATE, object_schema
-from agym.tools.serving.sessions import GOING_AWAY, Session, as_data, error_message, sendable
+from agym.tools.serving.sessions import Session, as_data, error_message, sendable
+from agym.tools.serving.stepping import Outcome
+from agym.tools.serving.websocket import WebSocket
+from agym.tools.serving.websocket_frames import CloseCode
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -40,7 +44,7 @@ class Endpoints:
     """Answers requests.
 
     Attributes:
-        sessions: The open sessions, by their WebSockets.
+        sessions: The open sessions.
         served: How many sessions there were.
         refused: How many found all environments taken.
     """
@@ -63,7 +67,7 @@ class Endpoints:
             host: The address that the server was told to listen on.
             metadata: What ``/metadata`` says.
         """
-        self.sessions: dict[web.WebSocketResponse, Session] = {}
+        self.sessions: set[Session] = set()
         self.served = 0
         self.refused = 0
         self._places = places
@@ -107,13 +111,15 @@ class Endpoints:
         """Tell all clients that the server closes, and wait for them a moment."""
         self._closing.set()
         self._ticking.cancel()
-        closing = [socket.close(code=GOING_AWAY) for socket in self.sessions]
-        await asyncio.gather(*closing, return_exceptions=True)
+        for session in self.sessions:
+            session.socket.close(CloseCode.GOING_AWAY)
+        if self.sessions:
+            await asyncio.wait([session.socket.ended for session in self.sessions])
 
     def _tick(self) -> None:
         loop = asyncio.get_running_loop()
         now = loop.time()
-        for session in self.sessions.values():
+        for session in self.sessions:
             session.tick(now)
         self._ticking = loop.call_later(self._period, self._tick)
 
@@ -160,39 +166,33 @@ class Endpoints:
     # ---------------------------------------------------------------- sessions
 
     async def _open_session(self, request: web.BaseRequest) -> web.StreamResponse:
-        socket: web.WebSocketResponse = self._web.WebSocketResponse(
-            max_msg_size=self._limits.message_bytes,
-            protocols=(BINARY,),
-            compress=False,
-            timeout=1.0,
+        upgraded: web.WebSocketResponse = self._web.WebSocketResponse(
+            protocols=(BINARY,), compress=False
         )
         try:
-            await socket.prepare(request)
+            await upgraded.prepare(request)
         except self._web.HTTPException as error:
             return self._json({"detail": error.text}, HTTPStatus.BAD_REQUEST)
-        binary = socket.ws_protocol == BINARY
+        binary, transport = upgraded.ws_protocol == BINARY, request.transport
+        if transport is None:
+            return upgraded  # the client is gone
+        socket = WebSocket(transport, request.protocol, self._limits.message_bytes)
         place = None if self._closing.is_set() else self._places.take()
         if place is None:
-            await self._turn_away(socket, binary=binary)
-            return socket
+            full = self._full()
+            socket.send(error_message(full.code, str(full), binary=binary, **full.details))
+            socket.close(CloseCode.NORMAL)
+            await socket.ended
+            return upgraded
         self.served += 1
-        session = Session(socket, place, self._limits, binary=binary, closing=self._closing)
-        self.sessions[socket] = session
+        session = Session(socket, place, self._limits, binary=binary)
+        self.sessions.add(session)
         try:
             await session.run()
         finally:
-            del self.sessions[socket]
+            self.sessions.discard(session)
             self._places.give_back(place)
-        return socket
-
-    async def _turn_away(self, socket: web.WebSocketResponse, *, binary: bool) -> None:
-        full = self._full()
-        answer = error_message(full.code, str(full), binary=binary, **full.details)
-        try:
-            await (socket.send_str if isinstance(answer, str) else socket.send_bytes)(answer)  # type: ignore[arg-type]
-            await socket.close()
-        except ConnectionError:
-            pass  # the client is gone
+        return upgraded
 
     def _full(self) -> ProtocolError:
         self.refused += 1
@@ -247,19 +247,21 @@ class Endpoints:
 
     async def _reset(self, request: web.BaseRequest) -> dict[str, Any]:
         data = await self._body(request)
-        return await self._use(lambda episodes: episodes.reset(data))
+        return await self._use(lambda episodes: reset(episodes, data))
 
     async def _step(self, request: web.BaseRequest) -> dict[str, Any]:
         body = await self._body(request)
         if not isinstance(body.get("action"), dict):
             raise invalid("action must be an object", "action")
 
-        async def step(episodes: Episodes) -> dict[str, Any]:
+        async def play(episodes: Episodes) -> dict[str, Any]:
             episodes.action(body["action"], native=False)
-            await episodes.reset({})
-            return await episodes.step(body["action"], native=False)
+            await reset(episodes, {})
+            return episodes.end_step(
+                await outcome_of(partial(episodes.begin_step, body["action"], native=False))
+            )
 
-        return await self._use(step)
+        return await self._use(play)
 
     async def _body(self, request: web.BaseRequest) -> dict[str, Any]:
         async with asyncio.timeout(self._limits.request_timeout):
@@ -290,3 +292,20 @@ class Endpoints:
             headers=headers,
         )
         return response
+
+
+async def reset(episodes: Episodes, data: dict[str, Any]) -> dict[str, Any]:
+    """Begin an episode; return the answer's data."""
+    return episodes.end_reset(await outcome_of(partial(episodes.begin_reset, data)))
+
+
+async def outcome_of(begin: Callable[[Callable[[Outcome], None]], None]) -> Outcome:
+    """Await an operation that ``begin`` starts, which calls its argument as it ends."""
+    future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+    def done(outcome: Outcome) -> None:
+        if not future.done():
+            future.set_result(outcome)
+
+    begin(done)
+    return await future

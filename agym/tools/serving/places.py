@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from functools import partial
 from time import monotonic
 from typing import Any
 
 from agym.api.aio import AsyncEnvHandle, AsyncEnvs
-from agym.errors import AgymError
-from agym.tools.serving.stepping import Result, Stepping
+from agym.errors import AgymError, EnvError, ResetNeededError, UsageError
+from agym.tools.serving.stepping import Outcome, Stepping
 
+# Errors after which an environment can be reset.
+HARMLESS = (EnvError, UsageError, ResetNeededError)
 # The pauses between attempts to replace an environment, in seconds.
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 # When a client that found all environments taken may come again, in seconds.
@@ -23,19 +27,54 @@ class Place:
 
     Attributes:
         env: The environment.
+        busy: Whether an operation of it is under way.
         lost: Whether it must be replaced before another session uses it.
+        on_idle: Is called when an operation ends whose session has ended.
     """
 
-    def __init__(self, env: AsyncEnvHandle[Any, Any], stepping: Stepping) -> None:
+    def __init__(
+        self, env: AsyncEnvHandle[Any, Any], stepping: Stepping, tasks: set[asyncio.Task[None]]
+    ) -> None:
         self.env = env
-        self._stepping = stepping
-        self._id = env.index
+        self.busy = False
         self.lost = False
+        self.on_idle: Callable[[], None] | None = None
         self.taken = 0.0
+        self._id = env.index
+        self._stepping = stepping
+        self._tasks = tasks
+        self._done: Callable[[Outcome], None] = _ignore
 
-    def step(self, action: Any) -> asyncio.Future[Result]:
-        """Step the environment, together with those of other sessions."""
-        return self._stepping.step(self._id, action)
+    def step(self, action: Any, done: Callable[[Outcome], None]) -> None:
+        """Step the environment, together with those of other sessions; ``done`` is called once."""
+        self.busy, self._done = True, done
+        self._stepping.step(self._id, action, self._end)
+
+    def reset(
+        self,
+        seed: int | None,
+        options: dict[str, Any] | None,
+        done: Callable[[Outcome], None],
+    ) -> None:
+        """Reset the environment; ``done`` is called with the observation and info, or an error."""
+        self.busy, self._done = True, done
+        track(self._reset(seed, options), self._tasks)
+
+    async def _reset(self, seed: int | None, options: dict[str, Any] | None) -> None:
+        try:
+            outcome: Outcome = await self.env.reset(seed=seed, options=options)
+        except AgymError as error:
+            outcome = error
+        self._end(outcome)
+
+    def _end(self, outcome: Outcome) -> None:
+        self.busy = False
+        if isinstance(outcome, BaseException):
+            self.lost = not isinstance(outcome, HARMLESS)
+        if self.on_idle is None:
+            self._done(outcome)
+        else:
+            self.on_idle()
 
 
 class Places:
@@ -54,11 +93,12 @@ class Places:
         self.taken = 0
         self._envs = envs
         self._stepping = Stepping(envs)
-        self._places = [Place(env, self._stepping) for env in envs]
+        # Resets, and replacements of environments.
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._places = [Place(env, self._stepping, self._tasks) for env in envs]
         ranges = [worker.env_ids for worker in envs.stats().workers] or [range(self.total)]
         self._free = [deque(ids) for ids in ranges]
         self._worker_of = {i: k for k, ids in enumerate(ranges) for i in ids}
-        self._repairs: set[asyncio.Task[None]] = set()
         # The average length of the last sessions, in seconds.
         self._usual: float | None = None
 
@@ -77,10 +117,16 @@ class Places:
         self.taken -= 1
         seconds = monotonic() - place.taken
         self._usual = seconds if self._usual is None else 0.9 * self._usual + 0.1 * seconds
+        if place.busy:  # its client left meanwhile
+            place.on_idle = partial(self._settle, place)
+        else:
+            self._settle(place)
+
+    def _settle(self, place: Place) -> None:
+        """Have an environment ready for another session."""
+        place.on_idle = None
         if place.lost:
-            task = asyncio.get_running_loop().create_task(self._replace(place))
-            self._repairs.add(task)
-            task.add_done_callback(self._repairs.discard)
+            track(self._replace(place), self._tasks)
         else:
             self._set_free(place)
 
@@ -91,12 +137,12 @@ class Places:
         return round(min(max(SOONEST, expected), LATEST))
 
     async def aclose(self) -> None:
-        """Stop stepping and replacing environments."""
+        """Stop stepping, resetting and replacing environments."""
         await self._stepping.aclose()
-        for task in self._repairs:
+        for task in self._tasks:
             task.cancel()
-        if self._repairs:
-            await asyncio.wait(self._repairs)
+        if self._tasks:
+            await asyncio.wait(self._tasks)
 
     def _set_free(self, place: Place) -> None:
         i = place.env.index
@@ -117,7 +163,18 @@ class Places:
                 return
 
 
+def track(work: Coroutine[Any, Any, None], tasks: set[asyncio.Task[None]]) -> None:
+    """Run a coroutine as one of ``tasks``, until it ends."""
+    task = asyncio.get_running_loop().create_task(work)
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)
+
+
 async def _pause(seconds: float) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await asyncio.get_running_loop().create_future()
+
+
+def _ignore(outcome: Outcome) -> None:
+    pass

@@ -175,6 +175,7 @@ class Server:
                 request_factory=self._request,
                 access_log=None,
                 keepalive_timeout=self._limits.request_timeout,
+                lingering_time=self._limits.request_timeout,
                 max_field_size=MOST_HEADER,
             )
             allow_open_files(places.total + self._limits.connections + OTHER_FILES)

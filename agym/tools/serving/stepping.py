@@ -4,20 +4,20 @@ A call of agym's costs as much for one environment as for many. So the steps tha
 in one turn of the event loop are one ``send``, and each ``recv`` takes all that have ended::
 
     sessions: step, step, step --> queue --> envs.send      one for each turn of the loop
-    sessions: result <-- future <-- envs.recv <-- one task, as long as steps are under way
+    sessions: done(result) <-- envs.recv <-- one task, as long as steps are under way
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from agym.api.aio import AsyncEnvs
-from agym.errors import AgymError, AgymErrorGroup, NothingSentError
+from agym.errors import AgymError, AgymErrorGroup, ClosedError, NothingSentError
 
-# Observation, reward, terminated, truncated, info.
-Result = tuple[Any, float, bool, bool, dict[str, Any]]
+# What an operation came to: what ``env.step`` or ``env.reset`` returns, or an error.
+Outcome = tuple[Any, ...] | BaseException
 
 
 class Stepping:
@@ -28,26 +28,23 @@ class Stepping:
         self._envs = envs
         self._loop = asyncio.get_running_loop()
         self._queue: list[tuple[int, Any]] = []
-        # The futures of environments that step, by id.
-        self._waiting: dict[int, asyncio.Future[Result]] = {}
+        # Who is told the outcome, by the id of the environment that steps.
+        self._waiting: dict[int, Callable[[Outcome], None]] = {}
         self._sent = asyncio.Event()
         self._receiver = self._loop.create_task(self._receive())
 
-    def step(self, env_id: int, action: Any) -> asyncio.Future[Result]:
-        """Step an environment that is not being stepped; return what becomes its result."""
+    def step(self, env_id: int, action: Any, done: Callable[[Outcome], None]) -> None:
+        """Step an environment that is not being stepped; ``done`` is called with the outcome."""
         if not self._queue:
             self._loop.call_soon(self._send)
         self._queue.append((env_id, action))
-        future: asyncio.Future[Result] = self._loop.create_future()
-        self._waiting[env_id] = future
-        return future
+        self._waiting[env_id] = done
 
     async def aclose(self) -> None:
-        """End; steps under way have no result."""
+        """End; steps under way fail."""
         self._receiver.cancel()
         await asyncio.wait([self._receiver])
-        for future in self._waiting.values():
-            future.cancel()
+        self._fail([*self._waiting], ClosedError("the server is closed"))
 
     def _send(self) -> None:
         queue, self._queue = self._queue, []
@@ -82,19 +79,25 @@ class Stepping:
                 _, observations, rewards, terminated, truncated, infos = batch
                 rewards, terminated, truncated = map(_listed, (rewards, terminated, truncated))
                 for k, i in enumerate(_listed(batch.env_ids)):
-                    future = waiting.pop(i)
-                    if not future.done():
-                        future.set_result(
-                            (observations[k], rewards[k], terminated[k], truncated[k], infos[k])
-                        )
+                    self._tell(
+                        i, (observations[k], rewards[k], terminated[k], truncated[k], infos[k])
+                    )
                 if not waiting:
                     self._sent.clear()
 
     def _fail(self, env_ids: Sequence[int], error: BaseException) -> None:
         for i in env_ids:
-            future = self._waiting.pop(i, None)
-            if future is not None and not future.done():
-                future.set_exception(error)
+            self._tell(i, error)
+
+    def _tell(self, env_id: int, outcome: Outcome) -> None:
+        done = self._waiting.pop(env_id, None)
+        if done is None:
+            return
+        try:
+            done(outcome)
+        except Exception as error:  # this session's, and no other's
+            message = "a session failed"
+            self._loop.call_exception_handler({"message": message, "exception": error})
 
 
 def _env_id(item: tuple[int, Any]) -> int:

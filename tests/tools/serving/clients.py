@@ -6,13 +6,14 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
 
 from agym.tools.openenv.wire import BINARY, decode, encode
 from agym.tools.serving.serve import Server
@@ -118,6 +119,17 @@ async def session(server: Server, *, binary: bool = False) -> AsyncIterator[Clie
         open_timeout=patience(10), close_timeout=patience(1),
     ) as socket:  # fmt: skip
         yield Client(socket, binary=binary)
+
+
+async def until_a_place_is_free(server: Server) -> None:
+    """Come again as long as the server is full."""
+    async with asyncio.timeout(patience(20)):
+        while True:
+            with suppress(ConnectionClosed):
+                async with session(server) as again:
+                    if (await again.ask("reset", {}))["type"] == "observation":
+                        return
+            await asyncio.sleep(0.02)
 
 
 async def settled(server: Server, sessions: int) -> None:

@@ -26,6 +26,7 @@ from tests.tools.serving.clients import (
     headers_of,
     session,
     settled,
+    until_a_place_is_free,
 )
 
 
@@ -169,7 +170,7 @@ async def test_a_client_that_leaves_in_a_step_gives_its_place_back() -> None:
             await client.reset()
             await client.socket.send('{"type": "step", "data": {"say": "late", "wait": 0.5}}')
             client.socket.transport.abort()
-        await settled(server, 0)
+        await until_a_place_is_free(server)
         async with session(server) as after:
             await after.reset()
             answer = await after.ask("step", {"say": "mine"})

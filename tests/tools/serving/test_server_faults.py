@@ -26,6 +26,7 @@ from tests.tools.serving.clients import (
     code_of,
     session,
     settled,
+    until_a_place_is_free,
 )
 
 
@@ -59,12 +60,7 @@ async def test_without_replacement_the_place_comes_back() -> None:
             assert await bad.code("step", {"value": DIE}) == "SESSION_ERROR"
             with pytest.raises(ConnectionClosed):
                 await bad.socket.recv()
-        async with asyncio.timeout(patience(10)):
-            while True:
-                with suppress(ConnectionClosed):  # as long as it is full
-                    async with session(server) as again:
-                        if (await again.ask("reset", {}))["type"] == "observation":
-                            break
+        await until_a_place_is_free(server)
 
 
 async def still_serves(server: Server) -> None:
@@ -85,7 +81,7 @@ TEXTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("text", TEXTS, ids=[text[:12].encode("unicode_escape") for text in TEXTS])
+@pytest.mark.parametrize("text", TEXTS, ids=[ascii(text[:12]) for text in TEXTS])
 async def test_hostile_texts(text: str) -> None:
     async with agym.serve(Told, 1) as server:
         async with session(server) as client:
@@ -189,7 +185,8 @@ async def test_who_is_slow_to_ask_is_sent_away() -> None:
     ids=range(7),
 )  # fmt: skip
 async def test_what_is_no_http(data: bytes) -> None:
-    async with agym.serve(Told, 1) as server:
+    limits = agym.ServerLimits(request_timeout=0.5)
+    async with agym.serve(Told, 1, limits=limits) as server:
         reader, writer = await open_socket(server)
         with suppress(ConnectionError):
             writer.write(data)

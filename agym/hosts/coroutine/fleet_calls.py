@@ -1,4 +1,4 @@
-"""The manners of a fleet for coroutine environments: turns and second calls.
+"""Calls of coroutine environments as the options of a fleet say: in turns, some twice.
 
 A host has one of these only where an option of :class:`~agym.Fleet` is on.
 """
@@ -18,8 +18,12 @@ from agym.hosts.fleet.setup import FleetSetup
 from agym.protocol.metrics.gauges import Gauges, clock
 
 
-class Manners:
-    """Calls the environments of one host as the fleet's options say."""
+class FleetCalls:
+    """Calls the environments of one host as the fleet's options say.
+
+    Attributes:
+        plain: Whether a step is called as it would be without the options.
+    """
 
     def __init__(self, setup: FleetSetup, first: int, marker: RunningSlot | None) -> None:
         """Keep the options; ``first`` is the id of the host's first environment."""
@@ -27,6 +31,7 @@ class Manners:
         self._marker = marker
         self._limiter = setup.limiter
         self._hedge = None if setup.hedge is None else Hedge(setup.hedge)
+        self.plain = setup.limiter is None and setup.hedge is None
 
     def attach(self, gauges: Gauges) -> None:
         self._arrays = gauges.arrays

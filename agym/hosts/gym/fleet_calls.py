@@ -1,4 +1,4 @@
-"""The manners of a fleet for Gymnasium environments: turns and owners.
+"""Calls of Gymnasium environments as the options of a fleet say: in turns, in threads of theirs.
 
 A host has one of these only where an option of :class:`~agym.Fleet` is on.
 """
@@ -16,7 +16,7 @@ from agym.hosts.gym.owner import OwnerThread
 from agym.protocol.metrics.gauges import Gauges
 
 
-class Manners:
+class FleetCalls:
     """Calls the environments of one host as the fleet's options say.
 
     Attributes:
