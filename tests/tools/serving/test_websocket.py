@@ -170,7 +170,7 @@ async def test_pings_are_answered_during_a_step_and_a_leave_is_noticed() -> None
 
 async def test_who_reads_no_answers_is_not_read_either() -> None:
     """Pings do not make the server keep more than a socket's worth of answers."""
-    async with agym.serve(Told, 2) as server, raw(server) as (reader, writer):
+    async with agym.serve(Told, 2) as server, raw(server) as (_, writer):
         cast(asyncio.Transport, writer.transport).pause_reading()
         pings = written(Opcode.PING, b"x" * 125) * 1000
         async with session(server) as other:
