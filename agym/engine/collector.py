@@ -28,7 +28,7 @@ from agym.engine.stats import Traffic
 from agym.engine.status import EnvStatus
 from agym.errors import AgymError
 from agym.protocol.arguments import Ids
-from agym.protocol.messages.completions import Completion, Payload
+from agym.protocol.messages.completions import Completion, Payload, join_neighbours
 from agym.protocol.messages.failures import Failure
 from agym.protocol.messages.operations import Close, Make, Reset, Step
 
@@ -88,7 +88,7 @@ class Collector:
         recovery = self._recovery
         while completions := self._backend.poll():
             begins_more = self._recycling is not None
-            for completion in completions:
+            for completion in join_neighbours(completions):
                 payload = completion.payload
                 wrong = payload is not None and payload.problems
                 if payload is not None and payload.schemas and self.rows.opened is not None:

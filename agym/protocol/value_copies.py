@@ -22,6 +22,8 @@ def copy_info(info: dict[str, Any]) -> dict[str, Any]:
 
 def copy_value(value: Any) -> Any:
     """Copy a value deeply, or return it as it is if it cannot be copied (a lock, for example)."""
+    if type(value) is dict and _FIXED.issuperset(map(type, value.values())):
+        return value.copy()  # such as a text's observation, in a fifth of the time
     try:
         return copy.deepcopy(value)
     except Exception:

@@ -163,8 +163,15 @@ class Scheduler:
 
     def release(self, ticket: Ticket, ids: Ids, tickets: dict[int, Ticket]) -> list[Operation]:
         """Free some rows of a ticket; return the operations that may be submitted now."""
-        freed = []
+        freed: list[Operation] = []
         self._whole = None
+        if not (self._groups or self._held or self._seized):  # the usual case
+            for i in ids:
+                if self._owners[i] is ticket:
+                    self._owners[i] = None
+                    self._owned -= 1
+            self.idle = not self._owned
+            return freed
         ids = tuple(dict.fromkeys(j for i in ids for j in self._groups.get(i, (i,))))
         for i in ids:
             if self._owners[i] is ticket:

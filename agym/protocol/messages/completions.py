@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -51,13 +51,9 @@ class Payload:
 
     def merge(self, other: Payload) -> None:
         """Add the payload of another part of the same ticket."""
-        self.infos.update(other.infos)
-        self.final_infos.update(other.final_infos)
-        self.objects.update(other.objects)
-        self.final_objects.update(other.final_objects)
-        self.values.update(other.values)
-        self.starts.update(other.starts)
-        self.nexts.update(other.nexts)
+        for name in _BY_ENV:
+            if theirs := getattr(other, name):
+                getattr(self, name).update(theirs)
         self.problems.extend(other.problems)
         self.schemas.update(other.schemas)
 
@@ -77,6 +73,32 @@ class Completion(NamedTuple):
     def num_without_problem(self) -> int:
         """How many environments have completed it without a problem; 0 if any has one."""
         return 0 if self.payload and self.payload.problems else self.stop - self.start
+
+
+def join_neighbours(completions: Sequence[Completion]) -> Sequence[Completion]:
+    """Join what neighbours completed one by one of the same operation, except for problems.
+
+    Example:
+        >>> join_neighbours([Completion(7, 0, 1), Completion(7, 1, 2), Completion(7, 3, 4)])
+        [Completion(number=7, start=0, stop=2, payload=None), Completion(number=7, start=3, ...)]
+    """
+    if len(completions) < 2:
+        return completions
+    joined = [completions[0]]
+    for completion in completions[1:]:
+        number, start, stop, payload = completion
+        last, first, end, merged = joined[-1]
+        if number != last or start != end or _has_problems(payload) or _has_problems(merged):
+            joined.append(completion)
+            continue
+        if merged is not None and payload is not None:
+            merged.merge(payload)
+        joined[-1] = Completion(number, first, stop, merged or payload)
+    return joined
+
+
+def _has_problems(payload: Payload | None) -> bool:
+    return payload is not None and bool(payload.problems)
 
 
 @dataclass(frozen=True)
