@@ -36,8 +36,9 @@ from benchmarks.reports.results import Verdict, to_json
 from benchmarks.reports.tables import machine_line, verdict_table
 
 OURS = "agym"
-# OpenEnv's server steps environments on its event loop, or in a thread for each session.
-PEERS = {"OpenEnv, async": "async", "OpenEnv, threads": "sync"}
+# OpenEnv's server calls tools, as its own echo environment does, or steps environments in a thread
+# for each session (``def step``) or on its event loop (``async def step_async``).
+PEERS = {"OpenEnv, a tool": "tool", "OpenEnv, step": "sync", "OpenEnv, step_async": "async"}
 # The aims: seconds of a round whose steps wait for a second, and how much faster than the peer.
 LONGEST_ROUND, FASTER = 1.1, 2.0
 HERE = Path(__file__).parent
@@ -103,8 +104,7 @@ class ServingReport:
     @property
     def targets(self) -> tuple[Verdict, ...]:
         rates = {name: median(each.rate for each in self.of(name)) for name in self.servers}
-        peer = max((rate for name, rate in rates.items() if name != OURS), default=None)
-        ratio = rates[OURS] / peer if peer else None
+        peers = [name for name in PEERS if name in rates]
         measured = bool(self.rounds)
         longest = median(self.rounds) if measured else None
         text = f"{self.sessions:,} sessions on one core, steps of one second: seconds of a round"
@@ -118,8 +118,13 @@ class ServingReport:
                 "failed steps", 0, failures, None if failures is None else not failures, "",
                 at_most=True,
             ),
-            Verdict.on_ratio(f"{self.echoes} sessions, steps per second against OpenEnv's server",
-                             FASTER, ratio),
+            *(
+                Verdict.on_ratio(
+                    f"{self.echoes} sessions, steps per second against {name}", FASTER,
+                    rates[OURS] / rates[name],
+                )
+                for name in peers
+            ),
         )  # fmt: skip
 
     @property
@@ -179,7 +184,7 @@ def serving(
 def measure_sessions(sessions: int, rounds: int) -> dict[str, Any]:
     """Let all sessions step at once, again and again."""
     with _running(_ours("wait", sessions)) as (url, _):
-        result = _load(url, sessions, "rounds", str(rounds))
+        result = _load(url, sessions, "echo", "rounds", str(rounds))
     return {"rounds": result["rounds"], "failed": result["failed"]}
 
 
@@ -200,7 +205,8 @@ def measure_echo(
         }
         for _, name in in_turns([*running], repeats):
             url, process = running[name]
-            result = _load(url, sessions, "seconds", str(seconds), process)
+            step = "tool" if PEERS.get(name) == "tool" else "echo"
+            result = _load(url, sessions, step, "seconds", str(seconds), process)
             slices.append(Slice(name, result["rate"], result["cost"]))
             failed += result["failed"]
     return slices, failed
@@ -227,11 +233,16 @@ def _running(command: Sequence[str]) -> Iterator[tuple[str, psutil.Process]]:
 
 
 def _load(
-    url: str, sessions: int, kind: str, amount: str, server: psutil.Process | None = None
+    url: str,
+    sessions: int,
+    step: str,
+    kind: str,
+    amount: str,
+    server: psutil.Process | None = None,
 ) -> dict[str, Any]:
     """Run the client, on other cores than the server's if there are any."""
     command = [sys.executable, "-m", "benchmarks.agents.serving_load", url, str(sessions)]
-    command += [kind, amount, *([] if server is None else [str(server.pid)])]
+    command += [step, kind, amount, *([] if server is None else [str(server.pid)])]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=600)
     result: dict[str, Any] = json_module.loads(done.stdout)
     return result

@@ -3,8 +3,8 @@
 It speaks the WebSocket protocol by itself, sends the same bytes at each step, and looks at no more
 of an answer than its length and its kind. So what is measured is the server::
 
-    python -m benchmarks.agents.serving_load URL SESSIONS rounds 10
-    python -m benchmarks.agents.serving_load URL SESSIONS seconds 2 PROCESS
+    python -m benchmarks.agents.serving_load URL SESSIONS echo rounds 10
+    python -m benchmarks.agents.serving_load URL SESSIONS echo seconds 2 PROCESS
 
 It prints one line of JSON.
 """
@@ -26,9 +26,14 @@ from agym.tools.run import run
 from agym.tools.serving.open_files import allow_open_files
 
 RESET = b'{"type":"reset","data":{}}'
-STEP = b'{"type":"step","data":{"message":"hello, world"}}'
-# What an answer to a reset or step has in it, and what an error has.
-GOOD, BAD = b'"observation"', b'"error"'
+# Steps of an environment that echoes, and of one with a tool that echoes.
+STEPS = {
+    "echo": b'{"type":"step","data":{"message":"hello, world"}}',
+    "tool": b'{"type":"step","data":{"type":"call_tool","tool_name":"echo",'
+    b'"arguments":{"message":"hello, world"}}}',
+}
+# What an answer to a reset or step has in it.
+GOOD = b'"observation"'
 # Sessions that are opened at the same time: more would overflow the system's queue.
 AT_ONCE = 64
 # The sizes of frames: up to 125 bytes, up to 65,535 bytes.
@@ -49,7 +54,7 @@ class Client(asyncio.Protocol):
         stream: Whether each answer is followed by the next step at once.
     """
 
-    def __init__(self, host: str) -> None:
+    def __init__(self, host: str, step: bytes) -> None:
         self.answers = 0
         self.failed = 0
         self.stream = False
@@ -58,7 +63,7 @@ class Client(asyncio.Protocol):
         self._received = b""
         self._open = False
         self._transport: Any = None
-        self._step = frame(STEP)
+        self._step = frame(step)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
@@ -104,7 +109,7 @@ class Client(asyncio.Protocol):
                 break
             answer, received = received[begin : begin + size], received[begin + size :]
             self.answers += 1
-            if BAD in answer or GOOD not in answer:
+            if GOOD not in answer:
                 self.failed += 1
             if self.stream:
                 self._transport.write(self._step)
@@ -113,7 +118,7 @@ class Client(asyncio.Protocol):
         self._received = received
 
 
-async def connect(url: str, sessions: int) -> list[Client]:
+async def connect(url: str, sessions: int, step: bytes) -> list[Client]:
     """Open sessions and reset their environments."""
     address = urlsplit(url)
     where = address.hostname or "", address.port or 80
@@ -121,7 +126,7 @@ async def connect(url: str, sessions: int) -> list[Client]:
     clients: list[Client] = []
     while len(clients) < sessions:
         opening = [
-            loop.create_connection(lambda: Client(address.netloc), *where)
+            loop.create_connection(lambda: Client(address.netloc, step), *where)
             for _ in range(min(AT_ONCE, sessions - len(clients)))
         ]
         opened = [client for _, client in await asyncio.gather(*opening)]
@@ -181,13 +186,15 @@ def processor_time(process: psutil.Process) -> float:
     return float(times.user + times.system)
 
 
-async def main(url: str, sessions: str, kind: str, amount: str, server: str = "") -> None:
+async def main(
+    url: str, sessions: str, step: str, kind: str, amount: str, server: str = ""
+) -> None:
     """Load a server, and print what came of it."""
     if hasattr(os, "sched_setaffinity"):  # the first core is the server's
         cores = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, cores[1:] or cores)
     allow_open_files(int(sessions) + 100)
-    clients = await connect(url, int(sessions))
+    clients = await connect(url, int(sessions), STEPS[step])
     result: dict[str, Any] = {}
     if kind == "rounds":
         result["rounds"] = await rounds(clients, int(amount))

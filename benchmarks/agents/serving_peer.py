@@ -1,7 +1,8 @@
 """OpenEnv's released server of an echo environment, run by a Python that has it.
 
 ``python serving_peer.py KIND COUNT``, where an ``async`` environment is stepped on the event loop,
-and a ``sync`` one in a thread for each session. It prints its address.
+a ``sync`` one in a thread for each session, and a ``tool`` one calls a tool of MCP, as OpenEnv's
+own echo environment does. It prints its address.
 """
 
 from __future__ import annotations
@@ -12,8 +13,11 @@ import sys
 from typing import Any
 
 import uvicorn
+from fastmcp import FastMCP
 from openenv.core.env_server.http_server import create_fastapi_app
 from openenv.core.env_server.interfaces import Environment
+from openenv.core.env_server.mcp_environment import MCPEnvironment
+from openenv.core.env_server.mcp_types import CallToolAction, CallToolObservation
 from openenv.core.env_server.types import Action, Observation, State
 
 
@@ -61,16 +65,46 @@ class AsyncEcho(SyncEcho):
         return self.step(action)
 
 
-ENVS = {"async": AsyncEcho, "sync": SyncEcho}
+class ToolEcho(MCPEnvironment):  # type: ignore[misc]
+    """Has a tool that says what it is told."""
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+
+    def __init__(self) -> None:
+        tools = FastMCP("echo")
+
+        @tools.tool  # type: ignore[untyped-decorator]
+        def echo(message: str) -> str:
+            """Say the same."""
+            return message
+
+        super().__init__(tools)
+        self._state = State()
+
+    def reset(self, seed: int | None = None, **_: Any) -> Observation:
+        self._state = State()
+        return Observation(done=False, reward=0.0)
+
+    def _step_impl(self, action: Action, **_: Any) -> Observation:
+        raise ValueError(f"{action} calls no tool")
+
+    @property
+    def state(self) -> State:
+        return self._state
+
+
+ENVS = {
+    "async": (AsyncEcho, EchoAction, EchoObservation),
+    "sync": (SyncEcho, EchoAction, EchoObservation),
+    "tool": (ToolEcho, CallToolAction, CallToolObservation),
+}
 
 
 def main(kind: str, count: str) -> None:
     """Serve until the process is ended."""
     if hasattr(os, "sched_setaffinity"):  # one core is the server's
         os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
-    app = create_fastapi_app(
-        ENVS[kind], EchoAction, EchoObservation, max_concurrent_envs=int(count)
-    )
+    app = create_fastapi_app(*ENVS[kind], max_concurrent_envs=int(count))
     listening = socket.create_server(("127.0.0.1", 0))
     sys.stdout.write(f"http://127.0.0.1:{listening.getsockname()[1]}\n")
     sys.stdout.flush()
