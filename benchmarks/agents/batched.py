@@ -13,7 +13,7 @@ import asyncio
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from statistics import median
 from typing import Annotated, Any
@@ -136,6 +136,8 @@ python -m benchmarks batched
 
 python -m benchmarks batched --part cost --part cancel
 
+python -m benchmarks batched --part torchrl --envs 4
+
 python -m benchmarks batched --quick --json result.json
 """
 
@@ -143,6 +145,10 @@ python -m benchmarks batched --quick --json result.json
 def batched(
     part: Annotated[
         list[Part] | None, typer.Option(help="Part to measure; repeatable.", show_default="all")
+    ] = None,
+    envs: Annotated[
+        list[int] | None,
+        typer.Option(min=1, help="Environments beside TorchRL; repeatable.", show_default="4, 64"),
     ] = None,
     quick: Quick = False,
     json: JsonFile = None,
@@ -152,7 +158,10 @@ def batched(
     Exit code 1 if a target was missed.
     """  # fmt: skip
     check_writable(json)
-    report = measure_batched(part or [*Part], QUICK if quick else Plan())
+    plan = QUICK if quick else Plan()
+    if envs:
+        plan = replace(plan, envs=tuple(envs))
+    report = measure_batched(part or [*Part], plan)
     deliver(show_batched(report), report.to_json(), json)
     if not quick and any(target.met is False for target in report.targets):
         raise typer.Exit(1)
@@ -276,7 +285,8 @@ def drill_cancellation(requests: int, seed: int = 0) -> Drill:
 def measure_frames(peer: Any, num_envs: int, plan: Plan, announce: Announce) -> Sequence[Row]:
     """Return frames per second of all systems, measured in turns."""
     rates: dict[str, list[float]] = {name: [] for name in SYSTEMS}
-    repeats = min(plan.repeats, 5)
+    # The peer's processes, one for each environment, take a minute or more to start.
+    repeats = min(plan.repeats, 5 if num_envs < 32 else 3)
     for turn, name in in_turns([*SYSTEMS], repeats):
         announce(f"{num_envs} environments, {turn + 1}/{repeats}: {name}")
         rates[name].append(SYSTEMS[name](peer, num_envs, plan.frames))
