@@ -5,14 +5,17 @@ and one task until it is closed (cancel scopes and sessions need that). An envir
 operations in order, and completes each by itself::
 
     begin(operation) --> queue of env i --> task of env i --> report(operation, slot, payload)
+
+The other files beside it hold what is not a step, as in ``hosts/gym/``::
+
+    beginning.py    resets
+    calls.py        renders, calls, attributes
+    continuing.py   what a fault left, and snapshots
 """
 
 from __future__ import annotations
 
 import asyncio
-import copy
-import inspect
-import pickle
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -21,28 +24,15 @@ from typing import Any, ClassVar
 
 from gymnasium.vector import AutoresetMode
 
-from agym._system.pickling import dumps_by_value
-from agym.errors import SnapshotError
 from agym.hosts.base import ALL_INFOS, Factory, Host
+from agym.hosts.coroutine import beginning, calls, continuing
 from agym.hosts.coroutine.fleet_calls import FleetCalls
 from agym.hosts.coroutine.running_env import RunningSlot, track_running
 from agym.hosts.coroutine.spares import Spare, SpareTasks
 from agym.hosts.episode import Phase
 from agym.hosts.fault_injection import InjectedFault
 from agym.hosts.fleet.setup import FleetSetup
-from agym.hosts.fleet.spares import Beginning
-from agym.hosts.snapshots.replaying import (
-    CUT_OFF,
-    OTHER_KIND,
-    OTHER_REPLAY,
-    UNRECORDED,
-    Recorder,
-    note_start,
-    restore_start,
-    same_observation,
-)
-from agym.hosts.snapshots.ways import Copy, EnvState, WayName
-from agym.protocol.attributes import assign, look_up, peek
+from agym.hosts.snapshots.replaying import Recorder
 from agym.protocol.infos.policy import InfoPolicy
 from agym.protocol.messages.completions import Description, Payload
 from agym.protocol.messages.failures import Failure
@@ -61,10 +51,10 @@ from agym.protocol.messages.operations import (
     Step,
     TakeSnapshot,
 )
-from agym.protocol.messages.resets import EpisodeStart, RestoreSpec, as_keywords, lasting
+from agym.protocol.messages.resets import EpisodeStart
 from agym.protocol.metrics.gauges import clock
 from agym.protocol.table import SlotTable
-from agym.protocol.value_copies import copy_info, copy_value
+from agym.protocol.value_copies import copy_info
 
 Report = Callable[[Operation, int, Payload | None], None]
 
@@ -109,7 +99,7 @@ class CoroutineHost(Host):
         self._spares: SpareTasks | None = None
         if self._fleet is not None and fleet is not None and fleet.spares:
             self._spares = SpareTasks(
-                self._fleet, factories, fleet.spares, self._make_spare, _close,
+                self._fleet, factories, fleet.spares, self._make_spare, calls.close,
                 partial(self._run_task, NO_PLACE),
             )  # fmt: skip
         # Operations, each with the environment's own argument, if there is one.
@@ -225,7 +215,7 @@ class CoroutineHost(Host):
                     self._report(operation, self.first + i, payload)
                     if spares is not None and i in spares.successors:
                         self._tasks[i], spare = spares.succeed(i, task)
-                        self._reset_ahead(spares, i)
+                        beginning.reset_ahead(self, spares, i)
                         i = NO_PLACE
                 else:
                     self._idle[i] = idle = loop.create_future()
@@ -237,7 +227,7 @@ class CoroutineHost(Host):
         if i in self._closed:
             return
         self._closed.add(i)
-        await _close(self._envs[i])
+        await calls.close(self._envs[i])
 
     def _running(self, i: int, operation: Operation, argument: Any) -> Awaitable[Payload | None]:
         """Return an operation that is about to run, with a marker if there is one."""
@@ -274,19 +264,6 @@ class CoroutineHost(Host):
         step = self._steps[i] + stepping  # the failed one was not counted
         return Payload(problems=[self._failure(problem, slot, name, step, action)])
 
-    async def _reset(self, i: int, reset: Reset, seed: int | None) -> Payload | None:
-        if seed is not None:
-            self._episodes[i].seed = seed
-        self._episodes[i].options = lasting(reset.options)
-        keywords = as_keywords(reset.options, self.first + i)
-        if self._spares is None:
-            keywords = copy.deepcopy(keywords)
-            observation, info = await self._begin_episode(i, seed=seed, **keywords)
-        else:
-            beginning = self._beginning(i, seed, keywords.get("options"))
-            observation, info = await self._begin_with_spares(i, self._spares, beginning)
-        return self._store(i, reset.plane, (observation, 0.0, False, False, info))
-
     async def _step(self, i: int, step: Step, action: Any) -> Payload | None:
         plane = step.plane
         if i in self._injected_faults:
@@ -295,7 +272,7 @@ class CoroutineHost(Host):
         if episode.phase is Phase.HELD:
             return self._store(i, plane, episode.known_row())
         if episode.phase is Phase.DUE:
-            observation, info = await self._autoreset(i)
+            observation, info = await beginning.autoreset(self, i)
             return self._store(i, plane, (observation, 0.0, False, False, info))
         begun = clock()
         idle = self._meter.idle_until(begun)
@@ -316,7 +293,7 @@ class CoroutineHost(Host):
         if not (result[2] or result[3]):
             return self._store(i, plane, result)
         if self._rule.resets_now:
-            return await self._finish_and_reset(i, plane, result)
+            return await beginning.finish_and_reset(self, i, plane, result)
         payload = self._store(i, plane, result)
         episode.end(self._rule, result)
         if self._log:
@@ -332,24 +309,6 @@ class CoroutineHost(Host):
             (info,) = self._filter.running([info])
         self._filter.add(i, [reward])
         return observation, reward, terminated, truncated, info
-
-    async def _finish_and_reset(self, i: int, plane: int, result: Any) -> Payload | None:
-        """Same-step autoreset: store the final observation and info, then reset."""
-        slot = self.first + i
-        final_observation = copy_value(result[0])
-        final_info = self._rows.with_final(copy_info(result[4]), final_observation)
-        observation, info = await self._autoreset(i)
-        payload = self._store(i, plane, (observation, *result[1:4], info))
-        row = self._rows.plane(plane, slot, slot + 1)
-        final_objects = self._rows.write(row.final, [final_observation], slot)
-        fits = self._writer.put(row.final_infos, slot, final_info)
-        if fits and not final_objects:
-            return payload
-        payload = payload or Payload()
-        payload.final_objects.update(final_objects or {})
-        if not fits:
-            payload.final_infos[slot] = final_info
-        return payload
 
     def _store(self, i: int, plane: int, result: Any) -> Payload | None:
         """Write a row; return what does not fit into it."""
@@ -370,224 +329,18 @@ class CoroutineHost(Host):
         starts = {} if start is None else {slot: start}
         return Payload(infos=infos, objects=objects or {}, starts=starts)
 
-    async def _begin_episode(self, i: int, **arguments: Any) -> tuple[Any, dict[str, Any]]:
-        env = self._envs[i]
-        arguments = self._seeded(i, arguments)
-        self._note_begin(i)
-        self._resetting[i] = True
-        if self._recorder.on:
-            self._note_start(i, note_start(env, arguments))
-        if self._fleet is None:
-            observation, info = await env.reset(**arguments)
-        else:
-            observation, info = await self._fleet.reset(i, env, arguments)
-        self._resetting[i] = False
-        return observation, self._first_info(i, info)
-
-    async def _begin_with_spares(
-        self, i: int, spares: SpareTasks, beginning: Beginning
-    ) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode with a spare, if one was reset ahead for it."""
-        episode = self._episodes[i]
-        episode.lineage, episode.reseed = beginning.lineage, None
-        # A failed episode begins again in the environment that is in place, which is a fresh one.
-        again = episode.retry is not None
-        begun = None if again else await spares.begin(i, beginning, self._envs[i])
-        if begun is None:
-            arguments = copy.deepcopy(beginning.arguments())
-            observation, info = await self._begin_episode(i, **arguments)
-            self._reset_ahead(spares, i)
-        else:
-            (start, observation, info), self._envs[i] = begun
-            self._note_begin(i)
-            if self._recorder.on:
-                self._note_start(i, start)
-            info = self._first_info(i, info)
-        return observation, info
-
-    def _reset_ahead(self, spares: SpareTasks, i: int) -> None:
-        """Reset idle spares ahead, now that an episode of environment ``i`` has begun."""
-        steps, episodes = self._steps, self._episodes
-        spares.reset_ahead(
-            i, lambda k: steps[k] if episodes[k].number else -1, self._next_beginning
-        )
-
-    def _note_begin(self, i: int) -> None:
-        self._episodes[i].begin()
-        self._meter.begin_episode(self.first + i)
-        self._steps[i] = 0
-
-    def _note_start(self, i: int, start: EpisodeStart) -> None:
-        start = start._replace(lineage=self._episodes[i].lineage)
-        self._recorder.begin(i, start)
-        if self._log:
-            self._starts[i] = start
-
-    def _first_info(self, i: int, info: dict[str, Any]) -> dict[str, Any]:
-        self._meter.spent(self.first + i, info)
-        if self._filter.active:
-            self._filter.begin(i)
-            (info,) = self._filter.running([info])
-        return info
-
-    async def _autoreset(self, i: int) -> tuple[Any, dict[str, Any]]:
-        """Reset with the same options, but no seed, so that the random stream continues."""
-        if self._spares is not None:
-            return await self._begin_with_spares(i, self._spares, self._next_beginning(i))
-        options = self._episodes[i].options
-        arguments = {} if options is None else {"options": copy.deepcopy(options)}
-        return await self._begin_episode(i, **arguments)
-
-    # ---------------------------------------------------------------- calls and attributes
-
-    async def _render(self, i: int, message: Render, _: None) -> Any:
-        return self.frames.keep(await self._call(i, Call("render"), None))
-
-    async def _call(self, i: int, call: Call, _: None) -> Any:
-        """Call a method, which may be a coroutine."""
-        value = look_up(self._envs[i], call.method)
-        if callable(value):
-            value = value(*call.positional, **(call.keywords or {}))
-        return await value if inspect.isawaitable(value) else value
-
-    async def _get_attr(self, i: int, message: GetAttr, _: None) -> Any:
-        return peek(self._envs[i], message.attribute)
-
-    async def _set_attr(self, i: int, message: SetAttr, value: Any) -> Any:
-        return assign(self._envs[i], message.attribute, value, create=message.create)
-
-    async def _close_env(self, i: int, message: CloseEnv, _: None) -> None:
-        await self._close(i)
-
-    # ---------------------------------------------------------------- snapshots
-
-    async def _take(self, i: int, message: TakeSnapshot, plane: int) -> EnvState | str:
-        """Return an environment's state, or why it cannot be had."""
-        env = self._envs[i]
-        if self._episodes[i].phase is Phase.CUT:
-            return CUT_OFF
-        name: WayName
-        data: Any
-        if all(callable(getattr(env, name, None)) for name in ("snapshot", "restore")):
-            name, detail = "coroutine", f"what {type(env).__name__}.snapshot returns"
-            try:
-                data = dumps_by_value(await env.snapshot())  # so that nothing can change it
-            except (TypeError, pickle.PicklingError) as error:
-                return f"{detail} cannot be pickled: {error}"
-        else:
-            why = (
-                f"{type(env).__name__} has no `async def snapshot(self)` and `restore(self, state)`"
-            )
-            name, detail, data = "replay", f"its actions, since {why}", self._recorder.of(i)
-            if data is None:
-                self._recorder.on = True
-                return f"{why}. {UNRECORDED}"
-        return self._state(i, Copy(name, detail, data), self._steps[i], plane)
-
-    async def _restore(self, i: int, message: Restore, state: EnvState) -> Payload | None:
-        """Continue from a state."""
-        await self._continue_from(i, state)
-        (info,) = self._filter.running([state.info])
-        return self._store(i, message.plane, (state.observation, 0.0, *state.flags, info))
-
-    async def _continue_from(self, i: int, state: EnvState) -> None:
-        """Set the state of an environment, and its host's record of it."""
-        env, state = self._envs[i], state.unpacked()
-        if state.way == "replay":
-            observation, _ = await env.reset(**copy.deepcopy(restore_start(env, state.data.start)))
-            for action in state.data.actions:
-                observation, *_ = await env.step(action)
-            if not same_observation(self._layout, observation, state.observation):
-                raise SnapshotError(OTHER_REPLAY)
-            self._recorder.set(i, state.data)
-        elif state.way != "coroutine":
-            raise SnapshotError(OTHER_KIND.format(state.detail))
-        else:
-            await env.restore(pickle.loads(state.data))
-            self._recorder.set(i, None)
-        self._episodes[i], self._steps[i] = state.episode.copy(), state.steps
-        self._filter.resume(i, state.statistics)
-
-    # ---------------------------------------------------------------- after a fault
-
-    async def _inject_fault(self, i: int, message: InjectFault, fault: InjectedFault) -> None:
-        self._injected_faults[i] = fault
-
-    async def _recreate(self, i: int, message: Recreate, restore: RestoreSpec | None) -> str | None:
-        """Replace an environment; see :func:`agym.hosts.gym.continuing.recreate`."""
-        if restore is None:
-            return ""
-        if restore.used:
-            closing = self._running_loop().create_task(self._close_quietly(self._envs[i]))
-            self._track_leftover(closing)
-            self._envs[i] = self._make_again(i)
-        self._import_env(i, restore)
-        self._steps[i], self._resetting[i] = 0, False
-        self._injected_faults.pop(i, None)
-        reason = None
-        if restore.over is not None:
-            self._episodes[i].end(self._rule, (restore.observation, 0.0, *restore.over, {}))
-            reason = ""
-        elif restore.start is not None:
-            reason = await self._replay(i, restore, restore.start)
-        if reason != "":
-            self._episodes[i].cut_off(restore.observation)
-            self._filter.cut(i)
-        return reason
-
-    async def _close_quietly(self, env: Any) -> None:
-        try:
-            await _close(env)
-        except asyncio.CancelledError:
-            raise
-        except self._fatal:
-            raise
-        except BaseException:
-            return
-
-    async def _replay(self, i: int, restore: RestoreSpec, start: EpisodeStart | EnvState) -> str:
-        """Replay an episode; see ``agym.hosts.gym.continuing``."""
-        env, episode = self._envs[i], self._episodes[i]
-        reseed, episode.reseed = episode.reseed, None
-        try:
-            if isinstance(start, EnvState):
-                await self._continue_from(i, start)
-                observation, episode = start.observation, self._episodes[i]
-            else:
-                observation, _ = await env.reset(**copy.deepcopy(restore_start(env, start)))
-                episode.lineage = start.lineage
-                self._filter.begin(i)
-            for action in restore.actions:
-                result = await env.step(action)
-                self._steps[i] += 1
-                self._filter.add(i, result[1:2])
-                observation = result[0]
-                if result[2] or result[3]:
-                    episode.end(self._rule, result)
-                    break
-            if same_observation(self._layout, observation, restore.observation):
-                return ""
-            reason = "its replay came to another observation"
-        except self._fatal:
-            raise
-        except Exception as error:
-            reason = f"its replay raised {type(error).__name__}"
-        self._import_env(i, restore)
-        self._episodes[i].reseed = reseed
-        return reason
-
     _handlers: ClassVar[Mapping[type[Message], Callable[..., Awaitable[Any]]]] = {
         Step: _step,
-        Reset: _reset,
-        Render: _render,
-        Call: _call,
-        GetAttr: _get_attr,
-        SetAttr: _set_attr,
-        CloseEnv: _close_env,
-        InjectFault: _inject_fault,
-        Recreate: _recreate,
-        TakeSnapshot: _take,
-        Restore: _restore,
+        Reset: beginning.reset,
+        Render: calls.render,
+        Call: calls.call,
+        GetAttr: calls.get_attr,
+        SetAttr: calls.set_attr,
+        CloseEnv: calls.close_env,
+        InjectFault: calls.inject,
+        Recreate: continuing.recreate,
+        TakeSnapshot: continuing.take,
+        Restore: continuing.restore,
     }
 
     # ---------------------------------------------------------------- close
@@ -640,11 +393,3 @@ class _Turn:
         if self._held:
             self._held = False
             self._limit.release()
-
-
-async def _close(env: Any) -> None:
-    close = getattr(env, "close", None)
-    if close is not None:
-        done = close()
-        if inspect.isawaitable(done):
-            await done

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agym.errors import SnapshotError
 from agym.hosts.episode import Phase
+from agym.hosts.gym.beginning import begin, set_step
 from agym.hosts.snapshots.codecs import learn
 from agym.hosts.snapshots.replaying import (
     CUT_OFF,
@@ -25,7 +27,41 @@ from agym.protocol.messages.operations import Export, Recreate, Restore, TakeSna
 from agym.protocol.messages.resets import EpisodeStart, RestoreSpec
 
 if TYPE_CHECKING:
-    from agym.hosts.gym.host import EnvHost
+    from agym.hosts.gym.host import EnvHost, StepResult
+
+
+def step_others(
+    host: EnvHost,
+    error: BaseException,
+    results: list[StepResult],
+    actions: Sequence[Any],
+    start: int,
+    stop: int,
+    plane: int,
+) -> None:
+    """Continue one environment at a time after one raised, so that the others are stepped."""
+    host._unflagged += 1  # the engine decides about rows of failed ones
+    host._blank += 1
+    rescued: list[StepResult | None] = [*results]
+    if len(results) < stop - start:
+        host._fail(error, start + len(results), "step", actions[len(results)])
+        rescued.append(None)
+    for slot in range(start + len(rescued), stop):
+        host._mark(slot)
+        try:
+            rescued.append(host._steps[slot - host.first](actions[slot - start]))
+        except host._catch as another:
+            if another.__context__ is error:  # an unrelated exception
+                another.__context__ = None
+            host._fail(another, slot, "step", actions[slot - start])
+            rescued.append(None)
+    host._mark(None)
+    for slot, result in enumerate(rescued, start):
+        if result is not None:
+            try:
+                host._store([result], slot, slot + 1, plane)
+            except host._catch as misfit:  # does not fit the space
+                host._fail(misfit, slot, "step", actions[slot - start])
 
 
 def recreate(host: EnvHost, slot: int, message: Recreate, k: int) -> str | None:
@@ -51,7 +87,7 @@ def recreate(host: EnvHost, slot: int, message: Recreate, k: int) -> str | None:
     if reason != "":
         host._episodes[i].cut_off(restore.observation)
         host._filter.cut(i)
-    host._set_step(i)
+    set_step(host, i)
     return reason
 
 
@@ -86,7 +122,7 @@ def _replay(host: EnvHost, i: int, restore: RestoreSpec, start: EpisodeStart | E
         else:
             arguments = copy.deepcopy(restore_start(host._envs[i], start))
             host._episodes[i].lineage = start.lineage
-            observation, _ = host._begin(i, **arguments)
+            observation, _ = begin(host, i, **arguments)
         env = host._envs[i]
         for action in restore.actions:
             host._begun[i] -= 1
@@ -160,4 +196,4 @@ def _continue_from(host: EnvHost, i: int, state: EnvState) -> None:
     host._episodes[i] = state.episode.copy()
     host._begun[i] = host._rounds - state.steps
     host._filter.resume(i, state.statistics)
-    host._set_step(i)
+    set_step(host, i)

@@ -6,7 +6,8 @@ Coroutine environments have their own host (``hosts/coroutine/``).
 
 ::
 
-    host.py         steps and resets
+    host.py         steps, and the rows that they fill
+    beginning.py    resets, and what follows an episode's end
     calls.py        renders, calls, attributes
     continuing.py   what a fault or another worker left, and snapshots
 
@@ -17,7 +18,6 @@ environment's entry in the list of step functions, by the phase of its episode.
 
 from __future__ import annotations
 
-import copy
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -32,17 +32,13 @@ from agym.hosts.base import ALL_INFOS, Factory, Host
 from agym.hosts.coroutine.running_env import RunningSlot
 from agym.hosts.episode import Phase
 from agym.hosts.fleet.setup import FleetSetup, stand_in_key
-from agym.hosts.fleet.spares import Beginning
-from agym.hosts.gym import calls, continuing
+from agym.hosts.gym import beginning, calls, continuing
 from agym.hosts.gym.fleet_calls import FleetCalls
 from agym.hosts.gym.owner import OwnerThread
 from agym.hosts.gym.spares import SpareThreads
 from agym.hosts.rows import write_column, write_flag
 from agym.hosts.snapshots.codecs import Registered, learn
-from agym.hosts.snapshots.replaying import (
-    Recorder,
-    note_start,
-)
+from agym.hosts.snapshots.replaying import Recorder
 from agym.hosts.snapshots.ways import Proof, kind_of, prove
 from agym.protocol.infos.policy import InfoPolicy
 from agym.protocol.infos.table import FINAL_OBSERVATION
@@ -65,11 +61,11 @@ from agym.protocol.messages.operations import (
     Step,
     TakeSnapshot,
 )
-from agym.protocol.messages.resets import EpisodeStart, as_keywords, lasting
+from agym.protocol.messages.resets import EpisodeStart
 from agym.protocol.metrics.gauges import clock
 from agym.protocol.table import FIRST_BUFFER, Plane, SlotTable
 from agym.protocol.typing import Array, Info
-from agym.protocol.value_copies import copy_info, copy_value
+from agym.protocol.value_copies import copy_info
 
 StepResult = tuple[Any, Any, Any, Any, Info]
 
@@ -297,7 +293,7 @@ class EnvHost(Host):
                 marker[0] = 0
             self._store(results, start, stop, plane)
         except self._catch as error:
-            self._continue_after_error(error, results, actions, start, stop, plane)
+            continuing.step_others(self, error, results, actions, start, stop, plane)
 
     def _step_timed(
         self,
@@ -376,7 +372,7 @@ class EnvHost(Host):
             self._filter.add(start - self.first, rewards)
         if done:
             for k in sorted({*over, *cut}):
-                self._finish(start + k, results[k], infos[k], plane)
+                beginning.finish(self, start + k, results[k], infos[k], plane)
 
     def _add_costs(self, start: int, infos: Sequence[Info]) -> None:
         for slot, info in enumerate(infos, start):
@@ -398,112 +394,6 @@ class EnvHost(Host):
                 selected[k] = self._filter.ended(i, info or {}, reward, length)
         return selected
 
-    def _continue_after_error(
-        self,
-        error: BaseException,
-        results: list[StepResult],
-        actions: Sequence[Any],
-        start: int,
-        stop: int,
-        plane: int,
-    ) -> None:
-        """Continue one environment at a time after one raised, so that the others are stepped."""
-        self._unflagged += 1  # the engine decides about rows of failed ones
-        self._blank += 1
-        rescued: list[StepResult | None] = [*results]
-        if len(results) < stop - start:
-            self._fail(error, start + len(results), "step", actions[len(results)])
-            rescued.append(None)
-        for slot in range(start + len(rescued), stop):
-            self._mark(slot)
-            try:
-                rescued.append(self._steps[slot - self.first](actions[slot - start]))
-            except self._catch as another:
-                if another.__context__ is error:  # an unrelated exception
-                    another.__context__ = None
-                self._fail(another, slot, "step", actions[slot - start])
-                rescued.append(None)
-        self._mark(None)
-        for slot, result in enumerate(rescued, start):
-            if result is not None:
-                try:
-                    self._store([result], slot, slot + 1, plane)
-                except self._catch as misfit:  # does not fit the space
-                    self._fail(misfit, slot, "step", actions[slot - start])
-
-    def _finish(self, slot: int, result: StepResult, info: Info, plane: int) -> None:
-        """Reset an environment whose episode ended with ``result``, or schedule what follows."""
-        i = slot - self.first
-        episode = self._episodes[i]
-        if episode.phase is Phase.HELD:
-            return
-        try:
-            if not self._rule.resets_now:
-                episode.end(self._rule, result)
-                self._set_step(i)
-                if self._log:
-                    self._extra.nexts[slot] = self._next_start(i)
-            else:
-                row = self._rows.plane(plane, slot, slot + 1)
-                if self._here is not None:
-                    self._finals[slot] = copy_value(result[0]), _copied(info)
-                else:
-                    self._put_final(row, slot, result[0], info)
-                self._mark(slot)
-                beginning = self._autoreset(i)
-                self._mark(None)
-                self._reset_row(slot, row, *beginning)
-        except self._catch as error:
-            self._fail(error, slot, "reset")
-
-    def _put_final(self, row: Plane, slot: int, observation: Any, info: Info) -> None:
-        """Write what ended an episode to its row, or else into the payload."""
-        with self._guard:
-            objects = self._rows.write(row.final, [observation], slot)
-            info = self._rows.with_final(info, observation)
-            fits = self._writer.put(row.final_infos, slot, info)
-        if objects:
-            self._extra.final_objects.update(objects)
-        # An empty payload saves a message, which takes longer than the step.
-        if not fits:
-            self._extra.infos.pop(slot, None)
-            self._extra.final_infos[slot] = copy_info(info)
-
-    def _set_step(self, i: int) -> None:
-        """Set the function of an environment's next step, by the phase of its episode."""
-        phase = self._episodes[i].phase
-        if phase is Phase.RUNNING:
-            self._steps[i] = self._step_of(i)
-        else:
-            instead = self._reset_step if phase is Phase.DUE else self._known_step
-            self._steps[i] = partial(instead, i)
-
-    def _reset_step(self, i: int, _action: Any) -> StepResult:
-        observation, info = self._autoreset(i)
-        return observation, 0.0, False, False, info
-
-    def _known_step(self, i: int, _action: Any) -> tuple[Any, ...]:
-        return self._episodes[i].known_row()
-
-    def _reset(self, slot: int, reset: Reset, k: int) -> None:
-        i = slot - self.first
-        seed = None if reset.seeds is None else reset.seeds[k]
-        if seed is not None:
-            self._episodes[i].seed = seed
-        self._episodes[i].options = lasting(reset.options)
-        options = as_keywords(reset.options, slot)
-        if self._spares is None:
-            beginning = self._begin(i, seed=seed, **copy.deepcopy(options))
-        else:
-            first = self._beginning(i, seed, options.get("options"))
-            beginning = self._begin_with_spares(i, self._spares, first)
-        row = self._rows.plane(reset.plane, slot, slot + 1)
-        self._reset_row(slot, row, *beginning)
-        with self._guard:
-            row.rewards[:] = 0.0
-            row.terminated[:] = False
-            row.truncated[:] = False
-
     def _reset_row(self, slot: int, row: Plane, observation: Any, info: dict[str, Any]) -> None:
         self._infos[slot - self.first] = info
         with self._guard:
@@ -522,76 +412,6 @@ class EnvHost(Host):
         """Write an info to its row, or else into the payload."""
         if not self._writer.put(rows.infos, slot, info):
             self._extra.infos[slot] = copy_info(info)
-
-    def _begin(self, i: int, **arguments: Any) -> tuple[Any, dict[str, Any]]:
-        env = self._envs[i]
-        episode = self._episodes[i]
-        if episode.reseed is not None or episode.retry is not None:
-            arguments = self._seeded(i, arguments)
-        self._note_begin(i)
-        self._resetting = i
-        if self._recorder.on:
-            self._note_start(i, note_start(env, arguments))
-        if self._fleet is None:
-            observation, info = env.reset(**arguments)
-        else:
-            self._fleet.wait(i)
-            observation, info = self._in_owner(i, partial(env.reset, **arguments))
-        self._resetting = None
-        if info:
-            self._meter.spent(self.first + i, info)
-        if self._filter.active:
-            info = self._first_info(i, info)
-        return observation, info
-
-    def _begin_with_spares(
-        self, i: int, spares: SpareThreads, beginning: Beginning
-    ) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode with a spare, if one was reset ahead for it; reset others ahead."""
-        episode = self._episodes[i]
-        episode.lineage, episode.reseed = beginning.lineage, None
-        # A failed episode begins again in the environment that is in place, which is a fresh one.
-        again = episode.retry is not None
-        begun = None if again else spares.begin(i, beginning, self._envs[i])
-        if begun is None:
-            observation, info = self._begin(i, **copy.deepcopy(beginning.arguments()))
-        else:
-            (start, observation, info), self._envs[i] = begun
-            self._note_begin(i)
-            if self._recorder.on:
-                self._note_start(i, start)
-            self._meter.spent(self.first + i, info)
-            if self._filter.active:
-                info = self._first_info(i, info)
-        episodes = self._episodes
-        spares.reset_ahead(
-            i, lambda k: self.steps_of(k) if episodes[k].number else -1, self._next_beginning
-        )
-        return observation, info
-
-    def _note_begin(self, i: int) -> None:
-        self._episodes[i].begin()
-        self._steps[i] = self._step_of(i)
-        self._meter.begin_episode(self.first + i)
-        self._begun[i] = self._rounds
-
-    def _note_start(self, i: int, start: EpisodeStart) -> None:
-        start = start._replace(lineage=self._episodes[i].lineage)
-        self._recorder.begin(i, start)
-        if self._log:
-            self._starts[i] = self._extra.starts[self.first + i] = start
-
-    def _first_info(self, i: int, info: dict[str, Any]) -> dict[str, Any]:
-        self._filter.begin(i)
-        (info,) = self._filter.running([info])
-        return info
-
-    def _autoreset(self, i: int) -> tuple[Any, dict[str, Any]]:
-        """Reset with the same options, but no seed, so that the random stream continues."""
-        if self._spares is not None:
-            return self._begin_with_spares(i, self._spares, self._next_beginning(i))
-        options = self._episodes[i].options
-        return self._begin(i) if options is None else self._begin(i, options=copy.deepcopy(options))
 
     def steps_of(self, i: int) -> int:
         """Return the number of steps of an environment's episode."""
@@ -617,7 +437,7 @@ class EnvHost(Host):
         return self._kinds[id(factory)]
 
     _handlers: ClassVar[Mapping[type[Message], Callable[..., Any]]] = {
-        Reset: _reset,
+        Reset: beginning.reset,
         Render: calls.render,
         Call: calls.call,
         GetAttr: calls.get_attr,
