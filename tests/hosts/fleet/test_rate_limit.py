@@ -9,6 +9,8 @@ import os
 import signal
 import threading
 import time
+import uuid
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -101,13 +103,46 @@ def test_what_hangs_misses_its_deadline_all_the_same(env: Any, options: dict[str
         envs.step([0] * 4)
 
 
-@pytest.mark.parametrize(("env", "options"), [SETUPS[1], *SETUPS[3:]])
-def test_closing_ends_the_wait(env: Any, options: dict[str, Any]) -> None:
-    """Turns are hours away, and nothing outlives the test."""
+class Registers(Tally):
+    """Leaves a file when it is made, and removes it when it is closed."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.file = folder / uuid.uuid4().hex
+        self.file.touch()
+
+    def close(self) -> None:
+        self.file.unlink()
+
+
+class AsyncRegisters(AsyncTally):
+    """The coroutine environment that does the same."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.inner = Registers(folder)
+
+    async def close(self) -> None:
+        self.inner.close()
+
+
+# One worker has both environments, so one of them waits while the other is done.
+CLOSED = [
+    pytest.param(Registers, {"backend": "thread", "workers": 1}, id="thread"),
+    pytest.param(Registers, {"backend": FORK, "workers": 1}, id="process"),
+    pytest.param(AsyncRegisters, {"backend": "asyncio"}, id="asyncio"),
+    pytest.param(AsyncRegisters, {"backend": FORK, "workers": 1}, id="process-coroutines"),
+]
+
+
+@pytest.mark.parametrize(("env", "options"), CLOSED)
+def test_closing_ends_the_wait(env: Any, options: dict[str, Any], tmp_path: Path) -> None:
+    """Turns are hours away, yet each environment is closed, and nothing outlives the test."""
 
     async def main() -> None:
         fleet = agym.Fleet(rate_limit=1e-4)
-        async with agym.make_async(env, 2, fleet=fleet, **options) as envs:
+        factories = [partial(env, tmp_path)] * 2
+        async with agym.make_async(factories, fleet=fleet, **options) as envs:
             pending = envs.reset(seed=0)
             while not any(env.episodes for env in envs.stats().envs):  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
@@ -116,6 +151,27 @@ def test_closing_ends_the_wait(env: Any, options: dict[str, Any]) -> None:
                 await pending
 
     agym.run(main())
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize(
+    ("env", "options"),
+    [
+        pytest.param(Registers, {"backend": "serial"}, id="serial"),
+        pytest.param(Registers, {"backend": FORK, "workers": 1}, id="process"),
+        pytest.param(AsyncRegisters, {"backend": "asyncio"}, id="asyncio"),
+    ],
+)
+def test_closing_ends_the_wait_of_a_spare(
+    env: Any, options: dict[str, Any], tmp_path: Path
+) -> None:
+    """It is closed before ``close`` returns."""
+    fleet = agym.Fleet(rate_limit=1e-4, spares=1)
+    with agym.make([partial(env, tmp_path)], fleet=fleet, **options) as envs:
+        envs.reset(seed=0)
+        while len([*tmp_path.iterdir()]) < 2:
+            time.sleep(0.001)
+    assert not [*tmp_path.iterdir()]
 
 
 def test_each_kind_has_a_rate_of_its_own() -> None:
