@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import multiprocessing
 import random
 import threading
 import traceback
@@ -259,6 +260,46 @@ async def test_a_coroutine_function_may_close_its_own_policy() -> None:
     with pytest.raises(agym.ClosedError):
         await policy(1)
     await policy.aclose()
+
+
+async def test_a_function_that_asks_its_own_policy_is_told() -> None:
+    """It would wait for itself."""
+
+    async def asks(observations: Any) -> Any:
+        return [await policy(each) for each in observations]
+
+    async with agym.batched(asks) as policy:
+        with pytest.raises(agym.UsageError, match="policy asks is asked by its own function"):
+            await asyncio.wait_for(policy(0.5), patience())
+
+
+def test_a_forked_child_has_threads_of_its_own() -> None:
+    policy = agym.batched(double)
+
+    async def ask() -> bool:
+        return bool(await asyncio.wait_for(policy(1), patience()) == 2)
+
+    async def ask_and_close() -> None:
+        assert await ask()
+        await policy.aclose()
+
+    assert asyncio.run(ask())
+    context = multiprocessing.get_context("fork")
+    child = context.Process(target=lambda: asyncio.run(ask_and_close()))
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+    child.close()
+    asyncio.run(ask_and_close())
+
+
+async def test_masks_are_stacked_with_their_arrays() -> None:
+    async with agym.batched(lambda arrays: arrays * 2, max_batch=2) as policy:
+        masked = np.ma.masked_array([1, 2], mask=[True, False])
+        plain = np.array([1, 2])
+        a, b, c = await asyncio.gather(policy(masked), policy(masked), policy(plain))
+    assert [a.mask.tolist(), b.mask.tolist()] == [[True, False]] * 2
+    assert not isinstance(c, np.ma.MaskedArray)
 
 
 async def test_closing_cancels_a_coroutine_function() -> None:
