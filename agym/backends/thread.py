@@ -175,7 +175,7 @@ class ThreadBackend(OutboxBackend[WorkerReply], Supervision):
             options.factories[ids.start : ids.stop], ids.start, options.autoreset,
             catch=BaseException, log=options.record_actions,
             marker=marker if options.track_running else None, guard=guard, infos=options.infos,
-            fleet=options.fleet, closing=guard.closing,
+            fleet=options.fleet, closes_within=guard.closing.wait,
         )  # fmt: skip
 
     def _split(self, operation: Operation, ids: range) -> list[Operation]:

@@ -84,7 +84,7 @@ OTHERS = {
 
 # Options that belong to an object: to a backend's options, or to ``FaultPolicy``.
 NESTED = {
-    **{name: _PROCESS.format(name) for name in ("start_method", "pin", "recycle")},
+    **{name: _PROCESS.format(name) for name in ("start_method", "pin", "recycle", "nice")},
     **{
         name: _RAY.format(name)
         for name in ("resources", "placement", "runtime_env", "address", "workers_per_node")
@@ -93,6 +93,7 @@ NESTED = {
     "max_restarts": _FAULTS.format("'restart', max_restarts"),
     "restart_window": _FAULTS.format("'restart', restart_window"),
     "replay_limit": _FAULTS.format("'replay', replay_limit"),
+    "retry": _FAULTS.format("'restart', retry"),
     "capsule_dir": _FAULTS.format("capsule_dir"),
     "replan": "running environments do not move to another backend: leave it out",
     "max_concurrency": "take backend=agym.backends.Asyncio(max_concurrency=...), or Process or Ray",

@@ -36,8 +36,11 @@ from agym.hosts.snapshots.ways import EnvState
 from agym.protocol.frames import ShelvedFrame
 from agym.protocol.messages.completions import Completion, Description, Payload
 from agym.protocol.messages.failures import Failure
-from agym.protocol.messages.operations import Close, Extend, Operation, Render, Shrink
+from agym.protocol.messages.operations import CLOSE, Close, Extend, Operation, Render, Shrink
 from agym.protocol.value_copies import is_plain
+
+# ``poll`` takes milliseconds that fit into 32 bits.
+LONGEST_POLL_SECONDS = 3600.0
 
 
 class WorkerLoop:
@@ -149,6 +152,20 @@ class WorkerLoop:
             return None
         return operation
 
+    def closes_within(self, seconds: float) -> bool:
+        """Sleep, but only until ``close`` or EOF arrives; return whether that is so.
+
+        It is for an environment that may have to wait long, and would not read messages meanwhile.
+        """
+        end = time.monotonic() + seconds
+        while not self._channel.ended and not any(map(_is_close, self._inbox)):
+            left = end - time.monotonic()
+            if left <= 0:
+                return False
+            self._channel.wait(min(left, LONGEST_POLL_SECONDS))
+            self._receive()
+        return True
+
     def prepare(self, operation: Operation, host: Host) -> bool:
         """Do what an operation says about the host's memory.
 
@@ -198,6 +215,11 @@ class WorkerLoop:
         self._waited = now - begun
         if self._go_home is not None:
             self._go_home(now)
+
+
+def _is_close(message: Buffer) -> bool:
+    _, number, _, _ = DOWN.unpack_from(message)
+    return bool(number == CLOSE)
 
 
 def pack_payload(payload: Payload) -> list[Buffer]:

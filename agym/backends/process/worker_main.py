@@ -103,6 +103,7 @@ class WorkerMain:
         host = EnvHost(
             factories, make.start, options.autoreset, catch=BaseException,
             log=options.record_actions, marker=marker, infos=options.infos, fleet=options.fleet,
+            closes_within=worker.closes_within,
         )  # fmt: skip
         opened = open_host(host, make.number)
         if isinstance(make.message, Spare) and opened.payload and not opened.payload.problems:

@@ -51,7 +51,8 @@ class Fleet:
         object.__setattr__(self, "spares", check_count("spares", self.spares, least=0))
         if self.rate_limit is not None:
             check_seconds("rate_limit", self.rate_limit, unit="calls per second")
-        if self.hedge is not None and self.hedge != 0:
+        # ``False == 0`` would make each step twice, of all things.
+        if self.hedge is not None and (self.hedge != 0 or isinstance(self.hedge, bool)):
             check_seconds("hedge", self.hedge)
 
     @property

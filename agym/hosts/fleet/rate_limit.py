@@ -32,6 +32,9 @@ _TIME = struct.Struct("<q")
 # A clock that all processes of a machine share, in nanoseconds; that of the deadlines.
 now = time.monotonic_ns
 
+# Longer intervals, of a year, would not fit into the file after a while.
+LONGEST_INTERVAL = 365.0 * 24 * 3600 * 1e9
+
 
 class RateLimiter:
     """Gives turns to the environments of one ``make``, in any of its processes.
@@ -47,7 +50,7 @@ class RateLimiter:
             rate: Calls per second.
             kinds: The kind of each environment, numbered from 0.
         """
-        self._interval = math.ceil(1e9 / rate)
+        self._interval = math.ceil(min(1e9 / rate, LONGEST_INTERVAL))
         self._kinds = kinds
         self._lock = threading.Lock()
         size = _TIME.size * (max(kinds) + 1)

@@ -6,6 +6,7 @@ A host has one of these only where an option of :class:`~agym.Fleet` is on.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -25,7 +26,11 @@ class FleetCalls:
     """
 
     def __init__(
-        self, setup: FleetSetup, first: int, num_envs: int, closing: threading.Event | None
+        self,
+        setup: FleetSetup,
+        first: int,
+        num_envs: int,
+        closes_within: Callable[[float], bool] | None,
     ) -> None:
         """Keep the options.
 
@@ -33,12 +38,15 @@ class FleetCalls:
             setup: The options.
             first: Id of the host's first environment.
             num_envs: How many it has.
-            closing: Set when waits for a turn shall end.
+            closes_within: Sleeps for so many seconds, but only until the environments are to be
+                closed; returns whether they are. ``None`` where nothing can ask for that meanwhile.
         """
         self._first = first
         self._limiter = setup.limiter
         self._hedge = setup.hedge
-        self._closing = closing or threading.Event()
+        # Spares wait in threads of their own, until the host is being closed.
+        self._closing = threading.Event()
+        self._closes_within = closes_within or self._closing.wait
         self.owners: list[OwnerThread] = []
         self.waited = [0] * num_envs
 
@@ -68,8 +76,11 @@ class FleetCalls:
             return env.step(action)
         return self.owners[i].call(partial(env.step, action))
 
-    def wait(self, i: int) -> int:
-        """Wait for an environment's turn; return for how many nanoseconds.
+    def wait(self, i: int, *, spare: bool = False) -> int:
+        """Wait for an environment's turn, or for that of a spare that is reset for it.
+
+        Returns:
+            For how many nanoseconds.
 
         Raises:
             RuntimeError: The environments are being closed.
@@ -81,8 +92,15 @@ class FleetCalls:
         begun = now()
         if turn <= begun:
             return 0
-        if self._closing.wait((turn - begun) / 1e9):
+        closes_within = self._closing.wait if spare else self._closes_within
+        if closes_within((turn - begun) / 1e9):
             raise RuntimeError("the environments were closed while it waited for its turn")
         waited = now() - begun
         self.count("rate_waited", i, waited)
         return waited
+
+    def close(self) -> None:
+        """End the waits of spares, and the threads when they have done what they were given."""
+        self._closing.set()
+        for owner in self.owners:
+            owner.stop()

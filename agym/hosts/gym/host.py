@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from itertools import compress, count, pairwise
-from threading import Event, RLock
+from threading import RLock
 from typing import Any, ClassVar
 
 from gymnasium.vector import AutoresetMode
@@ -85,16 +85,17 @@ class EnvHost(Host):
         guard: AbstractContextManager[None] | None = None,
         infos: InfoPolicy = ALL_INFOS,
         fleet: FleetSetup | None = None,
-        closing: Event | None = None,
+        closes_within: Callable[[float], bool] | None = None,
     ) -> None:
         """Store the arguments; :class:`~agym.hosts.base.Host` describes most of them.
 
         ``marker[0]`` is the id of the running environment plus one, else 0. ``guard`` is held while
-        rows of the table are written. ``closing`` is set when waits for a turn shall end.
+        rows of the table are written. ``closes_within`` waits for a turn; see
+        :class:`~agym.hosts.gym.fleet_calls.FleetCalls`.
         """
         super().__init__(factories, first, autoreset, catch, log=log, infos=infos)
         n = len(factories)
-        self._fleet = None if fleet is None else FleetCalls(fleet, first, n, closing)
+        self._fleet = None if fleet is None else FleetCalls(fleet, first, n, closes_within)
         self._spares: SpareThreads | None = None
         if self._fleet is not None and fleet is not None and fleet.spares:
             self._spares = SpareThreads(self._fleet, factories, fleet.spares, self._make_spare)
@@ -173,8 +174,7 @@ class EnvHost(Host):
         self._envs = []
         self._steps = []
         if self._fleet is not None:
-            for owner in self._fleet.owners:
-                owner.stop()
+            self._fleet.close()
         if self._spares is not None:
             self._spares.close()
         return failures

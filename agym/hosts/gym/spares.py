@@ -88,7 +88,7 @@ class SpareThreads:
             owner.env = self._make(self._factories[owner.key])
         arguments = copy.deepcopy(beginning.arguments())
         start = note_start(owner.env, arguments)
-        self._fleet.wait(i)
+        self._fleet.wait(i, spare=True)
         observation, info = owner.env.reset(**arguments)
         return start, observation, info
 

@@ -207,8 +207,8 @@ class BatchedPolicy:
         """Return the action for an observation; see :func:`agym.batched`.
 
         Raises:
-            UsageError: The policy belongs to another event loop, or its function returned something
-                else than an answer for each observation.
+            UsageError: The policy belongs to another event loop, is asked by its own function, or
+                its function returned something else than an answer for each observation.
             ClosedError: The policy was closed.
             Exception: What the function raised.
         """
@@ -217,6 +217,11 @@ class BatchedPolicy:
     async def ask(self, observation: Any) -> Answer:
         """Return the action with the version of the weights; see :class:`agym.Answer`."""
         loop = self._check_loop()
+        if asyncio.current_task() in self._tasks:
+            raise UsageError(
+                f"policy {self.name} is asked by its own function, which would wait for itself:"
+                " call the function instead"
+            )
         kind = kind_of(observation)
         future: asyncio.Future[Answer] = loop.create_future()
         requests = self._requests

@@ -13,6 +13,7 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
+from agym._system.fork_safety import abandon_in_forks
 from agym.errors import UsageError
 from agym.tools.rollouts.stacking import split, stack
 from agym.tools.trace.timeline import mark
@@ -28,17 +29,18 @@ class FunctionThreads:
     """Threads that run jobs in their order, and report to the event loop of each.
 
     They are daemons: a function that hangs keeps no program from ending. They start with the first
-    job, and end when this object is stopped or forgotten.
+    job, and end when this object is stopped or forgotten. A forked child starts its own.
     """
 
     def __init__(self, name: str, count: int) -> None:
+        self._name = name
+        self._count = count
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Have no threads yet; those of the parent do not exist in a forked child."""
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
-        self._threads = [
-            threading.Thread(target=_run, args=(self._jobs,), name=f"{name}-{k}", daemon=True)
-            for k in range(count)
-        ]
-        self._started = False
-        self.stop = weakref.finalize(self, _stop, self._jobs, count)
+        self._threads: list[threading.Thread] = []
 
     def submit(
         self,
@@ -47,16 +49,28 @@ class FunctionThreads:
         done: Callable[[Any, BaseException | None], None],
     ) -> None:
         """Run ``call`` in a thread, then ``done(value, error)`` on the loop."""
-        if not self._started:
-            self._started = True
-            for thread in self._threads:
-                thread.start()
+        if not self._threads:
+            self._start()
         self._jobs.put(_Job(call, loop, done))
+
+    def _start(self) -> None:
+        abandon_in_forks(self)
+        self._threads = [
+            threading.Thread(target=_run, args=(self._jobs,), name=f"{self._name}-{k}", daemon=True)
+            for k in range(self._count)
+        ]
+        weakref.finalize(self, _stop, self._jobs, self._count)
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """End the threads, after the jobs that they were given."""
+        _stop(self._jobs, len(self._threads))
 
     def join(self, seconds: float) -> None:
         """Wait for the threads of a stopped object, for a limited time in all."""
         end = time.monotonic() + seconds
-        for thread in self._threads if self._started else ():
+        for thread in self._threads:
             thread.join(max(0.0, end - time.monotonic()))
 
 

@@ -68,8 +68,8 @@ def group(envs: AsyncEnvs, n: int, *, env_ids: Sequence[int] | None = None) -> l
             " play at the same time, each in a coroutine"
         )
     n = check_count("n", n)
+    parse_env_ids(env_ids, envs.num_envs)
     ids = [*range(envs.num_envs)] if env_ids is None else [*env_ids]
-    parse_env_ids(ids, envs.num_envs)
     if len(ids) % n:
         raise UsageError(
             f"{len(ids)} environments do not divide into groups of {n}: choose another n, or give"
@@ -140,11 +140,16 @@ class Group:
             What the episodes returned, in the order of :attr:`env_ids`.
 
         Raises:
+            UsageError: An argument is invalid.
             GroupError: The group failed ``retry + 1`` times; its cause is the last failure.
             BusyError: The group is playing.
             ClosedError: The environments are closed.
         """
         retry = check_count("retry", retry, least=0)
+        if not callable(episode):
+            raise UsageTypeError(
+                f"episode={episode!r} must be an `async def episode(env, observation, info)`"
+            )
         if self._playing:
             raise BusyError(f"{self!r} is playing: await that before the next play", "play")
         if seed is None:
@@ -178,6 +183,8 @@ class Group:
             # A step that the latest play left is still under way, and this follows it.
             resets = [member.reset(seed=seed, options=options) for member in self._members]
             begun = [await reset for reset in resets]
+        except UsageError:
+            raise  # of the seed or the options: another attempt would be no better
         except AgymError as error:
             raise _AttemptError(None, error) from None
         first: list[_AttemptError] = []

@@ -19,7 +19,8 @@ def kind_of(observation: Any) -> Hashable:
     """
     if isinstance(observation, np.ndarray):
         numeric = observation.dtype.kind in "biufc"
-        return "array", observation.shape, None if numeric else observation.dtype
+        library = "masked" if isinstance(observation, np.ma.MaskedArray) else "array"
+        return library, observation.shape, None if numeric else observation.dtype
     if isinstance(observation, Mapping):
         return "dict", frozenset((key, kind_of(value)) for key, value in observation.items())
     if isinstance(observation, tuple):
@@ -37,6 +38,8 @@ def _is_number(value: Any) -> bool:
 def stack(observations: Sequence[Any]) -> Any:
     """Stack observations of one kind: arrays with a new first axis, dicts of these, or lists."""
     first = observations[0]
+    if isinstance(first, np.ma.MaskedArray):
+        return np.ma.stack(observations)  # np.stack would lose the masks
     if isinstance(first, np.ndarray):
         return np.stack(observations)
     if isinstance(first, Mapping):

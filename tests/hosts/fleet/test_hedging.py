@@ -197,6 +197,11 @@ def test_environments_that_block_are_not_asked_twice(options: dict[str, Any], te
         agym.make(Tally, 2, fleet=agym.Fleet(hedge=0.1), **options)
 
 
+def test_no_delay_is_none_rather_than_false() -> None:
+    with pytest.raises(agym.UsageError, match="hedge=False must be"):
+        agym.Fleet(hedge=False)
+
+
 def test_a_negative_delay_is_refused() -> None:
     with pytest.raises(agym.UsageError, match="hedge=-1"):
         agym.Fleet(hedge=-1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import multiprocessing
 import random
 import threading
 from pathlib import Path
@@ -108,6 +109,26 @@ async def test_a_full_batch_goes_at_once() -> None:
     async with agym.batched(double, 4, max_wait=3600.0) as policy:
         await asyncio.wait_for(asyncio.gather(*(policy(k) for k in range(8))), patience(10))
         assert policy.stats().reasons == {"full": 2}
+
+
+def test_a_forked_child_has_threads_of_its_own() -> None:
+    policy = agym.batched(double)
+
+    async def ask() -> bool:
+        return bool(await asyncio.wait_for(policy(1), patience()) == 2)
+
+    async def ask_and_close() -> None:
+        assert await ask()
+        await policy.aclose()
+
+    assert asyncio.run(ask())
+    context = multiprocessing.get_context("fork")
+    child = context.Process(target=lambda: asyncio.run(ask_and_close()))
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+    child.close()
+    asyncio.run(ask_and_close())
 
 
 async def test_workers_run_calls_at_the_same_time() -> None:

@@ -131,6 +131,17 @@ async def test_a_coroutine_function_may_close_its_own_policy() -> None:
     await policy.aclose()
 
 
+async def test_a_function_that_asks_its_own_policy_is_told() -> None:
+    """It would wait for itself."""
+
+    async def asks(observations: Any) -> Any:
+        return [await policy(each) for each in observations]
+
+    async with agym.batched(asks) as policy:
+        with pytest.raises(agym.UsageError, match="policy asks is asked by its own function"):
+            await asyncio.wait_for(policy(0.5), patience())
+
+
 async def test_closing_cancels_a_coroutine_function() -> None:
     ended, hangs = [], asyncio.Event()
 

@@ -201,6 +201,12 @@ async def test_what_makes_no_groups_is_refused(traps: Traps) -> None:
         (group,) = agym.group(envs, 4)
         with pytest.raises(agym.UsageError, match="retry"):
             await group.play(episode, retry=-1)
+        with pytest.raises(agym.UsageError, match="the seed of environment 0 is 'a'"):
+            await group.play(episode, seed="a", retry=2)  # type: ignore[arg-type]
+        with pytest.raises(agym.UsageTypeError, match="episode=None must be"):
+            await group.play(None)  # type: ignore[arg-type]
+        with pytest.raises(agym.UsageError, match="env_ids must be a sequence"):
+            agym.group(envs, 1, env_ids=3)  # type: ignore[arg-type]
     with pytest.raises(agym.ClosedError):
         await group.play(episode)
 

@@ -15,6 +15,15 @@ from agym.tools.rollouts.stacking import kind_of, split, stack
 from tests.support.patience import patience
 
 
+async def test_masks_are_stacked_with_their_arrays() -> None:
+    async with agym.batched(lambda arrays: arrays * 2, max_batch=2) as policy:
+        masked = np.ma.masked_array([1, 2], mask=[True, False])
+        plain = np.array([1, 2])
+        a, b, c = await asyncio.gather(policy(masked), policy(masked), policy(plain))
+    assert [a.mask.tolist(), b.mask.tolist()] == [[True, False]] * 2
+    assert not isinstance(c, np.ma.MaskedArray)
+
+
 async def test_what_cannot_be_stacked_goes_by_itself() -> None:
     sizes = []
 
