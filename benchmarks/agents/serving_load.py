@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 import psutil
 
 from agym.tools.run import run
-from agym.tools.serving.open_files import allow_open_files
+from agym.tools.serving.serve import allow_open_files
 
 RESET = b'{"type":"reset","data":{}}'
 STEP = b'{"type":"step","data":{"message":"hello, world"}}'
