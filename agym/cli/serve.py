@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from contextlib import suppress
 from typing import Annotated
 
 import typer
+from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
@@ -17,7 +19,7 @@ from agym.errors import UsageError
 from agym.hosts.factories import find_spec
 from agym.tools.run import run
 from agym.tools.serving.limits import ServerLimits
-from agym.tools.serving.serve import Server, serve
+from agym.tools.serving.serve import LOOPBACK, Server, serve
 
 EXAMPLES = """Examples:
 
@@ -81,26 +83,40 @@ def serve_command(
         limits=ServerLimits(idle_timeout=idle or None), backend=backend, workers=workers,
         timeout=timeout,
     )  # fmt: skip
-    run(show(server))
+    run(show(server, host))
 
 
-async def show(server: Server) -> None:
+async def show(server: Server, host: str) -> None:
     """Serve until Ctrl-C, or until the system asks to end, as a container's does."""
     ended = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
     screen = console()
     async with server:
-        screen.print(welcome(server), soft_wrap=True, highlight=False)
+        screen.print(welcome(server, host), soft_wrap=True, highlight=False)
         if screen.is_terminal:
-            with Live(get_renderable=lambda: line(server), console=screen, transient=True,
-                      refresh_per_second=REFRESHES):  # fmt: skip
-                await ended.wait()
+            await draw(server, screen, ended)
         else:
             await ended.wait()
 
 
-def welcome(server: Server) -> str:
-    """Return how to connect."""
+async def draw(server: Server, screen: Console, ended: asyncio.Event) -> None:
+    """Show the live line.
+
+    The statistics are read on the server's event loop, where its environments are. The thread that
+    draws may be held up by the terminal, as by Ctrl-S, which holds up no session then.
+    """
+    text = line(server)
+    with Live(get_renderable=lambda: text, console=screen, transient=True,
+              refresh_per_second=REFRESHES):  # fmt: skip
+        while not ended.is_set():
+            text = line(server)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(1 / REFRESHES):
+                    await ended.wait()
+
+
+def welcome(server: Server, host: str) -> str:
+    """Return how to connect to a server that listens on ``host``."""
     token = server.token
     lines = [
         f"serving {server.url}   sessions at {server.url.replace('http', 'ws', 1)}/ws",
@@ -108,6 +124,8 @@ def welcome(server: Server) -> str:
         "",
         f"agym    agym.openenv({server.url!r}{f', token={token!r}' if token else ''})",
     ]
+    if host in LOOPBACK:
+        lines.insert(1, "on all addresses: elsewhere, take this machine's name for the host")
     headers = f', headers={{"Authorization": "Bearer {token}"}}' if token else ""
     lines += [f'OpenEnv GenericEnvClient(base_url="{server.url}"{headers})', "", "Ctrl-C ends it"]
     return "\n".join(lines)

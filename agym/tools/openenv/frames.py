@@ -17,6 +17,7 @@ A frame comes from the network: nothing in it is executed, and wrong ones raise 
 from __future__ import annotations
 
 import json
+import re
 import struct
 from collections.abc import Callable
 from math import prod
@@ -33,6 +34,8 @@ START = struct.calcsize("<4sI")
 ALIGNMENT = 8
 # Kinds of dtypes: booleans, integers, numbers, texts and bytes of fixed length.
 KINDS = "biufcSU"
+# How NumPy writes them; it reads others too, some with a warning.
+DTYPE = re.compile(f"[<>|][{KINDS}][0-9]{{1,9}}")
 # As deeply as values may be nested.
 DEEPEST = 64
 PLAIN = frozenset((bool, int, float, str, type(None)))
@@ -170,7 +173,7 @@ def _array(said: Any, data: memoryview, _: int) -> Any:
 
 
 def _dtype(text: Any, kinds: str) -> np.dtype[Any]:
-    dtype = np.dtype(text) if type(text) is str and len(text) < 16 and "," not in text else None
+    dtype = np.dtype(text) if type(text) is str and DTYPE.fullmatch(text) else None
     if dtype is None or dtype.kind not in kinds or not dtype.itemsize:
         raise ValueError(f"{text!r} is no dtype of an array")
     return dtype
@@ -180,7 +183,8 @@ def _scalar(said: Any, _: memoryview, __: int) -> Any:
     text, value = said
     if type(value) not in (bool, int, float):
         raise ValueError("a scalar must be a number")
-    return _dtype(text, "biuf").type(value)
+    with np.errstate(over="ignore"):  # as in the other forms, too large a number is infinite
+        return _dtype(text, "biuf").type(value)
 
 
 def _bytes(said: Any, data: memoryview, _: int) -> bytes:

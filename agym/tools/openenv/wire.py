@@ -23,7 +23,7 @@ import json
 from enum import StrEnum
 from typing import Any
 
-from agym.tools.openenv.frames import pack, unpack
+from agym.tools.openenv.frames import DEEPEST, pack, unpack
 from agym.tools.openenv.space_json import to_json
 
 # The WebSocket subprotocol of binary frames.
@@ -84,6 +84,27 @@ def decode(frame: str | bytes) -> dict[str, Any]:
     if not isinstance(message, dict):
         raise ValueError("a message must be an object")
     return message
+
+
+def check_depth(value: Any) -> None:
+    """Check that a message is nested no deeper than a binary frame may be.
+
+    A deeper one can be read, but not always copied, pickled and shown.
+
+    Raises:
+        ValueError: It is.
+    """
+    level = [value]
+    for _ in range(DEEPEST + 1):
+        level = [
+            item
+            for part in level
+            if isinstance(part, dict | list)
+            for item in (part.values() if isinstance(part, dict) else part)
+        ]
+        if not level:
+            return
+    raise ValueError(f"it is nested more than {DEEPEST} times")
 
 
 def as_fields(value: Any) -> dict[str, Any]:

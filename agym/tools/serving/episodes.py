@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import secrets
+import warnings
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+import numpy as np
 from gymnasium import Space, spaces
 
 from agym.errors import (
@@ -148,15 +150,15 @@ class Episodes:
         Raises:
             ProtocolError: It is not.
         """
-        if native and self._space.contains(fields):
+        if native and contains(self._space, fields):
             return fields
         value = fields if native else self._from_fields(fields)
         try:
             action = from_json(self._space, value, "action")
-            if self._space.contains(action):
-                return action
         except UsageError as error:
             raise invalid(str(error), "action") from None
+        if contains(self._space, action):
+            return action
         raise invalid(f"the action {shown(value)} is not in {shown(self._space)}", "action")
 
     def _from_fields(self, fields: Any) -> Any:
@@ -194,6 +196,20 @@ class Episodes:
         self._running = False
         self._why = "the environment failed in the last step: send a reset"
         raise ProtocolError(Code.EXECUTION_ERROR, why)
+
+
+def contains(space: Space[Any], value: Any) -> bool:
+    """Whether a space contains a value that may be anything.
+
+    Over some values spaces raise, and over lists in place of arrays they warn.
+    """
+    try:
+        if isinstance(value, np.ndarray) or isinstance(space, spaces.Discrete | AnySpace):
+            return space.contains(value)  # the usual ones, of which none does
+        with warnings.catch_warnings(action="ignore"):
+            return space.contains(value)
+    except Exception:
+        return False
 
 
 def invalid(message: str, where: str) -> ProtocolError:

@@ -18,12 +18,20 @@ from urllib.parse import urlsplit
 
 from agym._system.extras import require
 from agym.tools.openenv.space_json import to_json
-from agym.tools.openenv.wire import BINARY, PATH, RETRY_AFTER, Code
+from agym.tools.openenv.wire import BINARY, PATH, RETRY_AFTER, Code, check_depth
 from agym.tools.serving.episodes import Episodes, ProtocolError, invalid
+from agym.tools.serving.handshake import Early, HandshakeError, answer_handshake
 from agym.tools.serving.limits import ServerLimits
 from agym.tools.serving.places import Place, Places
 from agym.tools.serving.schema import STATE, object_schema
-from agym.tools.serving.sessions import Session, as_data, error_message, sendable
+from agym.tools.serving.sessions import (
+    NOT_SENDABLE,
+    Session,
+    as_data,
+    error_message,
+    not_sendable,
+    with_sendable_info,
+)
 from agym.tools.serving.stepping import Outcome
 from agym.tools.serving.websocket import WebSocket
 from agym.tools.serving.websocket_frames import CloseCode
@@ -95,17 +103,29 @@ class Endpoints:
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer a request; a connection serves one."""
-        refusal = self._refusal(request)
-        if refusal is None and request.path == PATH:
-            if request.headers.get("Upgrade", "").lower() == "websocket":
-                return await self._open_session(request)
-            refusal = self._json(
-                {"detail": f"{PATH} is a WebSocket"}, HTTPStatus.UPGRADE_REQUIRED,
-                Upgrade="websocket",
-            )  # fmt: skip
-        response = refusal or await self._answer(request)
-        response.force_close()
+        try:
+            response = self._refusal(request) or await self._admit(request)
+        except (ConnectionError, self._web.RequestPayloadError):
+            response = self._json({"detail": "no such content"}, HTTPStatus.BAD_REQUEST)
+        except Exception as error:
+            message = "a request failed"
+            asyncio.get_running_loop().call_exception_handler(
+                {"message": message, "exception": error}
+            )
+            response = self._json({"detail": message}, HTTPStatus.INTERNAL_SERVER_ERROR)
+        if isinstance(response, self._web.Response):
+            response.force_close()
         return response
+
+    async def _admit(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer whoever may ask."""
+        if request.path != PATH:
+            return await self._answer(request)
+        if request.headers.get("Upgrade", "").lower() == "websocket":
+            return await self._open_session(request)
+        return self._json(
+            {"detail": f"{PATH} is a WebSocket"}, HTTPStatus.UPGRADE_REQUIRED, Upgrade="websocket"
+        )
 
     async def close_sessions(self) -> None:
         """Tell all clients that the server closes, and wait for them a moment."""
@@ -133,7 +153,7 @@ class Endpoints:
     def _refusal(self, request: web.BaseRequest) -> web.Response | None:
         """Return the answer to whoever may not ask."""
         origin, host = request.headers.get("Origin"), request.headers.get("Host", "")
-        if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+        if origin is not None and origin.lower().partition("://")[2] != host.lower():
             return self._json({"detail": "pages of other sites may not ask"}, HTTPStatus.FORBIDDEN)
         if self._token is None:
             if not self._is_ours(host):
@@ -144,7 +164,7 @@ class Endpoints:
         scheme, _, given = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "bearer":
             given = request.query.get("token", "")
-        if hmac.compare_digest(given.strip().encode(), self._token):
+        if hmac.compare_digest(given.strip().encode(errors="backslashreplace"), self._token):
             return None
         return self._json(
             {"detail": "wrong or no token: send the header `Authorization: Bearer TOKEN`"},
@@ -154,10 +174,10 @@ class Endpoints:
 
     def _is_ours(self, host: str) -> bool:
         """Whether a Host header names this server by what no other site's name can be."""
-        name = urlsplit(f"//{host}").hostname or ""
-        if name in ("localhost", self._host.lower()):
-            return True
         try:
+            name = urlsplit(f"//{host}").hostname or ""
+            if name in ("localhost", self._host.lower()):
+                return True
             ip_address(name)
         except ValueError:
             return self._host in ("0.0.0.0", "::")  # it was meant to have any name
@@ -166,17 +186,21 @@ class Endpoints:
     # ---------------------------------------------------------------- sessions
 
     async def _open_session(self, request: web.BaseRequest) -> web.StreamResponse:
-        upgraded: web.WebSocketResponse = self._web.WebSocketResponse(
-            protocols=(BINARY,), compress=False
-        )
         try:
-            await upgraded.prepare(request)
-        except self._web.HTTPException as error:
-            return self._json({"detail": error.text}, HTTPStatus.BAD_REQUEST)
-        binary, transport = upgraded.ws_protocol == BINARY, request.transport
+            headers = answer_handshake(request.method, request.headers, BINARY)
+        except HandshakeError as error:
+            return self._json({"detail": str(error)}, HTTPStatus.BAD_REQUEST)
+        upgraded: web.StreamResponse = self._web.StreamResponse(
+            status=HTTPStatus.SWITCHING_PROTOCOLS, headers=headers
+        )
+        await upgraded.prepare(request)
+        binary, transport = "Sec-WebSocket-Protocol" in headers, request.transport
         if transport is None:
             return upgraded  # the client is gone
-        socket = WebSocket(transport, request.protocol, self._limits.message_bytes)
+        early = Early()
+        request.protocol.set_parser(early)  # type: ignore[arg-type]  # it need only be fed
+        size = self._limits.message_bytes
+        socket = WebSocket(transport, request.protocol, size, early.data)
         place = None if self._closing.is_set() else self._places.take()
         if place is None:
             full = self._full()
@@ -268,6 +292,7 @@ class Endpoints:
             body = await request.read()
         try:
             data = json.loads(body) if body else {}
+            check_depth(data)
         except (ValueError, RecursionError) as error:
             raise ProtocolError(Code.INVALID_JSON, f"Invalid JSON: {error}") from None
         if not isinstance(data, dict):
@@ -280,13 +305,17 @@ class Endpoints:
         if place is None:
             raise self._full()
         try:
-            return as_data(await play(Episodes(place)), binary=False)
+            result = await play(Episodes(place))
+            try:
+                return as_data(with_sendable_info(result), binary=False)
+            except NOT_SENDABLE as error:
+                raise not_sendable(error) from None
         finally:
             self._places.give_back(place)
 
     def _json(self, value: Any, status: HTTPStatus = HTTPStatus.OK, **headers: str) -> web.Response:
         response: web.Response = self._web.Response(
-            text=json.dumps(sendable(value) if status is HTTPStatus.OK else to_json(value)),
+            text=json.dumps(to_json(value)),
             status=int(status),
             content_type="application/json",
             headers=headers,

@@ -63,7 +63,7 @@ class Place:
     async def _reset(self, seed: int | None, options: dict[str, Any] | None) -> None:
         try:
             outcome: Outcome = await self.env.reset(seed=seed, options=options)
-        except AgymError as error:
+        except Exception as error:  # whatever it is, somebody waits for the outcome
             outcome = error
         self._end(outcome)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
+import resource
 import secrets
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -19,9 +21,13 @@ from agym.protocol.arguments import check_count
 from agym.tools.serving.door import MOST_HEADER, Door
 from agym.tools.serving.http import Endpoints
 from agym.tools.serving.limits import ServerLimits
-from agym.tools.serving.open_files import allow_open_files
 from agym.tools.serving.places import Places
 
+# aiohttp reports each malformed request with a traceback: not unless somebody asks for it.
+LOG = logging.getLogger("agym.serve")
+LOG.addHandler(logging.NullHandler())
+# What stands for all addresses of this machine is none to connect to; this one is among them.
+LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 # Connections that the system may hold before they are accepted.
 BACKLOG = 1024
 # What a program needs of open files beside its connections.
@@ -111,7 +117,7 @@ class Server:
     """A server of environments, made by :func:`agym.serve`.
 
     Attributes:
-        url: Its address, once it is started.
+        url: Its address, once it is started; this machine's own if it listens on all addresses.
         token: What clients must send, ``None`` for nothing.
     """
 
@@ -174,6 +180,7 @@ class Server:
                 self._endpoints.handle,
                 request_factory=self._request,
                 access_log=None,
+                logger=LOG,
                 keepalive_timeout=self._limits.request_timeout,
                 lingering_time=self._limits.request_timeout,
                 max_field_size=MOST_HEADER,
@@ -227,6 +234,7 @@ class Server:
                 " one"
             ) from error
         where, number, *_ = listening.sockets[0].getsockname()
+        where = LOOPBACK.get(where, where)
         self.url = f"http://{f'[{where}]' if ':' in where else where}:{number}"
         stack.push_async_callback(self._stop, listening)
 
@@ -247,7 +255,7 @@ class Server:
         )  # fmt: skip
 
     def _is_full(self) -> bool:
-        connections = len(self._waiting) + len(self._web_server._connections)
+        connections = len(self._waiting) + len(self._web_server.connections)
         return connections >= self._envs.num_envs + self._limits.connections
 
     def _request(self, *arguments: Any) -> Any:
@@ -279,3 +287,15 @@ def _token(token: str | bool) -> str | None:
     if not token or not token.isascii() or not token.isprintable() or " " in token:
         raise UsageError("token= must be letters, digits and signs of ASCII, without spaces")
     return token
+
+
+def allow_open_files(count: int) -> None:
+    """Raise this process's soft limit of open files, as far as the hard limit permits.
+
+    It is 1,024 in many shells, while a connection is one file.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= count:
+        return
+    wanted = count if hard == resource.RLIM_INFINITY else min(count, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -8,7 +8,7 @@ from typing import Any
 
 from agym.errors import UsageTypeError
 from agym.tools.openenv.space_json import to_json
-from agym.tools.openenv.wire import Code, as_fields, decode, encode
+from agym.tools.openenv.wire import Code, as_fields, check_depth, decode, encode
 from agym.tools.serving.episodes import METADATA, Episodes, ProtocolError, invalid, shown
 from agym.tools.serving.limits import ServerLimits
 from agym.tools.serving.places import Place
@@ -22,6 +22,8 @@ MOST_ERRORS = 100
 BURST = 1.0
 # The fields of messages.
 WITH_DATA, WITHOUT = frozenset({"type", "data"}), frozenset({"type"})
+# What it raises to encode a value that has no form in a message.
+NOT_SENDABLE = (TypeError, ValueError, RecursionError)
 # What JSON-RPC answers where a server has no tools.
 NO_METHOD = -32601
 
@@ -118,9 +120,12 @@ class Session:
             if binary != isinstance(frame, bytes):
                 raise ValueError("this session takes " + ("binary frames" if binary else "text"))
             message = decode(frame)
+            check_depth(message)
         except ValueError as error:
             raise ProtocolError(Code.INVALID_JSON, f"Invalid JSON: {error}") from None
         kind = message.get("type", "")
+        if not isinstance(kind, str):  # such as an array, which has no truth value
+            raise ProtocolError(Code.UNKNOWN_TYPE, f"Unknown message type: {shown(kind)}")
         if kind == "step":
             check_fields(message, WITH_DATA)
             if "data" not in message:
@@ -173,20 +178,28 @@ def result_message(result: dict[str, Any], *, binary: bool) -> str | bytes:
     try:
         try:
             return encode({"type": "observation", "data": as_data(result, binary)}, binary=binary)
-        except (TypeError, ValueError, RecursionError):
-            metadata = result[METADATA]
-            info = {str(key): sendable(value) for key, value in metadata["info"].items()}
-            result = {**result, METADATA: {**metadata, "info": info}}
-            return encode({"type": "observation", "data": as_data(result, binary)}, binary=binary)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise ProtocolError(
-            Code.EXECUTION_ERROR, f"the observation cannot be sent: {error}"
-        ) from None
+        except NOT_SENDABLE:
+            data = as_data(with_sendable_info(result), binary)
+            return encode({"type": "observation", "data": data}, binary=binary)
+    except NOT_SENDABLE as error:
+        raise not_sendable(error) from None
+
+
+def with_sendable_info(result: dict[str, Any]) -> dict[str, Any]:
+    """Return a result with the text of infos that cannot be sent."""
+    metadata = result[METADATA]
+    info = {str(key): sendable(value) for key, value in metadata["info"].items()}
+    return {**result, METADATA: {**metadata, "info": info}}
 
 
 def as_data(result: dict[str, Any], binary: bool) -> dict[str, Any]:
     """Return a result as it is sent: in text, an observation is an object."""
     return result if binary else {**result, "observation": as_fields(result["observation"])}
+
+
+def not_sendable(error: Exception) -> ProtocolError:
+    """Return the error of an observation that cannot be sent."""
+    return ProtocolError(Code.EXECUTION_ERROR, f"the observation cannot be sent: {error}")
 
 
 def sendable(value: Any) -> Any:

@@ -75,6 +75,9 @@ class Stepping:
                     self._fail(getattr(error, "env_ids", ()), error)
             except AgymError as error:
                 self._fail(getattr(error, "env_ids", ()) or [*waiting], error)
+            except Exception as error:  # unforeseen: nobody shall wait for ever
+                self._sent.clear()
+                self._fail([*waiting], error)
             else:
                 _, observations, rewards, terminated, truncated, infos = batch
                 rewards, terminated, truncated = map(_listed, (rewards, terminated, truncated))

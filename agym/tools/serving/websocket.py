@@ -45,6 +45,7 @@ class WebSocket(asyncio.Protocol):
         transport: asyncio.Transport,
         before: asyncio.BaseProtocol,
         longest: int,
+        early: bytes = b"",
     ) -> None:
         """Take a connection over.
 
@@ -52,12 +53,14 @@ class WebSocket(asyncio.Protocol):
             transport: The connection.
             before: Whose it was, which is told of its loss.
             longest: A message's greatest size in bytes.
+            early: What the client sent before it had the answer to its request.
         """
         self._loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[None] = self._loop.create_future()
         self._transport = transport
         self._before = before
         self._reader = FrameReader(longest)
+        self._early = early
         self._on_message: Callable[[Message], None] | None = None
         self._messages: deque[Message] = deque()
         # Whether an answer is awaited, what was written must leave first, nothing is read,
@@ -76,7 +79,8 @@ class WebSocket(asyncio.Protocol):
                 :meth:`answer`, at once or later.
         """
         self._on_message = on_message
-        self._next()
+        early, self._early = self._early, b""
+        self.data_received(early)
 
     def answer(self, answer: Message) -> None:
         """Answer the message that was handed over last."""
@@ -175,7 +179,8 @@ class WebSocket(asyncio.Protocol):
 
     def _write(self, opcode: int, content: bytes) -> None:
         """Send a frame."""
-        if self._closing:
+        # A connection that was found to be broken is not reported before the loop's next turn.
+        if self._closing or self._transport.is_closing():
             return
         length = len(content)
         if length < IN_TWO:

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import signal
 import subprocess
 import sys
+import threading
 from typing import Any
 
 import aiohttp
 import numpy as np
 import pytest
+from rich.console import Console
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 import agym
+from agym.cli.serve import draw
 from agym.errors import UsageError
+from agym.tools.serving.serve import Server, ServerStats
 from tests.support.patience import patience
 from tests.tools.serving.clients import (
     COUNT,
@@ -72,6 +77,9 @@ async def test_coroutine_environments_take_and_give_objects() -> None:
         data = (await client.ask("step", {"say": "hello"}))["data"]
         assert data["observation"] == {"said": "hello"}
         assert "object" in data["metadata"]["info"]["odd"]  # what cannot be sent is its text
+        _, _, data = await request(server, "POST", "/step", {"action": {"say": "hello"}})
+        assert data["observation"] == {"said": "hello"}
+        assert "object" in data["metadata"]["info"]["odd"]
 
 
 async def test_sessions_step_at_the_same_time_and_apart() -> None:
@@ -275,6 +283,35 @@ def test_wrong_arguments(options: dict[str, Any], names: str) -> None:
         asyncio.run(make())
     with pytest.raises(UsageError, match="message_bytes"):
         agym.ServerLimits(message_bytes=3)
+
+
+async def test_the_address_of_a_server_of_all_addresses_can_be_connected_to() -> None:
+    async with agym.serve(Told, 1, host="0.0.0.0") as server, session(server) as client:
+        assert server.url.startswith("http://127.0.0.1:")
+        await client.reset()
+
+
+def test_the_live_line_reads_statistics_on_the_event_loop_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They take in results of environments, which no other thread may do at the same time."""
+    ended, threads, printed = asyncio.Event(), set(), io.StringIO()
+    stats = Server.stats
+
+    def read(server: Server) -> ServerStats:
+        threads.add(threading.current_thread())
+        return stats(server)
+
+    monkeypatch.setattr(Server, "stats", read)
+
+    async def show() -> None:
+        async with agym.serve(Told, 1) as server:
+            asyncio.get_running_loop().call_later(1.2, ended.set)
+            await draw(server, Console(file=printed, force_terminal=True), ended)
+
+    asyncio.run(show())
+    assert threads == {threading.current_thread()}
+    assert printed.getvalue().count("0 of 1 sessions") > 1
 
 
 async def test_a_taken_port_is_named() -> None:

@@ -7,9 +7,12 @@ import os
 import random
 import struct
 from contextlib import suppress
+from typing import Any
 from urllib.parse import urlsplit
 
+import numpy as np
 import pytest
+from gymnasium import spaces
 from websockets.exceptions import ConnectionClosed
 
 import agym
@@ -77,6 +80,7 @@ TEXTS = [
     '{"type": "step", "data": {"value": ' + "9" * 5000 + "}}",
     '{"type": "reset", "data": {"seed": 1e999}}', '{"type": "step", "data": {"value": NaN}}',
     '{"type": "reset", "data": {"options": ' + '{"a":' * 500 + "1" + "}" * 500 + "}}",
+    '{"type": "reset", "data": {"options": ' + '{"a":' * 900 + "1" + "}" * 900 + "}}",
     '{"type": "mcp", "data": 3}', "\x00", "\ud7ff" * 100,
 ]  # fmt: skip
 
@@ -105,9 +109,14 @@ async def test_hostile_frames() -> None:
         b'{"type":"step","data":{"$s":["<i8",1e400]}}', b'{"type":"step","data":{"$b":[-5,9]}}',
         b'{"type":"step","data":{"$d":[[[1],2]]}}', b'{"type":"step","data":{"$g":[1]}}',
         b'{"type":"step","data":' + b"[" * 5000 + b"]" * 5000 + b"}",
+        b'{"type":"step","data":{"$a":["|a5",[1],0]}}', b'{"type":{"$a":["<f8",[2],0]},"data":1}',
+        b'{"type":"step","data":{"$s":["<f2",1e10]}}',
         b'{"type":"step","data":{"$a":["<f8",[-1],0]}}', b'{"type":{"$t":[1]},"data":1}',
     ]  # fmt: skip
-    frames += [MAGIC + struct.pack("<I", len(said)) + said for said in headers]
+    frames += [
+        MAGIC + struct.pack("<I", len(said)) + said + bytes(-(8 + len(said)) % 8 + 16)
+        for said in headers
+    ]
     async with agym.serve(Told, 1) as server:
         async with session(server, binary=True) as client:
             for frame in frames:
@@ -117,6 +126,40 @@ async def test_hostile_frames() -> None:
             assert code_of(await client.receive()) == "INVALID_JSON"
             await client.reset()
         await still_serves(server)
+
+
+SPACES = [
+    spaces.Box(-1, 1, (2,), np.float32), spaces.MultiDiscrete([2, 3]), spaces.MultiBinary(3),
+    spaces.Dict(a=spaces.Discrete(2), b=spaces.Box(-1, 1, (1,))),
+    spaces.Tuple((spaces.Discrete(2), spaces.Text(3))),
+    spaces.Sequence(spaces.Box(-1, 1, (2,)), stack=True),
+    spaces.OneOf((spaces.Discrete(2), spaces.Box(-1, 1, (1,)))),
+    spaces.Graph(spaces.Box(-1, 1, (2,)), spaces.Discrete(3)),
+]  # fmt: skip
+GraphInstance: Any = spaces.GraphInstance  # also of what is no array
+ODD: list[Any] = [
+    None, 1e308, "\ud800", [[1, 2], [3]], [2**70, 0], {}, {"a": 1, "b": [0.5]}, (1, "ab"), (5, 1),
+    np.array("x"), np.zeros((0, 5)), np.array([1 + 2j, 0]), GraphInstance(1, 2, 3),
+    GraphInstance(np.zeros(3), "x", None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("space", SPACES, ids=str)
+async def test_hostile_actions(space: spaces.Space[Any]) -> None:
+    """Whatever the space, none ends the session, and no warning is given of any."""
+
+    class Spaced(Told):
+        action_space: Any = space
+
+        def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+            return super().step(COUNT)
+
+    async with agym.serve(Spaced, 1) as server, session(server, binary=True) as client:
+        await client.reset()
+        for odd in ODD:
+            answer = await client.ask("step", odd)
+            assert answer["type"] == "observation" or code_of(answer) == "VALIDATION_ERROR"
+        await client.step(space.sample())
 
 
 async def test_a_message_that_is_too_long_ends_the_session() -> None:
@@ -180,13 +223,22 @@ async def test_who_is_slow_to_ask_is_sent_away() -> None:
         b"\r\n\r\n", b"nonsense\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n",
         b"\x16\x03\x01\x02\0\x01\r\n\r\n",
         b"GET " + b"a" * 100_000, b"A: b\r\n" * 10_000,
-        b"GET /ws HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\n\r\n",
+        b"GET /ws HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n",
+        b"GET http://[ HTTP/1.1\r\nHost: x\r\n\r\n", b"GET / HTTP/1.1\r\nHost: [\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer \xff\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nOrigin: http://[\r\n\r\n",
+        b"POST /reset HTTP/1.1\r\nHost: x\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}",
+        b"POST /reset HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n{}",
     ],
-    ids=range(7),
+    ids=range(14),
 )  # fmt: skip
-async def test_what_is_no_http(data: bytes) -> None:
+@pytest.mark.parametrize("token", ["secret", False])
+async def test_what_is_no_http(
+    data: bytes, token: str | bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It is refused, and nothing is printed of it."""
     limits = agym.ServerLimits(request_timeout=0.5)
-    async with agym.serve(Told, 1, limits=limits) as server:
+    async with agym.serve(Told, 1, limits=limits, token=token) as server:
         reader, writer = await open_socket(server)
         with suppress(ConnectionError):
             writer.write(data)
@@ -195,6 +247,7 @@ async def test_what_is_no_http(data: bytes) -> None:
         assert answer == b"" or answer.split()[1][:1] == b"4"
         writer.close()
         await still_serves(server)
+    assert not capfd.readouterr().err
 
 
 async def test_a_body_that_is_too_long() -> None:

@@ -101,22 +101,27 @@ WRONG = {
 
 
 @asynccontextmanager
-async def raw(server: Server) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    """Open a session byte by byte."""
+async def raw(
+    server: Server, early: bytes = b"", headers: dict[str, str] | None = None
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """Open a session byte by byte; ``early`` is sent right behind the request."""
     address = urlsplit(server.url)
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
-    key = base64.b64encode(os.urandom(16)).decode()
-    writer.write(
-        f"GET /ws HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {server.token}\r\n"
-        "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
-        f"Sec-WebSocket-Key: {key}\r\n\r\n".encode()
-    )
-    async with asyncio.timeout(patience(10)):
-        assert b" 101 " in await reader.readuntil(b"\r\n\r\n")
-        yield reader, writer
-    writer.close()
-    with suppress(ConnectionError):
-        await writer.wait_closed()
+    fields = {
+        "Host": "x", "Authorization": f"Bearer {server.token}", "Upgrade": "websocket",
+        "Connection": "keep-alive, Upgrade", "Sec-WebSocket-Version": "13",
+        "Sec-WebSocket-Key": base64.b64encode(os.urandom(16)).decode(), **(headers or {}),
+    }  # fmt: skip
+    lines = ["GET /ws HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items())]
+    writer.write("\r\n".join([*lines, "", ""]).encode() + early)
+    try:
+        async with asyncio.timeout(patience(10)):
+            assert b" 101 " in await reader.readuntil(b"\r\n\r\n")
+            yield reader, writer
+    finally:
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
 
 
 async def receive(reader: asyncio.StreamReader) -> tuple[int, bytes]:
@@ -212,3 +217,56 @@ async def test_a_message_in_parts_is_one() -> None:
             await asyncio.sleep(0)
         _, answer = await receive(reader)
         assert decode(answer.decode())["type"] == "observation"
+
+
+@pytest.mark.parametrize("cut", [3, None])
+async def test_what_is_sent_behind_the_request_is_not_lost(cut: int | None) -> None:
+    question = written(Opcode.TEXT, b'{"type": "state"}')
+    early, late = question[:cut], b"" if cut is None else question[cut:]
+    async with agym.serve(Told, 1) as server, raw(server, early) as (reader, writer):
+        writer.write(late)
+        _, answer = await receive(reader)
+        assert decode(answer.decode())["type"] == "state"
+
+
+async def test_a_client_that_knows_another_subprotocol_is_served(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    protocols = {"Sec-WebSocket-Protocol": "chat, superchat"}
+    async with agym.serve(Told, 1) as server, raw(server, headers=protocols) as (reader, writer):
+        writer.write(written(Opcode.TEXT, b'{"type": "state"}'))
+        _, answer = await receive(reader)
+        assert decode(answer.decode())["type"] == "state"
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [written(Opcode.PING, b"x"), written(Opcode.TEXT, b'{"type": "state"}')],
+    ids=["pings", "questions"],
+)
+async def test_a_client_that_asks_much_and_leaves(
+    frame: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The event loop warns of each further answer that is written to a broken connection."""
+    async with agym.serve(Told, 1) as server:
+        async with raw(server) as (_, writer):
+            writer.write(frame * 1000)
+        await settled(server, 0)
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Sec-WebSocket-Version": "99"}, {"Sec-WebSocket-Key": "short"},
+        {"Sec-WebSocket-Key": "\xff"}, {"Connection": "close"},
+    ],
+    ids=str,
+)  # fmt: skip
+async def test_wrong_handshakes(headers: dict[str, str]) -> None:
+    async with agym.serve(Told, 1) as server:
+        with pytest.raises(AssertionError):
+            async with raw(server, headers=headers):
+                pass
+        assert server.stats().served == 0
