@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -53,8 +53,10 @@ def take_mask(
 
     Raises:
         UsageError: The mask has not the shape ``(num_envs,)``, or no true entry.
-        UsageTypeError: The mask is not a boolean array or tensor.
+        UsageTypeError: The options are no dict, or the mask is not a boolean array or tensor.
     """
+    if options is not None and not isinstance(options, Mapping):
+        raise UsageTypeError(f"options={options!r} must be a dict or None")
     if options is None or "reset_mask" not in options:
         return options, None, seed
     mask = as_array(options["reset_mask"])
@@ -172,14 +174,25 @@ def is_number(value: Any) -> bool:
     return number and not isinstance(value, bool)
 
 
-def check_seconds(name: str, value: Any, unit: str = "seconds") -> None:
+def is_integer(value: Any) -> bool:
+    """Whether a value is an integer, Python's or NumPy's, and no flag."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def check_seconds(name: str, value: Any, unit: str = "seconds", other: str = "") -> None:
     """Check a duration, or what else has a unit.
+
+    Args:
+        name: The argument.
+        value: Its value.
+        unit: What it counts.
+        other: What else the caller could pass, for the message.
 
     Raises:
         UsageError: It is not a positive, finite number.
     """
     if not is_number(value) or not 0 < value < float("inf"):
-        raise UsageError(f"{name}={value!r} must be a positive number of {unit}")
+        raise UsageError(f"{name}={value!r} must be a positive number of {unit}{other}")
 
 
 def check_count(name: str, value: Any, least: int = 1) -> int:

@@ -50,10 +50,10 @@ class Fleet:
     def __post_init__(self) -> None:
         object.__setattr__(self, "spares", check_count("spares", self.spares, least=0))
         if self.rate_limit is not None:
-            check_seconds("rate_limit", self.rate_limit, unit="calls per second")
+            check_seconds("rate_limit", self.rate_limit, "calls per second", ", or None")
         # ``False == 0`` would make each step twice, of all things.
         if self.hedge is not None and (self.hedge != 0 or isinstance(self.hedge, bool)):
-            check_seconds("hedge", self.hedge)
+            check_seconds("hedge", self.hedge, other=", 0 for at once, or None")
 
     @property
     def active(self) -> tuple[str, ...]:

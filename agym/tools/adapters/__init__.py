@@ -28,7 +28,9 @@ def __getattr__(name: str) -> ModuleType:
         MissingExtraError: The library is not installed.
     """
     if name not in __all__:
-        raise AttributeError(f"module 'agym.adapters' has no attribute {name!r}")
+        raise AttributeError(
+            f"module 'agym.adapters' has no attribute {name!r}: it has {', '.join(__all__)}"
+        )
     return importlib.import_module(f"{__name__}.{name}")
 
 

@@ -14,16 +14,18 @@ import os
 import random
 import threading
 import weakref
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
+from difflib import get_close_matches
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from agym.api.aio import AsyncEnvs
 from agym.api.make import make_async
-from agym.errors import ClosedError, UsageError
+from agym.errors import ClosedError, UsageError, UsageTypeError
 from agym.hosts.factories import EnvLike
+from agym.protocol.arguments import is_integer
 
 T = TypeVar("T")
 
@@ -56,6 +58,7 @@ class Seat:
         options: Mapping[str, Any],
         parse: Callable[[str], Any] | None = None,
     ) -> None:
+        check_env_options(options, parse)
         self._parse = parse
         self._over = False
         self._loop = _shared.enter()
@@ -241,6 +244,79 @@ def _get_state() -> tuple[Any, Any]:
 def _set_state(state: tuple[Any, Any]) -> None:
     random.setstate(state[0])
     np.random.set_state(state[1])  # noqa: NPY002
+
+
+def check_env_options(
+    options: Mapping[str, Any], parse: Any = None, *, num_envs: str = "the library makes one each"
+) -> None:
+    """Check the arguments that agym's environments have in every library.
+
+    Args:
+        options: For :func:`agym.make`, which gets the number of environments from the adapter.
+        parse: Turns text into actions.
+        num_envs: Why that number is no option.
+
+    Raises:
+        UsageTypeError: ``parse`` is not callable, or ``num_envs`` is among the options.
+    """
+    check_function("parse", parse, "takes the model's text and returns an action, such as int")
+    if "num_envs" in options:
+        raise UsageTypeError(f"num_envs={options['num_envs']!r} cannot be given: {num_envs}")
+
+
+def check_function(name: str, value: Any, what: str) -> None:
+    """Check an argument that is a function or ``None``.
+
+    Raises:
+        UsageTypeError: It is something else.
+    """
+    if value is not None and not callable(value):
+        raise UsageTypeError(f"{name}={value!r} must be a function that {what}, or None")
+
+
+def check_new_id(name: str, value: Any, known: Iterable[str], library: str) -> None:
+    """Check an id to register.
+
+    Raises:
+        UsageError: The id is taken.
+        UsageTypeError: It is no string.
+    """
+    if not isinstance(value, str):
+        raise UsageTypeError(f"{name}={value!r} must be a string")
+    if value in known:
+        raise UsageError(f"{name}={value!r} is registered with {library} already: take another id")
+
+
+def find_spec(env_id: Any, registry: Mapping[str, Any], library: str) -> Any:
+    """Return what a library registered.
+
+    Raises:
+        UsageError: No such id.
+        UsageTypeError: It is no string.
+    """
+    if not isinstance(env_id, str):
+        raise UsageTypeError(f"env_id={env_id!r} must be a string, an id of {library}'s registry")
+    if env_id in registry:
+        return registry[env_id]
+    close = get_close_matches(env_id, registry, n=3) or sorted(registry)[:10]
+    hint = f": did you mean {' or '.join(map(repr, close))}?" if close else ""
+    raise UsageError(f"env_id={env_id!r} is not registered with {library}{hint}")
+
+
+def task_index(options: Mapping[str, Any] | None, num_tasks: int) -> int | None:
+    """Return the task that ``options={"task": 3}`` of a reset names, ``None`` if it names none.
+
+    Raises:
+        UsageError: There is no such task.
+    """
+    index = (options or {}).get("task")
+    if index is None:
+        return None
+    if not is_integer(index) or not 0 <= index < num_tasks:
+        raise UsageError(
+            f"options['task']={index!r} must be an integer from 0 to {num_tasks - 1}, or None"
+        )
+    return int(index)
 
 
 def as_text(observation: Any) -> str:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
@@ -22,11 +21,18 @@ import numpy as np
 
 from agym._system.extras import require
 from agym.api.make import make
-from agym.errors import UsageError
+from agym.errors import UsageError, UsageTypeError
 from agym.hosts.async_env import AnySpace
 from agym.hosts.factories import EnvLike
 from agym.protocol.typing import Array
-from agym.tools.adapters.common import OwnRandom, Seat, Step
+from agym.tools.adapters.common import (
+    OwnRandom,
+    Seat,
+    Step,
+    check_env_options,
+    check_new_id,
+    find_spec,
+)
 
 gem: Any = require("gem", "gem")
 registration: Any = require("gem.envs.registration", "gem")
@@ -77,11 +83,9 @@ def factory(
     Raises:
         UsageError: No such id.
     """
-    spec = registration.ENV_REGISTRY.get(env_id)
-    if spec is None:
-        close = get_close_matches(env_id, registration.ENV_REGISTRY, n=3)
-        hint = f": did you mean {' or '.join(map(repr, close))}?" if close else ""
-        raise UsageError(f"env_id={env_id!r} is not registered with GEM{hint}")
+    spec = find_spec(env_id, registration.ENV_REGISTRY, "GEM")
+    if not isinstance(wrappers, Sequence) or not all(map(callable, wrappers)):
+        raise UsageTypeError(f"wrappers={wrappers!r} must be a list of functions")
     return partial(GemEnv, spec, wrappers, own_random, env_kwargs)
 
 
@@ -211,8 +215,8 @@ def register(
     Raises:
         UsageError: The id is taken.
     """
-    if env_id in registration.ENV_REGISTRY:
-        raise UsageError(f"env_id={env_id!r} is registered with GEM already")
+    check_new_id("env_id", env_id, registration.ENV_REGISTRY, "GEM")
+    check_env_options(options, parse, num_envs="pass it to gem.make_vec")
     gem.register(env_id, partial(Env, env, parse), **options)
 
 
@@ -235,7 +239,7 @@ class VectorEnv(vector.VectorEnv):
         env: What :func:`agym.make` takes.
         num_envs: Number of environments.
         parse: Turns a text into an action.
-        autoreset_mode: GEM's ``AutoresetMode``, or its name.
+        autoreset_mode: GEM's ``AutoresetMode``, or its value, such as ``"NextStep"``.
         **options: Options of :func:`agym.make`, and keyword arguments for the environments.
     """
 
@@ -249,7 +253,12 @@ class VectorEnv(vector.VectorEnv):
         **options: Any,
     ) -> None:
         # GEM's own constructor would make an environment for each; agym makes them where they run.
-        self.autoreset_mode = vector.AutoresetMode(autoreset_mode)
+        check_env_options(options, parse)
+        try:
+            self.autoreset_mode = vector.AutoresetMode(autoreset_mode)
+        except ValueError:
+            known = ", ".join(repr(mode.value) for mode in AUTORESET)
+            raise UsageError(f"autoreset_mode={autoreset_mode!r} must be one of {known}") from None
         options = {"output": "list", "autoreset": AUTORESET[self.autoreset_mode], **options}
         self._envs = make(env, num_envs, **options)
         self._parse = parse

@@ -22,10 +22,18 @@ from typing import Any
 import gymnasium
 
 from agym._system.extras import require
-from agym.errors import UsageError
+from agym.errors import UsageError, UsageTypeError
 from agym.hosts.async_env import AnySpace
 from agym.hosts.factories import EnvLike
-from agym.tools.adapters.common import Seat, as_chat
+from agym.tools.adapters.common import (
+    Seat,
+    as_chat,
+    check_env_options,
+    check_new_id,
+    find_spec,
+    is_chat,
+    task_index,
+)
 
 skyrl_gym: Any = require("skyrl_gym", "skyrl-gym")
 registration: Any = require("skyrl_gym.envs.registration", "skyrl-gym")
@@ -70,16 +78,16 @@ def factory(
     Raises:
         UsageError: No such id, or a task lacks its prompt.
     """
-    if env_id not in registration.registry:
-        known = ", ".join(sorted(registration.registry))
-        raise UsageError(f"env_id={env_id!r} is not registered with SkyRL-Gym, which has {known}")
-    if not tasks:
+    spec = find_spec(env_id, registration.registry, "SkyRL-Gym")
+    if isinstance(tasks, str | Mapping) or not hasattr(tasks, "__getitem__"):
+        raise UsageTypeError(f"tasks={tasks!r} must be a sequence of rows, each with a prompt")
+    if not len(tasks):
         raise UsageError("tasks is empty: pass at least one row with a prompt")
     for i, task in enumerate(tasks):
-        if not isinstance(task.get("prompt"), list):
-            raise UsageError(f"tasks[{i}] needs a 'prompt', a list of messages")
+        if not isinstance(task, Mapping) or not is_chat(task.get("prompt")):
+            raise UsageError(f"tasks[{i}] needs a 'prompt', a list of messages of a chat")
     env_kwargs = {"env_config": env_config, **env_kwargs}
-    return partial(SkyRLEnv, registration.registry[env_id], tasks, env_kwargs)
+    return partial(SkyRLEnv, spec, tasks, env_kwargs)
 
 
 class SkyRLEnv(gymnasium.Env[Chat, str]):
@@ -99,7 +107,7 @@ class SkyRLEnv(gymnasium.Env[Chat, str]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Chat, dict[str, Any]]:
         super().reset(seed=seed)
-        task = (options or {}).get("task")
+        task = task_index(options, len(self._tasks))
         if task is None:
             task = int(self.np_random.integers(len(self._tasks)))
         # Environments change what they get.
@@ -208,6 +216,6 @@ def register(
     Raises:
         UsageError: The id is taken.
     """
-    if env_id in registration.registry:
-        raise UsageError(f"env_id={env_id!r} is registered with SkyRL-Gym already")
+    check_new_id("env_id", env_id, registration.registry, "SkyRL-Gym")
+    check_env_options(options, parse)
     registration.register(env_id, partial(Env, env, parse, options))

@@ -14,7 +14,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import nullcontext
-from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
@@ -24,7 +23,16 @@ from agym._system.extras import require
 from agym.errors import UsageError
 from agym.hosts.async_env import AnySpace
 from agym.hosts.factories import EnvLike
-from agym.tools.adapters.common import OwnRandom, Seat, as_text
+from agym.protocol.arguments import check_count
+from agym.tools.adapters.common import (
+    OwnRandom,
+    Seat,
+    as_text,
+    check_env_options,
+    check_function,
+    check_new_id,
+    find_spec,
+)
 
 textarena: Any = require("textarena", "textarena")
 registration: Any = require("textarena.envs.registration", "textarena")
@@ -76,13 +84,11 @@ def factory(
     Raises:
         UsageError: No such id, or the seats do not fit.
     """
-    spec = registration.ENV_REGISTRY.get(env_id)
-    if spec is None:
-        close = get_close_matches(env_id, registration.ENV_REGISTRY, n=3)
-        hint = f": did you mean {' or '.join(map(repr, close))}?" if close else ""
-        raise UsageError(f"env_id={env_id!r} is not registered with TextArena{hint}")
+    spec = find_spec(env_id, registration.ENV_REGISTRY, "TextArena")
+    check_function("opponent", opponent, "takes (player, observation) and returns an action")
     if players is None:
         players = 1 if opponent is None else 2
+    players, seat = check_count("players", players), check_count("seat", seat, least=0)
     if not 0 <= seat < players:
         raise UsageError(f"seat={seat} must be one of the {players} players, counted from 0")
     if players > 1 and opponent is None:
@@ -305,7 +311,7 @@ def register(
     Raises:
         UsageError: The id is taken.
     """
-    if env_id in registration.ENV_REGISTRY:
-        raise UsageError(f"env_id={env_id!r} is registered with TextArena already")
+    check_new_id("env_id", env_id, registration.ENV_REGISTRY, "TextArena")
+    check_env_options(options, parse)
     wrappers = [require("textarena.wrappers", "textarena").LLMObservationWrapper]
     registration.register(env_id, partial(Env, env, parse), wrappers, **options)

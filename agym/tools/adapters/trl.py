@@ -38,9 +38,10 @@ from typing import Any, ClassVar
 from agym._system.extras import require
 from agym.api.make import make
 from agym.api.sync import Envs
-from agym.errors import AgymError, UsageError
+from agym.errors import AgymError, UsageError, UsageTypeError
 from agym.hosts.factories import EnvLike
-from agym.tools.adapters.common import Seat, as_text
+from agym.protocol.arguments import check_count
+from agym.tools.adapters.common import Seat, as_text, check_env_options, check_function
 from agym.tools.adapters.conversations import Conversation, Prompt, Text
 
 require("trl", "trl")
@@ -162,8 +163,20 @@ def environment_class(
     Raises:
         UsageError: A tool has no docstring, or the name of something else.
     """
+    check_env_options(options)
+    if not isinstance(tools, Sequence) or not all(map(inspect.isfunction, tools)):
+        raise UsageTypeError(f"tools={tools!r} must be a list of functions made with `def`")
+    if not tools:
+        raise UsageError("tools is empty: the model needs at least one to act")
     methods: dict[str, Any] = {}
     for tool in tools:
+        if inspect.iscoroutinefunction(tool):
+            raise UsageTypeError(
+                f"the tool {tool.__name__!r} must be a plain `def` that returns the action: what"
+                " waits belongs into the environment's step"
+            )
+        if tool.__name__ in methods:
+            raise UsageError(f"two tools are named {tool.__name__!r}: rename one")
         if hasattr(Environment, tool.__name__) or tool.__name__.startswith("_"):
             raise UsageError(f"a tool cannot be named {tool.__name__!r}: rename the function")
         if not tool.__doc__:
@@ -259,10 +272,13 @@ def rollout_func(
         The function, which keeps its environments between calls; ``close()`` it, or use ``with``.
 
     Raises:
-        UsageError: ``max_turns`` is below 1.
+        UsageError: An argument is invalid.
     """
-    if max_turns < 1:
-        raise UsageError(f"max_turns={max_turns} must be at least 1")
+    check_env_options(options, parse, num_envs="there is one for each completion of a batch")
+    check_function("generate", generate, "takes (trainer, contexts) and returns tokens")
+    max_turns = check_count("max_turns", max_turns)
+    if not callable(seed):
+        seed = check_count("seed", seed, least=0)
     return Rollouts(env, options, max_turns, parse, seed, generate or generate_as_trainer)
 
 

@@ -21,10 +21,11 @@ from typing import Any, ClassVar, NamedTuple
 
 from agym._system.extras import require
 from agym.api.make import make_async
-from agym.errors import UsageError
+from agym.errors import UsageError, UsageTypeError
 from agym.hosts.factories import EnvLike
+from agym.protocol.arguments import is_integer, parse_seeds
 from agym.tools.adapters.asked_model import Asked, AskedModel, as_message
-from agym.tools.adapters.common import as_text
+from agym.tools.adapters.common import as_text, check_env_options, task_index
 
 vf: Any = require("verifiers.v1", "verifiers")
 chat: Any = require("verifiers.v1.dialects.chat", "verifiers")
@@ -188,7 +189,12 @@ def classes(
     Raises:
         UsageError: A task is neither.
     """
+    check_env_options(options, parse, num_envs="verifiers makes one for each rollout")
+    if isinstance(tasks, str | Mapping) or not isinstance(tasks, Iterable):
+        raise UsageTypeError(f"tasks={tasks!r} must be a list of tasks, such as range(100)")
     begins = [_begin(task) for task in tasks]
+    if not begins:
+        raise UsageError("tasks is empty: pass at least one seed")
     options = {"autoreset": "disabled", "output": "list", **options}
     player = {
         "source": (env, options),
@@ -232,6 +238,11 @@ def factory(env: Mapping[str, Any]) -> Callable[[], RolloutEnv]:
     Raises:
         UsageError: verifiers refuses the configuration, or its taskset is infinite.
     """
+    if not isinstance(env, Mapping):
+        raise UsageTypeError(
+            f"env={env!r} must be a dict, verifiers' [env] block, such as"
+            " {'taskset': {'id': 'my-taskset'}}"
+        )
     try:
         config = vf.resolve_env_config(dict(env))
         taskset = vf.load_environment(config).taskset
@@ -260,7 +271,7 @@ class RolloutEnv:
         await self.close()
         if seed is not None:
             self._random.seed(seed)
-        index = (options or {}).get("task")
+        index = task_index(options, len(self._tasks))
         if index is None:
             index = self._random.randrange(len(self._tasks))
         self._model = AskedModel()
@@ -332,10 +343,11 @@ class RolloutEnv:
         return errors[-1].message if errors else "it ended"
 
 
-def _begin(task: int | Mapping[str, Any]) -> dict[str, Any]:
-    if isinstance(task, int):
-        return {"seed": task}
+def _begin(task: Any) -> dict[str, Any]:
+    if is_integer(task):
+        task = {"seed": int(task)}
     if isinstance(task, Mapping) and {*task} <= {"seed", "options"}:
+        parse_seeds(task.get("seed"), range(1), None)
         return dict(task)
     raise UsageError(f"tasks has {task!r}, which is neither a seed nor a dict of seed and options")
 
@@ -355,6 +367,8 @@ def register(taskset_id: str, env: EnvLike, **options: Any) -> None:
     Raises:
         UsageError: The id is taken by a module, or cannot be one.
     """
+    if not isinstance(taskset_id, str):
+        raise UsageTypeError(f"taskset_id={taskset_id!r} must be a string")
     name = taskset_id.replace("-", "_").lower()
     if not name.isidentifier():
         raise UsageError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
@@ -146,10 +147,7 @@ class Group:
             ClosedError: The environments are closed.
         """
         retry = check_count("retry", retry, least=0)
-        if not callable(episode):
-            raise UsageTypeError(
-                f"episode={episode!r} must be an `async def episode(env, observation, info)`"
-            )
+        _check_episode(episode)
         if self._playing:
             raise BusyError(f"{self!r} is playing: await that before the next play", "play")
         if seed is None:
@@ -187,11 +185,14 @@ class Group:
             raise  # of the seed or the options: another attempt would be no better
         except AgymError as error:
             raise _AttemptError(None, error) from None
-        first: list[_AttemptError] = []
+        first: list[_AttemptError | UsageTypeError] = []
 
         async def play(member: Member, beginning: tuple[Any, dict[str, Any]]) -> T:
             try:
-                return await episode(member, *beginning)
+                return await _start(episode, member, *beginning)
+            except _NoCoroutineError as error:
+                first.append(UsageTypeError(str(error)))
+                raise
             except Exception as error:
                 first.append(_AttemptError(member.index, error))
                 raise
@@ -222,6 +223,47 @@ class Group:
         if isinstance(failed.error, _MemberFault):
             error.fault = failed.error.fault
         return error
+
+
+class _NoCoroutineError(Exception):
+    """An ``episode`` is a plain function."""
+
+
+def _check_episode(episode: Any) -> None:
+    """Check what can be known before the resets.
+
+    Raises:
+        UsageTypeError: It is not callable, or takes other arguments.
+    """
+    wanted = f"episode={episode!r} must be an `async def episode(env, observation, info)`"
+    if not callable(episode):
+        raise UsageTypeError(wanted)
+    try:
+        signature = inspect.signature(episode)
+    except (TypeError, ValueError):  # of some builtins
+        return
+    try:
+        signature.bind(None, None, None)
+    except TypeError as error:
+        raise UsageTypeError(f"{wanted}, which is called with these three: {error}") from None
+
+
+def _start(
+    episode: Episode[T], member: Member, observation: Any, info: dict[str, Any]
+) -> Coroutine[Any, Any, T]:
+    """Call ``episode``, which may be a plain function that returns a coroutine.
+
+    Raises:
+        _NoCoroutineError: It returned something else, or stumbled over a step not awaited.
+    """
+    told = f"episode={episode!r} must be an `async def`, which awaits each `env.step`"
+    try:
+        playing = episode(member, observation, info)
+    except TypeError as error:
+        raise _NoCoroutineError(f"{told}: {error}") from None
+    if not inspect.isawaitable(playing):
+        raise _NoCoroutineError(f"{told}: it returned {type(playing).__name__}, not a coroutine")
+    return playing
 
 
 class Member(AsyncEnvHandle):

@@ -280,3 +280,10 @@ def test_drawn_is_the_same_with_a_rate() -> None:
                 envs.reset(seed=0)
                 runs.append([envs.step([0, 0]).rewards for _ in range(10)])
     assert all(run == runs[0] for run in runs)
+
+
+def test_errors_name_what_else_is_allowed() -> None:
+    with pytest.raises(agym.UsageError, match=r"calls per second, or None"):
+        agym.Fleet(rate_limit=0)
+    with pytest.raises(agym.UsageError, match=r"seconds, 0 for at once, or None"):
+        agym.Fleet(hedge=-1)

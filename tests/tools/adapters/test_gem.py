@@ -170,3 +170,27 @@ def test_a_vector_of_agym_resets_as_those_of_gem(mode: AutoresetMode) -> None:
     with pytest.raises(agym.UsageError, match="takes 2 actions"):
         ours.step(["1"])
     ours.close()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: adapter.factory(5), "env_id=5 must be a string"),
+        (
+            lambda: adapter.factory("game:GuessTheNumber-v0-easy", wrappers=[5]),
+            "wrappers=.* must be a list of functions",
+        ),
+        (
+            lambda: adapter.VectorEnv("CartPole-v1", 2, autoreset_mode="same"),
+            "autoreset_mode='same'",
+        ),
+        (lambda: adapter.VectorEnv("CartPole-v1", 2, parse=5), "parse=5 must be a function"),
+        (lambda: adapter.Env("CartPole-v1", parse="int"), "parse='int' must be a function"),
+        (lambda: adapter.Env("CartPole-v1", num_envs=4), "num_envs=4 cannot be given"),
+        (lambda: adapter.register(5, "CartPole-v1"), "env_id=5 must be a string"),
+        (lambda: adapter.register("test:x", "CartPole-v1", num_envs=4), "gem.make_vec"),
+    ],
+)
+def test_wrong_arguments_are_named(call: Any, message: str) -> None:
+    with pytest.raises(agym.UsageError, match=message):
+        call()

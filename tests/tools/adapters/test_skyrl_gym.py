@@ -100,3 +100,28 @@ def test_limits_of_turns_cut_off(limit: int | None) -> None:
         output = [env.step("1") for _ in range(limit or 2)][-1]
         assert output["done"]
         assert (output["metadata"]["terminated"], output["metadata"]["truncated"]) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: adapter.factory(["gsm8k"], TASKS), "env_id=.* must be a string"),
+        (lambda: adapter.factory("gsm8k", TASKS[0]), "tasks=.* must be a sequence of rows"),
+        (lambda: adapter.factory("gsm8k", 5), "tasks=5 must be a sequence of rows"),
+        (lambda: adapter.factory("gsm8k", ["6 x 7?"]), r"tasks\[0\] needs a 'prompt'"),
+        (lambda: adapter.register(None, "CartPole-v1"), "env_id=None must be a string"),
+        (lambda: adapter.register("x", "CartPole-v1", parse=2), "parse=2 must be a function"),
+    ],
+)
+def test_wrong_arguments_are_named(call: Any, message: str) -> None:
+    with pytest.raises(agym.UsageError, match=message):
+        call()
+
+
+@pytest.mark.parametrize("task", [-1, 10**6, "6", 1.5, True])
+def test_a_task_that_there_is_not(task: Any) -> None:
+    with (
+        agym.make(adapter.factory("gsm8k", TASKS)) as envs,
+        pytest.raises(agym.EnvError, match=r"options\['task'\]=.* must be an integer from 0 to"),
+    ):
+        envs.reset(options={"task": task})

@@ -159,3 +159,19 @@ def test_an_environment_of_agym_is_a_game_of_textarena() -> None:
     with pytest.raises(agym.UsageError, match="already"):
         adapter.register("agym-Guess-v0", Guess)
     game.quit()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: adapter.factory(5), "env_id=5 must be a string"),
+        (lambda: adapter.factory("TicTacToe-v0", players="2"), "players='2' must be"),
+        (lambda: adapter.factory("TicTacToe-v0", seat=0.5), "seat=0.5 must be"),
+        (lambda: adapter.factory("TicTacToe-v0", opponent="random"), "opponent='random' must be"),
+        (lambda: adapter.register(5, "CartPole-v1"), "env_id=5 must be a string"),
+        (lambda: adapter.register("x-v0", "CartPole-v1", parse=5), "parse=5 must be a function"),
+    ],
+)
+def test_wrong_arguments_are_named(call: Any, message: str) -> None:
+    with pytest.raises(agym.UsageError, match=message):
+        call()

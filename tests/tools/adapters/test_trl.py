@@ -366,3 +366,42 @@ def test_environments_of_a_batch_wait_at_once(tokenizer: PreTrainedTokenizerFast
     trainer = StubTrainer(tokenizer)
     with adapter.rollout_func(Meeting, parties=4, generate=says("now")) as rollouts:
         assert rollouts(PROMPTS, trainer)["env_reward"] == [1.0] * 4
+
+
+def _act(x: int) -> int:
+    """Act."""
+    return x
+
+
+async def _act_later(x: int) -> int:
+    """Act."""
+    return x
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: adapter.environment_class(Guess, tools=_act), "tools=.* must be a list"),
+        (lambda: adapter.environment_class(Guess, tools=[5]), "tools=.* must be a list"),
+        (lambda: adapter.environment_class(Guess, tools=[]), "tools is empty"),
+        (lambda: adapter.environment_class(Guess, num_envs=2), "num_envs=2 cannot be given"),
+        (lambda: adapter.rollout_func(Guess, max_turns="8"), "max_turns='8' must be"),
+        (lambda: adapter.rollout_func(Guess, seed=None), "seed=None must be"),
+        (lambda: adapter.rollout_func(Guess, parse=1), "parse=1 must be a function"),
+        (lambda: adapter.rollout_func(Guess, generate=1), "generate=1 must be a function"),
+    ],
+)
+def test_wrong_arguments_are_named(call: Any, message: str) -> None:
+    with pytest.raises(agym.UsageError, match=message):
+        call()
+
+
+def test_tools_are_plain_functions_of_different_names() -> None:
+    def named(function: Any) -> Any:
+        function.__name__ = "act"
+        return function
+
+    with pytest.raises(agym.UsageError, match="must be a plain `def`"):
+        adapter.environment_class(Guess, tools=[named(_act_later)])
+    with pytest.raises(agym.UsageError, match="two tools are named 'act'"):
+        adapter.environment_class(Guess, tools=[named(_act), _act])

@@ -276,3 +276,22 @@ def test_bad_arguments() -> None:
         adapter.register("a.b", Guess)
     assert "a.b" not in sys.modules
     assert vf.Env in adapter.Play.__mro__
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: adapter.classes("CartPole-v1", tasks=5), "tasks=5 must be a list"),
+        (lambda: adapter.classes("CartPole-v1", tasks={"seed": 3}), "tasks=.* must be a list"),
+        (lambda: adapter.classes("CartPole-v1", tasks=[]), "tasks is empty"),
+        (lambda: adapter.classes("CartPole-v1", tasks=[True]), "neither a seed nor"),
+        (lambda: adapter.classes("CartPole-v1", tasks=[-1]), "-1: it must be an integer"),
+        (lambda: adapter.classes("CartPole-v1", parse=5), "parse=5 must be a function"),
+        (lambda: adapter.classes("CartPole-v1", num_envs=5), "num_envs=5 cannot be given"),
+        (lambda: adapter.register(5, "CartPole-v1"), "taskset_id=5 must be a string"),
+        (lambda: adapter.factory("agym-guess"), "env='agym-guess' must be a dict"),
+    ],
+)
+def test_wrong_arguments_are_named(call: Any, message: str) -> None:
+    with pytest.raises(agym.UsageError, match=message):
+        call()

@@ -203,6 +203,15 @@ async def test_what_makes_no_groups_is_refused(traps: Traps) -> None:
             await group.play(episode, retry=-1)
         with pytest.raises(agym.UsageError, match="the seed of environment 0 is 'a'"):
             await group.play(episode, seed="a", retry=2)  # type: ignore[arg-type]
+        with pytest.raises(agym.UsageTypeError, match="options=3 must be a dict or None"):
+            await group.play(episode, options=3)  # type: ignore[arg-type]
+        with pytest.raises(agym.UsageTypeError, match=r"must be an `async def`.*returned int"):
+            await group.play(lambda env, observation, info: 1, retry=2)  # type: ignore[arg-type, return-value]
+        assert group.attempts == 1
+        with pytest.raises(agym.UsageTypeError, match="is called with these three"):
+            await group.play(lambda env: 1)  # type: ignore[arg-type, misc]
+        wrapped = await group.play(lambda *each: episode(*each), seed=1)
+        assert wrapped == await group.play(episode, seed=1)
         with pytest.raises(agym.UsageTypeError, match="episode=None must be"):
             await group.play(None)  # type: ignore[arg-type]
         with pytest.raises(agym.UsageError, match="env_ids must be a sequence"):
