@@ -298,8 +298,10 @@ def find_spec(env_id: Any, registry: Mapping[str, Any], library: str) -> Any:
         raise UsageTypeError(f"env_id={env_id!r} must be a string, an id of {library}'s registry")
     if env_id in registry:
         return registry[env_id]
-    close = get_close_matches(env_id, registry, n=3) or sorted(registry)[:10]
-    hint = f": did you mean {' or '.join(map(repr, close))}?" if close else ""
+    if close := get_close_matches(env_id, registry, n=3):
+        hint = f": did you mean {' or '.join(map(repr, close))}?"
+    else:
+        hint = f"; among its {len(registry)} are {', '.join(sorted(registry)[:10])}"
     raise UsageError(f"env_id={env_id!r} is not registered with {library}{hint}")
 
 

@@ -164,8 +164,8 @@ def environment_class(
         UsageError: A tool has no docstring, or the name of something else.
     """
     check_env_options(options)
-    if not isinstance(tools, Sequence) or not all(map(inspect.isfunction, tools)):
-        raise UsageTypeError(f"tools={tools!r} must be a list of functions made with `def`")
+    if not isinstance(tools, Sequence) or not all(map(inspect.isroutine, tools)):
+        raise UsageTypeError(f"tools={tools!r} must be a list of functions or methods")
     if not tools:
         raise UsageError("tools is empty: the model needs at least one to act")
     methods: dict[str, Any] = {}
