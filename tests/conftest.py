@@ -49,6 +49,9 @@ LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
 # Under nohup, workers that lose their caller are right to end without closing their environments.
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+# In a shell's background Ctrl-C is ignored, by the programs that tests start too.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Our semaphores and our children's get names of their own, to tell them from other programs', and
 # from those of other runs of the tests.

@@ -201,7 +201,7 @@ def check_count(name: str, value: Any, least: int = 1) -> int:
     Raises:
         UsageError: It is not an integer, or below ``least``.
     """
-    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
+    if not is_integer(value) or value < least:
         what = "a positive integer" if least else "an integer that is not negative"
         raise UsageError(f"{name}={value!r} must be {what}")
     return int(value)

@@ -14,11 +14,11 @@ from agym.errors import UsageError
 from agym.hosts.coroutine.hedging import Hedge
 from agym.hosts.coroutine.running_env import RunningSlot, track_running
 from agym.hosts.fleet.rate_limit import now
-from agym.hosts.fleet.setup import FleetSetup
-from agym.protocol.metrics.gauges import Gauges, clock
+from agym.hosts.fleet.setup import FleetCounts, FleetSetup
+from agym.protocol.metrics.gauges import clock
 
 
-class FleetCalls:
+class FleetCalls(FleetCounts):
     """Calls the environments of one host as the fleet's options say.
 
     Attributes:
@@ -27,17 +27,11 @@ class FleetCalls:
 
     def __init__(self, setup: FleetSetup, first: int, marker: RunningSlot | None) -> None:
         """Keep the options; ``first`` is the id of the host's first environment."""
-        self._first = first
+        super().__init__(first)
         self._marker = marker
         self._limiter = setup.limiter
         self._hedge = None if setup.hedge is None else Hedge(setup.hedge)
         self.plain = setup.limiter is None and setup.hedge is None
-
-    def attach(self, gauges: Gauges) -> None:
-        self._arrays = gauges.arrays
-
-    def count(self, gauge: str, i: int, by: int = 1) -> None:
-        self._arrays[gauge][self._first + i] += by
 
     def check(self, env: Any) -> None:
         """Refuse to call an environment twice that does not say that this is harmless.

@@ -9,6 +9,7 @@ from typing import Any
 
 from agym.hosts.base import Factory, OneShotFactory
 from agym.hosts.fleet.rate_limit import RateLimiter
+from agym.protocol.metrics.gauges import Gauges
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,22 @@ class FleetSetup:
     spares: int = 0
     limiter: RateLimiter | None = None
     hedge: float | None = None
+
+
+class FleetCounts:
+    """What a host counts, in the gauges of its environments."""
+
+    def __init__(self, first: int) -> None:
+        """Count for a host whose first environment has the id ``first``."""
+        self._first = first
+
+    def attach(self, gauges: Gauges) -> None:
+        """Count in ``gauges`` from now on."""
+        self._arrays = gauges.arrays
+
+    def count(self, gauge: str, i: int, by: int = 1) -> None:
+        """Add to a gauge of the host's environment ``i``."""
+        self._arrays[gauge][self._first + i] += by
 
 
 def stand_in_key(factory: Factory) -> object:

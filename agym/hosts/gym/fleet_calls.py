@@ -12,12 +12,11 @@ from typing import Any
 
 from agym.errors import UsageError
 from agym.hosts.fleet.rate_limit import now
-from agym.hosts.fleet.setup import FleetSetup
+from agym.hosts.fleet.setup import FleetCounts, FleetSetup
 from agym.hosts.gym.owner import OwnerThread
-from agym.protocol.metrics.gauges import Gauges
 
 
-class FleetCalls:
+class FleetCalls(FleetCounts):
     """Calls the environments of one host as the fleet's options say.
 
     Attributes:
@@ -41,7 +40,7 @@ class FleetCalls:
             closes_within: Sleeps for so many seconds, but only until the environments are to be
                 closed; returns whether they are. ``None`` where nothing can ask for that meanwhile.
         """
-        self._first = first
+        super().__init__(first)
         self._limiter = setup.limiter
         self._hedge = setup.hedge
         # Spares wait in threads of their own, until the host is being closed.
@@ -49,12 +48,6 @@ class FleetCalls:
         self._closes_within = closes_within or self._closing.wait
         self.owners: list[OwnerThread] = []
         self.waited = [0] * num_envs
-
-    def attach(self, gauges: Gauges) -> None:
-        self._arrays = gauges.arrays
-
-    def count(self, gauge: str, i: int, by: int = 1) -> None:
-        self._arrays[gauge][self._first + i] += by
 
     def check(self, env: Any) -> None:
         """Refuse to call an environment twice at the same time.

@@ -59,7 +59,8 @@ def answer_handshake(method: str, headers: Mapping[str, str], protocol: str) -> 
         random = b""
     if len(random) != 16:
         raise HandshakeError("Sec-WebSocket-Key must be 16 bytes in base64")
-    accept = base64.b64encode(hashlib.sha1(key.encode() + GUID).digest()).decode()
+    digest = hashlib.sha1(key.encode() + GUID, usedforsecurity=False).digest()
+    accept = base64.b64encode(digest).decode()
     answer = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Accept": accept}
     if protocol in _listed(headers.get("Sec-WebSocket-Protocol", "")):
         answer["Sec-WebSocket-Protocol"] = protocol
