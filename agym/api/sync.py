@@ -27,6 +27,7 @@ from agym.engine.stats import Stats
 from agym.errors import AgymError, ClosedError, NothingSentError, UsageError, UsageTypeError
 from agym.protocol.arguments import check_batch_size
 from agym.protocol.attributes import Placeholder, has_attribute
+from agym.protocol.infos.vector import VectorInfos
 from agym.protocol.messages.operations import Call, GetAttr, Message, Render, SetAttr
 from agym.protocol.typing import Actions, EnvAction, EnvObservation, Observations
 
@@ -180,6 +181,8 @@ class Envs(BaseEnvs[Observations, Actions]):
         if out is not None:
             out = self._format.check_out(out)
         result: StepResult[Observations] = self._step(actions, env_ids, out)
+        if isinstance(result.infos, VectorInfos):  # the runner of an AgymVectorEnv
+            result = result._replace(infos=result.infos.split())
         return self._format.step(result) if self._format.converts else result
 
     def send(self, actions: Actions, env_ids: Sequence[int] | None = None) -> None:

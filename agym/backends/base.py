@@ -72,6 +72,7 @@ class BackendOptions:
         track_running: Record the running environment, so that hangs and crashes can be attributed.
         record_actions: Report how each episode begins, so that it can be replayed.
         infos: Which infos hosts report.
+        vector_infos: The caller takes infos in vector form.
         first: Id of the first environment, if these are a part of all.
         fleet: The fleet's options that are on; ``None`` if none is.
     """
@@ -83,6 +84,7 @@ class BackendOptions:
     track_running: bool = False
     record_actions: bool = False
     infos: InfoPolicy = ALL_INFOS
+    vector_infos: bool = False
     first: int = 0
     fleet: FleetSetup | None = None
 

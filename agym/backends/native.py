@@ -107,7 +107,7 @@ class NativeBackend(ThreadBackend):
             if why is not None:
                 return (
                     f"{kind.name}: {name_range(worker.ids)} {why}, or take"
-                    " backend='process', where each is by itself"
+                    " backend='serial' or 'process', where each is by itself"
                 )
         return None
 
@@ -116,7 +116,7 @@ class NativeBackend(ThreadBackend):
         factories = options.factories[ids.start : ids.stop]
         return PoolHost(
             factories, ids.start, options.autoreset, catch=BaseException, guard=guard,
-            infos=options.infos,
+            infos=options.infos, vector_infos=options.vector_infos,
         )  # fmt: skip
 
     def _split(self, operation: Operation, ids: range) -> list[Operation]:

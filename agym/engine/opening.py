@@ -106,7 +106,12 @@ class Opening:
             leases=self.leases,
             shared=backend.shared is not None,
         )
-        batches = BatchBuilder(table, copy=self.copy, debug=self.debug)
+        batches = BatchBuilder(
+            table,
+            copy=self.copy,
+            vector_infos=backend.options.vector_infos,
+            debug=self.debug,
+        )
         rows = Rows(table, 0, self.num_envs)
         buffers = Buffers(table, backend, direct=self.leases)
         return Opened(table, batches, rows, buffers)

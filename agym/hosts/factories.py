@@ -10,8 +10,9 @@ from typing import Any, Self
 import gymnasium
 import gymnasium.error
 from gymnasium.envs import registration
-from gymnasium.envs.registration import EnvSpec
+from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.vector import VectorEnv
+from typing_extensions import TypeIs
 
 from agym._system.extras import how_to_get
 from agym._system.pickling import is_importable
@@ -113,6 +114,22 @@ def make_vector_factories(
             " add that argument, or take backend='process' for single environments"
         )
     return [factory] * n
+
+
+def same_games(env: EnvLike, env_kwargs: dict[str, Any]) -> TypeIs[str | EnvSpec]:
+    """Return whether an id's vector environment plays the same games as single environments.
+
+    Its class says so by ``same_games = True``, as those of agym's rule books do. Of others, such as
+    Gymnasium's own CartPole, the same seed gives different games.
+    """
+    if not isinstance(env, str | EnvSpec) or "disable_env_checker" in env_kwargs:
+        return False
+    creator: Any = find_spec(env).vector_entry_point
+    try:
+        creator = load_env_creator(creator) if isinstance(creator, str) else creator
+    except (ImportError, AttributeError):
+        return False
+    return bool(getattr(creator, "same_games", False))
 
 
 def find_spec(env: str | EnvSpec) -> EnvSpec:

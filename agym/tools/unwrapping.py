@@ -21,9 +21,11 @@ def unwrap(envs: Any, caller: str) -> BaseEnvs[Any, Any]:
     if not isinstance(envs, BaseEnvs):
         api = getattr(getattr(envs, "unwrapped", envs), "runner", None)
     if not isinstance(api, BaseEnvs):
+        remedy = "pass those of agym.make, agym.make_async, agym.make_vec or agym.sb3"
+        if getattr(getattr(envs, "unwrapped", None), "same_games", False):
+            remedy = "agym.make_vec(..., backend='native') makes the same games so"
         raise UsageError(
-            f"{caller} takes environments that agym made, not {type(envs).__name__}: pass those of"
-            " agym.make, agym.make_async, agym.make_vec or agym.sb3"
+            f"{caller} takes environments that agym runs, not {type(envs).__name__}: {remedy}"
         )
     api._engine.checks.opened()
     return api

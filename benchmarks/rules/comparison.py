@@ -37,11 +37,24 @@ class Factor:
     factor: float
 
 
+@dataclass(frozen=True)
+class Extra:
+    """On a workload, a batch of one system may take so many microseconds more than another's."""
+
+    work: str
+    system: type[System]
+    against: type[System]
+    microseconds: float
+
+
+Target = Limit | Factor | Extra
+
+
 def run_games(
     works: Sequence[Workload],
     settings: Settings,
     systems: Sequence[type[System]],
-    targets: Sequence[Limit | Factor],
+    targets: Sequence[Target],
 ) -> Report:
     """Measure all systems, with progress on stderr that is redrawn only between slices."""
     results = []
@@ -52,9 +65,7 @@ def run_games(
     return Report(describe_machine(), settings, tuple(results), targets=judge(results, targets))
 
 
-def judge(
-    results: Sequence[WorkloadResult], targets: Sequence[Limit | Factor]
-) -> tuple[Verdict, ...]:
+def judge(results: Sequence[WorkloadResult], targets: Sequence[Target]) -> tuple[Verdict, ...]:
     """Compare results with the targets for their workload."""
     verdicts = []
     for result in results:
@@ -66,12 +77,27 @@ def judge(
                 ratio = result.ratio(target.system.name, target.against.name)
                 text = f"{text} against {target.against.name}"
                 verdicts.append(Verdict.on_ratio(text, target.factor, ratio))
+            elif isinstance(target, Extra):
+                text = f"{text} beyond {target.against.name}, per batch"
+                verdicts.append(
+                    Verdict.on_limit(text, target.microseconds, _extra(result, target), "µs")
+                )
             else:
                 row = result.row(target.system.name)
                 cost = None if row is None else 1e6 / row.rate
                 text = f"{text}, per step and game"
                 verdicts.append(Verdict.on_limit(text, target.microseconds, cost, "µs"))
     return tuple(verdicts)
+
+
+def _extra(result: WorkloadResult, target: Extra) -> float | None:
+    """Return the median over the turns of the microseconds that a batch takes more."""
+    row, other = result.row(target.system.name), result.row(target.against.name)
+    if row is None or other is None:
+        return None
+    pairs = zip(row.rates, other.rates, strict=True)
+    count = int(result.work.rpartition("×")[2])
+    return median(1e6 * count * (1 / rate - 1 / base) for rate, base in pairs)
 
 
 def show_games(report: Report) -> RenderableType:

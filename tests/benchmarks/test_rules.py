@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 from benchmarks.app import app
 from benchmarks.measuring.workloads import Workload
 from benchmarks.reports.results import Row, WorkloadResult
-from benchmarks.rules.comparison import Factor, Limit, judge
+from benchmarks.rules.comparison import Extra, Factor, Limit, judge
+from benchmarks.rules.doors import DOORS, Default, Own
 from benchmarks.rules.systems import (
     PLAYERS,
     RUNNERS,
@@ -55,6 +56,25 @@ def test_every_runner_is_measured(tmp_path: Path) -> None:
         game = Workload("agym/CartPole-v1", 2)
         wanted = [kind.name for kind in RUNNERS if kind.why_not(game) is None]
         assert [row["system"] for row in work["rows"]] == wanted
+
+
+@pytest.mark.full
+def test_every_door_is_measured(tmp_path: Path) -> None:
+    done = run(tmp_path, "doors", *QUICK)
+    *games, infos = done.data["workloads"]
+    for work in games:
+        assert [row["system"] for row in work["rows"]] == [kind.name for kind in DOORS]
+    assert [row["system"] for row in infos["rows"]] == [
+        kind.name for kind in DOORS if kind is not Default
+    ]
+    assert [target["wanted"] for target in done.data["targets"]] == [15.0, 40.0]
+
+
+def test_what_a_batch_takes_more_is_taken_turn_by_turn() -> None:
+    rows = (Row(Own.name, (1e6, 2e6, 1e6)), Row(Default.name, (0.5e6, 1e6, 1e6)))
+    verdicts = judge([WorkloadResult("G ×10", rows)], [Extra("G ×10", Default, Own, 7.0)])
+    assert verdicts[0].measured == pytest.approx(5.0)
+    assert verdicts[0].met
 
 
 def test_targets_are_for_their_workload() -> None:

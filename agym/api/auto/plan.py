@@ -19,7 +19,7 @@ from agym.api.sync import Envs
 from agym.backends.options import SPECS, BackendSpec, LoopSpec, Ray, check_overlap
 from agym.errors import UsageError
 from agym.hosts.base import Factory
-from agym.hosts.factories import EnvLike, find_spec, is_vector, make_factories
+from agym.hosts.factories import EnvLike, find_spec, is_vector, make_factories, same_games
 from agym.planning.caching import recall_profile, remember_measured, remember_profile
 from agym.planning.choice import decide, explain
 from agym.planning.model import Candidate, Requirements
@@ -44,7 +44,7 @@ NOT_PLANNED = {
     "address": "take cluster=agym.backends.Ray(address=...)",
 }
 
-OTHER_GAMES = "other games from the same seed: take it by name"
+OTHER_GAMES = "plays other games from the same seed: choose it with backend='native'"
 
 
 def plan(
@@ -122,10 +122,21 @@ def plan(
     ray = Ray() if cluster is True else cluster or None
     if ray is not None and made.profile is not None:
         made = with_cluster(made, made.profile, needs, ray)
+    if verify:
+        made = verified(made, factories, needs, on_candidate, ray)
     if isinstance(env, str) and find_spec(env).vector_entry_point is not None:
-        native = Candidate("native", None, remark=OTHER_GAMES)
-        made = replace(made, candidates=(*made.candidates, native))
-    return verified(made, factories, needs, on_candidate, ray) if verify else made
+        made = _with_native(made, same=needs.num_envs > 1 and same_games(env, env_kwargs))
+    return made
+
+
+def _with_native(made: Plan, *, same: bool) -> Plan:
+    """Add the vector environment that an id has; it is chosen if it plays the ``same`` games."""
+    native = Candidate("native", None, remark="" if same else OTHER_GAMES)
+    made = replace(made, candidates=(*made.candidates, native))
+    if not same or made.chosen.workers is not None:
+        return made
+    why = "native: it steps all games at once, and they are the same as single ones."
+    return replace(made, chosen=native, why=why)
 
 
 def _plan_measured(

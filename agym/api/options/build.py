@@ -19,7 +19,13 @@ from agym.engine.faults.policy import FaultPolicy
 from agym.engine.stats import Traffic
 from agym.errors import UsageError
 from agym.hosts.base import Factory, innermost, is_coroutine_env
-from agym.hosts.factories import EnvLike, is_vector, make_factories, make_vector_factories
+from agym.hosts.factories import (
+    EnvLike,
+    is_vector,
+    make_factories,
+    make_vector_factories,
+    same_games,
+)
 from agym.hosts.fleet.options import parse_fleet
 from agym.protocol.infos.policy import InfoPolicy
 
@@ -41,6 +47,7 @@ def build(
     *,
     blocking: bool = True,
     sample: Factory | None = None,
+    vector_infos: bool = False,
 ) -> Engine:
     """Build a backend and an engine; only ``backend="auto"`` may construct an environment here.
 
@@ -51,11 +58,12 @@ def build(
         options: All other options.
         blocking: Whether the caller may block its thread: no event loop runs in it.
         sample: Makes an environment like these, which ``backend="auto"`` may measure.
+        vector_infos: The caller takes infos of steps in vector form.
 
     Raises:
         UsageError: The environment and the options are incompatible.
     """
-    spec, policy = _spec_for(env, options.spec), options.fault_policy
+    spec, policy = _spec_for(env, num_envs, env_kwargs, options), options.fault_policy
     native = isinstance(spec, Native)
     check_option_names(env_kwargs, OPTION_NAMES, env=env, is_vector=native)
     factories: Sequence[Factory]
@@ -78,6 +86,7 @@ def build(
             track_running,
             policy.follow_episodes or getattr(spec, "recycle", None) is not None,
             options.info_policy,
+            vector_infos,
             fleet=fleet,
         )
     )
@@ -89,10 +98,16 @@ def build(
     return engine
 
 
-def _spec_for(env: EnvLike, spec: BackendSpec) -> BackendSpec:
+def _spec_for(
+    env: EnvLike, num_envs: int | None, env_kwargs: dict[str, Any], options: Options
+) -> BackendSpec:
     """Return the backend for environments whose kind is known before one is made."""
-    if isinstance(spec, Auto) and spec.workers is None and is_coroutine_env(_class_of(env)):
-        return Asyncio()
+    spec = options.spec
+    if isinstance(spec, Auto) and spec.workers is None:
+        if is_coroutine_env(_class_of(env)):
+            return Asyncio()
+        if num_envs not in (None, 1) and native_able(options) and same_games(env, env_kwargs):
+            return Native()
     if not is_vector(env) or isinstance(spec, Native | Custom):
         return spec
     if not isinstance(spec, Auto):
@@ -141,6 +156,12 @@ def _class_of(env: Any) -> Any:
 def _name_of(env: Any) -> str:
     env = _class_of(env)
     return env.__name__ if isinstance(env, type) else type(env).__name__
+
+
+def native_able(options: Options) -> bool:
+    """Return whether no option needs single environments."""
+    policy = options.fault_policy
+    return not (options.info_policy.counts or policy.follow_episodes or options.fleet)
 
 
 def _check_native(env: Any, policy: FaultPolicy, infos: InfoPolicy) -> None:

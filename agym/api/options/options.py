@@ -86,6 +86,12 @@ class Options:
         for name, value in derived.items():
             object.__setattr__(self, name, value)
 
+    @property
+    def only_steps(self) -> bool:
+        """Whether a vector environment that steps in the caller's thread does all that is asked."""
+        plain = Options(autoreset=self.autoreset, copy=self.copy)
+        return self == plain and self.autoreset_mode is not AutoresetMode.DISABLED
+
 
 # Keywords that are never passed to an environment.
 OPTION_NAMES = ("num_envs", *(one.name for one in fields(Options) if one.init))

@@ -45,6 +45,7 @@ from agym.engine.calls.ticket import Ticket
 from agym.engine.engine import Engine
 from agym.errors import EnvError, EnvErrorGroup, RemoteTraceback, SpaceMismatchError, UsageError
 from agym.hosts.base import LooseSpaceFactory
+from agym.protocol.infos.vector import VectorInfos
 from agym.protocol.messages.operations import Call, Render
 from agym.protocol.typing import Array
 
@@ -133,6 +134,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
                 None,
                 {},
                 Options(spec, autoreset=autoreset_mode, copy=copy, **options),
+                vector_infos=True,
             ),
             observation_mode,
             allow_custom=not shared_memory,
@@ -422,7 +424,9 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
         except EnvError as error:
             _raise_env_error(error)
 
-    def _batch_infos(self, infos: list[Infos]) -> Infos:
+    def _batch_infos(self, infos: list[Infos] | VectorInfos) -> Infos:
+        if isinstance(infos, VectorInfos):
+            return infos.columns
         batch: Infos = {}
         for i, info in enumerate(infos):
             if info:

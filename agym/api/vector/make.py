@@ -8,7 +8,7 @@ from typing import Any
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
-from gymnasium.vector import AutoresetMode
+from gymnasium.vector import AutoresetMode, VectorEnv
 
 from agym.api.options.build import build
 from agym.api.options.names import check_option_names
@@ -24,8 +24,9 @@ from agym.api.options.options import (
 from agym.api.vector.env import AgymVectorEnv
 from agym.backends.options import Native
 from agym.errors import UsageError, UsageTypeError
-from agym.hosts.factories import EnvLike, find_spec
+from agym.hosts.factories import EnvLike, find_spec, same_games
 from agym.hosts.fleet.options import Fleet
+from agym.protocol.arguments import check_count
 
 
 def make_vec(
@@ -42,7 +43,7 @@ def make_vec(
     on_fault: OnFault = "raise",
     fleet: Fleet | None = None,
     **env_kwargs: Any,
-) -> AgymVectorEnv:
+) -> VectorEnv[Any, Any, Any]:
     """Make environments as a ``gymnasium.vector.VectorEnv``.
 
     Example:
@@ -57,7 +58,11 @@ def make_vec(
     whose spaces differ, use :class:`AgymVectorEnv` with ``observation_mode="different"``.
 
     Returns:
-        The environments, constructed and ready for ``reset``.
+        The environments, constructed and ready for ``reset``: an :class:`AgymVectorEnv`. For the id
+        of a rule book, such as ``"agym/CartPole-v1"``, it is the vector environment of
+        :func:`vectorize` itself, which steps all games at once in the caller's thread, unless an
+        option needs more: any ``backend``, ``workers``, ``timeout``, ``on_fault``, ``infos``,
+        ``episode_stats`` or ``fleet``, or ``autoreset="disabled"``.
 
     Raises:
         UsageError: An argument is invalid.
@@ -69,7 +74,15 @@ def make_vec(
         backend, workers, autoreset, "array", copy, infos, episode_stats, timeout, on_fault,
         fleet,
     )  # fmt: skip
-    return AgymVectorEnv.over(build(env, num_envs, env_kwargs, options))
+    if options.only_steps and same_games(env, env_kwargs):
+        check_option_names(env_kwargs, OPTION_NAMES, env=env, is_vector=True)
+        count = 1 if num_envs is None else check_count("num_envs", num_envs)
+        program: VectorEnv[Any, Any, Any] = gymnasium.make_vec(
+            find_spec(env), count, "vector_entry_point", copy=copy,
+            autoreset_mode=options.autoreset_mode, **env_kwargs,
+        )  # fmt: skip
+        return program
+    return AgymVectorEnv.over(build(env, num_envs, env_kwargs, options, vector_infos=True))
 
 
 def register(env_id: str | EnvSpec, **options: Any) -> str:

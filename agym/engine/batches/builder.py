@@ -14,6 +14,7 @@ from agym.engine.calls.ticket import Ticket
 from agym.protocol.arguments import Ids
 from agym.protocol.infos.schema import Schema
 from agym.protocol.infos.table import FINAL_OBSERVATION, InfoReader, merge_infos
+from agym.protocol.infos.vector import VectorInfos
 from agym.protocol.messages.completions import Payload
 from agym.protocol.table import PLANES, SENT_PLANE, Plane, SlotTable
 from agym.protocol.typing import Array, Info
@@ -29,16 +30,20 @@ class BatchBuilder:
         planes: Chooses the planes for whole batches.
     """
 
-    def __init__(self, table: SlotTable, *, copy: bool, debug: bool = False) -> None:
+    def __init__(
+        self, table: SlotTable, *, copy: bool, vector_infos: bool = False, debug: bool = False
+    ) -> None:
         """Build results from a table.
 
         Args:
             table: The slot table.
             copy: Give batches away; else whole batches are views of their plane.
+            vector_infos: Give infos of steps in vector form, where that costs nothing.
             debug: Poison views that have expired.
         """
         self._table = table
         self._copy = copy
+        self._vector_infos = vector_infos
         self._views = Views() if debug and not copy else None
         self.planes = Planes(table)
         self._latest = 0
@@ -76,7 +81,7 @@ class BatchBuilder:
     def step(self, ticket: Ticket) -> StepResult:
         """Return the rows of the ticket's environments, in ascending order of their ids."""
         self.note(ticket)
-        infos = self._infos(ticket.ids, ticket.plane, ticket.payload)
+        infos = self._step_infos(ticket.ids, ticket.plane, ticket.payload)
         columns = self._columns_of(ticket)
         self._add_final(ticket.ids, ticket.plane, ticket.payload, infos, columns)
         return self._result(ticket.ids, columns, infos)
@@ -95,7 +100,7 @@ class BatchBuilder:
             self._kept.clear()
         columns = self._whole_columns(plane)
         if infos is None:
-            infos = self._infos(self._all, plane, None)
+            infos = self._step_infos(self._all, plane, None)
             self._add_final(self._all, plane, None, infos, columns)
         return self._result(self._all, columns, infos)
 
@@ -263,18 +268,20 @@ class BatchBuilder:
         ids: Ids,
         at: int,
         payload: Payload | None,
-        infos: list[dict[str, Any]],
+        infos: Any,
         columns: list[Array],
     ) -> None:
         """Add ``final_obs`` and ``final_info`` to infos under same-step autoreset."""
         table = self._table
-        if not table.final:
+        if not table.final or isinstance(infos, VectorInfos):
             return
         payload = payload or Payload()
         plane = table.planes[at]
         *_, terminated, truncated = columns
         for k in np.flatnonzero(terminated | truncated).tolist():
             slot = ids[k]
+            if self._vector_infos and "final_obs" in infos[k]:
+                continue  # it came with a batch of infos in vector form
             info = payload.final_infos.get(slot) or self._reader.one(plane.final_infos, slot)
             if FINAL_OBSERVATION in info:
                 observation = info.pop(FINAL_OBSERVATION)
@@ -283,6 +290,18 @@ class BatchBuilder:
                 observation = self._table.one(rows, payload.final_objects.get(slot, []))
             infos[k]["final_obs"], infos[k]["final_info"] = observation, info
 
+    def _step_infos(self, ids: Ids, at: int, payload: Payload | None) -> Any:
+        """Return infos in vector form, if the caller takes it and they have it; else a list."""
+        count = self._table.num_envs
+        plain = not self._reader.schemas and (payload is None or not payload.infos)
+        if self._vector_infos and plain and len(ids) == count:
+            parts = [] if payload is None else [*payload.vector_infos.values()]
+            if len(parts) == 1 and len(parts[0]) == count:
+                return parts[0]
+            if not parts and not self._table.final:
+                return VectorInfos(count, {})
+        return self._infos(ids, at, payload)
+
     def _infos(self, ids: Ids, at: int, payload: Payload | None) -> list[dict[str, Any]]:
         """Return one dict per environment, from its row, its message, or both."""
         infos: list[dict[str, Any]]
@@ -290,8 +309,11 @@ class BatchBuilder:
             infos = self._reader.read(self._table.planes[at].infos, ids)
         else:
             infos = [{} for _ in ids]
-        if payload is not None and payload.infos:
-            merge_infos(infos, ids, payload.infos)
+        if payload is not None:
+            for first, rows in payload.vector_infos.items():
+                merge_infos(infos, ids, dict(enumerate(rows, first)))
+            if payload.infos:
+                merge_infos(infos, ids, payload.infos)
         return infos
 
     def _reset_infos(self, ticket: Ticket) -> list[dict[str, Any]]:

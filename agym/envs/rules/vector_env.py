@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
 from gymnasium.error import ResetNeeded
@@ -37,6 +37,12 @@ ENGINES: dict[str, Callable[..., Engine]] = {
     "cuda": CudaEngine,
 }
 
+# What an AgymVectorEnv has and this has not, since games step in the caller's thread.
+ENGINE_ONLY = (
+    "backend", "call", "call_async", "call_wait", "get_attr", "reset_async", "reset_wait", "runner",
+    "set_attr", "stats", "step_async", "step_wait", "workers",
+)  # fmt: skip
+
 MODES = {
     AutoresetMode.NEXT_STEP: kernels.NEXT_STEP,
     AutoresetMode.SAME_STEP: kernels.SAME_STEP,
@@ -64,6 +70,7 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array]):
     """
 
     rules: ClassVar[Any]
+    same_games: ClassVar[bool] = True  # as many single ones play; see hosts/factories.py
 
     def __init__(
         self,
@@ -114,6 +121,13 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array]):
         # Which games have ever begun, and those that are over under DISABLED.
         self._keyed, self.begun = np.zeros(num_envs, bool), False
         self._over: Array | None = None
+
+    if not TYPE_CHECKING:  # type checkers report these by themselves
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Refuse, and name the backend that has what an AgymVectorEnv has and this has not."""
+            remedy = ": agym.make_vec(..., backend='native') has it" if name in ENGINE_ONLY else ""
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{remedy}")
 
     @property
     def states(self) -> Any:

@@ -100,11 +100,10 @@ def register_rules(env_id: str, rules: Any, **options: Any) -> None:
     Example:
         >>> import agym
         >>> agym.register_rules("my/Pong-v0", "agym.envs.games.pong:Pong", max_episode_steps=100)
-        >>> with agym.make("my/Pong-v0", 2, backend="native", autoreset="next_step") as envs:
+        >>> with agym.make("my/Pong-v0", 2, autoreset="next_step") as envs:
         ...     observations, infos = envs.reset(seed=0)
 
-    Every API and backend of agym then takes the id; ``backend="native"`` runs all games of a worker
-    in one batch.
+    Every API and backend of agym then takes the id. By default, several games run in one batch.
 
     Args:
         env_id: The id, such as ``"my/Game-v0"``.

@@ -1,4 +1,4 @@
-"""Results of a vector environment: checks batches, and splits infos by environment."""
+"""Checks the results of a vector environment."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from agym.protocol.space_layout import Layout
 from agym.protocol.typing import Array
-from agym.protocol.value_copies import copy_info, copy_value
+from agym.protocol.value_copies import copy_value
 
 STEP = ("observations", "rewards", "terminated", "truncated", "info")
 RESET = ("observations", "info")
@@ -83,41 +83,3 @@ def check_column(values: Any, count: int, what: str) -> Array:
     if array.shape != (count,):
         raise ValueError(f"{what} of shape {array.shape} where ({count},) is expected")
     return array
-
-
-def split_info(info: dict[str, Any], count: int) -> list[dict[str, Any]]:
-    """Split the info of a batch into one per environment; return none for an empty info.
-
-    The info has the form that Gymnasium's vector environments build: a dict of arrays with a row
-    per environment. A boolean array under ``"_key"`` says which rows of ``"key"`` are valid. Dicts
-    nest. Values without a row per environment are for all of them.
-    """
-    if not info:
-        return []
-    rows: list[dict[str, Any]] = [{} for _ in range(count)]
-    for key, value in info.items():
-        if isinstance(key, str) and key.startswith("_") and key[1:] in info:
-            continue
-        values = _values(value, count)
-        mask = info.get(f"_{key}")
-        if mask is None:
-            for row, one in zip(rows, values, strict=True):
-                row[key] = one
-        else:
-            for i in np.flatnonzero(mask).tolist():
-                rows[i][key] = values[i]
-    return rows
-
-
-def _values(value: Any, count: int) -> Sequence[Any]:
-    if isinstance(value, dict):
-        return split_info(value, count) or [{} for _ in range(count)]
-    if not hasattr(value, "__array__") or not np.ndim(value) or len(value) != count:
-        return [copy_info({"": value})[""] for _ in range(count)]
-    array = np.asarray(value)
-    if array.dtype == np.bool_ and array.ndim == 1:
-        values: list[Any] = array.tolist()
-        return values
-    if array.dtype.hasobject:
-        return [copy_info({"": one})[""] for one in array]
-    return list(array if array.ndim == 1 else array.copy())

@@ -30,10 +30,11 @@ import numpy as np
 
 from agym.errors import UsageError
 from agym.hosts.episode import Phase
-from agym.hosts.vector.batch import STEP, Columns, check_column, check_result, split_info
+from agym.hosts.vector.batch import STEP, Columns, check_column, check_result
 from agym.hosts.vector.calls import options_of_all
 from agym.hosts.vector.construction import unsupported_pool
 from agym.hosts.vector.host import VectorHost
+from agym.protocol.infos.vector import split_info
 from agym.protocol.messages.completions import Completion, Description, Payload
 from agym.protocol.messages.failures import Failure
 from agym.protocol.messages.operations import Operation, Recreate, Reset, Step

@@ -29,11 +29,12 @@ from agym.hosts.fault_injection import InjectedFault
 from agym.hosts.rows import Rows
 from agym.hosts.snapshots.replaying import CUT_OFF, OTHER_KIND
 from agym.hosts.snapshots.ways import Copy, EnvState
-from agym.hosts.vector.batch import RESET, STEP, Columns, check_column, check_result, split_info
+from agym.hosts.vector.batch import RESET, STEP, Columns, check_column, check_result
 from agym.hosts.vector.calls import assign, call, options_of_all, peek, render
 from agym.hosts.vector.construction import Traits, check_vector, describe_vector
 from agym.hosts.vector.held_rows import HeldRows
 from agym.protocol.infos.policy import InfoPolicy
+from agym.protocol.infos.vector import VectorInfos, split_info, take_columns
 from agym.protocol.messages.completions import Completion, Description, Payload
 from agym.protocol.messages.failures import Failure
 from agym.protocol.messages.operations import (
@@ -58,7 +59,9 @@ from agym.protocol.table import Plane, SlotTable
 from agym.protocol.typing import Array
 from agym.protocol.value_copies import copy_info, copy_value
 
+# A dict for each environment, or all in vector form.
 Infos = list[dict[str, Any]]
+Finals = dict[int, tuple[Any, dict[str, Any]]]
 
 NO_STATE = (
     "{} has no get_state(index) and set_state(index, state), which give the state of one game"
@@ -84,14 +87,17 @@ class VectorHost(Host):
         *,
         guard: AbstractContextManager[None] | None = None,
         infos: InfoPolicy = ALL_INFOS,
+        vector_infos: bool = False,
     ) -> None:
         """Store the arguments; :class:`~agym.hosts.base.Host` describes most of them.
 
         The first factory makes the program. ``guard`` is held while rows of the table are written.
-        Infos are returned all or not at all.
+        Infos are returned all or not at all; with ``vector_infos`` as the program gives them, where
+        that is possible.
         """
         super().__init__(factories, first, autoreset, catch, infos=infos)
         self._autoreset = autoreset
+        self._vector_infos = vector_infos and not infos.active
         self._guard = guard or nullcontext()
         self._count = len(factories)
         self._no_infos: Infos = [{}] * self._count  # made once, since there may be a million
@@ -220,13 +226,14 @@ class VectorHost(Host):
         timed = self._meter.begin(self.first, self.stop, whole=True)
         begun = clock()
         rows = self._rows.plane(step.plane, self.first, self.stop)
-        infos: Infos = []
+        infos: Any = []
         phases = self._phases
         due, cut = self._due, phases == Phase.CUT
         ours = due | cut
-        finals: dict[int, tuple[Any, dict[str, Any]]] = {}
+        finals: Finals = {}
         if not ours.all():
-            infos, finals = self._step_env(step, rows)
+            plain = not ours.any() and not (phases == Phase.HELD).any()
+            infos, finals = self._step_env(step, rows, whole=self._vector_infos and plain)
         if finals or ours.any() or (self._rule.resets_now and self._over.any()):
             infos = infos or [{} for _ in range(self._count)]
         if ours.any():
@@ -269,9 +276,12 @@ class VectorHost(Host):
         return self._action_layout.join(blocks, list(zip(*each or (), strict=True)))
 
     def _step_env(
-        self, step: Step, rows: Plane
-    ) -> tuple[Infos, dict[int, tuple[Any, dict[str, Any]]]]:
+        self, step: Step, rows: Plane, *, whole: bool
+    ) -> tuple[Infos | VectorInfos, Finals]:
         """Step the program, and write its results.
+
+        With ``whole``, infos are returned in vector form, if the program does all that follows an
+        episode's end.
 
         Returns:
             The infos, empty if there are none; and the final observation and info of each episode
@@ -284,26 +294,48 @@ class VectorHost(Host):
             if mode is AutoresetMode.DISABLED:
                 self._begin(over)
             self._count_episodes(over & (self._phases != Phase.HELD))
+        whole = whole and mode is self._autoreset
+        finals_here = rows.final[0] if rows.final and not whole else None
         if self.traits.writes_into:
-            info = self._step_into(step, rows)
+            info = self._step_into(step, rows, finals_here)
         else:
             info = self._step_and_copy(step, rows)
-        self._over = rows.terminated | rows.truncated
-        finals = {}
-        if mode is AutoresetMode.SAME_STEP and self._over.any():
-            finals = self._take_finals(info, written=self.traits.writes_into and bool(rows.final))
-            self._count_episodes(self._over & (self._phases != Phase.HELD))
+        self._over = ended = rows.terminated | rows.truncated
+        resets = mode is AutoresetMode.SAME_STEP and bool(ended.any())
+        if resets:
+            self._count_episodes(ended & (self._phases != Phase.HELD))
             self._over = np.zeros_like(over)
+        if whole and (infos := self._take_whole(info, ended if resets else None)) is not None:
+            return infos, {}
+        finals = {}
+        if resets:
+            written = self.traits.writes_into and finals_here is not None
+            finals = self._take_finals(info, ended, written=written)
         return split_info(info, self._count), finals
 
-    def _step_into(self, step: Step, rows: Plane) -> dict[str, Any]:
+    def _take_whole(self, info: dict[str, Any], ended: Array | None) -> VectorInfos | None:
+        """Return infos in vector form, if they have it and nothing in them is read here.
+
+        ``ended`` are the environments that the program has reset, if any.
+        """
+        if "cost" in info or (self.first and "env_id" in info):
+            return None
+        if ended is not None:
+            if "final_obs" not in info:
+                return None
+            info.setdefault("_final_obs", ended)
+            info.setdefault("final_info", {})
+            info.setdefault("_final_info", ended)
+        columns = take_columns(info, self._count)
+        return None if columns is None else VectorInfos(self._count, columns)
+
+    def _step_into(self, step: Step, rows: Plane, finals: Array | None) -> dict[str, Any]:
         """Step a program that writes the rows itself. Only its second half needs the guard."""
         self._env.play(self._batch(step.parts))
         with self._guard:
             info: dict[str, Any] = self._env.show_into(
-                rows.observations[0], rows.rewards, rows.terminated, rows.truncated,
-                rows.final[0] if rows.final else None,
-            )  # fmt: skip
+                rows.observations[0], rows.rewards, rows.terminated, rows.truncated, finals
+            )
         return info
 
     def _step_and_copy(self, step: Step, rows: Plane) -> dict[str, Any]:
@@ -317,9 +349,7 @@ class VectorHost(Host):
             rows.rewards[:], rows.terminated[:], rows.truncated[:] = scalars
         return {**result[4]}
 
-    def _take_finals(
-        self, info: dict[str, Any], *, written: bool
-    ) -> dict[int, tuple[Any, dict[str, Any]]]:
+    def _take_finals(self, info: dict[str, Any], over: Array, *, written: bool) -> Finals:
         """Remove and return the final observations and infos of finished episodes.
 
         ``written`` says that the program wrote the observations into the rows. Then only infos are
@@ -328,7 +358,7 @@ class VectorHost(Host):
         if written:
             info.pop("_final_info")
             infos = split_info(info.pop("final_info"), self._count)
-            ended = np.flatnonzero(self._over).tolist() if infos else ()
+            ended = np.flatnonzero(over).tolist() if infos else ()
             self._payload.final_infos.update((self.first + i, infos[i]) for i in ended)
             return {}
         observations = info.pop("final_obs", None)
@@ -340,7 +370,7 @@ class VectorHost(Host):
         info.pop("_final_info", None)
         if not (isinstance(observations, np.ndarray) and observations.dtype.hasobject):
             observations = self._layout.rows(observations, self._count)
-        return {i: (observations[i], infos[i]) for i in np.flatnonzero(self._over).tolist()}
+        return {i: (observations[i], infos[i]) for i in np.flatnonzero(over).tolist()}
 
     def _put_cut(self, rows: Plane, infos: Infos) -> None:
         """Write the rows of replaced environments: their episode is truncated."""
@@ -355,7 +385,7 @@ class VectorHost(Host):
         self,
         rows: Plane,
         infos: Infos,
-        finals: dict[int, tuple[Any, dict[str, Any]]],
+        finals: Finals,
         cut: Array,
     ) -> None:
         """Apply the autoreset mode where the program does not do so by itself."""
@@ -378,7 +408,7 @@ class VectorHost(Host):
         self,
         rows: Plane,
         infos: Infos,
-        finals: dict[int, tuple[Any, dict[str, Any]]],
+        finals: Finals,
         ours: Array,
     ) -> None:
         """Same-step autoreset: keep final rows, and reset what the program did not (``ours``)."""
@@ -581,7 +611,11 @@ class VectorHost(Host):
         rows = [block[i : i + 1] for block in blocks]
         objects.update(self._rows.write(rows, [observation], slot) or {})
 
-    def _put_infos(self, infos: Infos) -> None:
+    def _put_infos(self, infos: Infos | VectorInfos) -> None:
+        if isinstance(infos, VectorInfos):
+            if infos.columns:
+                self._payload.vector_infos[self.first] = infos.copy()  # the caller's to change
+            return
         finals = self._payload.final_infos
         for slot, info in [*enumerate(infos, self.first), *finals.items()]:
             self._meter.spent(slot, info)

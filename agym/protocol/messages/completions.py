@@ -10,6 +10,7 @@ from gymnasium.spaces.utils import is_space_dtype_shape_equiv
 
 from agym.errors import SpaceMismatchError
 from agym.protocol.infos.schema import Schema
+from agym.protocol.infos.vector import VectorInfos
 from agym.protocol.messages.failures import EnvLoss, Failure
 from agym.protocol.messages.resets import EpisodeStart
 
@@ -20,6 +21,7 @@ class Payload:
 
     Attributes:
         infos: Infos by environment that are not empty and not in the table.
+        vector_infos: Infos of whole workers in vector form, by their first environment.
         final_infos: Infos of the steps that finished episodes, likewise.
         objects: Observation leaves without a fixed size, by environment.
         final_objects: The same of final observations.
@@ -31,6 +33,7 @@ class Payload:
     """
 
     infos: dict[int, dict[str, Any]] = field(default_factory=dict)
+    vector_infos: dict[int, VectorInfos] = field(default_factory=dict)
     final_infos: dict[int, dict[str, Any]] = field(default_factory=dict)
     objects: dict[int, list[Any]] = field(default_factory=dict)
     final_objects: dict[int, list[Any]] = field(default_factory=dict)
@@ -43,6 +46,9 @@ class Payload:
     def take(self, ids: Iterable[int]) -> Payload:
         """Remove and return what concerns some environments; problems and schemas stay."""
         taken = Payload()
+        for first, infos in self.vector_infos.items():
+            self.infos.update((i, info) for i, info in enumerate(infos, first) if info)
+        self.vector_infos.clear()
         for name in _BY_ENV:
             mine, theirs = getattr(self, name), getattr(taken, name)
             if mine:
@@ -58,7 +64,9 @@ class Payload:
         self.schemas.update(other.schemas)
 
 
-_BY_ENV = ("infos", "final_infos", "objects", "final_objects", "values", "starts", "nexts")
+_BY_ENV = (
+    "infos", "vector_infos", "final_infos", "objects", "final_objects", "values", "starts", "nexts",
+)  # fmt: skip
 
 
 class Completion(NamedTuple):

@@ -26,7 +26,7 @@ def test_a_plan_of_an_id() -> None:
     assert plan.profile.observation_bytes == 16
     assert {one.backend for one in plan.candidates} == {"serial", "thread", "process", "native"}
     (native,) = [one for one in plan.candidates if one.backend == "native"]
-    assert "take it by name" in native.remark
+    assert "plays other games from the same seed" in native.remark
     assert "serial" in str(plan)
 
 

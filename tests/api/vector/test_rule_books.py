@@ -1,0 +1,108 @@
+"""Rule books through agym's functions: the program itself, where no option needs more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.vector import VectorEnv
+
+import agym
+from agym.envs.rules.vector_env import RulesVectorEnv
+from tests.support.equality import same
+
+ID = "agym/CartPole-v1"
+
+
+def play(envs: VectorEnv[Any, Any, Any], steps: int = 80) -> list[Any]:
+    """Return all results of an episode or two; ends come within 80 steps."""
+    results: list[Any] = [envs.reset(seed=5)]
+    actions = np.random.default_rng(0).integers(2, size=(steps, envs.num_envs))
+    results += [envs.step(each) for each in actions]
+    envs.close()
+    return results
+
+
+@pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
+@pytest.mark.parametrize("env_id", [ID, "agym/FrozenLake-v1", "agym/Taxi-v4"])
+def test_the_default_is_the_program_itself(env_id: str, autoreset: str) -> None:
+    envs = agym.make_vec(env_id, 4, autoreset=autoreset)
+    mode = {"next_step": "NextStep", "same_step": "SameStep"}[autoreset]
+    plain = gymnasium.make_vec(env_id, 4, autoreset_mode=mode)
+    assert type(envs) is type(plain)
+    assert same(play(envs), play(plain))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
+@pytest.mark.parametrize("env_id", [ID, "agym/FrozenLake-v1", "agym/Taxi-v4"])
+def test_the_native_backend_gives_the_same(env_id: str, autoreset: str, workers: int) -> None:
+    envs = agym.make_vec(env_id, 4, autoreset=autoreset, backend="native", workers=workers)
+    assert isinstance(envs, agym.AgymVectorEnv)
+    plain = agym.make_vec(env_id, 4, autoreset=autoreset)
+    assert same(play(envs), play(plain))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"backend": "serial"},
+        {"backend": "native"},
+        {"workers": 1},
+        {"timeout": 60.0},
+        {"on_fault": "restart"},
+        {"infos": "none"},
+        {"episode_stats": True},
+        {"autoreset": "disabled"},
+    ],
+)
+def test_an_option_that_needs_the_engine_gets_it(options: dict[str, Any]) -> None:
+    envs = agym.make_vec(ID, 2, **options)
+    assert isinstance(envs, agym.AgymVectorEnv)
+    envs.reset(seed=0)
+    envs.step([0, 1])
+    envs.close()
+
+
+def test_parameters_and_copy_reach_the_program() -> None:
+    envs = agym.make_vec("agym/Pendulum-v1", 2, g=np.array([1.6, 9.8]), copy=False)
+    assert isinstance(envs, RulesVectorEnv)
+    assert envs.states["g"].tolist() == [1.6, 9.8]
+    envs.reset(seed=0)
+    assert envs.step([[0.0], [0.0]])[0] is envs.step([[0.0], [0.0]])[0]
+    envs.close()
+
+
+def test_the_other_functions_take_the_program_for_many_games() -> None:
+    with agym.make(ID, 2) as envs:
+        assert envs.backend == "native"
+    with agym.make(ID, 1) as envs:
+        assert envs.backend == "serial"
+    with agym.make(ID, 2, episode_stats=True) as envs:
+        assert envs.backend != "native"
+    with agym.make("CartPole-v1", 2) as envs:  # its own VectorEnv plays other games
+        assert envs.backend == "serial"
+    assert agym.plan(ID, 2).backend == "native"
+
+
+@pytest.mark.parametrize("name", ["runner", "get_attr", "step_async", "stats"])
+def test_what_the_program_lacks_is_said_with_the_backend_that_has_it(name: str) -> None:
+    envs = agym.make_vec(ID, 2)
+    with pytest.raises(AttributeError, match=r"agym\.make_vec\(\.\.\., backend='native'\) has it"):
+        getattr(envs, name)
+    with pytest.raises(agym.UsageError, match="backend='native'"):
+        agym.record(envs, "episode.mp4")
+    envs.close()
+
+
+def test_a_single_game_is_refused_with_the_backend_that_has_it() -> None:
+    with agym.make(ID, 3) as envs:
+        envs.reset(seed=0)
+        with pytest.raises(agym.UsageError, match="take backend='serial' or 'process'"):
+            envs[0].step(0)
+        with pytest.raises(agym.UsageError, match="take backend='serial' or 'process'"):
+            envs.send([0], [1])
+        envs.send([0, 0, 0])
+        assert envs.recv(1).env_ids == [0, 1, 2]
