@@ -19,7 +19,6 @@ from gymnasium import Env, logger
 from gymnasium.error import (
     AlreadyPendingCallError,
     ClosedEnvironmentError,
-    CustomSpaceError,
     NoAsyncCallError,
 )
 from gymnasium.spaces.utils import is_space_dtype_shape_equiv
@@ -36,7 +35,6 @@ from agym.api.vector.arguments import (
     check_mode,
     check_options,
     check_worker,
-    has_custom,
     with_max_concurrency,
     with_start_method,
 )
@@ -99,8 +97,8 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
 
         Args:
             env_fns: Functions that make the environments.
-            shared_memory: ``True`` refuses custom spaces, as Gymnasium does. Values of a fixed size
-                are in shared memory in any case.
+            shared_memory: Ignored: values of a fixed size are in shared memory, and others, such
+                as those of custom spaces, are pickled.
             copy: ``False`` for observations that are valid until the next step but one.
             context: How worker processes start: ``"spawn"``, ``"forkserver"`` or ``"fork"``. With
                 one, ``backend="auto"`` takes worker processes.
@@ -127,16 +125,8 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
         spec = with_max_concurrency(spec, options.pop("workers", None), max_concurrency)
         if observation_mode != "same":
             factories = [LooseSpaceFactory(factory) for factory in factories]
-        self._open(
-            build(
-                factories,
-                None,
-                {},
-                Options(spec, autoreset=autoreset_mode, copy=copy, **options),
-            ),
-            observation_mode,
-            allow_custom=not shared_memory,
-        )  # fmt: skip
+        all_options = Options(spec, autoreset=autoreset_mode, copy=copy, **options)
+        self._open(build(factories, None, {}, all_options), observation_mode)
 
     @classmethod
     def over(cls, engine: Engine) -> Self:
@@ -146,13 +136,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
         self.spec = self.runner.spec
         return self
 
-    def _open(
-        self,
-        engine: Engine,
-        observation_mode: ObservationMode = "same",
-        *,
-        allow_custom: bool = True,
-    ) -> None:
+    def _open(self, engine: Engine, observation_mode: ObservationMode = "same") -> None:
         # The operation that was begun and not waited for; at most one.
         self._pending: list[Ticket] = []
         try:
@@ -168,10 +152,6 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
         self._engine.writer.cut = lambda actions: iterate(self.action_space, actions)
         try:
             self._describe(observation_mode)
-            if not allow_custom and has_custom(self.single_observation_space):
-                raise UsageError(
-                    f"{self.single_observation_space} is a custom space: pass shared_memory=False"
-                ) from CustomSpaceError("custom spaces have no place in shared memory")
         except BaseException:
             self.runner.close()
             raise
