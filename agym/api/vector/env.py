@@ -38,6 +38,7 @@ from agym.api.vector.arguments import (
     with_max_concurrency,
     with_start_method,
 )
+from agym.backends.parts import NO_WORKERS
 from agym.engine.batches.results import ResetResult, StepResult
 from agym.engine.calls.ticket import Ticket
 from agym.engine.engine import Engine
@@ -212,6 +213,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
             ClosedEnvironmentError: The environments are closed.
             NoAsyncCallError: None was begun.
             multiprocessing.TimeoutError: ``timeout`` seconds have passed. The result is dropped.
+            UsageError: ``timeout`` is not ``None``, and the environments run in this thread.
         """
         result: ResetResult[Any] = self._wait("reset", timeout)
         return result.observations, self._batch_infos(result.infos)
@@ -390,6 +392,12 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
         if ticket is None or ticket.kind.name != kind:
             raise NoAsyncCallError(
                 f"Calling `{kind}_wait` without any prior call to `{kind}_async`.", kind
+            )
+        if timeout is not None and self._engine.backend.workers is NO_WORKERS:
+            raise UsageError(
+                f"{kind}_wait(timeout={timeout!r}) cannot stop waiting, because the environments"
+                f" run in this thread, with backend={self.backend!r}: use backend='thread' or"
+                " backend='process', or leave the timeout out"
             )
         self.runner._wait(ticket, timeout)
         self._pending.clear()
