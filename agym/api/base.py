@@ -26,8 +26,9 @@ from agym.engine.hooks.trace_registry import register
 from agym.engine.snapshots.snapshot import Snapshot, snapshots_of
 from agym.engine.stats import Stats
 from agym.errors import UsageError, UsageTypeError
-from agym.protocol.arguments import check_count, parse_env_ids, refuse_windows, take_mask
+from agym.protocol.arguments import check_count, parse_env_ids, take_mask
 from agym.protocol.attributes import Placeholder
+from agym.protocol.messages.completions import Description
 from agym.protocol.messages.failures import name_ids
 from agym.protocol.messages.operations import Message
 from agym.protocol.typing import Actions, Observations
@@ -106,7 +107,7 @@ class BaseEnvs(Generic[Observations, Actions]):
     def _describe(self) -> None:
         """Set the attributes that describe the environments, once these are made."""
         description, table = self._engine.rows.described.first, self._engine.checks.opened().table
-        refuse_windows(description.render_mode, self.num_envs)
+        self._refuse_windows(description)
         self._format.attach(table)
         self.single_observation_space = description.observation_space
         self.single_action_space = description.action_space
@@ -118,6 +119,28 @@ class BaseEnvs(Generic[Observations, Actions]):
         self.spec = description.spec
         self.render_mode = description.render_mode
         register("environments" if self.spec is None else self.spec.id, self._engine)
+
+    def _refuse_windows(self, description: Description) -> None:
+        """Refuse to open a window for each of several environments.
+
+        A constructor's own default may be ``"human"`` too, and to many environments that is text:
+        only those that also draw pictures, as ``"rgb_array"``, are known to open windows.
+
+        Raises:
+            UsageError: The caller asked for windows, and there are several environments.
+        """
+        factory = self._backend.options.factories[-1]  # ``auto`` replaces the first
+        given = {
+            **getattr(description.spec, "kwargs", {}),  # what a factory passed to gymnasium.make
+            **getattr(factory, "keywords", {}),
+        }
+        draws = "rgb_array" in (description.metadata.get("render_modes") or ())
+        if self.num_envs > 1 and given.get("render_mode") == "human" and draws:
+            raise UsageError(
+                f"render_mode='human' would open a window for each of {self.num_envs} environments:"
+                " use render_mode='rgb_array', and agym.watch(envs) to see all of them in a browser"
+                " (or `agym watch` on the command line); or make a single environment"
+            )
 
     def _describe_batch(self) -> None:
         self.observation_space = self._format.space(self.single_observation_space, self.num_envs)

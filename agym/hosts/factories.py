@@ -19,7 +19,7 @@ from agym._system.pickling import is_importable
 from agym.errors import MissingExtraError, UsageError
 from agym.hosts.async_env import AsyncEnv
 from agym.hosts.base import Factory
-from agym.protocol.arguments import check_count, refuse_windows
+from agym.protocol.arguments import check_count
 
 AnyEnv = gymnasium.Env[Any, Any] | AsyncEnv[Any, Any]
 AnyVectorEnv = VectorEnv[Any, Any, Any]
@@ -51,7 +51,6 @@ def make_factories(env: EnvLike, num_envs: int | None, env_kwargs: dict[str, Any
             raise UsageError(f"num_envs={num_envs} contradicts the list of {len(env)} factories")
         return [partial(factory, **env_kwargs) if env_kwargs else factory for factory in env]
     n = num_envs or 1
-    refuse_windows(env_kwargs.get("render_mode"), n)
     if isinstance(env, str | EnvSpec):
         first = partial(gymnasium.make, find_spec(env), **env_kwargs)
         # Gymnasium's checker tests the first steps of one environment; the others are alike.

@@ -243,20 +243,6 @@ def check_made(env: Any) -> None:
         )
 
 
-def refuse_windows(render_mode: Any, num_envs: int) -> None:
-    """Refuse to open a window for each of several environments.
-
-    Raises:
-        UsageError: The mode is ``"human"``, and there are several.
-    """
-    if num_envs > 1 and render_mode == "human":
-        raise UsageError(
-            f"render_mode='human' would open a window for each of {num_envs} environments: take"
-            " render_mode='rgb_array', and agym.watch(envs) to see all of them in a browser (or"
-            " `agym watch` on the command line); or make a single environment"
-        )
-
-
 def as_array(value: Any) -> Any:
     """Convert a tensor of any library to an array; other values are returned unchanged.
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from gymnasium import Space, spaces
+from gymnasium import Space
 
 from agym.api.options.names import check_option_names
 from agym.api.options.options import OPTION_NAMES, BackendLike, parse_backend, with_workers
@@ -23,18 +23,6 @@ NOT_HERE = {
     "num_envs": "there are as many environments as env_fns has functions",
     "output": "observations are arrays, as in Gymnasium",
 }
-
-# Spaces that Gymnasium knows. Its shared memory refuses all others, which are custom spaces.
-KNOWN_SPACES = (
-    spaces.Box,
-    spaces.Discrete,
-    spaces.Graph,
-    spaces.MultiBinary,
-    spaces.MultiDiscrete,
-    spaces.OneOf,
-    spaces.Sequence,
-    spaces.Text,
-)
 
 
 def check_functions(env_fns: Any) -> list[Callable[[], Any]]:
@@ -147,12 +135,3 @@ def with_max_concurrency(spec: BackendSpec, workers: int | None, most: Any) -> B
     if isinstance(spec, Process | Thread):
         return replace(spec, workers=min(int(most), spec.workers or int(most)))
     return replace(spec, max_concurrency=int(most)) if isinstance(spec, LoopSpec) else spec
-
-
-def has_custom(space: Space[Any]) -> bool:
-    """Whether a space is, or contains, one that Gymnasium does not know."""
-    if isinstance(space, spaces.Dict):
-        return any(map(has_custom, space.values()))
-    if isinstance(space, spaces.Tuple):
-        return any(map(has_custom, space))
-    return not isinstance(space, KNOWN_SPACES)

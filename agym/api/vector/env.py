@@ -19,7 +19,6 @@ from gymnasium import Env, logger
 from gymnasium.error import (
     AlreadyPendingCallError,
     ClosedEnvironmentError,
-    CustomSpaceError,
     NoAsyncCallError,
 )
 from gymnasium.spaces.utils import is_space_dtype_shape_equiv
@@ -36,10 +35,10 @@ from agym.api.vector.arguments import (
     check_mode,
     check_options,
     check_worker,
-    has_custom,
     with_max_concurrency,
     with_start_method,
 )
+from agym.backends.parts import NO_WORKERS
 from agym.engine.batches.results import ResetResult, StepResult
 from agym.engine.calls.ticket import Ticket
 from agym.engine.engine import Engine
@@ -100,8 +99,8 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
 
         Args:
             env_fns: Functions that make the environments.
-            shared_memory: ``True`` refuses custom spaces, as Gymnasium does. Values of a fixed size
-                are in shared memory in any case.
+            shared_memory: Ignored: values of a fixed size are in shared memory, and others, such
+                as those of custom spaces, are pickled.
             copy: ``False`` for observations that are valid until the next step but one.
             context: How worker processes start: ``"spawn"``, ``"forkserver"`` or ``"fork"``. With
                 one, ``backend="auto"`` takes worker processes.
@@ -128,17 +127,9 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
         spec = with_max_concurrency(spec, options.pop("workers", None), max_concurrency)
         if observation_mode != "same":
             factories = [LooseSpaceFactory(factory) for factory in factories]
-        self._open(
-            build(
-                factories,
-                None,
-                {},
-                Options(spec, autoreset=autoreset_mode, copy=copy, **options),
-                vector_infos=True,
-            ),
-            observation_mode,
-            allow_custom=not shared_memory,
-        )  # fmt: skip
+        all_options = Options(spec, autoreset=autoreset_mode, copy=copy, **options)
+        engine = build(factories, None, {}, all_options, vector_infos=True)
+        self._open(engine, observation_mode)
 
     @classmethod
     def over(cls, engine: Engine) -> Self:
@@ -148,13 +139,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
         self.spec = self.runner.spec
         return self
 
-    def _open(
-        self,
-        engine: Engine,
-        observation_mode: ObservationMode = "same",
-        *,
-        allow_custom: bool = True,
-    ) -> None:
+    def _open(self, engine: Engine, observation_mode: ObservationMode = "same") -> None:
         # The operation that was begun and not waited for; at most one.
         self._pending: list[Ticket] = []
         try:
@@ -170,10 +155,6 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
         self._engine.writer.cut = lambda actions: iterate(self.action_space, actions)
         try:
             self._describe(observation_mode)
-            if not allow_custom and has_custom(self.single_observation_space):
-                raise UsageError(
-                    f"{self.single_observation_space} is a custom space: pass shared_memory=False"
-                ) from CustomSpaceError("custom spaces have no place in shared memory")
         except BaseException:
             self.runner.close()
             raise
@@ -234,6 +215,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
             ClosedEnvironmentError: The environments are closed.
             NoAsyncCallError: None was begun.
             multiprocessing.TimeoutError: ``timeout`` seconds have passed. The result is dropped.
+            UsageError: ``timeout`` is not ``None``, and the environments run in this thread.
         """
         result: ResetResult[Any] = self._wait("reset", timeout)
         return result.observations, self._batch_infos(result.infos)
@@ -412,6 +394,12 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
         if ticket is None or ticket.kind.name != kind:
             raise NoAsyncCallError(
                 f"Calling `{kind}_wait` without any prior call to `{kind}_async`.", kind
+            )
+        if timeout is not None and self._engine.backend.workers is NO_WORKERS:
+            raise UsageError(
+                f"{kind}_wait(timeout={timeout!r}) cannot stop waiting, because the environments"
+                f" run in this thread, with backend={self.backend!r}: use backend='thread' or"
+                " backend='process', or leave the timeout out"
             )
         self.runner._wait(ticket, timeout)
         self._pending.clear()

@@ -17,7 +17,7 @@ from gymnasium.vector import AutoresetMode
 import agym
 from tests.support.backends import FORK
 from tests.support.envs.faulty_envs import Raises
-from tests.support.envs.gated_envs import Gates
+from tests.support.envs.gated_envs import AsyncGated, Gates
 from tests.support.envs.plain_envs import Tally
 from tests.support.patience import deadline, patience
 
@@ -168,6 +168,40 @@ def test_after_a_timeout_the_next_results_are_right(tmp_path: Path, backend: str
             observations, rewards, *_ = envs.step_wait(timeout=patience(6))
             assert observations[:, 1].tolist() == [count, count]
             assert rewards.tolist() == [1 + count / 16] * 2
+    finally:
+        envs.close(terminate=True)
+
+
+@pytest.mark.parametrize("begun", BEGIN)
+@pytest.mark.parametrize("backend", ["serial", "auto"])
+def test_a_timeout_is_refused_where_nothing_can_stop_waiting(backend: Any, begun: str) -> None:
+    envs = agym.AgymVectorEnv([Tally] * 3, backend=backend)
+    try:
+        assert envs.backend == "serial"
+        envs.reset(seed=0)
+        BEGIN[begun](envs)
+        wait = getattr(envs, f"{begun}_wait")
+        for timeout in (0, 5.0):
+            with pytest.raises(agym.UsageError, match=rf"{begun}_wait\(.*backend='thread'"):
+                wait(timeout=timeout)
+        assert len(wait(timeout=None)) in (2, 3, 5)  # what was begun is not lost
+        envs.step(ACTIONS)
+    finally:
+        envs.close()
+
+
+def test_coroutine_environments_time_out(tmp_path: Path) -> None:
+    gates = Gates(tmp_path, 2)
+    factories = [partial(AsyncGated, path) for path in gates.paths]
+    envs = agym.AgymVectorEnv(factories, backend="asyncio")  # type: ignore[arg-type]
+    try:
+        envs.reset()
+        envs.step_async(HELD)
+        gates.open(0)
+        with pytest.raises(multiprocessing.TimeoutError):
+            envs.step_wait(timeout=0.01)
+        gates.open(1)
+        assert envs.step([0, 0])[0][:, 1].tolist() == [2, 2]
     finally:
         envs.close(terminate=True)
 

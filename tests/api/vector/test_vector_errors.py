@@ -18,7 +18,7 @@ from gymnasium import spaces
 import agym
 from tests.support.backends import FORK, name_of
 from tests.support.envs.faulty_envs import Raises
-from tests.support.envs.plain_envs import Letters, Probe, Tally
+from tests.support.envs.plain_envs import Probe, Tally
 
 SETUPS: list[dict[str, Any]] = [
     {"backend": "serial"},
@@ -181,26 +181,6 @@ def test_spaces_that_are_given() -> None:
     envs.close()
     with pytest.raises(RuntimeError, match="do not share a common shape"):
         agym.AgymVectorEnv([Tally] * 2, observation_mode=(batch, batch), backend="serial")
-
-
-class Spelling(Tally):
-    """Observes letters, in a space that Gymnasium does not know."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.observation_space = Letters("a")
-
-    def _observe(self, action: Any) -> Any:
-        return "a"
-
-
-def test_custom_spaces() -> None:
-    with pytest.raises(ValueError, match="shared_memory=False") as caught:
-        agym.AgymVectorEnv([Spelling] * 2, backend="thread")
-    assert isinstance(caught.value.__cause__, gymnasium.error.CustomSpaceError)
-    envs = agym.AgymVectorEnv([Spelling] * 2, shared_memory=False, backend="thread")
-    assert envs.reset()[0] == ("a", "a")
-    envs.close()
 
 
 BAD: dict[str, tuple[dict[str, Any], type[Exception], str]] = {

@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import agym
 from tests.support.backends import FORK
-from tests.support.envs.plain_envs import Nested
+from tests.support.envs.plain_envs import Letters, Nested, Tally
 from tests.support.equality import same_array, same_values
 
 BACKENDS: dict[str, dict[str, Any]] = {
@@ -32,7 +32,34 @@ def lake() -> gymnasium.Env[Any, Any]:
     return gymnasium.make("FrozenLake-v1")
 
 
-FACTORIES = {"cartpole": short_cartpole, "lake": lake, "nested": Nested}
+class Spelling(Tally):
+    """Observes letters beside numbers, in a space that Gymnasium does not know."""
+
+    def __init__(self) -> None:
+        super().__init__(length=40)
+        numbers = self.observation_space
+        self.observation_space = gymnasium.spaces.Dict(numbers=numbers, letters=Letters("a"))
+
+    def _observe(self, action: Any) -> Any:
+        return {"numbers": super()._observe(action), "letters": "a" * (1 + self.now % 3)}
+
+
+def grid() -> gymnasium.Env[Any, Any]:
+    return gymnasium.make("minigrid:MiniGrid-DoorKey-5x5-v0", max_steps=30)
+
+
+def instructed() -> gymnasium.Env[Any, Any]:
+    return gymnasium.make("minigrid:BabyAI-GoToLocal-v0", max_steps=30)
+
+
+FACTORIES = {
+    "cartpole": short_cartpole,
+    "lake": lake,
+    "nested": Nested,
+    "custom space": Spelling,
+    "MiniGrid": grid,
+    "BabyAI": instructed,
+}
 
 
 def assert_same_infos(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
@@ -61,6 +88,8 @@ def assert_same(ours: tuple[Any, ...], theirs: tuple[Any, ...]) -> None:
 @pytest.mark.parametrize("name", FACTORIES)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_results_are_gymnasiums(backend: str, name: str, mode: AutoresetMode) -> None:
+    if name in ("MiniGrid", "BabyAI"):
+        pytest.importorskip("minigrid", reason="the extra `ci`")
     factories = [FACTORIES[name]] * 4
     theirs = SyncVectorEnv(factories, autoreset_mode=mode)
     ours = agym.AgymVectorEnv(factories, autoreset_mode=mode, **BACKENDS[backend])

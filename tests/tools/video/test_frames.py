@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -266,19 +266,55 @@ async def test_a_slow_renderer_holds_up_nobody_else(setup: Setup, gates: Gates) 
         assert (await behind).observations.tolist() == [[1, 1, 0]]
 
 
+class Shown(Painter):
+    """Shows a window, unless it is asked for arrays."""
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["human", "rgb_array"]}
+
+    def __init__(self, render_mode: str = "human") -> None:
+        super().__init__(mode=render_mode)
+
+
+class Printed(Shown):
+    """Prints where others show a window."""
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["human", "ansi"]}
+
+
+def cart_pole() -> Any:
+    return gym.make("CartPole-v1", render_mode="human")
+
+
+HUMAN = {"render_mode": "human"}
+
+
 @pytest.mark.parametrize("api", APIS)
-def test_windows_are_refused_for_several(api: str) -> None:
-    for env, options in (
-        ("CartPole-v1", {"render_mode": "human"}),
-        ([partial(Painter, mode="human")] * 2, {}),
+@pytest.mark.parametrize(
+    ("env", "options"),
+    [
+        ("CartPole-v1", HUMAN), (Shown, HUMAN), ([Shown] * 2, HUMAN),
+        (lambda render_mode: Shown(render_mode), HUMAN), (partial(Shown, **HUMAN), {}),
+        ([cart_pole] * 2, {}),
+    ],
+    ids=["id", "class", "list", "function", "partial", "gymnasium.make"],
+)  # fmt: skip
+def test_windows_are_refused_for_several(api: str, env: Any, options: dict[str, str]) -> None:
+    with (
+        pytest.raises(agym.UsageError, match=r"'rgb_array', and agym\.watch\(envs\)"),
+        opened(api, env, 2, backend="serial", **options),
     ):
-        with (
-            pytest.raises(agym.UsageError, match=r"agym\.watch\(envs\)"),
-            opened(api, env, 2, backend="serial", **options),
-        ):
-            pass
-    with opened(api, partial(Painter, mode="human"), 1, backend="serial") as envs:
-        assert envs.render_mode == "human"
+        pass
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_what_opens_no_window_or_was_not_asked_to_is_run(api: str) -> None:
+    cases: list[tuple[Any, int, dict[str, str]]] = [
+        (Shown, 1, HUMAN), (Shown, 2, {}), ([Shown] * 2, 2, {}), (Printed, 2, HUMAN),
+    ]  # fmt: skip
+    for env, count, options in cases:
+        with opened(api, env, count, backend="serial", **options) as envs:
+            assert envs.render_mode == "human"
+            envs.reset(seed=0)
 
 
 def make_shelf() -> tuple[FrameLeases, FrameShelf]:
