@@ -139,6 +139,10 @@ class RemoteTraceback(Exception):
         return f"\n{self.args[0]}"
 
 
+class InvalidResult(ValueError):
+    """The ``exception`` of an :class:`EnvError` where ``reset`` or ``step`` returned it."""
+
+
 class EnvError(AgymError):
     """An environment raised; every other environment stays usable.
 

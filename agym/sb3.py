@@ -19,7 +19,7 @@ from agym.errors import UsageError
 from agym.hosts.base import Factory
 from agym.hosts.factories import find_spec
 from agym.planning.sampling import TrustedFactory, is_trusted, name_of
-from agym.protocol.arguments import check_count
+from agym.protocol.arguments import check_count, check_made
 
 if TYPE_CHECKING:
     from agym.api.sb3.vec_env import AgymVecEnv
@@ -154,7 +154,16 @@ def _env_util() -> Any:
 
 def _maker(env: Any) -> Any:
     """Look an id up here, so that workers need not import the modules that registered it."""
-    return partial(_make_one, find_spec(env)) if isinstance(env, str | EnvSpec) else env
+    if isinstance(env, str | EnvSpec):
+        return partial(_make_one, find_spec(env))
+    return partial(_make_own, env) if callable(env) else env
+
+
+def _make_own(factory: Callable[..., AnyEnv], **env_kwargs: Any) -> AnyEnv:
+    """Make an environment; refuse what SB3 would refuse with a message about OpenAI Gym."""
+    env = factory(**env_kwargs)
+    check_made(env)
+    return env
 
 
 def _make_one(spec: EnvSpec, **env_kwargs: Any) -> AnyEnv:

@@ -57,9 +57,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if metafunc.config.getoption("--agym") == "instead":
         return
     for mark in metafunc.definition.iter_markers("parametrize"):
-        values: list[Any] = mark.args[1]
-        ours = [_with_ours(value) for value in values if _names_subproc(value)]
-        values += [value for value in ours if value not in values]  # modules share their lists
+        names, given, *rest = mark.args
+        values = list(given)  # an iterator in newer releases
+        values += [_with_ours(value) for value in values if _names_subproc(value)]
+        object.__setattr__(mark, "args", (names, values, *rest))  # pytest's marks are frozen
 
 
 def _names_subproc(value: Any) -> bool:

@@ -179,7 +179,7 @@ class Stats:
         """The sum of ``info["cost"]`` over all environments."""
         return math.fsum(env.cost for env in self.envs)
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         steps = sum(env.steps for env in self.envs)
         parts = {
             "queue": self.queue,

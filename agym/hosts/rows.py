@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
+from agym.errors import InvalidResult
 from agym.protocol.infos.table import FINAL_OBSERVATION
 from agym.protocol.messages.operations import GivenAction
 from agym.protocol.table import FIRST_BUFFER, Plane, SlotTable
@@ -18,6 +20,10 @@ from agym.protocol.value_copies import copy_value
 # microseconds: with groups of one, Pong x16 is 4 % slower.
 CHUNK_BYTES = 1024 * 1024
 CHUNK_ENVS = 128
+
+# What is wrong with a value that is not one number, by its shape or type.
+REWARD = "a reward of {}, which must be a number"
+FLAG = "a flag of {}, which must be True or False"
 
 # Largest number of cached views.
 MOST_VIEWS = 1024
@@ -93,9 +99,9 @@ class Rows:
             whole.terminated[slot] = terminated
             whole.truncated[slot] = truncated
         else:
-            write_column(whole.rewards[row], [reward])
-            write_column(whole.terminated[row], [terminated])
-            write_column(whole.truncated[row], [truncated])
+            write_column(whole.rewards[row], [reward], REWARD)
+            write_column(whole.terminated[row], [terminated], FLAG)
+            write_column(whole.truncated[row], [truncated], FLAG)
         return objects
 
     def with_final(self, info: dict[str, Any], observation: Any) -> dict[str, Any]:
@@ -113,7 +119,7 @@ class Rows:
             Copies of the object leaves by environment, ``None`` if the space has none.
 
         Raises:
-            ValueError: An observation does not fit the space; the message names the part.
+            InvalidResult: An observation does not fit the space; the message names the part.
         """
         layout = self._table.observation
         try:
@@ -127,8 +133,8 @@ class Rows:
             why = next(filter(None, map(layout.misfit, observations)), None)
             if why is None:
                 raise
-            raise ValueError(
-                f"observation{why}: what reset and step give must fit observation_space"
+            raise InvalidResult(
+                f"an observation that does not fit observation_space: observation{why}"
             ) from error
         if not layout.objects:
             return None
@@ -186,25 +192,32 @@ def write_rows(block: Array, rows: Sequence[Any]) -> None:
         block[k] = array
 
 
-def write_column(block: Array, values: Sequence[Any]) -> None:
+def write_column(block: Array, values: Sequence[Any], misfit: str) -> None:
     """Write one number or flag per row; an array or tensor of one element counts as that element.
 
     Raises:
-        ValueError: An array has several elements, or none.
+        InvalidResult: A value is not a number, nor an array of one: the text ``misfit``.
     """
-    try:
+    with suppress(Exception):
         block[...] = values
-    except Exception:  # arrays with a dimension; tensors with a gradient, or of a dtype NumPy lacks
-        block[...] = [v.item() if hasattr(v, "item") else v for v in values]
+        return
+    # Arrays with a dimension; tensors with a gradient, or of a dtype that NumPy lacks.
+    for k, value in enumerate(values):
+        try:
+            block[k : k + 1] = [value.item() if hasattr(value, "item") else value]
+        except Exception as error:
+            shape = tuple(getattr(value, "shape", ()))
+            kind = f"shape {shape}" if shape else f"type {type(value).__name__}"
+            raise InvalidResult(misfit.format(kind)) from error
 
 
 def write_flag(block: Array, k: int, flag: Any) -> None:
     """Write a flag that counts as true.
 
     Raises:
-        ValueError: It is a sequence, or an array of several elements.
+        InvalidResult: It is a sequence, or an array of several elements.
     """
     if type(flag) is bool:
         block[k] = True
     else:
-        write_column(block[k : k + 1], [flag])
+        write_column(block[k : k + 1], [flag], FLAG)

@@ -63,7 +63,7 @@ class Plan:
             ])  # fmt: skip
         return names, texts
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         names, texts = self.rows()
         lines = [names, *texts]
         widths = [max(len(line[i]) for line in lines) for i in range(len(names))]

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
+from gymnasium import Space
 
 from agym.errors import UsageError, UsageTypeError
 
@@ -221,7 +222,8 @@ def check_made(env: Any) -> None:
     """Check that a factory returned an environment.
 
     Raises:
-        UsageError: It returned ``None``, a coroutine, a class or an object without ``reset``.
+        UsageError: It returned ``None``, a coroutine, a class, an object without ``reset``, or a
+            PettingZoo environment.
     """
     if env is None:
         raise UsageError(
@@ -240,6 +242,13 @@ def check_made(env: Any) -> None:
         raise UsageError(
             f"its factory returned {type(env).__name__}, which is no gymnasium.Env: it must"
             " return something with reset and step"
+        )
+    space = getattr(env, "observation_space", None)
+    if not isinstance(space, Space) and (callable(space) or hasattr(env, "possible_agents")):
+        raise UsageError(
+            f"its factory returned {type(env).__name__}, which has PettingZoo's API. agym does not"
+            " run that yet: wrap it in a gymnasium.Env with Dict spaces that have an entry per"
+            " agent (see the FAQ)"
         )
 
 

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from multiprocessing.queues import SimpleQueue
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -84,14 +84,14 @@ def test_observations_that_do_not_fit(case: str, setup: dict[str, Any]) -> None:
     factories = [partial(Echo, space, [right]), partial(Echo, space, [right, wrong])]
     with agym.make(factories, **setup) as envs:
         envs.reset()
-        with pytest.raises(agym.EnvError, match=f"environment 1 raised in step: .*{words}") as got:
+        with pytest.raises(agym.EnvError, match=f"environment 1 returned an .*{words}") as got:
             envs.step([0, 0])
         assert "observation_space" in str(got.value)
         assert isinstance(got.value.exception, ValueError)
         envs.reset()
     with (
         agym.make(partial(Echo, space, [wrong]), 2, **setup) as envs,
-        pytest.raises(agym.EnvError, match=f"environment 1 raised in reset: .*{words}"),
+        pytest.raises(agym.EnvError, match=f"environment 1 returned an .*{words}"),
     ):
         envs.reset(env_ids=[1])
 
@@ -100,6 +100,54 @@ async def test_observations_of_coroutine_environments_that_do_not_fit() -> None:
     async with agym.make_async(partial(Forgets, PARTS), 2, backend="asyncio") as envs:
         with pytest.raises(agym.EnvError, match=r"environment 1 .*\['a'\] is missing"):
             await envs.reset(env_ids=[1])
+
+
+@everywhere
+@pytest.mark.parametrize("make", [agym.make, agym.make_vec, agym.AgymVectorEnv, "sb3"])
+@pytest.mark.filterwarnings("ignore:.*ERROR")  # Gymnasium's classes log errors of environments
+def test_rewards_that_are_no_numbers(make: Any, setup: dict[str, Any]) -> None:
+    if make == "sb3":
+        make = pytest.importorskip("agym.sb3").AgymVecEnv
+    factories = [partial(Rewards, 1.0)] * 3 + [partial(Rewards, np.ones(2, np.float32))]
+    envs = make(factories, **setup)
+    try:
+        envs.reset()
+        envs.step(np.zeros(4, int))
+        words = (
+            r"environment 3 returned a reward of shape \(2,\), which must be a number.* step 2\)"
+        )
+        with pytest.raises(agym.EnvError, match=words) as caught:
+            envs.step(np.ones(4, int))
+        assert (caught.value.env_id, caught.value.step) == (3, 2)
+    finally:
+        envs.close()
+
+
+class Rewards(Tally):
+    """Gives a certain reward for the action 1."""
+
+    def __init__(self, reward: Any) -> None:
+        super().__init__()
+        self._reward = reward
+
+    def step(self, action: Any) -> Any:
+        observation, reward, *rest = super().step(action)
+        return observation, self._reward if action else reward, *rest
+
+
+async def test_rewards_of_coroutine_environments_that_are_no_numbers() -> None:
+    async with agym.make_async(RewardsAll, 2, backend="asyncio") as envs:
+        await envs.reset()
+        words = r"environment 0 returned a reward of type dict.* step 1\)"
+        with pytest.raises(agym.EnvError, match=words):
+            await envs[0].step("")
+
+
+class RewardsAll(Parrot):
+    """Gives each of its agents a reward."""
+
+    async def step(self, action: str) -> Any:
+        return action, {"left": 1.0, "right": 0.0}, False, False, {}
 
 
 class Forgets(Parrot):
@@ -199,6 +247,43 @@ async def makes_later() -> Tally:
     return Tally()
 
 
+class Parallel:
+    """Has the API of PettingZoo's ``ParallelEnv``: spaces by agent, dicts of results."""
+
+    possible_agents: ClassVar = ["left", "right"]
+
+    def observation_space(self, agent: str) -> spaces.Space[Any]:
+        return spaces.Discrete(3)
+
+    def action_space(self, agent: str) -> spaces.Space[Any]:
+        return spaces.Discrete(2)
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        return dict.fromkeys(self.possible_agents, 0), {agent: {} for agent in self.possible_agents}
+
+    def step(self, actions: Any) -> Any:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        pass
+
+
+class Turns:
+    """Has the API of PettingZoo's ``AECEnv`` in its older form: dicts of spaces."""
+
+    possible_agents: ClassVar = ["left", "right"]
+    observation_spaces: ClassVar = dict.fromkeys(possible_agents, spaces.Discrete(3))
+
+    def reset(self, seed: int | None = None, options: Any = None) -> None:
+        pass
+
+    def step(self, action: Any) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
 FACTORIES: dict[str, tuple[Any, str]] = {
     "none": (forgets_to_return, r"returned None.*return"),
     "async": (makes_later, r"is `async def`.*plain function"),
@@ -206,6 +291,8 @@ FACTORIES: dict[str, tuple[Any, str]] = {
     "class": (lambda: Tally, r"returned the class Tally.*Tally\(\)"),
     "id": (lambda: "CartPole-v1", r"returned str.*gymnasium\.Env"),
     "space": (lambda: spaces.Discrete(2), r"returned Discrete.*gymnasium\.Env"),
+    "pettingzoo": (Parallel, r"returned Parallel, .*PettingZoo's API.*Dict"),
+    "pettingzoo in turns": (Turns, r"returned Turns, .*PettingZoo's API.*Dict"),
 }
 
 
@@ -217,6 +304,8 @@ def test_factories_that_make_no_environment(case: str, backend: Any) -> None:
         agym.make([factory, factory], backend=backend)
     with pytest.raises(agym.UsageError, match=f"environment 1: its factory {words}"):
         agym.AgymVectorEnv([Tally, factory], backend=backend)
+    with pytest.raises(agym.UsageError, match=f"environment 0: its factory {words}"):
+        agym.make_vec(factory, 1, backend=backend)
 
 
 @pytest.mark.parametrize("case", FACTORIES)

@@ -256,6 +256,25 @@ def fonts(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.mark.usefixtures("fonts")
+@pytest.mark.parametrize("spans", [[], [Span("environments", "worker 0", "step", 0.0, 2.0)]])
+def test_the_title_of_a_picture_is_short(
+    spans: list[Span], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    titles: list[str] = []
+    matplotlib_axes = pytest.importorskip("matplotlib.axes")
+    set_title = matplotlib_axes.Axes.set_title
+
+    def note(axes: Any, title: str, **style: Any) -> Any:
+        titles.append(title)
+        return set_title(axes, title, **style)
+
+    monkeypatch.setattr(matplotlib_axes.Axes, "set_title", note)
+    draw(spans, tmp_path / "a.png")
+    (title,) = titles
+    assert 1 <= len(title.split()) <= 8
+
+
+@pytest.mark.usefixtures("fonts")
 def test_the_command_tells_and_draws(tmp_path: Path) -> None:
     path, picture = tmp_path / "run.json", tmp_path / "run.png"
     with agym.make([partial(Tally)] * 2, **FORKED, workers=2) as envs, agym.trace(path):

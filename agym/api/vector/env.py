@@ -42,7 +42,14 @@ from agym.backends.parts import NO_WORKERS
 from agym.engine.batches.results import ResetResult, StepResult
 from agym.engine.calls.ticket import Ticket
 from agym.engine.engine import Engine
-from agym.errors import EnvError, EnvErrorGroup, RemoteTraceback, SpaceMismatchError, UsageError
+from agym.errors import (
+    EnvError,
+    EnvErrorGroup,
+    InvalidResult,
+    RemoteTraceback,
+    SpaceMismatchError,
+    UsageError,
+)
 from agym.hosts.base import LooseSpaceFactory
 from agym.protocol.infos.vector import VectorInfos
 from agym.protocol.messages.operations import Call, Render
@@ -434,7 +441,9 @@ def _raise_env_error(error: EnvError) -> NoReturn:
         logger.error("%s", _traceback(one))
     logger.error("Raising the last exception back to the main process.")
     own = raised[-1].exception
-    raise (own if isinstance(own, Exception) else raised[-1]) from error
+    if isinstance(own, Exception) and not isinstance(own, InvalidResult):
+        raise own from error
+    raise raised[-1]
 
 
 def _traceback(error: EnvError) -> str:

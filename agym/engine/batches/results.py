@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import reprlib
 from typing import Any, Generic, NamedTuple, NoReturn
+
+import numpy as np
 
 from agym.protocol.typing import Observations
 
@@ -13,6 +16,20 @@ def _refuse_await(_: object) -> NoReturn:
         "this result is there already, without `await`: agym.make has calls that wait, and"
         " agym.make_async those that are awaited, once each"
     )
+
+
+# How much of each field is shown. All values of many environments would fill a page.
+_SHORT = reprlib.Repr()
+_SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxdict = 8
+_SHORT.maxother = _SHORT.maxstring = 400
+_MAX_SHOWN = 32
+
+
+def _shorten(result: Any) -> str:
+    """Show the first and the last values of arrays and the first ones of lists."""
+    with np.printoptions(threshold=_MAX_SHOWN, edgeitems=2):
+        fields = [f"{name}={_SHORT.repr(value)}" for name, value in result._asdict().items()]
+    return f"{type(result).__name__}({', '.join(fields)})"
 
 
 class ResetResult(NamedTuple, Generic[Observations]):
@@ -96,3 +113,4 @@ class Batch(NamedTuple, Generic[Observations]):
 
 for _kind in (ResetResult, StepResult, Batch):
     _kind.__await__ = _refuse_await  # type: ignore[union-attr] # checkers refuse it by themselves
+    _kind.__repr__ = _shorten  # type: ignore[method-assign]

@@ -24,6 +24,7 @@ from typing import Any, ClassVar
 
 from gymnasium.vector import AutoresetMode
 
+from agym.errors import InvalidResult
 from agym.hosts.base import ALL_INFOS, Factory, Host
 from agym.hosts.coroutine import beginning, calls, continuing
 from agym.hosts.coroutine.fleet_calls import FleetCalls
@@ -261,7 +262,8 @@ class CoroutineHost(Host):
         action = argument if stepping else None
         if self._resetting[i]:
             name, stepping, self._resetting[i] = "reset", False, False
-        step = self._steps[i] + stepping  # the failed one was not counted
+        counted = isinstance(problem, InvalidResult)  # a step that raised was not
+        step = self._steps[i] + (stepping and not counted)
         return Payload(problems=[self._failure(problem, slot, name, step, action)])
 
     async def _step(self, i: int, step: Step, action: Any) -> Payload | None:

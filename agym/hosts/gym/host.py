@@ -36,7 +36,7 @@ from agym.hosts.gym import beginning, calls, continuing
 from agym.hosts.gym.fleet_calls import FleetCalls
 from agym.hosts.gym.owner import OwnerThread
 from agym.hosts.gym.spares import SpareThreads
-from agym.hosts.rows import write_column, write_flag
+from agym.hosts.rows import REWARD, write_column, write_flag
 from agym.hosts.snapshots.codecs import Registered, learn
 from agym.hosts.snapshots.replaying import Recorder
 from agym.hosts.snapshots.ways import Proof, kind_of, prove
@@ -346,7 +346,7 @@ class EnvHost(Host):
             try:  # write_column's usual case, without its call
                 rows.rewards[...] = rewards
             except Exception:
-                write_column(rows.rewards, rewards)
+                write_column(rows.rewards, rewards, REWARD)
             if rows.unflagged != self._unflagged:
                 rows.terminated[...] = rows.truncated[...] = False
                 for k in over:

@@ -73,13 +73,16 @@ def check_result(result: Any, form: Sequence[str], what: str) -> None:
         raise TypeError(f"{what} gave an info that is no dict but {type(result[-1]).__name__}")
 
 
-def check_column(values: Any, count: int, what: str) -> Array:
-    """Check rewards or flags.
+def check_columns(result: Sequence[Any], count: int, what: str) -> list[Array]:
+    """Check the rewards and flags of a step's result.
 
     Raises:
         ValueError: There is not one per environment.
     """
-    array = np.asarray(values)
-    if array.shape != (count,):
-        raise ValueError(f"{what} of shape {array.shape} where ({count},) is expected")
-    return array
+    arrays = [np.asarray(values) for values in result[1:4]]
+    for name, array in zip(STEP[1:4], arrays, strict=True):
+        if array.shape != (count,):
+            raise ValueError(
+                f"{what} gave {name} of shape {array.shape} where ({count},) is expected"
+            )
+    return arrays

@@ -30,7 +30,7 @@ import numpy as np
 
 from agym.errors import UsageError
 from agym.hosts.episode import Phase
-from agym.hosts.vector.batch import STEP, Columns, check_column, check_result
+from agym.hosts.vector.batch import STEP, Columns, check_columns, check_result
 from agym.hosts.vector.calls import options_of_all
 from agym.hosts.vector.construction import unsupported_pool
 from agym.hosts.vector.host import VectorHost
@@ -215,7 +215,7 @@ class PoolHost(VectorHost):
                 " were sent"
             )
         columns = Columns(self._layout, result[0], (size,), "recv")
-        scalars = [check_column(column, size, "recv") for column in result[1:4]]
+        scalars = check_columns(result, size, "recv")
         infos = split_info(result[4], size)
         order = np.argsort(ids)
         ids = ids[order]

@@ -29,7 +29,7 @@ from agym.hosts.fault_injection import InjectedFault
 from agym.hosts.rows import Rows
 from agym.hosts.snapshots.replaying import CUT_OFF, OTHER_KIND
 from agym.hosts.snapshots.ways import Copy, EnvState
-from agym.hosts.vector.batch import RESET, STEP, Columns, check_column, check_result
+from agym.hosts.vector.batch import RESET, STEP, Columns, check_columns, check_result
 from agym.hosts.vector.calls import assign, call, options_of_all, peek, render
 from agym.hosts.vector.construction import Traits, check_vector, describe_vector
 from agym.hosts.vector.held_rows import HeldRows
@@ -343,7 +343,7 @@ class VectorHost(Host):
         result = self._env.step(self._batch(step.parts))
         check_result(result, STEP, "step")
         columns = Columns(self._layout, result[0], (self._count,), "step")
-        scalars = [check_column(column, self._count, "step") for column in result[1:4]]
+        scalars = check_columns(result, self._count, "step")
         with self._guard:
             self._put(rows, columns, slice(None))
             rows.rewards[:], rows.terminated[:], rows.truncated[:] = scalars

@@ -10,7 +10,15 @@ from typing import Any, Protocol
 
 import cloudpickle
 
-from agym.errors import AgymError, EnvError, RemoteTraceback, UsageError, WorkerDied, signal_name
+from agym.errors import (
+    AgymError,
+    EnvError,
+    InvalidResult,
+    RemoteTraceback,
+    UsageError,
+    WorkerDied,
+    signal_name,
+)
 from agym.protocol.attributes import MissingAttribute
 
 # Bytes of a pickled exception; a larger one travels as text alone.
@@ -22,9 +30,10 @@ class Failure:
     """An environment raised, or ``count`` of them from ``env_id`` on that are one VectorEnv.
 
     The error travels as text, since not every exception survives a pickle. One that does is in
-    ``pickled``. ``misuse`` is the class of a usage error of agym's. If one failure ends several
-    operations, all but the first get its ``echo``. ``fault`` is false if the caller asked for an
-    attribute that the environment lacks.
+    ``pickled``. ``misuse`` is the class of a usage error of agym's. ``invalid`` says that the
+    environment returned what cannot be used. If one failure ends several operations, all but the
+    first get its ``echo``. ``fault`` is false if the caller asked for an attribute that the
+    environment lacks.
     """
 
     env_id: int
@@ -40,6 +49,7 @@ class Failure:
     misuse: type[UsageError] | None = None
     capsule: str = ""
     count: int = 1
+    invalid: bool = False
     echo: bool = False
     fault: bool = True
 
@@ -63,7 +73,8 @@ class Failure:
             misuse = type(exception)
         return cls(
             env_id, operation, error, text,
-            exception=exception, misuse=misuse, fault=fault, **details,
+            exception=exception, misuse=misuse, fault=fault,
+            invalid=isinstance(exception, InvalidResult), **details,
         )  # fmt: skip
 
     def portable(self) -> Failure:
@@ -75,12 +86,15 @@ class Failure:
         who = name_range(self.env_ids)
         if self.misuse:
             return self.misuse(f"{who}: {self.error.partition(': ')[2]}")
+        what = f"raised in {self.operation}: {self.error}"
+        if self.invalid:
+            what = f"returned {self.error.partition(': ')[2]}"
         details = f" (seed {self.seed}, episode {self.episode}, step {self.step})"
         if self.count > 1:
             details = ""  # they differ between the environments
         capsule = f"; run `agym replay {self.capsule}`" if self.capsule else ""
         failed = EnvError(
-            f"{who} raised in {self.operation}: {self.error}{details}{capsule}",
+            f"{who} {what}{details}{capsule}",
             env_id=self.env_id,
             env_ids=self.env_ids,
             operation=self.operation,

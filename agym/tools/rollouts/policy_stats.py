@@ -69,7 +69,7 @@ class PolicyStats:
         """Calls per second since the policy was made."""
         return self.calls / self.seconds
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         reasons = ", ".join(f"{name} {count}" for name, count in self.reasons.items()) or "none"
         rate = f"{self.calls_per_second:.0f} calls per second"
         lines = [

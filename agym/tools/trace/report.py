@@ -72,7 +72,7 @@ class Overlap:
         """Share of the caller's time in which environments ran."""
         return self.both / self.caller if self.caller else 0.0
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         if not self.seconds:
             return "nothing ran while this was recorded"
         what = "ran its marked blocks" if self.marks else "did not wait"
@@ -286,11 +286,16 @@ def draw(spans: Sequence[Span], path: Path) -> None:
     axes.set_yticks(range(len(lanes)), [_row_name(*lane[1:]) for lane in lanes], fontsize=7)
     axes.invert_yaxis()
     axes.set_xlabel("time in seconds")
-    axes.set_ylabel("who")
-    axes.set_title(str(measure(spans)).partition("\n")[0], fontsize=9)
+    axes.set_title(_title(measure(spans)), fontsize=9)
     if shown:
         figure.legend(fontsize=7, ncols=len(shown), loc="outside lower right")
     figure.savefig(path, format="png", dpi=130)
+
+
+def _title(overlap: Overlap) -> str:
+    if not overlap.seconds:
+        return "nothing ran"
+    return f"{overlap.hidden:.0%} of the environments' time was hidden"
 
 
 def _row_name(group: str, lane: str) -> str:
