@@ -121,6 +121,17 @@ def test_a_reset_that_raises(setup: dict[str, Any], exception: str) -> None:
         assert [o[1] for o in envs.step([0, 0, 0]).observations] == [2, 1, 2]
 
 
+@pytest.mark.parametrize("exception", ["plain", "falsy"])
+@pytest.mark.parametrize("setup", SETUPS)
+def test_the_error_has_the_exception_of_the_environment(
+    setup: dict[str, Any], exception: str
+) -> None:
+    with agym.make([Tally, partial(Raises, "reset", exception)], **setup) as envs:
+        with pytest.raises(agym.EnvError) as caught:
+            envs.reset()
+        assert type(caught.value.exception) is type(EXCEPTIONS[exception]())
+
+
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
 @pytest.mark.parametrize("setup", SETUPS)
 def test_an_automatic_reset_that_raises(setup: dict[str, Any], mode: Any) -> None:

@@ -104,8 +104,9 @@ class Failure:
             action=self.action,
         )
         failed.capsule = self.capsule
-        failed.exception = self.exception or _unpack(self.pickled)
-        failed.__cause__ = self.exception or RemoteTraceback(self.traceback)
+        here = self.exception
+        failed.exception = _unpack(self.pickled) if here is None else here
+        failed.__cause__ = RemoteTraceback(self.traceback) if here is None else here
         return failed
 
 

@@ -279,8 +279,9 @@ class VectorEnv(vector.VectorEnv):
         some = isinstance(actions, Mapping)
         given = dict(actions) if isinstance(actions, Mapping) else dict(enumerate(actions))
         ids = sorted(given)
-        parse = self._parse or (lambda text: text)
-        result = self._envs.step([parse(given[i]) for i in ids], env_ids=ids if some else None)
+        texts = [given[i] for i in ids]
+        actions = texts if self._parse is None else [self._parse(text) for text in texts]
+        result = self._envs.step(actions, env_ids=ids if some else None)
         order = [ids.index(i) for i in given]
         rewards, terminated, truncated = (np.asarray(part)[order] for part in result[1:4])
         observations = [result.observations[k] for k in order]

@@ -279,7 +279,8 @@ def rollout_func(
     max_turns = check_count("max_turns", max_turns)
     if not callable(seed):
         seed = check_count("seed", seed, least=0)
-    return Rollouts(env, options, max_turns, parse, seed, generate or generate_as_trainer)
+    generate = generate_as_trainer if generate is None else generate
+    return Rollouts(env, options, max_turns, parse, seed, generate)
 
 
 def generate_as_trainer(

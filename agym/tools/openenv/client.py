@@ -129,7 +129,7 @@ def openenv(
         max_sessions,
         max_size,
     )
-    served = _served_spaces(server, ask_for_schema(server))
+    served, served_actions = _served_spaces(server, ask_for_schema(server))
     # agym recognizes a ``partial`` of a class of coroutine environments without a call.
     return partial(
         RemoteEnv,
@@ -137,19 +137,19 @@ def openenv(
         stateless=protocol == "http",
         observation=observation,
         action=action,
-        observation_space=observation_space or (served and served[0]),
-        action_space=action_space or (served and served[1]),
-        served=served and served[0],
+        observation_space=served if observation_space is None else observation_space,
+        action_space=served_actions if action_space is None else action_space,
+        served=served,
     )
 
 
 def _served_spaces(
     server: Server, schema: Mapping[str, Any]
-) -> tuple[Space[Any], Space[Any]] | None:
-    """Return the spaces of observations and actions of a server of agym's, else ``None``."""
+) -> tuple[Space[Any] | None, Space[Any] | None]:
+    """Return the spaces of observations and actions, ``None`` if the server is not agym's."""
     parts = schema.get("observation"), schema.get("action")
     if not all(isinstance(part, dict) and KEYWORD in part for part in parts):
-        return None
+        return None, None
     try:
         observation, action = (build_space(part[KEYWORD]) for part in parts if part)
     except ValueError as error:
@@ -208,7 +208,7 @@ class RemoteEnv:
         self._session = HTTPSession(server) if stateless else WebSocketSession(server)
         self._read = observation_reader(observation)
         self._served = served
-        self._write = action_writer(action) if served is None or action else _unchanged
+        self._write = action_writer(action) if served is None or action is not None else _unchanged
         # What a function or type of the caller's returns is the observation.
         self._space = None if callable(observation) else observation_space
         self.observation_space = AnySpace() if observation_space is None else observation_space

@@ -141,7 +141,7 @@ def batched(
         check_count("max_batch", max_batch),
         float(max_wait),
         check_count("workers", workers),
-        update or _default_update(function),
+        _default_update(function) if update is None else update,
         name or str(getattr(function, "__name__", type(function).__name__)),
     )
 

@@ -104,7 +104,9 @@ class Endpoints:
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer a request; a connection serves one."""
         try:
-            response = self._refusal(request) or await self._admit(request)
+            response: web.StreamResponse | None = self._refusal(request)
+            if response is None:  # aiohttp's responses were mappings, and often false, before 3.12
+                response = await self._admit(request)
         except (ConnectionError, self._web.RequestPayloadError):
             response = self._json({"detail": "no such content"}, HTTPStatus.BAD_REQUEST)
         except Exception as error:

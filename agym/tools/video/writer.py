@@ -84,7 +84,7 @@ class Writer:
                     self._write(*taken)
                     del taken  # frees the frames, whose memory others may wait for
         except Exception as error:
-            self.error = self.error or error
+            self.error = error if self.error is None else self.error
 
     def _next(self) -> tuple[int, list[Any]] | None:
         with self._changed:

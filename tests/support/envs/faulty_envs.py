@@ -42,6 +42,13 @@ class Mute(Exception):
     __repr__ = __str__
 
 
+class Falsy(Exception):
+    """An exception that is false, as ``aiohttp.web.HTTPNotFound`` was before aiohttp 3.12."""
+
+    def __bool__(self) -> bool:
+        return False
+
+
 class Abrupt(BaseException):
     """No ``Exception``, as ``SystemExit`` is none."""
 
@@ -51,6 +58,7 @@ EXCEPTIONS: dict[str, Callable[[], BaseException]] = {
     "unpicklable": lambda: Unpicklable("boom"),
     "many-arguments": lambda: ManyArguments(7, "boom", "here"),
     "mute": Mute,
+    "falsy": lambda: Falsy("boom"),
     "stop-iteration": lambda: StopIteration("boom"),
     "timeout": lambda: TimeoutError("boom"),
     "eof": lambda: EOFError("boom"),

@@ -104,6 +104,13 @@ async def test_objects_come_back_as_they_are(action: Any) -> None:
         assert result.rewards.tolist() == [1.5]
 
 
+async def test_the_callers_spaces_are_used_even_if_they_are_empty() -> None:
+    empty = spaces.Dict()
+    async with agym.serve(Talk, 1) as server:
+        env = (await connected(server, observation_space=empty, action_space=empty))()
+    assert (env.observation_space, env.action_space) == (empty, empty)
+
+
 async def test_errors_and_ends_of_episodes() -> None:
     async with (
         agym.serve(Talk, 2) as server,

@@ -184,6 +184,20 @@ async def test_each_answer_carries_the_version_of_its_weights() -> None:
         assert policy.version == policy.stats().version == 50
 
 
+class Memory(list[int]):
+    """Keeps the weights that it is called with."""
+
+    def __call__(self, weights: int) -> None:
+        self.append(weights)
+
+
+async def test_an_update_is_called_even_if_it_is_empty() -> None:
+    update = Memory()
+    async with agym.batched(Weighted(), update=update) as policy:
+        assert await policy.update(1) == 1
+    assert update == [1]
+
+
 async def test_an_update_that_fails_changes_no_version() -> None:
     async with agym.batched(Weighted()) as policy:
         assert await policy.update(1) == 1

@@ -12,6 +12,7 @@ import threading
 from typing import Any
 
 import aiohttp
+import aiohttp.web
 import numpy as np
 import pytest
 from rich.console import Console
@@ -236,6 +237,13 @@ async def test_endpoints() -> None:
             assert (await request(server, method, path, content))[0] == wanted
 
 
+@pytest.fixture(params=[True, False], ids=["true", "false"])
+def truth_of_responses(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Responses are true with aiohttp 3.12, and false with older ones."""
+    monkeypatch.setattr(aiohttp.web.Response, "__bool__", lambda _: request.param)
+
+
+@pytest.mark.usefixtures("truth_of_responses")
 async def test_only_who_has_the_token_may_ask() -> None:
     async with agym.serve(Told, 2, token="secret") as server:
         assert (await request(server, "GET", "/schema"))[0] == 200
@@ -249,6 +257,7 @@ async def test_only_who_has_the_token_may_ask() -> None:
                 pass
 
 
+@pytest.mark.usefixtures("truth_of_responses")
 async def test_pages_of_other_sites_may_not_ask() -> None:
     async with agym.serve(Told, 1, token=False) as server:
         assert (await request(server, "GET", "/schema"))[0] == 200
