@@ -38,7 +38,7 @@ def headless(*, always: bool = False) -> dict[str, str]:
 
 
 def lock_polygons() -> None:
-    """Let one thread at a time fill polygons in this process, if pygame is installed."""
+    """Let one thread at a time fill polygons in this process, if there is a pygame."""
     global _done
     with _lock:
         if _done:
@@ -46,7 +46,9 @@ def lock_polygons() -> None:
         _done = True
         try:
             gfxdraw = importlib.import_module("pygame.gfxdraw")
-        except ImportError:
+        except Exception:
+            # It is not installed, or cannot be imported here (a broken build, a warning made an
+            # error): environments that need it say so themselves, others do not care.
             return
         lock = threading.Lock()
         for name in NAMES:

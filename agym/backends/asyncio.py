@@ -10,6 +10,7 @@ import asyncio
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -17,16 +18,18 @@ from agym.backends.base import BackendOptions, Force, closed, open_host
 from agym.backends.options import Asyncio
 from agym.backends.outbox import Outbox, OutboxBackend
 from agym.backends.process.worker_process import own_loop
-from agym.hosts.coroutine.host import CoroutineHost
+from agym.hosts.coroutine.host import CoroutineHost, guarded
+from agym.protocol.arguments import runs
 from agym.protocol.messages.completions import Completion, Payload
-from agym.protocol.messages.operations import Operation
+from agym.protocol.messages.failures import Failure, WorkerDeath, describe_exception
+from agym.protocol.messages.operations import FAULT, OPEN, Operation
 from agym.protocol.table import SlotTable
 
 # How long to wait for the loop of forgotten environments, one of which may hang on it.
 STOP_SECONDS = 1.0
 
 
-class AsyncioBackend(OutboxBackend[Completion]):
+class AsyncioBackend(OutboxBackend[Completion | BaseException]):
     """Runs a coroutine host on an event loop."""
 
     def __init__(self, options: BackendOptions) -> None:
@@ -35,14 +38,21 @@ class AsyncioBackend(OutboxBackend[Completion]):
             options.factories,
             0,
             options.autoreset,
-            partial(_report, self._outbox),  # no reference to the backend, which may be forgotten
+            # No reference to the backend, which may be forgotten.
+            partial(_report, self._outbox),
+            self._outbox.put,
             options.spec_as(Asyncio).max_concurrency,
             fatal=() if options.blocking else (KeyboardInterrupt, SystemExit),
             log=options.record_actions,
             infos=options.infos,
             fleet=options.fleet,
         )
-        self._loop_thread = _LoopThread() if options.blocking else None
+        self._loop_thread = _LoopThread(self._outbox.put) if options.blocking else None
+        # The environments that have not completed an operation, by its number.
+        self._pending: dict[int, set[int]] = {}
+        # Why no operation completes any more.
+        self._death: WorkerDeath | None = None
+        self._completions: list[Completion] = []
         self.watchable = options.blocking  # the caller's own loop must turn
         self._closing: asyncio.Task[None] | None = None
         self._end = weakref.finalize(self, _end, self._loop_thread, self._outbox)
@@ -50,27 +60,66 @@ class AsyncioBackend(OutboxBackend[Completion]):
 
     def _on_loop(self, function: Callable[..., None], *arguments: Any) -> None:
         if self._loop_thread is None:
-            function(*arguments)
+            guarded(self._outbox.put, function, *arguments)
         else:
-            self._loop_thread.loop.call_soon_threadsafe(function, *arguments)
+            with suppress(RuntimeError):  # the loop has ended, which its thread reports
+                self._loop_thread.loop.call_soon_threadsafe(
+                    guarded, self._outbox.put, function, *arguments
+                )
 
     def start(self) -> None:
         if self._loop_thread is not None:
             self._loop_thread.start()
+        self._pending[OPEN] = {*self.ranges[0]}
         self._on_loop(lambda: self._outbox.put(open_host(self._host)))
 
     def attach(self, table: SlotTable) -> None:
         self._on_loop(self._host.attach, table)
 
     def submit(self, operation: Operation) -> None:
+        number, start, stop, _ = operation
+        if self._death is not None:
+            self._completions.append(Completion(*operation.span, Payload(problems=[self._death])))
+            return
+        self._pending.setdefault(number, set()).update(range(start, stop))
         self._on_loop(self._host.begin, operation)
 
     def poll(self) -> Sequence[Completion]:
-        return self._outbox.take()
+        completions, self._completions = self._completions, []
+        for item in self._outbox.take():
+            if self._death is not None:
+                break
+            if isinstance(item, BaseException):
+                completions += self._report_death(item)
+                continue
+            completions.append(item)
+            number, start, stop, _ = item
+            ids = self._pending.get(number)
+            if ids is not None:
+                ids.difference_update(range(start, stop))
+                if not ids:
+                    del self._pending[number]
+        return completions
+
+    def _report_death(self, error: BaseException) -> list[Completion]:
+        """Report that no operation completes any more, for all that is pending too."""
+        reason = f"its event loop raised {describe_exception(error)}"
+        (everything,) = self.ranges
+        self._death = death = WorkerDeath(
+            0, None, None, everything, reason, cause=error, replaceable=False
+        )
+        spans = [(FAULT, everything.start, everything.stop)]
+        for number, ids in self._pending.items():
+            spans += [(number, run.start, run.stop) for run in runs(tuple(sorted(ids)))]
+        self._pending.clear()
+        return [Completion(*span, Payload(problems=[death])) for span in spans]
 
     def close(self, force: Force = Force.NONE) -> None:
         """Cancel pending operations and close the environments."""
-        lost = self._loop_thread is None and asyncio._get_running_loop() is None
+        if self._loop_thread is None:
+            lost = asyncio._get_running_loop() is None
+        else:
+            lost = self._loop_thread.loop.is_closed()
         if force is Force.KILL or lost:  # the interpreter is exiting, and the loop has ended
             self._give_up()
         elif force is Force.NONE:
@@ -80,7 +129,11 @@ class AsyncioBackend(OutboxBackend[Completion]):
         self._closing = asyncio.get_running_loop().create_task(self._close())
 
     async def _close(self) -> None:
-        self._outbox.put(closed(self._host, await self._host.close()))
+        try:
+            failures = await self._host.close()
+        except Exception as error:
+            failures = [Failure.of(error, 0, "close")]
+        self._outbox.put(closed(self._host, failures))
         self._ended = True
         self._outbox.ring()
 
@@ -111,21 +164,31 @@ class _LoopThread:
     """
 
     given_up = False
+    _stopping = False
 
-    def __init__(self) -> None:
+    def __init__(self, fail: Callable[[BaseException], None]) -> None:
+        """Make the loop; what ends it before :meth:`stop` is passed to ``fail``."""
+        self._fail = fail
         self._runner = asyncio.Runner(loop_factory=own_loop)
         self.loop = self._runner.get_loop()
         self._thread = threading.Thread(target=self._run, name="agym-loop", daemon=True)
         self.start = self._thread.start
 
     def _run(self) -> None:
-        with self._runner:
-            self.loop.run_forever()
+        try:
+            with self._runner:
+                self.loop.run_forever()
+            if not self._stopping:
+                self._fail(RuntimeError("an environment stopped its event loop"))
+        except BaseException as error:
+            self._fail(error)
 
     def stop(self) -> None:
         """Stop the loop, cancel its tasks, and wait a limited time for the thread."""
+        self._stopping = True
         if self._thread.is_alive():
-            self.loop.call_soon_threadsafe(self.loop.stop)
+            with suppress(RuntimeError):  # the loop has ended
+                self.loop.call_soon_threadsafe(self.loop.stop)
             self.join(STOP_SECONDS)
         else:
             self._runner.close()
@@ -138,14 +201,17 @@ class _LoopThread:
             thread.join(seconds)
 
 
-def _end(loop_thread: _LoopThread | None, outbox: Outbox[Completion]) -> None:
+def _end(loop_thread: _LoopThread | None, outbox: Outbox[Completion | BaseException]) -> None:
     if loop_thread is not None:
         loop_thread.stop()
     outbox.close()
 
 
 def _report(
-    outbox: Outbox[Completion], operation: Operation, slot: int, payload: Payload | None
+    outbox: Outbox[Completion | BaseException],
+    operation: Operation,
+    slot: int,
+    payload: Payload | None,
 ) -> None:
     completion = Completion(operation.number, slot, slot + 1, payload)
     outbox.put(completion, completion.num_without_problem)

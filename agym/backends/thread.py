@@ -18,12 +18,12 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from agym._system.pygame_support import lock_polygons
-from agym.backends.base import BackendOptions, Force, RunningHost, close_host, open_host
+from agym.backends.base import BackendOptions, Force, RunningHost, close_host, closed, open_host
 from agym.backends.outbox import Outbox, OutboxBackend
 from agym.backends.parts import Supervision
 from agym.hosts.gym.host import EnvHost
 from agym.protocol.messages.completions import Completion, Payload
-from agym.protocol.messages.failures import WorkerDeath
+from agym.protocol.messages.failures import Failure, WorkerDeath, describe_exception
 from agym.protocol.messages.operations import FAULT, OPEN, Make, Operation
 from agym.protocol.table import SlotTable
 
@@ -79,6 +79,7 @@ class ThreadWorker:
         guard: Its permission to write rows.
         marker: The id of the running environment, plus one.
         host: Its host, which only the thread uses.
+        death: Why it was given up, ``None`` while it is in use.
         ended: It has closed its environments.
     """
 
@@ -91,6 +92,7 @@ class ThreadWorker:
         self.pending: deque[Operation] = deque()
         self.guard = WriteGuard()
         self.marker = [0]
+        self.death: WorkerDeath | None = None
         self.ended = False
         self.host = host = make(ids, self.guard, self.marker)
         # A daemon, since a thread that hangs cannot be killed and must not keep Python alive.
@@ -105,6 +107,23 @@ class ThreadWorker:
         self.inbox.put(operation)
 
     def _work(self, host: RunningHost, outbox: Outbox[WorkerReply], number: int) -> None:
+        """Run the thread, and report what ends it early.
+
+        That is never an exception of an environment, because the host catches those.
+        """
+        try:
+            self._serve(host, outbox, number)
+        except BaseException as error:
+            outbox.put((self, error))
+        try:
+            completion = close_host(host)
+        except BaseException as error:
+            completion = closed(host, [Failure.of(error, host.first, "close")])
+        outbox.put((self, (completion,)))
+        self.ended = True
+        outbox.ring()
+
+    def _serve(self, host: RunningHost, outbox: Outbox[WorkerReply], number: int) -> None:
         made = open_host(host, number)
         if made.payload and any(each.render_mode for each in made.payload.values.values()):
             lock_polygons()
@@ -114,9 +133,6 @@ class ThreadWorker:
                 host.attach(item)
             else:
                 self._run(host, item, outbox)
-        outbox.put((self, (close_host(host),)))
-        self.ended = True
-        outbox.ring()
 
     def _run(self, host: RunningHost, operation: Operation, outbox: Outbox[WorkerReply]) -> None:
         completion = host.run(operation)
@@ -128,8 +144,8 @@ class ThreadWorker:
             self.pending.popleft()
 
 
-# A worker, and completions that are reported together.
-WorkerReply = tuple[ThreadWorker, Sequence[Completion]]
+# A worker, and completions that are reported together, or what ended its thread.
+WorkerReply = tuple[ThreadWorker, Sequence[Completion] | BaseException]
 MakeHost = Callable[[range, WriteGuard, list[int]], RunningHost]
 
 
@@ -162,9 +178,9 @@ class ThreadBackend(OutboxBackend[WorkerReply], Supervision):
     def submit(self, operation: Operation) -> None:
         for worker in self._workers:
             for piece in self._split(operation, worker.ids):
-                if worker.guard.withdrawn:
-                    death = self._death(worker, "left behind")
-                    self._completions.append(Completion(*piece.span, Payload(problems=[death])))
+                if worker.death is not None:
+                    payload = Payload(problems=[worker.death])
+                    self._completions.append(Completion(*piece.span, payload))
                 else:
                     worker.give(piece)
 
@@ -185,11 +201,16 @@ class ThreadBackend(OutboxBackend[WorkerReply], Supervision):
     def poll(self) -> Sequence[Completion]:
         """Return new completions, except those of abandoned threads."""
         completions, self._completions = self._completions, []
-        for worker, completed in self._outbox.take():
-            if not worker.guard.withdrawn:
-                for completion in completed:
-                    worker.settle(completion)
-                completions += completed
+        for worker, reply in self._outbox.take():
+            if worker.death is not None:
+                continue
+            if isinstance(reply, BaseException):
+                reason = f"its thread raised {describe_exception(reply)}"
+                completions += self._give_up(worker, reason, reply)
+                continue
+            for completion in reply:
+                worker.settle(completion)
+            completions += reply
         return completions
 
     @property
@@ -198,28 +219,32 @@ class ThreadBackend(OutboxBackend[WorkerReply], Supervision):
 
     def end_worker(self, worker: int, reason: str) -> None:
         """Abandon a thread."""
-        hung = self._workers[worker]
-        if hung.guard.withdrawn:
-            return
         completed = self.poll()  # first, since it replaces the list
         self._completions += completed
-        hung.guard.withdraw()
-        hung.inbox.put(None)
-        self._abandoned.append(hung)
-        death = self._death(hung, reason)
-        fault = FAULT, hung.ids.start, hung.ids.stop
-        for span in [fault, *(operation.span for operation in hung.pending)]:
-            self._completions.append(Completion(*span, Payload(problems=[death])))
-        self._outbox.ring()
+        hung = self._workers[worker]
+        if hung.death is None:
+            self._completions += self._give_up(hung, reason)
+            self._outbox.ring()
 
-    def _death(self, worker: ThreadWorker, reason: str) -> WorkerDeath:
+    def _give_up(
+        self, worker: ThreadWorker, reason: str, cause: BaseException | None = None
+    ) -> list[Completion]:
+        """Report the death of a thread that hangs or has ended, for all that is pending too."""
+        worker.guard.withdraw()
+        worker.inbox.put(None)
+        self._abandoned.append(worker)
         doing = dict.fromkeys(worker.ids, "idle")
         for operation in reversed(worker.pending):
             span = range(operation.start, operation.stop)
             doing.update(dict.fromkeys(span, operation.message.name))
-        running = worker.marker[0] - 1 if worker.marker[0] else None
-        index = self._workers.index(worker)
-        return WorkerDeath(index, None, None, worker.ids, reason, doing, running, late=True)
+        mark = worker.marker[0]  # read once, because the thread may still change it
+        worker.death = death = WorkerDeath(
+            self._workers.index(worker), None, None, worker.ids, reason, doing,
+            mark - 1 if mark else None, late=cause is None, cause=cause,
+        )  # fmt: skip
+        fault = FAULT, worker.ids.start, worker.ids.stop
+        spans = [fault, *(operation.span for operation in worker.pending)]
+        return [Completion(*span, Payload(problems=[death])) for span in spans]
 
     def replace_worker(self, worker: int, number: int) -> None:
         new = self.worker_type(self.ranges[worker], self._make_host, self._outbox, number)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from agym.backends.process.channel import Channel
 from agym.backends.process.mailbox import SENT, TAIL, SlotRange
 from agym.backends.process.worker_loop import WorkerLoop
-from agym.hosts.coroutine.host import CoroutineHost
+from agym.hosts.coroutine.host import CoroutineHost, guarded
 from agym.protocol.arguments import runs
 from agym.protocol.infos.schema import Schema
 from agym.protocol.messages.completions import Payload
@@ -68,13 +68,19 @@ class CoroutineWorkerLoop(WorkerLoop):
         self._loop = asyncio.get_running_loop()
         self._closed = self._loop.create_future()
         self._bell.park()  # permanently: the loop sleeps on the channel, so each post must ring
-        self._loop.add_reader(self._channel.fileno(), self._begin_posted, host)
+        descriptor = self._channel.fileno()
+        self._loop.add_reader(descriptor, guarded, self.fail, self._begin_posted, host)
         try:
             self._begin_posted(host)
             await self._closed
         finally:
             self._loop.remove_reader(self._channel.fileno())
             self._loop.remove_writer(self._channel.fileno())
+
+    def fail(self, error: BaseException) -> None:
+        """End the process, which the caller notices: some operation would never complete."""
+        if not self._closed.done():
+            self._closed.set_exception(error)
 
     def report(self, operation: Operation, slot: int, payload: Payload | None) -> None:
         """Record that an environment has completed an operation."""
@@ -112,9 +118,11 @@ class CoroutineWorkerLoop(WorkerLoop):
             self._sending.cancel()
         self._is_urgent = urgent
         if urgent:
-            self._sending = self._loop.call_soon(self._send_ended)
+            self._sending = self._loop.call_soon(guarded, self.fail, self._send_ended)
         else:
-            self._sending = self._loop.call_later(self.patience, self._send_ended)
+            self._sending = self._loop.call_later(
+                self.patience, guarded, self.fail, self._send_ended
+            )
 
     def _begin_posted(self, host: CoroutineHost) -> None:
         self._receive()
@@ -175,6 +183,6 @@ class CoroutineWorkerLoop(WorkerLoop):
         """Send what the channel accepts now, and the rest when it is writable."""
         self._channel.flush()
         if self._channel.backlog and not self._channel.ended:
-            self._loop.add_writer(self._channel.fileno(), self._flush)
+            self._loop.add_writer(self._channel.fileno(), guarded, self.fail, self._flush)
         else:
             self._loop.remove_writer(self._channel.fileno())

@@ -92,7 +92,7 @@ class WorkerMain:
             if options.track_running:  # it matters which environments have ended
                 worker.patience = 0.0
             tasks = CoroutineHost(
-                factories, make.start, options.autoreset, worker.report,
+                factories, make.start, options.autoreset, worker.report, worker.fail,
                 options.spec_as(Process).max_concurrency, log=options.record_actions,
                 marker=marker, infos=options.infos, fleet=options.fleet,
             )  # fmt: skip

@@ -9,7 +9,7 @@ from agym.backends.base import BackendOptions, closed, open_host
 from agym.backends.options import Ray
 from agym.backends.ray.reply_buffer import ReplyBuffer
 from agym.hosts.base import Factory
-from agym.hosts.coroutine.host import CoroutineHost
+from agym.hosts.coroutine.host import CoroutineHost, guarded
 from agym.protocol.messages.completions import Completion, Payload
 from agym.protocol.messages.operations import CLOSE, Operation
 from agym.protocol.table import SlotTable
@@ -25,7 +25,7 @@ class LoopServer:
     ) -> None:
         self._replies = replies
         self._host = CoroutineHost(
-            factories, options.first, options.autoreset, self._report,
+            factories, options.first, options.autoreset, self._report, self._fail,
             options.spec_as(Ray).max_concurrency, log=options.record_actions, infos=options.infos,
             fleet=options.fleet,
         )  # fmt: skip
@@ -41,11 +41,16 @@ class LoopServer:
 
     def attach(self, table: SlotTable) -> None:
         """Give the host its table, from any thread."""
-        self._loop.call_soon_threadsafe(self._host.attach, table)
+        self._loop.call_soon_threadsafe(guarded, self._fail, self._host.attach, table)
 
     def give(self, operation: Operation, actions: Sequence[Array]) -> None:
         """Start an operation, from any thread."""
-        self._loop.call_soon_threadsafe(self._begin, operation, actions)
+        self._loop.call_soon_threadsafe(guarded, self._fail, self._begin, operation, actions)
+
+    def _fail(self, error: BaseException) -> None:
+        """End :meth:`serve`, and so the actor, which the driver notices."""
+        if not self._closed.done():
+            self._closed.set_exception(error)
 
     def _begin(self, operation: Operation, actions: Sequence[Array]) -> None:
         if operation.number == CLOSE:
@@ -57,7 +62,7 @@ class LoopServer:
 
     def _report(self, operation: Operation, slot: int, payload: Payload | None) -> None:
         if not self._ended:
-            self._loop.call_soon(self._send_ended)
+            self._loop.call_soon(guarded, self._fail, self._send_ended)
         self._ended.append(Completion(operation.number, slot, slot + 1, payload))
 
     def _send_ended(self) -> None:

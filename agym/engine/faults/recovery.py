@@ -257,7 +257,7 @@ class Recovery:
         faults = self.fault_log.died(death)
         suspects = _suspects(death)
         self.fault_log.count(ids)
-        if death.pid is None and not failed_replacement:
+        if death.late and death.pid is None and not failed_replacement:
             where = name_envs(sorted(suspects))
             self.fault_log.notices.append(
                 f"worker {worker}, a thread, {death.reason} in {where} and was left behind: it goes"
@@ -266,7 +266,7 @@ class Recovery:
         recoverable = self.policy.tolerant or (
             death.late and not failed_replacement and self._rows.opened is not None
         )
-        if not recoverable or self._requested.intersection(ids):
+        if not (recoverable and death.replaceable) or self._requested.intersection(ids):
             self._abandon(ids, death)
             return
         worst = faults[next(iter(suspects), ids[0])]
@@ -384,6 +384,9 @@ class Recovery:
     def restart(self, ids: Ids) -> list[RestoreSpec]:
         """Replace environments at the caller's request; return what the new ones restore."""
         dead = self.workers.of(ids) & self.workers.dead
+        for loss in map(self._status.lost.get, ids):
+            if isinstance(loss, WorkerDeath) and not loss.replaceable:
+                raise loss.to_exception()
         for worker in sorted(dead):
             span = self._backend.ranges[worker]
             self.workers.note_replacement(worker)

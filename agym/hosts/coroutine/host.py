@@ -58,9 +58,20 @@ from agym.protocol.table import SlotTable
 from agym.protocol.value_copies import copy_info
 
 Report = Callable[[Operation, int, Payload | None], None]
+Fail = Callable[[BaseException], None]
 
 # Instead of an environment's index, that of a task whose environment is a spare.
 NO_PLACE = -1
+
+
+def guarded(fail: Fail, function: Callable[..., object], *arguments: Any) -> None:
+    """Call a function for an event loop, which would only log what it raises, and go on."""
+    try:
+        function(*arguments)
+    except (KeyboardInterrupt, SystemExit):  # these end the loop
+        raise
+    except BaseException as error:
+        fail(error)
 
 
 class CoroutineHost(Host):
@@ -74,6 +85,7 @@ class CoroutineHost(Host):
         first: int,
         autoreset: AutoresetMode,
         report: Report,
+        fail: Fail,
         max_concurrency: int | None = None,
         fatal: tuple[type[BaseException], ...] = (),
         *,
@@ -84,13 +96,15 @@ class CoroutineHost(Host):
     ) -> None:
         """Store the arguments; :class:`~agym.hosts.base.Host` describes most of them.
 
-        An environment calls ``report`` on completion. At most ``max_concurrency`` run at once.
-        ``fatal`` exceptions end the loop; all others are failures of the environment. ``marker[0]``
-        is the id of the running environment plus one, else 0.
+        An environment calls ``report`` on completion. ``fail`` is called with an exception that
+        ended a task outside of its environment, whose operations then never complete. At most
+        ``max_concurrency`` run at once. ``fatal`` exceptions end the loop; all others are failures
+        of the environment. ``marker[0]`` is the id of the running environment plus one, else 0.
         """
         self._marker = marker
         super().__init__(factories, first, autoreset, catch=BaseException, log=log, infos=infos)
         self._report = report
+        self._fail = fail
         self._concurrency = max_concurrency
         self._limit: asyncio.Semaphore | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -101,7 +115,7 @@ class CoroutineHost(Host):
         if self._fleet is not None and fleet is not None and fleet.spares:
             self._spares = SpareTasks(
                 self._fleet, factories, fleet.spares, self._make_spare, calls.close,
-                partial(self._run_task, NO_PLACE),
+                partial(self._start_task, NO_PLACE),
             )  # fmt: skip
         # Operations, each with the environment's own argument, if there is one.
         self._queues: list[deque[tuple[Operation, Any]]] = [deque() for _ in range(n)]
@@ -158,9 +172,22 @@ class CoroutineHost(Host):
                 self._idle[i] = None
                 idle.set_result(None)
             elif i not in self._tasks or self._tasks[i].done():
-                self._tasks[i] = task = self._running_loop().create_task(self._run_task(i))
-                # asyncio would complain about an idle task that is destroyed with its loop.
-                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                self._tasks[i] = self._start_task(i)
+
+    def _start_task(self, i: int, spare: Spare | None = None) -> asyncio.Task[None]:
+        task = self._running_loop().create_task(self._run_task(i, spare))
+        # asyncio would complain about an idle task that is destroyed with its loop.
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+        task.add_done_callback(self._on_task_end)
+        return task
+
+    def _on_task_end(self, task: asyncio.Task[None]) -> None:
+        """Report what ended a task, unless it was cancelled or ends the loop too."""
+        if self._closing or task.cancelled() or task.cancelling():
+            return
+        error = task.exception()
+        if error is not None and not isinstance(error, KeyboardInterrupt | SystemExit):
+            self._fail(error)
 
     def _give_up(self, i: int) -> None:
         """Cancel an environment's task, and ignore what it still does."""

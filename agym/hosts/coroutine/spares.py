@@ -62,7 +62,7 @@ class SpareTasks:
         count: int,
         make: Callable[[Factory], Any],
         close: Callable[[Any], Coroutine[Any, Any, None]],
-        run: Callable[[Spare], Coroutine[Any, Any, None]],
+        start: Callable[[Spare], asyncio.Task[None]],
     ) -> None:
         """Have ``count`` spares.
 
@@ -72,7 +72,8 @@ class SpareTasks:
             count: How many spares at most.
             make: Makes an environment.
             close: Closes one.
-            run: The task of a spare: :meth:`stand_by`, then the queue of the place that it gets.
+            start: Starts the task of a spare, which runs :meth:`stand_by`, then the queue of the
+                place that the spare gets.
         """
         self._fleet = fleet
         self._keys = [*map(stand_in_key, factories)]
@@ -81,7 +82,7 @@ class SpareTasks:
         self._missing = [*map(stand_in_key, spare_factories(factories, count))]
         self._make = make
         self._close = close
-        self._run = run
+        self._start_task = start
         self._pool: SparePool[Spare] = SparePool()
         self.successors: dict[int, tuple[Spare, Any]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -129,9 +130,7 @@ class SpareTasks:
             self._pool.ahead.append(Ahead(spare, i, beginning, result))
 
     def _start(self, spare: Spare) -> Spare:
-        spare.task = task = asyncio.get_running_loop().create_task(self._run(spare))
-        # asyncio would complain about an idle task that is destroyed with its loop.
-        task._log_destroy_pending = False  # type: ignore[attr-defined]
+        spare.task = task = self._start_task(spare)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return spare

@@ -44,7 +44,8 @@ from agym.protocol.typing import Array
 # State of an environment.
 IDLE, STEPS, RESETS, CUT = range(4)
 
-Report = Callable[[Sequence[Completion]], None]
+# Takes completions, or what ended the receiver's thread.
+Report = Callable[[Sequence[Completion] | BaseException], None]
 
 
 class PoolHost(VectorHost):
@@ -191,18 +192,28 @@ class PoolHost(VectorHost):
     # ---------------------------------------------------------------- the receiver's thread
 
     def _receive(self, env: Any, tokens: queue.SimpleQueue[bool], report: Report) -> None:
-        """Run the receiver's thread."""
-        while tokens.get():
-            try:
-                result = env.recv()
-                with self._lock:
-                    completions = [] if self._broken is not None else self._take(result)
-                report(completions)  # together, so that recv of as many gets one batch
-            except self._catch as error:
-                self._fail_pending(error, report)
+        """Run the receiver's thread, and report what ends it early."""
+        try:
+            while tokens.get():
+                self._receive_batch(env, report)
+                self._count_received(1)
+        except BaseException as error:
+            report(error)
+            self._count_received(self._batches)  # the worker's thread may be waiting for them
+
+    def _receive_batch(self, env: Any, report: Report) -> None:
+        try:
+            result = env.recv()
             with self._lock:
-                self._batches -= 1
-                self._lock.notify_all()
+                completions = [] if self._broken is not None else self._take(result)
+            report(completions)  # together, so that recv of as many gets one batch
+        except self._catch as error:
+            self._fail_pending(error, report)
+
+    def _count_received(self, batches: int) -> None:
+        with self._lock:
+            self._batches -= batches
+            self._lock.notify_all()
 
     def _take(self, result: Any) -> list[Completion]:
         """Write the rows of a batch."""

@@ -63,16 +63,12 @@ class Failure:
         fault = not isinstance(exception, MissingAttribute)
         if not fault and exception.__cause__ is not None:
             exception = exception.__cause__
-        try:
-            error = f"{type(exception).__name__}: {exception}"
-        except Exception:
-            error = type(exception).__name__
         text = "".join(traceback.format_exception(exception))
         misuse = None
         if operation == "make" and isinstance(exception, UsageError):
             misuse = type(exception)
         return cls(
-            env_id, operation, error, text,
+            env_id, operation, describe_exception(exception), text,
             exception=exception, misuse=misuse, fault=fault,
             invalid=isinstance(exception, InvalidResult), **details,
         )  # fmt: skip
@@ -150,6 +146,8 @@ class WorkerDeath:
         operations: Each environment's operation in flight, or ``"idle after ..."``.
         running: The environment that was running, if known.
         late: It was killed because it missed a deadline.
+        cause: What a thread raised, if that ended it.
+        replaceable: Whether another worker can take its place.
     """
 
     worker: int
@@ -160,6 +158,8 @@ class WorkerDeath:
     operations: dict[int, str] = field(default_factory=dict)
     running: int | None = None
     late: bool = False
+    cause: BaseException | None = None
+    replaceable: bool = True
 
     def to_exception(self) -> AgymError:
         """Build the error to raise."""
@@ -170,7 +170,9 @@ class WorkerDeath:
         remedy = " All others stay usable; restart() brings these back"
         if set(self.operations.values()) == {"make"}:
             remedy = ""
-        return WorkerDied(
+        elif not self.replaceable:
+            remedy = " It cannot be replaced: close() these environments, and make others"
+        died = WorkerDied(
             f"{who} died, {self.reason}; it held {held}{doing}{running}.{remedy}",
             worker=self.worker,
             pid=self.pid,
@@ -179,6 +181,8 @@ class WorkerDeath:
             operations=self.operations,
             culprit=self.running,
         )
+        died.__cause__ = self.cause
+        return died
 
     def _doing(self) -> list[tuple[str, str]]:
         by_kind: dict[str, list[int]] = {}
@@ -202,6 +206,14 @@ def name_range(ids: range) -> str:
     if len(ids) == 1:
         return f"environment {ids[0]}"
     return f"environments {ids[0]} to {ids[-1]}"
+
+
+def describe_exception(exception: BaseException) -> str:
+    """Format an exception for a message, whatever its ``str`` does."""
+    try:
+        return f"{type(exception).__name__}: {exception}"
+    except Exception:
+        return type(exception).__name__
 
 
 def describe_exit(exitcode: int | None) -> str:
