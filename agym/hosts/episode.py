@@ -65,6 +65,7 @@ class EpisodeRule:
     def __init__(self, mode: AutoresetMode) -> None:
         self.resets_now = mode is AutoresetMode.SAME_STEP
         over = AFTER_END[mode]
+        self._waiting = Phase.DUE if self.resets_now else over
         self._after = {
             Phase.RUNNING: (Phase.RUNNING, over),
             Phase.DUE: (Phase.RUNNING, Phase.RUNNING),
@@ -76,6 +77,22 @@ class EpisodeRule:
     def after(self, phase: Phase, *, ended: bool) -> Phase:
         """Return the phase after a step in some phase, whose flags say whether it ended."""
         return self._after[phase][ended]
+
+    def restored(self, episode: Episode, observation: Any, flags: tuple[bool, bool]) -> Episode:
+        """Return the episode of a snapshot, which another mode may have taken, as a copy.
+
+        An episode that has ended waits for a reset as this mode does: by the next step, which is
+        ``DUE`` under same-step autoreset too, or by the caller.
+
+        Args:
+            episode: The episode.
+            observation: The snapshot's last observation.
+            flags: The flags of the same row.
+        """
+        episode = episode.copy()
+        if episode.phase in (Phase.DUE, Phase.HELD):
+            episode.wait(self._waiting, (observation, 0.0, *flags, {}))
+        return episode
 
 
 @dataclass(slots=True)
@@ -116,8 +133,12 @@ class Episode:
 
     def end(self, rule: EpisodeRule, row: tuple[Any, ...]) -> None:
         """Note a row that ended the episode."""
-        self.phase, self.row = rule.after(self.phase, ended=True), None
-        if self.phase is Phase.HELD:  # a copy, since the environment may reuse its arrays
+        self.wait(rule.after(self.phase, ended=True), row)
+
+    def wait(self, phase: Phase, row: tuple[Any, ...]) -> None:
+        """Set the phase that follows the row which ended the episode."""
+        self.phase, self.row = phase, None
+        if phase is Phase.HELD:  # a copy, since the environment may reuse its arrays
             self.row = (copy_value(row[0]), 0.0, row[2], row[3], {})
 
     def cut_off(self, observation: Any) -> None:

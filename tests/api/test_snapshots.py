@@ -63,6 +63,57 @@ def test_it_goes_on_elsewhere(options: dict[str, Any], env: Any) -> None:
     assert snapshots[0].way == ("replay" if env is Cornered else "attributes")
 
 
+RULES: dict[str, Any] = {"backend": "native", "engine": "python"}
+KINDS = [
+    *[pytest.param(Drifting, *option.values, id=str(option.id)) for option in BACKENDS],
+    pytest.param(Cornered, {"backend": "serial", "on_fault": "replay"}, id="replay"),
+    pytest.param(Words, {"backend": "asyncio"}, id="asyncio"),
+    pytest.param(Words, {"backend": FORK, "workers": 2}, id="process-coroutines"),
+    pytest.param("agym/FrozenLake-v1", RULES, id="native"),
+    pytest.param("agym/FrozenLake-v1", {"backend": "serial"}, id="rules"),
+]
+
+
+def ended(envs: Any) -> agym.Snapshot:
+    """A snapshot of the first environment, whose episode has just ended."""
+    envs.reset(seed=3)
+    while not any(flags := [bool(column[0]) for column in envs.step([1, 1])[2:4]]):
+        pass
+    (snapshot,) = envs.snapshot([0])
+    assert snapshot.state.flags == tuple(flags)
+    return snapshot
+
+
+@pytest.mark.parametrize("taken", ["next_step", "disabled"])
+@each_mode
+@pytest.mark.parametrize(("env", "options"), KINDS)
+def test_an_ended_episode_waits_for_a_reset_as_the_mode_says(
+    env: Any, options: dict[str, Any], mode: str, taken: str
+) -> None:
+    """Whichever mode the snapshot was taken under, and however often it is taken again."""
+    with agym.make(env, 2, autoreset=taken, **options) as envs:
+        snapshot = ended(envs)
+    with agym.make(env, 2, autoreset=mode, **options) as envs:
+        envs.reset(seed=4)
+        envs.restore(snapshot, [1])
+        (again,) = envs.snapshot([1])
+        envs.step([1, 1])
+        envs.restore(again, [1])
+        observations, rewards, *flags, _ = envs.step([1, 1])
+        assert rewards[1] == 0
+        if mode == "disabled":
+            assert_same(observations[1], snapshot.observation)
+            assert tuple(column[1] for column in flags) == snapshot.state.flags
+            envs.reset(env_ids=[1])
+        else:
+            assert not any(column[1] for column in flags)
+        rows = [envs.step([1, 1]) for _ in range(200)]  # and so do the episodes that follow
+        assert any(row.terminated[1] or row.truncated[1] for row in rows)
+        if mode != "disabled":
+            assert not all(row.terminated[1] or row.truncated[1] for row in rows)
+        assert envs.snapshot([1])[0].state.episode.number > snapshot.state.episode.number
+
+
 @given(st.data())
 def test_any_order_of_steps_snapshots_and_restores(data: st.DataObject) -> None:
     """As with as many environments for which everything is played again from the beginning."""

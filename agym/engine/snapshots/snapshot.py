@@ -144,7 +144,7 @@ def _kwargs(description: Description) -> dict[str, Any]:
     kwargs = {**description.spec.kwargs}
     kwargs.pop("render_mode", None)
     if "vectorization_mode" in kwargs:  # a VectorEnv, as Gymnasium's make_vec records it
-        for name in ("vectorization_mode", "num_envs", "copy"):
+        for name in ("vectorization_mode", "num_envs", "copy", "autoreset_mode"):
             kwargs.pop(name, None)
     return kwargs
 

@@ -80,7 +80,7 @@ def play(
 ) -> None:  # fmt: skip
     """Play a step of a game, which ends after ``limit`` steps, 0 for no limit."""
     game = games[i]
-    if mode == NEXT_STEP and game.over:
+    if mode != DISABLED and game.over:  # under SAME_STEP, only a restored game can be over
         begin(states, blanks, games, i)
         game.reward = 0.0
         game.terminated = False

@@ -24,6 +24,7 @@ from agym.envs.rules.engines import (
     ParallelEngine,
     PythonEngine,
 )
+from agym.envs.rules.kernels import GAME
 from agym.envs.rules.records import Table
 from agym.envs.rules.rng import key_of, mix
 from agym.errors import UsageError
@@ -291,13 +292,13 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array]):
         return self._engine.get_state(index), bool(self._keyed[index]), over
 
     def set_state(self, index: int, state: tuple[Any, ...]) -> None:
-        """Continue one game from a state."""
-        game, self._keyed[index], over = state
+        """Continue one game from a state, which games of any autoreset mode may have given."""
+        game, self._keyed[index], _ = state
         self._engine.set_state(index, game)
         self.begun = bool(self._keyed.all())
-        if over or self._over is not None:
+        if self._autoreset is AutoresetMode.DISABLED:  # the other modes reset what is over
             self._over = np.zeros(self.num_envs, bool) if self._over is None else self._over
-            self._over[index] = over
+            self._over[index] = np.frombuffer(game[1], GAME)["over"][0]
 
     # ---------------------------------------------------------------- the rest
 

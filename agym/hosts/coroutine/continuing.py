@@ -72,7 +72,8 @@ async def _continue_from(host: CoroutineHost, i: int, state: EnvState) -> None:
     else:
         await env.restore(pickle.loads(state.data))
         host._recorder.set(i, None)
-    host._episodes[i], host._steps[i] = state.episode.copy(), state.steps
+    host._episodes[i] = host._rule.restored(state.episode, state.observation, state.flags)
+    host._steps[i] = state.steps
     host._filter.resume(i, state.statistics)
 
 
@@ -126,7 +127,7 @@ async def _replay(
             observation, _ = await env.reset(**copy.deepcopy(restore_start(env, start)))
             episode.lineage = start.lineage
             host._filter.begin(i)
-        for action in restore.actions:
+        for action in restore.actions if episode.phase is not Phase.HELD else ():
             result = await env.step(action)
             host._steps[i] += 1
             host._filter.add(i, result[1:2])

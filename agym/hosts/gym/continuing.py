@@ -124,7 +124,7 @@ def _replay(host: EnvHost, i: int, restore: RestoreSpec, start: EpisodeStart | E
             host._episodes[i].lineage = start.lineage
             observation, _ = begin(host, i, **arguments)
         env = host._envs[i]
-        for action in restore.actions:
+        for action in restore.actions if episode.phase is not Phase.HELD else ():
             host._begun[i] -= 1
             result = env.step(action)
             host._filter.add(i, result[1:2])
@@ -193,7 +193,7 @@ def _continue_from(host: EnvHost, i: int, state: EnvState) -> None:
             host._envs[i].close()
             host._envs[i] = env
         host._recorder.set(i, None)
-    host._episodes[i] = state.episode.copy()
+    host._episodes[i] = host._rule.restored(state.episode, state.observation, state.flags)
     host._begun[i] = host._rounds - state.steps
     host._filter.resume(i, state.statistics)
     set_step(host, i)

@@ -564,14 +564,15 @@ class VectorHost(Host):
                 raise SnapshotError(OTHER_KIND.format(state.detail))
             program, self._over[i] = state.unpacked().data
             self._env.set_state(i, program)
-            self._episodes[i] = state.episode.copy()
-            self._phases[i], self._numbers[i] = state.episode.phase, state.episode.number
+            episode = self._rule.restored(state.episode, state.observation, state.flags)
+            self._episodes[i] = episode
+            self._phases[i], self._numbers[i] = episode.phase, episode.number
             self._cut.pop(i, None)
             rows = self._rows.plane(message.plane, self.first, self.stop)
             with self._guard:
                 self._put_one(rows.observations, i, state.observation, self._payload.objects)
                 rows.rewards[i], (rows.terminated[i], rows.truncated[i]) = 0.0, state.flags
-                if state.episode.phase is Phase.HELD:
+                if episode.phase is Phase.HELD:
                     only = np.arange(self._count) == i
                     self._held.keep(rows, only, self._payload.objects, self.first)
             self._infos = [*self._infos]

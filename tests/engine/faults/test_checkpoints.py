@@ -14,6 +14,7 @@ from gymnasium import spaces
 import agym
 from agym.testing import assert_same
 from tests.support.drivers import FORKED, each_api, each_mode, opened
+from tests.support.envs.drifting_envs import Words
 
 EVERY, DEADLY = 10, 7
 
@@ -108,4 +109,29 @@ def test_a_restored_episode_can_be_replayed(api: str) -> None:
         for k, step in enumerate(once):
             found = envs.step([DEADLY if k == 3 else 0, 0])
             assert_same(step.observations[1], found.observations[1])
+        assert found.infos[1] == {}
+
+
+class DeadlyWords(Words):
+    async def step(self, action: Any) -> Any:
+        if action == DEADLY:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return await super().step(action)
+
+
+@each_api
+@pytest.mark.parametrize("env", [Long, DeadlyWords])
+def test_an_ended_episode_that_was_restored_is_still_over(api: str, env: Any) -> None:
+    """Its steps did nothing, so a replay has none to repeat."""
+    with opened(api, env, 2, **FORKED, workers=1, on_fault="replay") as envs:
+        envs.reset(seed=5)
+        while not envs.step([0, 0]).terminated[1]:
+            pass
+        (over,) = envs.snapshot([1])
+        envs.reset(seed=6)
+        envs.restore(over, [1])
+        for k in range(5):
+            found = envs.step([DEADLY if k == 3 else 0, 0])
+            assert_same(found.observations[1], over.observation)
+            assert (found.rewards[1], found.terminated[1], found.truncated[1]) == (0, True, False)
         assert found.infos[1] == {}

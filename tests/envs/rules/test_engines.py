@@ -271,3 +271,28 @@ def test_one_game_in_any_engine() -> None:
         env.close()
     assert same(seen[1], seen[0])
     assert same(seen[2], seen[0])
+
+
+@each_mode
+@pytest.mark.parametrize("taken", AutoresetMode, ids=lambda mode: mode.name.lower())
+@each_engine
+def test_a_game_that_is_over_is_reset_as_the_mode_says(
+    engine: str, taken: AutoresetMode, mode: AutoresetMode
+) -> None:
+    """Whichever mode its state was taken under."""
+    options: dict[str, Any] = {"engine": engine, "max_episode_steps": 4}
+    over = agym.vectorize(Steps, 3, autoreset_mode=taken, **options)
+    over.reset(seed=1)
+    for _ in range(4):
+        rows = over.step(np.zeros(3, np.int64))
+    assert rows[3].all()
+    envs = agym.vectorize(Steps, 3, autoreset_mode=mode, **options)
+    envs.reset(seed=2)
+    envs.step(np.zeros(3, np.int64))
+    envs.set_state(1, over.get_state(1))
+    if mode is AutoresetMode.DISABLED and taken is not AutoresetMode.SAME_STEP:
+        with pytest.raises(gymnasium.error.ResetNeeded, match="reset_mask"):
+            envs.step(np.zeros(3, np.int64))
+        envs.reset(options={"reset_mask": np.array([False, True, False])})
+    ends = [envs.step(np.zeros(3, np.int64))[3].tolist() for _ in range(3)]
+    assert ends == [[False] * 3, [False] * 3, [True, False, True]]
