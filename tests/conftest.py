@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import gc
 import multiprocessing
 import os
@@ -157,6 +158,7 @@ def once_opened() -> None:
     resource_tracker.ensure_running()
     for factory in LOOPS.values():
         factory().close()  # libuv keeps a pipe for signals
+    ctypes.CFUNCTYPE(None)(bool)  # libffi may keep a file for the machine code of callbacks
 
 
 @pytest.fixture(scope="session")

@@ -74,7 +74,7 @@ def test_other_operations_that_raise(where: str, tmp_path: Path) -> None:
     [
         ("call", ("add", ("x",), {"b": 2}), "TypeError: unsupported operand"),
         ("get_attr", ("unwrapped.nothing.there",), ""),
-        ("set_attr", ("state.shape", "x"), "TypeError: no"),
+        ("set_attr", ("observation_space.shape", "x"), "AttributeError: no"),
     ],
     ids=["call", "get_attr", "set_attr"],
 )

@@ -148,6 +148,8 @@ def test_it_fails_again(setup: Setup, what: str, where: str, traps: Traps, tmp_p
         assert {"segv": "SIGSEGV", "exit": "exit code 3"}[what] in text or code in (-11, 3), text
 
 
+# A replacement is forked; from Python 3.12 on that warns beside threads, such as pytest-xdist's.
+@pytest.mark.filterwarnings("ignore:.* use of fork:DeprecationWarning")
 @each_api
 @pytest.mark.parametrize("on_fault", ["raise", "restart"])
 @pytest.mark.parametrize("what", ["plain", "exit"])
