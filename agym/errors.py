@@ -156,10 +156,12 @@ class EnvError(AgymError):
         episode: Episodes begun so far, so 0 before the first reset.
         step: Steps taken in this episode, including the failing one.
         action: The last action it was given, ``None`` before the first step.
+        error: The type and the text of the environment's own exception.
         capsule: The file written about it (the ``capsule_dir`` option), ``""`` if none was.
         exception: The environment's own exception, ``None`` if it could not be sent.
     """
 
+    error = ""
     capsule = ""
     exception: BaseException | None = None
 

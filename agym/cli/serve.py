@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from logging.handlers import QueueHandler, QueueListener
+from queue import SimpleQueue
 from typing import Annotated
 
 import typer
@@ -19,6 +23,7 @@ from agym.errors import UsageError
 from agym.hosts.factories import find_spec
 from agym.tools.run import run
 from agym.tools.serving.limits import ServerLimits
+from agym.tools.serving.places import LOG
 from agym.tools.serving.serve import LOOPBACK, Server, serve
 
 EXAMPLES = """Examples:
@@ -30,6 +35,8 @@ agym serve ALE/Pong-v5 -n 64 --backend process --timeout 30
 agym serve my_envs:Browser-v0 -n 32 --host 0.0.0.0 --port 8000 --token SECRET
 """
 
+# The client that has these arguments; openenv-core 0.3 has no `headers=`.
+OPENENV = 'pip install "openenv>=0.10"'
 # The live line is drawn so often per second.
 REFRESHES = 2
 
@@ -93,10 +100,42 @@ async def show(server: Server, host: str) -> None:
     screen = console()
     async with server:
         screen.print(welcome(server, host), soft_wrap=True, highlight=False)
-        if screen.is_terminal:
-            await draw(server, screen, ended)
-        else:
-            await ended.wait()
+        with faults_printed(screen):
+            if screen.is_terminal:
+                await draw(server, screen, ended)
+            else:
+                await ended.wait()
+
+
+class Printer(logging.Handler):
+    """Prints records on a console, above its live line."""
+
+    def __init__(self, screen: Console) -> None:
+        super().__init__()
+        self.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+        self._screen = screen
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._screen.print(self.format(record), soft_wrap=True, highlight=False)
+
+
+@contextmanager
+def faults_printed(screen: Console) -> Iterator[None]:
+    """Print what the server logs of its environments, without what aiohttp logs of requests.
+
+    A thread prints it: a terminal that is held up, as by Ctrl-S, must hold up no session.
+    """
+    records: SimpleQueue[logging.LogRecord] = SimpleQueue()
+    handler = QueueHandler(records)
+    handler.addFilter(lambda record: record.name == LOG.name)
+    listener = QueueListener(records, Printer(screen))
+    LOG.addHandler(handler)
+    listener.start()
+    try:
+        yield
+    finally:
+        LOG.removeHandler(handler)
+        listener.stop()
 
 
 async def draw(server: Server, screen: Console, ended: asyncio.Event) -> None:
@@ -127,7 +166,11 @@ def welcome(server: Server, host: str) -> str:
     if host in LOOPBACK:
         lines.insert(1, "on all addresses: elsewhere, take this machine's name for the host")
     headers = f', headers={{"Authorization": "Bearer {token}"}}' if token else ""
-    lines += [f'OpenEnv GenericEnvClient(base_url="{server.url}"{headers})', "", "Ctrl-C ends it"]
+    lines += [
+        f'OpenEnv GenericEnvClient(base_url="{server.url}"{headers})  # {OPENENV}',
+        "",
+        "Ctrl-C ends it",
+    ]
     return "\n".join(lines)
 
 

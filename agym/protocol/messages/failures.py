@@ -99,7 +99,7 @@ class Failure:
             step=self.step,
             action=self.action,
         )
-        failed.capsule = self.capsule
+        failed.error, failed.capsule = self.error, self.capsule
         here = self.exception
         failed.exception = _unpack(self.pickled) if here is None else here
         failed.__cause__ = RemoteTraceback(self.traceback) if here is None else here

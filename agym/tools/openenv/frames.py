@@ -4,7 +4,8 @@
 
     AG1 and a zero | header's length, uint32 | header, JSON | zeros up to 8 bytes | array | ...
 
-The header is the value. What JSON cannot say is an object with one key that begins with ``$``::
+The header is the value; its numbers may be ``NaN`` and ``Infinity``, as in Python's ``json``. What
+JSON cannot say is an object with one key that begins with ``$``::
 
     {"$a": ["<f4", [2, 3], 0]}   an array: dtype, shape, where its bytes begin
     {"$s": ["<i8", 3]}           a NumPy scalar         {"$t": [...]}            a tuple

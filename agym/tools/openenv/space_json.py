@@ -11,12 +11,15 @@
 ``Graph``           an object with ``nodes``, ``edges``, ``edge_links``
 ==================  ===================================================
 
-Infinity and NaN are written as Python's ``json`` writes them.
+JSON has no NaN and no infinity. They are sent as the strings ``"NaN"``, ``"Infinity"`` and
+``"-Infinity"``, and are numbers again where the space has floats. pydantic and protobuf use the
+same words, and ``float`` reads them.
 """
 
 from __future__ import annotations
 
 import base64
+import math
 from typing import Any
 
 import numpy as np
@@ -25,21 +28,29 @@ from gymnasium.vector.utils import batch_space
 
 from agym.errors import UsageError, UsageTypeError
 
+# How the floats that JSON lacks are sent.
+WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
 
 def to_json(value: Any) -> Any:
-    """Return a value with arrays as lists.
+    """Return a value with arrays as lists, and without NaN and infinity.
 
     Example:
-        >>> to_json({"position": np.zeros(2), "lives": np.int64(3)})
-        {'position': [0.0, 0.0], 'lives': 3}
+        >>> to_json({"position": np.zeros(2), "lives": np.int64(3), "limit": np.inf})
+        {'position': [0.0, 0.0], 'lives': 3, 'limit': 'Infinity'}
 
     Raises:
         UsageTypeError: JSON has no such value.
     """
-    if isinstance(value, str | int | float | None):
+    if isinstance(value, float):
+        return value if math.isfinite(value) else _word(value)
+    if isinstance(value, str | int | None):
         return value
     if isinstance(value, np.ndarray | np.generic):
-        return value.tolist() if value.dtype.kind != "O" else to_json(value.tolist())
+        kind = value.dtype.kind
+        if kind == "O" or (kind == "f" and not np.isfinite(value).all()):
+            return to_json(value.tolist())
+        return value.tolist()
     if isinstance(value, dict):
         return {_key(key): to_json(item) for key, item in value.items()}
     if isinstance(value, spaces.GraphInstance):
@@ -49,6 +60,10 @@ def to_json(value: Any) -> Any:
     if isinstance(value, bytes | bytearray):
         return base64.b64encode(value).decode()
     raise UsageTypeError(f"{type(value).__name__} has no form in JSON")
+
+
+def _word(value: float) -> str:
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
 def _key(key: Any) -> str:
@@ -138,6 +153,8 @@ def _array(space: Space[Any], value: Any, name: str) -> Any:
     wanted = f"an array of shape {space.shape} of {space.dtype}"
     try:
         array = np.asarray(value)
+        if array.dtype.kind == "U" and np.dtype(space.dtype).kind == "f":
+            array = np.asarray(_without_words(value))
     except (ValueError, OverflowError):
         raise _wrong(name, value, wanted) from None
     if array.shape != space.shape and not (array.size == 0 and 0 in (space.shape or ())):
@@ -154,6 +171,13 @@ def _array(space: Space[Any], value: Any, name: str) -> Any:
             raise _wrong(name, value, wanted)
     with np.errstate(over="ignore"):
         return array.astype(dtype).reshape(space.shape)
+
+
+def _without_words(value: Any) -> Any:
+    """Return nested lists with numbers in the place of :data:`WORDS`."""
+    if isinstance(value, list):
+        return [_without_words(item) for item in value]
+    return WORDS.get(value, value)
 
 
 def _fields(parts: Any, value: Any, name: str) -> dict[str, Any]:

@@ -51,7 +51,7 @@ class Code(StrEnum):
 
 
 # Made once: to make one takes longer than to encode a short message.
-_JSON = json.JSONEncoder(separators=(",", ":"), default=to_json)
+_JSON = json.JSONEncoder(separators=(",", ":"), default=to_json, allow_nan=False)
 
 
 def encode(message: dict[str, Any], *, binary: bool) -> str | bytes:
@@ -64,7 +64,12 @@ def encode(message: dict[str, Any], *, binary: bool) -> str | bytes:
     Raises:
         UsageTypeError: A value has no such form.
     """
-    return pack(message) if binary else _JSON.encode(message)
+    if binary:
+        return pack(message)
+    try:
+        return _JSON.encode(message)
+    except ValueError:  # most often NaN or infinity, which few messages have
+        return _JSON.encode(to_json(message))
 
 
 def decode(frame: str | bytes) -> dict[str, Any]:

@@ -14,10 +14,14 @@ from agym.errors import (
     AgymError,
     ClosedError,
     CrashLoopError,
+    EnvError,
+    Fault,
+    StepTimeout,
     UsageError,
     WorkerDied,
 )
 from agym.hosts.async_env import AnySpace
+from agym.protocol.messages.failures import describe_exit
 from agym.tools.openenv.space_json import from_json
 from agym.tools.openenv.wire import VALUE, Code
 from agym.tools.serving.places import Place
@@ -27,6 +31,8 @@ from agym.tools.serving.stepping import Outcome
 METADATA = "metadata"
 # The longest id of an episode.
 LONGEST_ID = 255
+# What a client hears of a worker's end, before its exit code or signal.
+DIED = "the environment's worker died: "
 
 
 class ProtocolError(Exception):
@@ -93,7 +99,8 @@ class Episodes:
         if isinstance(outcome, BaseException):
             self._raise(outcome)
         observation, info = outcome
-        self._check(info)
+        # What failed was another session's step on the same worker, or an earlier attempt to reset.
+        info = {key: value for key, value in info.items() if not isinstance(value, Fault)}
         self._running, self._steps = True, 0
         return {
             "observation": observation,
@@ -178,19 +185,31 @@ class Episodes:
         return fields[VALUE] if names == {VALUE} else fields
 
     def _raise(self, error: BaseException) -> NoReturn:
-        """Raise what the client hears of an error."""
-        if isinstance(error, WorkerDied | CrashLoopError | ClosedError):
-            raise ProtocolError(Code.SESSION_ERROR, str(error)) from error
-        if isinstance(error, UsageError):
-            raise invalid(str(error), "data") from error
-        if not isinstance(error, AgymError):
-            raise error
-        self._fail(str(error))
+        """Raise what the client hears of an error: one line. The server's log has the rest."""
+        match error:
+            case WorkerDied():
+                why = DIED + describe_exit(error.exitcode)
+                raise ProtocolError(Code.SESSION_ERROR, why) from error
+            case CrashLoopError():
+                why = f"the environment fails too often: {error.faults[-1].error}"
+                raise ProtocolError(Code.SESSION_ERROR, why) from error
+            case ClosedError():
+                raise ProtocolError(Code.SESSION_ERROR, "the server is closed") from error
+            case UsageError():
+                raise invalid(str(error), "data") from error
+            case EnvError():
+                self._fail(error.error)
+            case StepTimeout():
+                self._fail(f"{error.operation} took too long")
+            case AgymError():
+                self._fail(str(error))
+        raise error
 
     def _check(self, info: dict[str, Any]) -> None:
         """Raise the fault that agym reports in an info."""
-        if (fault := info.get("fault")) is not None:
-            self._fail(str(fault))
+        fault = info.get("fault")
+        if isinstance(fault, Fault):
+            self._fail((DIED if fault.kind == "died" else "") + fault.error)
 
     def _fail(self, why: str) -> NoReturn:
         self._running = False

@@ -317,7 +317,7 @@ class Endpoints:
 
     def _json(self, value: Any, status: HTTPStatus = HTTPStatus.OK, **headers: str) -> web.Response:
         response: web.Response = self._web.Response(
-            text=json.dumps(to_json(value)),
+            text=json.dumps(to_json(value), allow_nan=False),
             status=int(status),
             content_type="application/json",
             headers=headers,

@@ -3,19 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import traceback
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from dataclasses import fields
 from functools import partial
 from time import monotonic
 from typing import Any
 
 from agym.api.aio import AsyncEnvHandle, AsyncEnvs
-from agym.errors import AgymError, EnvError, ResetNeededError, UsageError
+from agym.engine.faults.capsule import shown
+from agym.errors import (
+    AgymError,
+    BusyError,
+    ClosedError,
+    EnvError,
+    Fault,
+    ResetNeededError,
+    UsageError,
+)
 from agym.tools.serving.stepping import Outcome, Stepping
 
+# What went wrong; a program that sets up no logging gets none of it printed.
+LOG = logging.getLogger("agym.serve")
+LOG.addHandler(logging.NullHandler())
 # Errors after which an environment can be reset.
 HARMLESS = (EnvError, UsageError, ResetNeededError)
+# Errors that are not an environment's: the client's mistakes, the server's end, or a replacement
+# that has to wait for the other environments of its worker.
+NOT_LOGGED = (UsageError, ResetNeededError, ClosedError, BusyError)
 # The pauses between attempts to replace an environment, in seconds.
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 # When a client that found all environments taken may come again, in seconds.
@@ -71,6 +89,10 @@ class Place:
         self.busy = False
         if isinstance(outcome, BaseException):
             self.lost = not isinstance(outcome, HARMLESS)
+            if not isinstance(outcome, NOT_LOGGED):
+                log(self._id, outcome)
+        elif isinstance(fault := outcome[-1].get("fault"), Fault):
+            log(self._id, fault)
         if self.on_idle is None:
             self._done(outcome)
         else:
@@ -153,14 +175,33 @@ class Places:
         while True:
             try:
                 await self._envs.restart([place.env.index])
-            except AgymError:
+            except AgymError as error:
                 # It cannot be made at present, or one of its worker is busy.
+                if not isinstance(error, NOT_LOGGED):
+                    log(place.env.index, error)
                 await _pause(pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
             else:
                 place.lost = False
                 self._set_free(place)
                 return
+
+
+def log(env_id: int, failure: Fault | BaseException) -> None:
+    """Log all that is known of a failure of an environment; its client gets one line of it."""
+    if isinstance(failure, Fault):
+        named = ((field.name, getattr(failure, field.name)) for field in fields(failure))
+        known = ", ".join(
+            f"{name} {shown(value)}"
+            for name, value in named
+            if value not in (None, "") and name not in ("env_id", "error", "traceback")
+        )
+        text = f"{failure.error} ({known})\n{failure.traceback}"
+    else:
+        text = "".join(traceback.format_exception(failure))
+    # Clients choose actions, of which environments tell: they shall not control a terminal.
+    text = "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
+    LOG.error("environment %d failed: %s", env_id, text.rstrip())
 
 
 def track(work: Coroutine[Any, Any, None], tasks: set[asyncio.Task[None]]) -> None:

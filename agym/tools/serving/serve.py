@@ -23,9 +23,8 @@ from agym.tools.serving.http import Endpoints
 from agym.tools.serving.limits import ServerLimits
 from agym.tools.serving.places import Places
 
-# aiohttp reports each malformed request with a traceback: not unless somebody asks for it.
-LOG = logging.getLogger("agym.serve")
-LOG.addHandler(logging.NullHandler())
+# aiohttp reports each malformed request with a traceback, which nobody may want to see.
+HTTP_LOG = logging.getLogger("agym.serve.http")
 # What stands for all addresses of this machine is none to connect to; this one is among them.
 LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 # Connections that the system may hold before they are accepted.
@@ -180,7 +179,7 @@ class Server:
                 self._endpoints.handle,
                 request_factory=self._request,
                 access_log=None,
-                logger=LOG,
+                logger=HTTP_LOG,
                 keepalive_timeout=self._limits.request_timeout,
                 lingering_time=self._limits.request_timeout,
                 max_field_size=MOST_HEADER,

@@ -209,7 +209,11 @@ def sendable(value: Any) -> Any:
     try:
         return to_json(value)
     except (UsageTypeError, RecursionError):
+        pass
+    try:
         return str(value)
+    except Exception:  # the text is another's code
+        return f"<{type(value).__name__}>"
 
 
 def error_message(code: Code, message: str, *, binary: bool, **details: Any) -> str | bytes:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+import aiohttp
 import gymnasium
 import numpy as np
 import pytest
@@ -167,6 +170,55 @@ async def test_a_full_server_is_waited_for() -> None:
         assert (await waiting)[0] == "hello"
         await second.close()
         assert server.stats().refused >= 1
+
+
+class Infinite(gymnasium.Env[Any, Any]):
+    """Has neither bounds nor, sometimes, a number."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (3,), np.float32)
+    action_space = spaces.Box(-np.inf, np.inf, (1,), np.float64)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return np.array([np.nan, np.inf, -np.inf], np.float32), {"limit": -np.inf}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return np.array([action[0], 1, np.nan], np.float32), -np.inf, False, False, {"x": np.nan}
+
+
+@pytest.mark.parametrize("protocol", ["http", "websocket"])
+async def test_nan_and_infinity_are_numbers_in_observations_and_rewards(protocol: str) -> None:
+    """Over HTTP, which is JSON, infos have them as text."""
+    async with (
+        agym.serve(Infinite, 1) as server,
+        agym.make_async(await connected(server, protocol=protocol), 1, backend="asyncio") as envs,
+    ):
+        observations, infos = await envs.reset()
+        np.testing.assert_equal(observations, np.array([[np.nan, np.inf, -np.inf]], np.float32))
+        assert infos[0]["limit"] == ("-Infinity" if protocol == "http" else -np.inf)
+        result = await envs.step([np.array([np.inf])])
+        np.testing.assert_equal(result.observations, np.array([[np.inf, 1, np.nan]], np.float32))
+        assert result.rewards[0] == -np.inf
+
+
+async def test_nan_and_infinity_are_sent_as_json() -> None:
+    def refuse(word: str) -> None:
+        raise AssertionError(f"{word} is not JSON")
+
+    read = partial(json.loads, parse_constant=refuse)
+    async with (
+        agym.serve(Infinite, 1, token=False) as server,
+        aiohttp.ClientSession() as client,
+    ):
+        async with client.ws_connect(f"{server.url}/ws") as socket:
+            await socket.send_json({"type": "reset", "data": {}})
+            over_websocket = (await socket.receive_json(loads=read))["data"]
+        async with client.post(f"{server.url}/reset", json={}) as response:
+            over_http = await response.json(loads=read)
+    assert over_http == over_websocket
+    assert over_http["observation"] == {"value": ["NaN", "Infinity", "-Infinity"]}
 
 
 @pytest.mark.parametrize("env", ["CartPole-v1", "Blackjack-v1", Pictures, Talk])

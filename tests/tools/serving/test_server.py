@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import logging
 import os
 import signal
 import subprocess
@@ -19,7 +20,8 @@ from rich.console import Console
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 import agym
-from agym.cli.serve import draw
+from agym.cli.console import console
+from agym.cli.serve import draw, faults_printed
 from agym.errors import UsageError
 from agym.tools.serving.serve import Server, ServerStats
 from tests.support.patience import patience
@@ -323,6 +325,15 @@ def test_the_live_line_reads_statistics_on_the_event_loop_alone(
     assert printed.getvalue().count("0 of 1 sessions") > 1
 
 
+def test_the_command_prints_faults_and_no_malformed_requests() -> None:
+    printed = io.StringIO()
+    with faults_printed(console(file=printed)):
+        logging.getLogger("agym.serve").error("environment 3 failed: %s", "[red]ValueError")
+        logging.getLogger("agym.serve.http").error("malformed")
+    logging.getLogger("agym.serve").error("after the server's end")
+    assert printed.getvalue()[9:] == "environment 3 failed: [red]ValueError\n"
+
+
 async def test_a_taken_port_is_named() -> None:
     async with agym.serve(Told, 1) as server:
         port = int(server.url.rpartition(":")[2])
@@ -355,6 +366,7 @@ def test_the_command_serves_until_it_is_told_to_end(number: int, code: int) -> N
             process.send_signal(number)
             rest = process.stdout.read()
             assert "agym.openenv(" in rest
+            assert 'pip install "openenv>=0.10"' in rest
             assert process.wait(patience(10)) == code
         finally:
             process.kill()

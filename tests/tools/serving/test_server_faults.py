@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
+import aiohttp
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -27,6 +28,7 @@ from tests.tools.serving.clients import (
     Parrot,
     Told,
     code_of,
+    headers_of,
     session,
     settled,
     until_a_place_is_free,
@@ -52,6 +54,90 @@ async def test_a_fault_ends_one_episode_and_no_other(fault: int) -> None:
         assert await bad.code("step", {"value": COUNT}) == "EXECUTION_ERROR"  # needs a reset
         await bad.reset()
         assert (await bad.step(COUNT))["reward"] == 1
+
+
+RAISED = "RuntimeError: as it was told"
+DIED = "the environment's worker died: exit code 7"
+
+
+@pytest.mark.parametrize(
+    ("on_fault", "fault", "wanted"),
+    [
+        ("restart", RAISE, RAISED), ("restart", DIE, DIED), ("restart", HANG, "missed the"),
+        ("raise", RAISE, RAISED), ("raise", DIE, DIED), ("raise", HANG, "step took too long"),
+    ],
+)  # fmt: skip
+async def test_a_client_gets_a_line_of_a_fault_and_the_log_all_of_it(
+    on_fault: Any, fault: int, wanted: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    timeout = deadline(3) if fault == HANG else None
+    async with agym.serve(
+        Told, 1, backend="process", workers=1, timeout=timeout, on_fault=on_fault
+    ) as server:
+        async with session(server) as client:
+            await client.reset()
+            said = (await client.ask("step", {"value": fault}))["data"]["message"]
+        assert said == wanted if fault != HANG else said.startswith(wanted)
+        (logged,) = [each.getMessage() for each in caplog.records if each.name == "agym.serve"]
+        assert logged.startswith("environment 0 failed: ")
+        details = {RAISE: 'raise RuntimeError("as it was told")', DIE: "pid", HANG: "deadline"}
+        assert details[fault] in logged
+
+
+async def test_an_http_client_gets_a_line_of_a_fault() -> None:
+    async with (
+        agym.serve(Told, 1) as server,
+        aiohttp.ClientSession(headers=headers_of(server)) as client,
+        client.post(f"{server.url}/step", json={"action": {"value": RAISE}}) as response,
+    ):
+        assert response.status == 500
+        assert await response.json() == {"detail": RAISED, "code": "EXECUTION_ERROR"}
+
+
+async def test_a_client_does_not_control_the_terminal_that_shows_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Repeats(Parrot):
+        async def step(self, action: Any) -> Any:
+            raise ValueError(action["say"])
+
+    async with agym.serve(Repeats, 1) as server, session(server) as client:
+        await client.reset()
+        await client.code("step", {"say": "\x1b[2J gone"})
+    (record,) = caplog.records
+    assert r"\x1b[2J gone" in record.getMessage()
+    assert "\x1b" not in record.getMessage()
+
+
+async def test_a_fault_is_not_told_to_the_next_session_of_its_worker() -> None:
+    """All environments of the worker are made again, but only one session has lost its episode."""
+    async with (
+        agym.serve(Told, 2, backend="process", workers=1) as server,
+        session(server) as bad,
+        session(server) as good,
+    ):
+        await bad.reset()
+        assert await bad.code("step", {"value": DIE}) == "EXECUTION_ERROR"
+        await good.reset()
+        assert (await good.step(COUNT))["reward"] == 1
+
+
+class Mute:
+    """An object without a form in JSON, whose text cannot be had."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+async def test_an_info_without_any_text_is_named_by_its_type() -> None:
+    class Informs(Parrot):
+        async def step(self, action: Any) -> Any:
+            return {"said": ""}, 1.0, False, False, {"odd": Mute()}
+
+    async with agym.serve(Informs, 1) as server, session(server) as client:
+        await client.reset()
+        answer = await client.ask("step", {"say": "hello"})
+        assert answer["data"]["metadata"]["info"] == {"odd": "<Mute>"}
 
 
 async def test_without_replacement_the_place_comes_back() -> None:
@@ -247,7 +333,8 @@ async def test_what_is_no_http(
         assert answer == b"" or answer.split()[1][:1] == b"4"
         writer.close()
         await still_serves(server)
-    assert {record.name for record in caplog.records} <= {"agym.serve"}  # which prints nothing
+    # A logger that prints nothing.
+    assert {record.name for record in caplog.records} <= {"agym.serve.http"}
 
 
 async def test_a_body_that_is_too_long() -> None:

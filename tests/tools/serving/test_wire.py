@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from agym.errors import UsageError, UsageTypeError
 from agym.tools.openenv.frames import pack, unpack
 from agym.tools.openenv.space_json import from_json, to_json
+from agym.tools.openenv.wire import encode
 from tests.support.spaces import fixed, seeds
 
 parts = fixed()
@@ -44,6 +45,27 @@ def test_values_of_spaces_come_back(space: spaces.Space[Any], seed: int) -> None
     assert to_json(said) == to_json(value)
 
 
+FLOATS = st.lists(st.floats(width=16), min_size=1, max_size=4)
+
+
+@given(FLOATS, st.sampled_from([np.float16, np.float32, np.float64]))
+def test_nan_and_infinity_come_back_where_a_space_has_floats(
+    numbers: list[float], kind: Any
+) -> None:
+    value = np.array(numbers, kind)
+    space = spaces.Box(-np.inf, np.inf, value.shape, kind)
+    np.testing.assert_equal(from_json(space, strictly(json.dumps(to_json(value)))), value)
+
+
+def strictly(text: str | bytes) -> Any:
+    """Read JSON that any reader can read."""
+
+    def refuse(word: str) -> None:
+        raise AssertionError(f"{word} is not JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
 ATOMS = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.binary(),
     st.sampled_from([np.float32(0.1), np.int64(-3), np.bool_(True)]),
@@ -58,6 +80,11 @@ VALUES = st.recursive(
     ),
     max_leaves=10,
 )  # fmt: skip
+
+
+@given(VALUES)
+def test_any_message_is_json(value: Any) -> None:
+    strictly(encode({"type": "step", "data": value}, binary=False))
 
 
 @given(VALUES)
@@ -78,6 +105,7 @@ def test_no_frame_does_anything_but_raise(noise: bytes, place: int, byte: int) -
     ("space", "value"),
     [
         (spaces.Discrete(3), 1.0), (spaces.Discrete(3), True), (spaces.Discrete(3), None),
+        (spaces.Box(0, 1, (2,)), ["nan", "Infinity"]), (spaces.Box(0, 9, (1,), int), ["NaN"]),
         (spaces.Box(0, 1, (2,)), [1]), (spaces.Box(0, 1, (2,)), ["a", "b"]),
         (spaces.Box(0, 1, (2,)), [[1], [2, 3]]), (spaces.Box(0, 1, (2,)), {"a": 1}),
         (spaces.Box(0, 255, (1,), np.uint8), [256]), (spaces.Box(0, 255, (1,), np.uint8), [0.5]),
