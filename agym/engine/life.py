@@ -25,9 +25,11 @@ class Life:
 
     Attributes:
         fast_close: Wait only briefly for environments when closing, since the program is ending.
+        released: Nothing is left to close.
     """
 
     fast_close = False
+    released = False
 
     def __init__(
         self,
@@ -84,6 +86,7 @@ class Life:
         """Release the slot table. The caller's views of it keep its memory alive."""
         self._dispatcher.close()
         self._collector.rows.opened = None
+        self.released = True
 
     def forget_calls(self) -> None:
         """Drop all calls under way without finishing them: the interpreter is shutting down."""
@@ -94,6 +97,7 @@ class Life:
         """Mark the environments closed without closing anything: the interpreter shuts down."""
         self.forget_calls()
         self._end()
+        self.released = True
 
     def abandon(self) -> None:
         """Mark the environments closed in a forked child, which does not have the workers."""
