@@ -10,6 +10,7 @@ from agym.engine.calls.dispatcher import Dispatcher
 from agym.engine.calls.ticket import Ticket
 from agym.engine.checks import FORKED, Checks
 from agym.engine.collector import Collector
+from agym.engine.faults.fault_log import FaultLog
 from agym.engine.stats import Statistics
 from agym.engine.status import EnvStatus
 from agym.errors import ClosedError
@@ -39,6 +40,7 @@ class Life:
         collector: Collector,
         checks: Checks,
         statistics: Statistics,
+        fault_log: FaultLog,
     ) -> None:
         self._all = range(len(backend.options.factories))
         self._backend = backend
@@ -47,6 +49,7 @@ class Life:
         self._collector = collector
         self._checks = checks
         self._statistics = statistics
+        self._fault_log = fault_log
 
     def open(self) -> Ticket:
         """Start the workers, which make the environments."""
@@ -69,6 +72,7 @@ class Life:
             return
         if self._collector.rows.opened is not None:
             self._statistics.keep()
+        self._fault_log.log_left_out()
         self._status.all_ready = False
         for ticket in self._collector.tickets:
             ticket.finish(error=ClosedError("the environments were closed meanwhile"))
