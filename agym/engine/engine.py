@@ -145,7 +145,10 @@ class Engine:
                 self.watched = short(watching.run, inline=False)
         self.checks = Checks(backend, status, dispatcher, self.collector)
         self.statistics = Statistics(self.collector.traffic, rows, backend, recovery)
-        self.life = Life(backend, status, dispatcher, self.collector, self.checks, self.statistics)
+        self.life = Life(
+            backend, status, dispatcher, self.collector, self.checks, self.statistics,
+            recovery.fault_log,
+        )  # fmt: skip
 
     def allow_unreset_step(self) -> None:
         """Allow steps before the first reset, as Gymnasium's vector environments do."""

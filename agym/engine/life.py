@@ -10,6 +10,7 @@ from agym.engine.calls.dispatcher import Dispatcher
 from agym.engine.calls.ticket import Ticket
 from agym.engine.checks import FORKED, Checks
 from agym.engine.collector import Collector
+from agym.engine.faults.fault_log import FaultLog
 from agym.engine.stats import Statistics
 from agym.engine.status import EnvStatus
 from agym.errors import ClosedError
@@ -25,9 +26,11 @@ class Life:
 
     Attributes:
         fast_close: Wait only briefly for environments when closing, since the program is ending.
+        released: Nothing is left to close.
     """
 
     fast_close = False
+    released = False
 
     def __init__(
         self,
@@ -37,6 +40,7 @@ class Life:
         collector: Collector,
         checks: Checks,
         statistics: Statistics,
+        fault_log: FaultLog,
     ) -> None:
         self._all = range(len(backend.options.factories))
         self._backend = backend
@@ -45,6 +49,7 @@ class Life:
         self._collector = collector
         self._checks = checks
         self._statistics = statistics
+        self._fault_log = fault_log
 
     def open(self) -> Ticket:
         """Start the workers, which make the environments."""
@@ -67,6 +72,7 @@ class Life:
             return
         if self._collector.rows.opened is not None:
             self._statistics.keep()
+        self._fault_log.log_left_out()
         self._status.all_ready = False
         for ticket in self._collector.tickets:
             ticket.finish(error=ClosedError("the environments were closed meanwhile"))
@@ -84,6 +90,7 @@ class Life:
         """Release the slot table. The caller's views of it keep its memory alive."""
         self._dispatcher.close()
         self._collector.rows.opened = None
+        self.released = True
 
     def forget_calls(self) -> None:
         """Drop all calls under way without finishing them: the interpreter is shutting down."""
@@ -94,6 +101,7 @@ class Life:
         """Mark the environments closed without closing anything: the interpreter shuts down."""
         self.forget_calls()
         self._end()
+        self.released = True
 
     def abandon(self) -> None:
         """Mark the environments closed in a forked child, which does not have the workers."""

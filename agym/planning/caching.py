@@ -12,6 +12,7 @@ import inspect
 import json
 import os
 import platform
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -55,7 +56,7 @@ def key_of(*parts: object) -> str:
     machine = (
         VERSION, platform.node(), platform.machine(), platform.processor(), os.cpu_count(),
         importlib.metadata.version("agym-envs"), platform.python_version(),
-        gymnasium.__version__, np.__version__,
+        getattr(sys, "_is_gil_enabled", lambda: True)(), gymnasium.__version__, np.__version__,
     )  # fmt: skip
     text = repr((machine, parts)).encode()
     return hashlib.sha256(text).hexdigest()[:32]

@@ -298,9 +298,10 @@ class FrameLeases:
     def end(self, region: Region) -> None:
         """End the lease of a region."""
         start = region.start
-        if start not in self._leased:
+        try:
+            self._leased.remove(start)  # at once, since another thread may be about to fork
+        except KeyError:
             return  # a forked child may have it
-        self._leased.discard(start)
         if len(self._regions) - len(self._leased) <= self._spare:
             self._returned.append(start)
             return
@@ -320,9 +321,10 @@ class FrameLeases:
     def before_fork(self) -> None:
         """Never reuse the leased regions: a child process keeps its arrays over the same memory."""
         for start in [*self._leased]:
-            self._leased.discard(start)
-            self._regions.pop(start, None)
-            self._decoded.pop(start, None)
+            with suppress(KeyError):  # its lease has just ended
+                self._leased.remove(start)
+                self._regions.pop(start, None)
+                self._decoded.pop(start, None)
 
     def abandon(self) -> None:
         self.close()

@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import agym
+from agym.engine.batches.leasing import LEASED, LOST
 from tests.support.backends import FORK, SERIAL_OR_FORK
 from tests.support.core_selection import examples
 from tests.support.drivers import APIS, FORKED, Setup, everywhere, opened
@@ -281,3 +282,34 @@ def test_a_death_frees_the_plane() -> None:
         envs.reset(seed=1)
         states = engine_of(envs).rows.opened.batches.planes._states
         assert [*states.values()].count(0) >= 2
+
+
+class Interrupted(int):
+    """The number of a plane, which calls a function when it is looked up for the second time."""
+
+    looked_up = 0
+    then: Callable[[], None] = staticmethod(lambda: None)
+
+    def __hash__(self) -> int:
+        self.looked_up += 1
+        if self.looked_up == 2:
+            self.then()
+        return int(self)
+
+
+def test_a_plane_that_a_fork_shares_is_not_used_again() -> None:
+    """Though its last array is freed in one thread while another is about to fork."""
+    options: Any = {"backend": FORK, "output": "array", "autoreset": "next_step"}
+    with agym.make(Large, 4, **options) as envs:
+        planes = engine_of(envs).rows.opened.batches.planes
+        plane = Interrupted(planes.take(set()))
+        arrays = planes.lease(plane)
+        seen = []
+
+        def fork() -> None:
+            planes.before_fork()
+            seen.append(dict(planes._states)[int(plane)])
+
+        plane.looked_up, plane.then = 0, fork
+        del arrays
+        assert seen in ([], [LEASED]) or planes._states[int(plane)] == LOST

@@ -483,6 +483,32 @@ def test_what_is_left_is_closed(kind: str, tmp_path: Path) -> None:
     assert (tmp_path / "log").read_text().count("closed") == 6
 
 
+def test_a_block_that_ends_after_its_modules(tmp_path: Path) -> None:
+    """As without a GIL, where a generator may be closed only when modules have no globals left."""
+    script = """
+        import atexit
+
+        def tear_down():  # after agym's own function, which is registered later
+            for name in [name for name in vars(sync) if not name.startswith("__")]:
+                setattr(sync, name, None)
+            steps.close()
+            print("done")
+
+        atexit.register(tear_down)
+
+        import agym
+        from agym.api import sync
+
+        def play():
+            with agym.make("CartPole-v1", 2, backend="thread") as envs:
+                yield envs.reset()
+
+        steps = play()
+        next(steps)
+    """
+    assert run(tmp_path, script) == (0, "done\n", "")
+
+
 @pytest.mark.once
 @pytest.mark.parametrize("kind", ["serial", "thread", "process", "asyncio"])
 @pytest.mark.parametrize("end", ["sys.exit(7)", "1 / 0"])

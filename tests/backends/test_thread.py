@@ -19,6 +19,7 @@ from tests.support.envs.coroutine_envs import AsyncRaises
 from tests.support.envs.faulty_envs import Raises
 from tests.support.envs.gated_envs import Gated, Gates
 from tests.support.envs.plain_envs import Tally
+from tests.support.insides import workers_of
 from tests.support.patience import deadline, patience
 
 
@@ -106,6 +107,29 @@ def test_a_thread_that_hangs_is_given_up(api: str, monkeypatch: pytest.MonkeyPat
     for thread in [t for t in threading.enumerate() if t.name == "agym-1"]:
         thread.join(patience())
     assert sorted(closed) == [0, 1, 2]  # by its own thread, late
+
+
+class Flickers(list[int]):
+    """The marker of a thread that comes back just as its marker is read."""
+
+    def __getitem__(self, index: Any) -> Any:
+        mark, self[0] = super().__getitem__(index), 0
+        return mark
+
+
+def test_the_environment_that_hung_is_named_though_it_comes_back(gates: Gates) -> None:
+    factories = [partial(Gated, path) for path in gates.paths]
+    limit: Any = {"timeout": deadline(0.5), "on_fault": "restart"}
+    with agym.make(factories, backend="thread", workers=1, **limit) as envs:
+        envs.reset()
+        (worker,) = workers_of(envs)
+        worker.marker = Flickers([3])  # environment 2
+        with pytest.warns(RuntimeWarning, match="in environment 2 and was left behind"):
+            _, _, _, truncated, infos = envs.step([0, 0, 1])
+        assert truncated == [True] * 3
+        assert {info["fault"].culprit for info in infos} == {2}
+        gates.open(2)
+        worker.thread.join(patience())
 
 
 def test_what_a_thread_raises_in_close_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:

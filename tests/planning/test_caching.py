@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -346,3 +347,15 @@ def test_a_wrong_number_of_cores(cores: Any, measured: list[int], folder: Path) 
     record = json.loads(file.read_text())
     file.write_text(json.dumps({load: {**one, "cores": cores} for load, one in record.items()}))
     assert recall_machines(typical().cores) == {}
+
+
+def test_without_a_lock_on_the_interpreter_it_is_another_machine(
+    measured: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A free-threaded Python has the same version as one that is not."""
+    monkeypatch.setattr(sys, "_is_gil_enabled", lambda: True, raising=False)
+    this_machine()
+    another_process()
+    monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False)
+    this_machine()
+    assert len(measured) == 2

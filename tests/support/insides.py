@@ -27,6 +27,12 @@ def backend_of(envs: Any) -> Any:
     return envs._backend
 
 
+def workers_of(envs: Any) -> list[Any]:
+    """The threads of a backend that has some."""
+    workers: list[Any] = envs._backend._workers
+    return workers
+
+
 def hub_of(page: Any) -> Any:
     """What a live page is made of."""
     return page._hub

@@ -34,6 +34,7 @@ from agym.api.vector.arguments import check_functions, with_start_method
 from agym.engine.batches.results import StepResult
 from agym.engine.calls.ticket import Ticket
 from agym.engine.engine import Engine
+from agym.engine.stats import Stats
 from agym.errors import BusyError, Fault, NothingSentError, UsageError
 from agym.hosts.env_calls import call_method, get_attribute, identity, is_wrapped, set_attribute
 from agym.hosts.factories import EnvLike
@@ -55,7 +56,7 @@ class AgymVecEnv(VecEnv):
     """Environments on any backend of agym, as Stable-Baselines3's vectorized environment.
 
     Attributes:
-        runner: The underlying :class:`agym.Envs`, for ``runner.stats()`` and ``runner.restart()``.
+        runner: The underlying :class:`agym.Envs`, for example for ``runner.restart()``.
     """
 
     runner: Envs
@@ -248,6 +249,10 @@ class AgymVecEnv(VecEnv):
     def workers(self) -> int:
         """Number of workers; see :attr:`agym.Envs.workers`."""
         return self.runner.workers
+
+    def stats(self) -> Stats:
+        """Return statistics of the run; see :class:`agym.Stats`. It waits for no environment."""
+        return self.runner.stats()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({repr(self.runner).partition('(')[2]}"

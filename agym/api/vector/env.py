@@ -42,6 +42,7 @@ from agym.backends.parts import NO_WORKERS
 from agym.engine.batches.results import ResetResult, StepResult
 from agym.engine.calls.ticket import Ticket
 from agym.engine.engine import Engine
+from agym.engine.stats import Stats
 from agym.errors import (
     EnvError,
     EnvErrorGroup,
@@ -80,7 +81,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
     ``get_attr`` reads it.
 
     Attributes:
-        runner: The underlying :class:`agym.Envs`, for ``runner.stats()`` and ``runner.restart()``.
+        runner: The underlying :class:`agym.Envs`, for example for ``runner.restart()``.
         autoreset_mode: What follows an episode's end.
     """
 
@@ -335,6 +336,10 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
     def workers(self) -> int:
         """Number of workers; see :attr:`agym.Envs.workers`."""
         return self.runner.workers
+
+    def stats(self) -> Stats:
+        """Return statistics of the run; see :class:`agym.Stats`. It waits for no environment."""
+        return self.runner.stats()
 
     def __repr__(self) -> str:
         return super().__repr__().removesuffix(")") + (", closed)" if self.closed else ")")

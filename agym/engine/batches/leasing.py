@@ -14,6 +14,7 @@ recovery nor environments on hold read the latest batch again.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import NamedTuple
 
 from agym._system.fork_safety import notify_before_forks
@@ -30,6 +31,10 @@ class Planes:
     def __init__(self, table: SlotTable) -> None:
         self._table = table
         self._states = dict.fromkeys(table.leasable, FREE)
+        # Whoever removes a plane from the leased ones decides what becomes of it: a lease that
+        # ends, in any thread, or a fork. Removing is atomic, with and without a GIL. A lock would
+        # stay locked in a forked child.
+        self._leased: set[int] = set()
         # Whether each observation leaf is large enough to be leased.
         self._large = [block.nbytes >= LEASE_BYTES for block in table.planes[0].observations]
         if table.shared:
@@ -52,7 +57,8 @@ class Planes:
         """Lease a plane's observations, and copy small leaves; ``None`` for one of the pair."""
         if self._states.get(plane) != RESERVED:
             return None
-        lease = Lease(self._states, plane)
+        lease = Lease(self._states, self._leased, plane)
+        self._leased.add(plane)
         self._states[plane] = LEASED
         return [
             Leased.array(lease, block) if large else block.copy()
@@ -63,8 +69,9 @@ class Planes:
 
     def before_fork(self) -> None:
         """Never reuse leased planes, because a child process is about to share their arrays."""
-        for plane, state in self._states.items():
-            if state == LEASED:
+        for plane in [*self._leased]:
+            with suppress(KeyError):  # its lease has just ended
+                self._leased.remove(plane)
                 self._states[plane] = LOST
 
 
@@ -75,8 +82,12 @@ class Lease(NamedTuple):
     """
 
     states: dict[int, int]
+    leased: set[int]
     plane: int
 
     def __del__(self) -> None:
-        if self.states[self.plane] == LEASED:
-            self.states[self.plane] = FREE
+        try:
+            self.leased.remove(self.plane)
+        except KeyError:  # a forked child may have it
+            return
+        self.states[self.plane] = FREE

@@ -34,6 +34,10 @@ class RestartBudget:
         last = tuple(fault for _, fault in faults)[-SHOWN:]
         return BudgetExceeded(ids, len(faults), self._window, last)
 
+    def count(self, ids: range) -> int:
+        """Return how many failures of some environments were recorded within the window."""
+        return len(self._faults[ids])
+
     def clear(self, ids: range) -> None:
         for known in [*self._faults]:
             if known.start < ids.stop and ids.start < known.stop:

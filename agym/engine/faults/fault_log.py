@@ -1,8 +1,11 @@
-"""Records faults, for the caller and in capsule files."""
+"""Records faults: for the caller, in capsule files, and as warnings of the logger ``agym``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import logging
+import time
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,13 +20,21 @@ from agym.hosts.episode import name_of
 from agym.hosts.snapshots.ways import EnvState
 from agym.protocol.arguments import Ids
 from agym.protocol.messages.completions import Payload
-from agym.protocol.messages.failures import Failure, WorkerDeath
+from agym.protocol.messages.failures import Failure, WorkerDeath, name_envs, name_range
 from agym.protocol.messages.operations import Reset, Restore, Step
 from agym.protocol.messages.resets import EpisodeStart, Options, as_keywords, lasting
 
+LOG = logging.getLogger("agym")
+
+# At most so many warnings in so many seconds: an environment may raise in every step.
+MAX_WARNINGS, WARNING_SECONDS = 20, 60.0
+
+# Characters of an error's text in a warning.
+MAX_CHARACTERS = 200
+
 
 class FaultLog:
-    """Makes fault records, and writes capsules if these are wanted.
+    """Makes fault records, logs those that are recovered, and writes capsules if wanted.
 
     Attributes:
         counts: How many faults each environment had.
@@ -55,6 +66,10 @@ class FaultLog:
         self.options: dict[int, dict[str, Any] | None] = {}
         self.notices: list[str] = []
         self.due: dict[int, int] = {}
+        self._policy = policy
+        # When the latest warnings were logged, and how many were left out since the last of them.
+        self._warned: deque[float] = deque()
+        self._left_out = 0
         self._directory = policy.folder
         self._every = policy.snapshot_every
         # Environments that can only be replayed from the beginning.
@@ -89,6 +104,44 @@ class FaultLog:
         """Count a fault of some environments."""
         for i in ids:
             self.counts[i] += 1
+
+    def warn(self, ids: range, fault: Fault, count: int, innocent: Collection[int]) -> None:
+        """Log a fault that is about to be recovered, unless there were many just now.
+
+        Args:
+            ids: The environments that are replaced.
+            fault: What happened, to the environment that is to blame.
+            count: How often it happened to these within the policy's window.
+            innocent: The environments that only shared its worker.
+        """
+        now = time.monotonic()
+        while self._warned and now - self._warned[0] > WARNING_SECONDS:
+            self._warned.popleft()
+        if len(self._warned) >= MAX_WARNINGS:
+            self._left_out += 1
+            return
+        self.log_left_out()
+        self._warned.append(now)
+        restarted, replayed = [*ids], []
+        if self._policy.mode == "replay":
+            restarted, replayed = [i for i in ids if i not in innocent], [*innocent]
+        does = [f"restarting {name_envs(restarted)}"] if restarted else []
+        does += [f"replaying {name_envs(replayed)}"] if replayed else []
+        again = self.pending[fault.env_id].retry if fault.env_id in self.pending else 0
+        LOG.warning(
+            "%s; %s (%s time in %g s)%s%s",
+            _describe(ids, fault, innocent), " and ".join(does), _ordinal(count),
+            self._policy.restart_window,
+            f", retry {again} of {self._policy.retry}" * bool(again),
+            "" if len(self._warned) < MAX_WARNINGS else
+            f"; more faults of the next {WARNING_SECONDS:g} s are only counted",
+        )  # fmt: skip
+
+    def log_left_out(self) -> None:
+        """Log how many warnings were left out."""
+        count, self._left_out = self._left_out, 0
+        if count:
+            LOG.warning("%d more faults were recovered, and not logged one by one", count)
 
     def report(self, ids: Ids, ticket: Ticket, payload: Payload) -> None:
         """Log the actions that environments took, and report pending faults in their infos."""
@@ -203,3 +256,29 @@ class FaultLog:
 
 
 _RUNNING = frozenset({"step", "reset", "render", "call", "get_attr", "set_attr", "make", "close"})
+
+# What a worker was doing; other operations are named.
+_DOING = {"step": "stepping", "reset": "resetting", "make": "making", "render": "rendering"}
+
+
+def _describe(ids: range, fault: Fault, innocent: Collection[int]) -> str:
+    """Describe a fault in a line."""
+    error = " ".join(fault.error.split())
+    if len(error) > MAX_CHARACTERS:
+        error = f"{error[:MAX_CHARACTERS]}..."
+    blamed = name_envs([i for i in ids if i not in innocent] or [*ids])
+    if fault.kind == "raised":
+        return f"{name_range(ids).capitalize()} raised in {fault.operation}: {error}"
+    if fault.worker is None:  # one coroutine, on a loop that goes on
+        return f"{blamed.capitalize()} {error}"
+    if fault.kind == "timeout":
+        return f"Worker {fault.worker} {error} in {blamed}"
+    doing = fault.operation
+    if doing in _RUNNING:
+        doing = f"{_DOING.get(doing, f'in {doing} of')} {blamed}"
+    return f"Worker {fault.worker} died ({error}) while {doing}"
+
+
+def _ordinal(count: int) -> str:
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(count % 10, "th")
+    return f"{count}{'th' if count % 100 in (11, 12, 13) else ending}"

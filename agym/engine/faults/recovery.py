@@ -15,7 +15,7 @@ continues where it was, so its next step is an ordinary one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -214,11 +214,22 @@ class Recovery:
             self._recreate(span)
 
     def _record_restart(
-        self, ids: range, fault: Fault, faults: Mapping[int, Fault] = NO_FAULTS
+        self,
+        ids: range,
+        fault: Fault,
+        faults: Mapping[int, Fault] = NO_FAULTS,
+        innocent: Collection[int] = (),
     ) -> BudgetExceeded | None:
-        """Record a fault that is to be recovered; return the verdict if the budget is exceeded.
+        """Record and log a fault that is to be recovered.
 
-        ``faults`` are those of single environments, where they differ.
+        Args:
+            ids: The environments that are replaced.
+            fault: What happened, to the environment that is to blame.
+            faults: What happened to single environments, where that differs.
+            innocent: The environments that only shared a worker.
+
+        Returns:
+            The verdict if the budget is exceeded.
         """
         given_up = self._budget.record(ids, fault)
         if given_up is not None:
@@ -226,6 +237,7 @@ class Recovery:
         elif self.policy.tolerant:
             for i in ids:
                 self._interrupt(i, faults.get(i) or replace(fault, env_id=i))
+            self.fault_log.warn(ids, fault, self._budget.count(ids), innocent)
         return given_up
 
     def _interrupt(self, env_id: int, fault: Fault) -> None:
@@ -270,7 +282,8 @@ class Recovery:
             self._abandon(ids, death)
             return
         worst = faults[next(iter(suspects), ids[0])]
-        if self._record_restart(ids, worst, faults) is not None:
+        innocent = [i for i in ids if i not in suspects]
+        if self._record_restart(ids, worst, faults, innocent) is not None:
             return
         try:
             self._replace(worker, suspects)

@@ -6,6 +6,7 @@ This module is ``agym.snapshots``.
 from __future__ import annotations
 
 import pickle
+import threading
 from collections.abc import Callable
 from functools import cache, partial
 from typing import Any, NamedTuple
@@ -44,6 +45,7 @@ class Registered(NamedTuple):
 
 
 _here = Registered(0, {})
+_registering = threading.Lock()
 
 
 def register(kind: type, take: Callable[[Any], Any], put: Callable[[Any, Any], object]) -> None:
@@ -74,7 +76,8 @@ def register(kind: type, take: Callable[[Any], Any], put: Callable[[Any, Any], o
         if not callable(function):
             raise UsageTypeError(f"register({kind.__name__}): {name}={function!r} is no function")
     codec = Codec(partial(_take_pickled, take), partial(_put_pickled, put))
-    learn(Registered(_here.version + 1, {**_here.codecs, kind: codec}))
+    with _registering:
+        learn(Registered(_here.version + 1, {**_here.codecs, kind: codec}))
 
 
 def _take_pickled(take: Callable[[Any], Any], value: Any) -> bytes:

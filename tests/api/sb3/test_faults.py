@@ -76,7 +76,7 @@ def test_restarted_where_a_worker_ended(way: str) -> None:
     vec_env.reset()
     vec_env.step([0] * 4)
     if way == "kill":
-        os.kill(vec_env.runner.stats().workers[1].pid, signal.SIGKILL)
+        os.kill(vec_env.stats().workers[1].pid, signal.SIGKILL)
     _, rewards, dones, infos = vec_env.step([0, 0, 0, 0 if way == "kill" else 9])
     assert dones.tolist() == [False, False, True, True]
     for i in (2, 3):

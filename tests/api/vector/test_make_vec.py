@@ -34,7 +34,7 @@ def test_options_and_keywords_of_the_environment() -> None:
         assert envs.spec is not None
         assert envs.spec.id == "Pendulum-v1"
         assert repr(envs) == "AgymVectorEnv(Pendulum-v1, num_envs=3)"
-        assert len(envs.runner.stats().workers) == 2
+        assert len(envs.stats().workers) == 2
     finally:
         envs.close()
 

@@ -117,7 +117,7 @@ def test_an_environment_ends_its_loop(action: int, message: str) -> None:
     ids=["thread", "asyncio"],
 )
 def test_before_the_first_reset(
-    host: Any, env: Any, backend: str, monkeypatch: pytest.MonkeyPatch
+    host: Any, env: Any, backend: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def attach(self: Any, table: Any) -> None:
         raise RuntimeError("no room for the table")
@@ -188,7 +188,7 @@ def test_a_pygame_that_ends_the_thread(pygame: Path) -> None:
     ids=["thread", "asyncio"],
 )
 def test_it_happens_while_closing(
-    host: Any, env: Any, backend: str, monkeypatch: pytest.MonkeyPatch
+    host: Any, env: Any, backend: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     closing = host.close
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import threading
 from functools import partial
 from random import SystemRandom
 from typing import Any, ClassVar
@@ -15,12 +16,14 @@ from gymnasium.utils import EzPickle
 
 import agym
 from agym.envs.probes import RandomEnv
-from agym.hosts.snapshots import attributes
+from agym.hosts.snapshots import attributes, codecs
+from agym.hosts.snapshots.codecs import registered
 from agym.hosts.snapshots.proving import refute
 from agym.hosts.snapshots.replaying import Record, note_start
 from agym.hosts.snapshots.ways import WAYS, copy_env, kind_of
 from agym.hosts.snapshots.whole import pack_env
 from agym.testing import assert_same
+from tests.support.patience import patience
 
 
 def way_of(make: Any) -> Any:
@@ -338,3 +341,30 @@ def test_one_environment_that_cannot_be_copied_is_no_rule_for_its_kind() -> None
     assert isinstance(why, str)
     assert "Walk.handle, a generator, cannot be pickled" in why
     assert way_of(Walk)[0] == "attributes"
+
+
+def test_two_threads_register_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(codecs, "_here", registered())
+
+    class Second:
+        pass
+
+    def register_second() -> None:
+        agym.snapshots.register(Second, repr, setattr)
+
+    other = threading.Thread(target=register_second)
+
+    class Meta(type):
+        def __hash__(cls) -> int:
+            """Runs while the first registration copies what is registered."""
+            if other.ident is None:
+                other.start()
+                other.join(0.5)  # it may have to wait for the first
+            return type.__hash__(cls)
+
+    class First(metaclass=Meta):
+        pass
+
+    agym.snapshots.register(First, repr, setattr)
+    other.join(patience())
+    assert {First, Second} <= registered().codecs.keys()
