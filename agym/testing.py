@@ -20,6 +20,7 @@ import gymnasium
 import numpy as np
 from gymnasium import Space, spaces
 
+from agym._system.extras import install_command
 from agym.api.make import make, make_async
 from agym.api.options.options import Autoreset, BackendLike
 from agym.envs.probes import FaultyEnv, RandomEnv
@@ -37,7 +38,7 @@ try:
     from hypothesis import HealthCheck, Phase, given, settings
     from hypothesis import strategies as st
 except ImportError as error:
-    raise MissingExtraError('agym.testing needs: pip install "agym-envs[test]"') from error
+    raise MissingExtraError(f"agym.testing needs: {install_command('test')}") from error
 
 MODES = ("next_step", "same_step", "disabled")
 

@@ -39,8 +39,14 @@ myst_heading_anchors = 3
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_preserve_defaults = True
-# The libraries that agym.adapters adapts.
-autodoc_mock_imports = ["aiohttp", "gem", "httpx", "skyrl_gym", "textarena", "trl", "verifiers"]
+python_maximum_signature_line_length = 60
+# Long unions by their names, which reference/making.md explains.
+autodoc_type_aliases = {name: name for name in ("BackendLike", "EnvLike", "OnFault")}
+# Libraries that documented classes use or derive from, and that the extra ``docs`` does not bring.
+autodoc_mock_imports = [
+    "aiohttp", "gem", "httpx", "hypothesis", "pytest", "skyrl_gym", "stable_baselines3",
+    "textarena", "trl", "verifiers",
+]  # fmt: skip
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
 

@@ -1,6 +1,6 @@
 """Agents that play episodes by themselves in the sessions of a server.
 
-    pip install "agym-envs[openenv,serve]"
+    pip install -e '.[openenv,serve]'
     python examples/openenv_agents.py
     python examples/openenv_agents.py --url http://127.0.0.1:8000 --token ...   # of `agym serve`
 

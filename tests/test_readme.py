@@ -150,7 +150,7 @@ def test_extras_that_are_named_exist() -> None:
         *ROOT.glob("examples/**/*.*"),
         *ROOT.glob("agym/**/*.py"),
     ]:
-        for named in re.findall(r"agym-envs\\?\[([\w,]+)\]", path.read_text()):
+        for named in re.findall(r"(?:agym-envs\\?|-e '\.)\[([\w,-]+)\]", path.read_text()):
             assert extras.issuperset(named.split(",")), path
 
 

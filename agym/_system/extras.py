@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import importlib.util
+import json
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from agym.errors import MissingExtraError
+
+DISTRIBUTION = "agym-envs"
 
 
 def require(module: str, extra: str) -> Any:
@@ -28,4 +34,28 @@ def installed(module: str) -> bool:
 
 def how_to_get(module: str, extra: str) -> str:
     """Return the sentence that names the extra."""
-    return f'{module.partition(".")[0]} is not installed: pip install "agym-envs[{extra}]"'
+    return f"{module.partition('.')[0]} is not installed: {install_command(extra)}"
+
+
+def install_command(extra: str) -> str:
+    """Return the command that adds an extra to agym, from where agym was installed.
+
+    Example:
+        >>> install_command("watch")
+        'pip install ...[watch]...'
+    """
+    try:
+        record = importlib.metadata.distribution(DISTRIBUTION).read_text("direct_url.json")
+    except importlib.metadata.PackageNotFoundError:  # a folder on PYTHONPATH
+        record = None
+    wanted = f"{DISTRIBUTION}[{extra}]"
+    if record is None:  # it came from an index
+        return f'pip install "{wanted}"'
+    origin = json.loads(record)
+    url: str = origin["url"]
+    if "dir_info" in origin:
+        editable = "-e " if origin["dir_info"].get("editable") else ""
+        return f'pip install {editable}"{url2pathname(urlsplit(url).path)}[{extra}]"'
+    if source := origin.get("vcs_info"):
+        url = f"{source['vcs']}+{url}@{source['commit_id']}"
+    return f'pip install "{wanted} @ {url}"'

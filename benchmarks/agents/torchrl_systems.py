@@ -20,7 +20,7 @@ import numpy as np
 from gymnasium import spaces
 
 import agym
-from agym._system.extras import installed, require
+from agym._system.extras import how_to_get, installed, require
 from benchmarks.measuring.event_loop import new_runner
 
 SHAPE = (3, 84, 84)
@@ -35,7 +35,7 @@ BATCH = 16
 def load_peer() -> ModuleType | str:
     """Return the peer's benchmark, or a sentence that says why there is none."""
     if not installed("torchrl"):
-        return 'torchrl is not installed: pip install "agym-envs[torchrl]"'
+        return how_to_get("torchrl", "torchrl")
     package = Path(str(require("torchrl", "torchrl").__file__)).parents[1]
     folder = package / "benchmarks"
     if not (folder / "bench_collectors.py").exists():

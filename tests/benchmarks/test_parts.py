@@ -24,6 +24,7 @@ from benchmarks.systems.rollouts import ROLLOUTS
 from benchmarks.systems.runners import SYSTEMS, Bare, BareAtOnce, GymnasiumSync
 from benchmarks.systems.sb3_startup import NAME as SB3_STARTUP
 from benchmarks.systems.variants import VARIANTS
+from tests.support.scripts import install_command
 
 
 def test_works_can_be_written_on_the_command_line() -> None:
@@ -188,4 +189,4 @@ def test_env_that_cannot_be_made_is_a_usage_error(monkeypatch: pytest.MonkeyPatc
 def test_missing_package_names_the_extra() -> None:
     with pytest.raises(MissingExtraError) as caught:
         require("no_such_package.part", "bench")
-    assert str(caught.value) == 'no_such_package is not installed: pip install "agym-envs[bench]"'
+    assert str(caught.value) == f"no_such_package is not installed: {install_command('bench')}"

@@ -23,6 +23,7 @@ from benchmarks.rules.systems import (
     Python,
 )
 from tests.benchmarks.tiny import PNG, run
+from tests.support.scripts import install_command
 
 # Each process compiles the games anew.
 pytestmark = pytest.mark.xdist_group("compiled")
@@ -97,7 +98,7 @@ def test_targets_are_for_their_workload() -> None:
 def test_what_is_left_out_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "over 256" in str(AleVector.why_not(Workload("agym/Pong-v0", 257)))
     monkeypatch.setattr("benchmarks.systems.base.installed", lambda module: False)
-    assert "agym-envs[vectorize]" in str(Cuda.why_not(Workload("agym/Pong-v0", 1)))
+    assert install_command("vectorize") in str(Cuda.why_not(Workload("agym/Pong-v0", 1)))
 
 
 @pytest.mark.parametrize(

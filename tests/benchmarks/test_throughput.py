@@ -17,6 +17,7 @@ from benchmarks.reports.tables import show
 from benchmarks.systems.runners import SYSTEMS
 from benchmarks.throughput.command import run
 from tests.support.patience import patience
+from tests.support.scripts import install_command
 
 # One run of the command is looked at by all, in one process.
 pytestmark = [pytest.mark.full, pytest.mark.xdist_group("throughput")]
@@ -146,7 +147,7 @@ def test_work_without_its_package_is_a_note(monkeypatch: pytest.MonkeyPatch) -> 
     report = run([Workload("ALE/Pong-v5", 8)], Settings(), wants_startup=False)
     (work,) = report.workloads
     assert work.rows == ()
-    assert "agym-envs[atari]" in work.notes[0]
+    assert install_command("atari") in work.notes[0]
     assert [target.met for target in report.targets] == [None] * 3
 
 

@@ -12,7 +12,7 @@ from rich.table import Table
 
 import agym
 from agym.cli.console import console
-from tests.support.scripts import run
+from tests.support.scripts import install_command, run
 
 PACKAGE = Path(agym.__file__).parent
 
@@ -36,15 +36,15 @@ def command(folder: Path, line: str, without: str) -> tuple[int, str, str]:
 def test_a_table_names_the_extra(tmp_path: Path) -> None:
     code, out, err = command(tmp_path, "benchmarks overlap CartPole-v1:2", "torch")
     assert code == 0, err
-    assert 'torch is not installed: pip install "agym-envs[sb3]"' in out
+    assert f"torch is not installed: {install_command('sb3')}" in out
 
 
 @pytest.mark.once
 @pytest.mark.parametrize(
     ("line", "without", "hint"),
     [
-        ("agym plan CartPole-v1 --cluster", "ray", "agym-envs[ray]"),
-        ("agym record CartPole-v1 -o a.mp4 --steps 2", "av", "agym-envs[video]"),
+        ("agym plan CartPole-v1 --cluster", "ray", install_command("ray")),
+        ("agym record CartPole-v1 -o a.mp4 --steps 2", "av", install_command("video")),
         ("benchmarks overlap --json no/folder.json", "torch", "no/folder.json"),
         ("agym trace no[b].json", "matplotlib", "no[b].json"),
     ],

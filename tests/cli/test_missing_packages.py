@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.support.scripts import run
+from tests.support.scripts import install_command, run
 
-HINT = 'pip install "agym-envs[atari]"'
+HINT = install_command("atari")
 MAKES = {
     "make": 'agym.make("ALE/Pong-v5", 2)',
     "async": 'agym.make_async("ALE/Pong-v5", 2, backend="process")',
@@ -55,6 +57,33 @@ def test_the_extra_that_brings_an_environment_is_named(tmp_path: Path, call: str
     assert "MissingExtraError" in out
     assert "'ALE/Pong-v5'" in out
     assert f"ale_py is not installed: {HINT}" in out
+
+
+ORIGINS: dict[str, tuple[dict[str, Any] | None, str]] = {
+    "an index": (None, '"agym-envs[atari]"'),
+    "a folder": ({"dir_info": {}, "url": "file:///a%20b/agym"}, '"/a b/agym[atari]"'),
+    "a wheel": (
+        {"archive_info": {}, "url": "https://a.example/agym_envs-0.1.0-py3-none-any.whl"},
+        '"agym-envs[atari] @ https://a.example/agym_envs-0.1.0-py3-none-any.whl"',
+    ),
+    "a repository": (
+        {"vcs_info": {"vcs": "git", "commit_id": "abc"}, "url": "https://a.example/agym.git"},
+        '"agym-envs[atari] @ git+https://a.example/agym.git@abc"',
+    ),
+}
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("origin", ORIGINS)
+def test_the_command_is_that_of_where_agym_came_from(tmp_path: Path, origin: str) -> None:
+    """As pip records it (PEP 610); this clone's own is in the other tests."""
+    record, command = ORIGINS[origin]
+    about = tmp_path / "agym_envs-0.1.0.dist-info"
+    about.mkdir()
+    about.joinpath("METADATA").write_text("Name: agym-envs\nVersion: 0.1.0\n")
+    if record is not None:
+        about.joinpath("direct_url.json").write_text(json.dumps(record))
+    assert f"ale_py is not installed: pip install {command}\n" in refused(tmp_path, MAKES["make"])
 
 
 @pytest.mark.once

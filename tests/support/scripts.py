@@ -17,6 +17,11 @@ from tests.support.patience import patience
 ROOT = Path(__file__).parents[2]
 
 
+def install_command(extra: str) -> str:
+    """What adds an extra to this clone, which ``pip install -e`` has installed."""
+    return f'pip install -e "{ROOT}[{extra}]"'
+
+
 def start(folder: Path, code: str, options: Sequence[str] = ()) -> subprocess.Popen[str]:
     """Start a script in a session of its own, so that Ctrl-C can be sent to all of it.
 

@@ -12,6 +12,7 @@ import pytest
 import agym
 from agym.backends import Process
 from tests.support.patience import patience
+from tests.support.scripts import install_command
 from tests.support.training import vec_envs
 
 SPAWNED = {"backend": Process(start_method="spawn"), "workers": 2}
@@ -56,7 +57,7 @@ except AttributeError as error:
     print(error)
 """
     first, second, third = python(code).splitlines()
-    assert first == second == 'stable_baselines3 is not installed: pip install "agym-envs[sb3]"'
+    assert first == second == f"stable_baselines3 is not installed: {install_command('sb3')}"
     assert "nothing" in third
 
 

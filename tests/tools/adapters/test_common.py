@@ -20,6 +20,7 @@ import agym
 from agym.tools.adapters.common import OwnRandom, Seat, as_chat, as_text
 from tests.support.envs.text_envs import Guess, Meeting
 from tests.support.patience import patience
+from tests.support.scripts import install_command
 from tests.tools.adapters.examples import failures
 
 
@@ -196,8 +197,8 @@ except agym.MissingExtraError as error:
     told = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=patience(5)
     )
-    extra = library.replace("_", "-")
-    assert told.stdout.strip().endswith(f'is not installed: pip install "agym-envs[{extra}]"'), told
+    hint = install_command(library.replace("_", "-"))
+    assert told.stdout.strip().endswith(f"is not installed: {hint}"), told
 
 
 def test_the_example_is_true() -> None:

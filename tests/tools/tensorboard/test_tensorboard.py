@@ -341,7 +341,7 @@ def test_tensorboard_is_an_extra(
         agym.make([short] * 2, backend="serial") as envs,
         pytest.raises(
             agym.MissingExtraError,
-            match=rf'^{module.partition(".")[0]} is not .* "agym-envs\[tensorboard\]"$',
+            match=rf'^{module.partition(".")[0]} is not .*\[tensorboard\]"$',
         ),
     ):
         agym.TensorBoard(tmp_path, envs)

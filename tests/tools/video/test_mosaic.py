@@ -109,7 +109,7 @@ def test_what_cannot_be_is_refused(frames: Any, options: Any, words: str) -> Non
 
 def test_pillow_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
-    with pytest.raises(agym.MissingExtraError, match=r"agym-envs\[render\]"):
+    with pytest.raises(agym.MissingExtraError, match=r"pip install .*\[render\]"):
         mosaic([plain(RED)])
 
 

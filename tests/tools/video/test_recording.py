@@ -481,7 +481,7 @@ def test_pyav_is_an_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     monkeypatch.setitem(sys.modules, "av", None)
     with (
         agym.make(counters(), backend="serial") as envs,
-        pytest.raises(agym.MissingExtraError, match=r"agym-envs\[video\]"),
+        pytest.raises(agym.MissingExtraError, match=r"pip install .*\[video\]"),
     ):
         agym.record(envs, tmp_path / "run.gif")
 
