@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import atexit
 import multiprocessing.util  # noqa: F401  (see below)
-import signal
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NoReturn
+
+from agym._system.platform import alarm
 
 # Limit per object: an environment in the caller's own thread may hang while it is closed.
 LEAVE_SECONDS = 5.0
@@ -40,27 +41,12 @@ def _close_all() -> None:
     for reference in [*_leaves]:
         leave = reference()
         if leave is not None:
-            with suppress(Exception, _TooLongError), _at_most(LEAVE_SECONDS):
+            with suppress(Exception, _TooLongError), alarm(LEAVE_SECONDS, _break_off):
                 leave()
 
 
 class _TooLongError(BaseException):
     """Interrupts a method that exceeds its limit."""
-
-
-@contextmanager
-def _at_most(seconds: float) -> Iterator[None]:
-    """Interrupt a block after its limit, on platforms with ``setitimer``."""
-    if not hasattr(signal, "setitimer"):
-        yield
-        return
-    before = signal.signal(signal.SIGALRM, _break_off)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def _break_off(signum: int, frame: Any) -> NoReturn:

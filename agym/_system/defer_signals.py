@@ -27,8 +27,10 @@ from typing import Any
 _plain_signal = importlib.import_module("_signal")
 _getsignal, _setsignal = _plain_signal.getsignal, _plain_signal.signal
 
-# Signals whose handlers raise: Ctrl-C, termination, and the limit of ``signal.alarm``.
-SIGNALS = (int(signal.SIGINT), int(signal.SIGTERM), int(signal.SIGALRM))
+# Signals whose handlers raise: Ctrl-C, termination, and the limit of ``signal.alarm``. Windows does
+# not have the last.
+_NAMES = ("SIGINT", "SIGTERM", "SIGALRM")
+SIGNALS = tuple(int(getattr(signal, name)) for name in _NAMES if hasattr(signal, name))
 
 # Longest sleep. Python misses a signal that arrives just before a thread blocks on a lock.
 RECHECK_SECONDS = 1.0

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import faulthandler
 import os
-import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import FrameType
+
+from agym._system.platform import alarm
 
 # Seconds between one way of ending the block and the next.
 PATIENCE = 1.0
@@ -46,21 +47,14 @@ def deadline(
 
     timer = threading.Timer(seconds + PATIENCE, give_up)
     timer.daemon = True
-    previous = signal.signal(signal.SIGALRM, _raise_hang) if interrupt else None
-    alarm = (0.0, 0.0)
     faulthandler.dump_traceback_later(seconds + 2 * PATIENCE, exit=True, file=STDERR)
     timer.start()
     try:
-        if interrupt:
-            alarm = signal.setitimer(signal.ITIMER_REAL, seconds)
-        yield
+        with alarm(seconds, _raise_hang) if interrupt else nullcontext():
+            yield
     finally:
         timer.cancel()
         faulthandler.cancel_dump_traceback_later()
-        if interrupt:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, previous)
-            signal.setitimer(signal.ITIMER_REAL, *alarm)  # the caller's own
         timer.join()
 
 

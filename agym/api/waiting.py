@@ -7,20 +7,21 @@ descriptors. No other code waits for a ticket.
 from __future__ import annotations
 
 import asyncio
-import os
-import select
+import socket
 import threading
 import time
 import types
 import weakref
 from collections.abc import Generator, Mapping
 from contextlib import suppress
+from functools import partial
 from selectors import EVENT_READ, EVENT_WRITE
 from threading import get_ident
 from typing import Any
 
 from agym._system.defer_signals import RECHECK_SECONDS, Interruptible
 from agym._system.fork_safety import abandon_in_forks
+from agym._system.platform import sleep_on
 from agym.backends.spinning import (
     HOLD_SECONDS,
     SPIN_SECONDS,
@@ -38,20 +39,24 @@ class Alarm:
     """Wakes a thread that sleeps on descriptors."""
 
     def __init__(self) -> None:
-        """Open a pipe, which is closed with this object."""
-        self.descriptor, self._bell = os.pipe()
-        for end in (self.descriptor, self._bell):
-            os.set_blocking(end, False)
-            weakref.finalize(self, os.close, end).atexit = False
+        """Open a socket pair, which is closed with this object."""
+        self._ends = socket.socketpair()
+        for end in self._ends:
+            end.setblocking(False)
+        self.descriptor = self._ends[0].fileno()
+
+    def __del__(self) -> None:
+        for end in getattr(self, "_ends", ()):  # there may have been no descriptors left
+            end.close()
 
     def ring(self) -> None:
         """Make the descriptor readable."""
-        with suppress(BlockingIOError):  # the pipe is full: the descriptor is readable already
-            os.write(self._bell, b"!")
+        with suppress(BlockingIOError):  # the buffer is full: the descriptor is readable already
+            self._ends[1].send(b"!")
 
     def clear(self) -> None:
         with suppress(BlockingIOError):
-            os.read(self.descriptor, 1000)
+            self._ends[0].recv(1000)
 
 
 class SyncWaiter:
@@ -166,14 +171,11 @@ class SyncWaiter:
                 limits += [] if deadline is None else [deadline]
                 limits += [] if end is None else [end - time.monotonic()]
                 self._asleep = workers.waitables()
-                poller = select.poll()
-                poller.register(alarm.descriptor, select.POLLIN)
-                for descriptor, events in self._asleep.items():
-                    poller.register(descriptor, _poll_mask(events))
+                descriptors = {**self._asleep, alarm.descriptor: EVENT_READ}
                 held = self.lock._release_save()
                 try:
                     with Interruptible():
-                        poller.poll(max(0.0, min(limits)) * 1000)
+                        sleep_on(descriptors, max(0.0, min(limits)))
                 finally:
                     self.lock._acquire_restore(held)
                     self._asleep = None
@@ -260,11 +262,6 @@ def is_step_result(ticket: Ticket) -> bool:
 def until(ticket: Ticket, end: float | None = None) -> float | None:
     """Return when to stop holding a result back; ``recv`` has a time of its own."""
     return ticket.deadline if ticket.kind is Receive else end
-
-
-def _poll_mask(events: int) -> int:
-    read = select.POLLIN if events & EVENT_READ else 0
-    return read | (select.POLLOUT if events & EVENT_WRITE else 0)
 
 
 class AsyncWaiter:
@@ -401,25 +398,43 @@ class AsyncWaiter:
         wanted = self._workers.waitables()
         if wanted == self._watched:
             return
-        for descriptor, events in self._watched.items():
-            gone = events & ~wanted.get(descriptor, 0)
-            if gone & EVENT_READ:
-                loop.remove_reader(descriptor)
-            if gone & EVENT_WRITE:
-                loop.remove_writer(descriptor)
-        for descriptor, events in wanted.items():
-            new = events & ~self._watched.get(descriptor, 0)
-            if new & EVENT_READ:
-                loop.add_reader(descriptor, self._wake)
-            if new & EVENT_WRITE:
-                loop.add_writer(descriptor, self._wake)
+        try:
+            for descriptor, events in self._watched.items():
+                gone = events & ~wanted.get(descriptor, 0)
+                if gone & EVENT_READ:
+                    loop.remove_reader(descriptor)
+                if gone & EVENT_WRITE:
+                    loop.remove_writer(descriptor)
+            for descriptor, events in wanted.items():
+                new = events & ~self._watched.get(descriptor, 0)
+                if new & EVENT_READ:
+                    loop.add_reader(descriptor, self._wake)
+                if new & EVENT_WRITE:
+                    loop.add_writer(descriptor, self._wake)
+        except NotImplementedError:  # asyncio's default loop on Windows
+            ring = partial(_wake_on, loop, weakref.ref(self))
+            self._workers.on_ring(ring)
+            ring()  # a completion may have come just before
         self._watched = dict(wanted)
 
     def stop_watching(self) -> None:
         """Remove all readers and writers, because their descriptors are about to be closed."""
         self._cancel_timer()
         if self._loop is not None and not self._loop.is_closed():
-            for descriptor in self._watched:
-                self._loop.remove_reader(descriptor)
-                self._loop.remove_writer(descriptor)
+            with suppress(NotImplementedError):
+                for descriptor in self._watched:
+                    self._loop.remove_reader(descriptor)
+                    self._loop.remove_writer(descriptor)
         self._watched = {}
+
+
+def _wake_on(loop: asyncio.AbstractEventLoop, reference: weakref.ref[AsyncWaiter]) -> None:
+    """Wake a waiter, which is not kept alive, from any thread."""
+
+    def wake() -> None:
+        waiter = reference()
+        if waiter is not None and waiter._watched:  # until its descriptors are closed
+            waiter._wake()
+
+    with suppress(RuntimeError):  # the loop is closed
+        loop.call_soon_threadsafe(wake)

@@ -13,7 +13,7 @@ import socket
 import threading
 import weakref
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from selectors import EVENT_READ
 from typing import Any, Generic, TypeVar
 
@@ -28,7 +28,11 @@ Item = TypeVar("Item")
 
 
 class Outbox(Generic[Item]):
-    """A queue that any thread fills and the caller's thread empties."""
+    """A queue that any thread fills and the caller's thread empties.
+
+    Attributes:
+        on_ring: Called with each bell, by the thread that rings it.
+    """
 
     def __init__(self) -> None:
         self._items: deque[tuple[Item, int]] = deque()
@@ -43,6 +47,7 @@ class Outbox(Generic[Item]):
         # Reentrant, since the garbage collector may close a forgotten backend while it is held.
         self._lock = threading.RLock()
         self._asleep = False
+        self.on_ring: Callable[[], None] | None = None
 
     def put(self, item: Item, envs: int = 0) -> None:
         """Add an item, and wake the caller if it sleeps and waits for no more than that.
@@ -65,6 +70,8 @@ class Outbox(Generic[Item]):
                 # The buffer is full of bells, or the sockets are closed: nobody waits.
                 with contextlib.suppress(OSError):
                     self._theirs.send(b"!")
+                if self.on_ring is not None:
+                    self.on_ring()
 
     def take(self) -> list[Item]:
         """Remove and return all items, the oldest first."""
@@ -137,6 +144,9 @@ class OutboxBackend(Backend, Workers, Generic[Item]):
 
     def waitables(self) -> Mapping[int, int]:
         return self._outbox.waitables()
+
+    def on_ring(self, callback: Callable[[], None]) -> None:
+        self._outbox.on_ring = callback
 
     def park(self, envs: int = 1) -> None:
         self._outbox.park(envs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal, Protocol
 
@@ -42,6 +42,13 @@ class Workers:
     def waitables(self) -> Mapping[int, int]:
         """Return the file descriptors to sleep on, with masks of ``selectors`` events."""
         return {}
+
+    def on_ring(self, callback: Callable[[], None]) -> None:
+        """Call ``callback``, in any thread, when a descriptor becomes readable.
+
+        An event loop that watches no descriptors asks for this. Without it, that loop looks for
+        completions once per second.
+        """
 
     def park(self, envs: int = 1) -> None:
         """Prepare for the caller's sleep on the waitables: completions must wake it.

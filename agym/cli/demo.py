@@ -14,7 +14,7 @@ from agym._system.cpus import available_cores
 from agym.api.make import make
 from agym.backends.options import BackendName
 from agym.cli.console import console, text_column
-from agym.cli.options import NumEnvs
+from agym.cli.options import WITH_WORKERS, NumEnvs
 from agym.hosts.factories import find_spec
 
 # One step takes about 25 µs, enough that processes help on any machine with two cores.
@@ -65,7 +65,9 @@ def demo(
     workers: Annotated[
         int | None, typer.Option(min=1, help="Worker processes.", show_default="one per core")
     ] = None,
-    backend: Annotated[Compared, typer.Option(help="Backend to compare with serial.")] = "process",
+    backend: Annotated[
+        Compared, typer.Option(help="Backend to compare with serial.")
+    ] = WITH_WORKERS,
 ) -> None:
     """Step environments with random actions, serially and in workers, and compare."""
     find_spec(env)

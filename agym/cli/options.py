@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
+from agym._system.platform import WORKER_PROCESSES
 from agym.errors import UsageError
+
+# Where commands run environments that need workers.
+WITH_WORKERS: Literal["process", "thread"] = "process" if WORKER_PROCESSES else "thread"
 
 # More environments than any machine holds.
 MOST_ENVS = 1_000_000

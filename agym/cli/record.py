@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedCo
 from agym.api.make import make
 from agym.backends.options import BackendName
 from agym.cli.console import console, text_column
-from agym.cli.options import NumEnvs, Seed, finite
+from agym.cli.options import WITH_WORKERS, NumEnvs, Seed, finite
 from agym.hosts.factories import find_spec
 from agym.tools.video.movie import check_path
 from agym.tools.video.recording import LEAST_FPS, MOST_FPS, paths_of, record
@@ -74,7 +74,7 @@ def record_command(
     for path in paths:
         check_path(path)
     # Not "auto", which weighs steps: drawing takes longer than most, and needs processes.
-    backend: BackendName = "process" if workers or num_envs > 1 else "serial"
+    backend: BackendName = WITH_WORKERS if workers or num_envs > 1 else "serial"
     with (
         Progress(
             text_column("{task.description}"), BarColumn(), MofNCompleteColumn(),

@@ -96,7 +96,8 @@ def serve_command(
 async def show(server: Server, host: str) -> None:
     """Serve until Ctrl-C, or until the system asks to end, as a container's does."""
     ended = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
+    with suppress(NotImplementedError):  # Windows has no such signal
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
     screen = console()
     async with server:
         screen.print(welcome(server, host), soft_wrap=True, highlight=False)

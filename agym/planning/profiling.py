@@ -18,7 +18,7 @@ import gymnasium
 import numpy as np
 
 from agym._system.isolation import undisturbed
-from agym._system.thread_cpu import thread_usage
+from agym._system.platform import thread_usage
 from agym.backends.process.worker_process import own_loop
 from agym.hosts.async_env import AnySpace
 from agym.hosts.base import Factory

@@ -19,9 +19,9 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from agym._system.isolation import undisturbed
 from agym._system.pickling import dumps_by_value
-from agym._system.thread_cpu import thread_usage
+from agym._system.platform import thread_usage
 from agym.backends.process.worker_process import check_platform
-from agym.errors import MissingExtraError
+from agym.errors import UsageError
 from agym.hosts.base import Factory, innermost, is_coroutine_env, needs_loop
 from agym.protocol.arguments import check_made
 from agym.protocol.value_copies import is_plain
@@ -173,7 +173,7 @@ def obstacle(factories: Sequence[Factory]) -> str:
         return "cannot be started from a daemon process"
     try:
         check_platform()
-    except MissingExtraError:
+    except UsageError:
         return "needs Linux or macOS"
     distinct = {id(factory): factory for factory in factories}
     try:

@@ -16,7 +16,6 @@ size. The unused end of a region has addresses but takes no memory.
 
 from __future__ import annotations
 
-import fcntl
 import io
 import math
 import mmap
@@ -32,7 +31,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from agym._system.fork_safety import abandon_in_forks, notify_before_forks
-from agym.protocol.memory import Leased, anonymous_file
+from agym._system.platform import anonymous_file, forbid_shrinking
+from agym.protocol.memory import Leased
 from agym.protocol.typing import Array
 from agym.protocol.value_copies import copy_value, is_plain
 
@@ -237,9 +237,7 @@ class FrameLeases:
     def __init__(self, num_envs: int) -> None:
         """Create an empty shelf for a worker with ``num_envs`` environments."""
         self.descriptor = anonymous_file(0)
-        if hasattr(fcntl, "F_ADD_SEALS"):
-            # Access to a mapping of a file that became shorter would kill this process.
-            fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+        forbid_shrinking(self.descriptor)
         self._spare = SPARE * num_envs
         self._chunks: dict[int, mmap.mmap] = {}
         # All by the region's start: regions with their memory; the arrays last created over each;

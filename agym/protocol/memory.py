@@ -1,19 +1,20 @@
 """One block of memory, on the heap or shared between processes, divided into arrays.
 
-Shared memory is an anonymous file whose descriptor is passed to the workers. No other user can open
-it, and nothing is left in ``/dev/shm`` however the processes end: the kernel frees it with the last
-of them.
+Shared memory has no name; its descriptor is passed to the workers. No other user can open it, and
+nothing is left in ``/dev/shm`` however the processes end: the kernel frees it with the last of
+them.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
-import tempfile
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+
+from agym._system.platform import shared_memory
 
 # Dtype and shape of an array.
 Field = tuple[np.dtype[Any], tuple[int, ...]]
@@ -37,7 +38,7 @@ class Arena:
         self.size = max(size, ALIGNMENT)
         self.descriptor: int | None = descriptor
         if shared and descriptor is None:
-            self.descriptor = anonymous_file(self.size)
+            self.descriptor = shared_memory(self.size)
         self._memory: mmap.mmap | np.ndarray[Any, Any]
         if self.descriptor is None:
             self._memory = _pages(self.size)
@@ -80,17 +81,6 @@ def _pages(size: int) -> np.ndarray[Any, Any]:
 def _room(dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:
     size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     return -(-size // ALIGNMENT) * ALIGNMENT
-
-
-def anonymous_file(size: int) -> int:
-    """Create shared memory of ``size`` zeroed bytes; return its descriptor, owned by the caller."""
-    if hasattr(os, "memfd_create"):
-        descriptor = os.memfd_create("agym", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    else:  # macOS: a file that is already unlinked
-        with tempfile.TemporaryFile() as file:
-            descriptor = os.dup(file.fileno())
-    os.ftruncate(descriptor, size)
-    return descriptor
 
 
 class Leased:

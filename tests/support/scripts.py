@@ -22,20 +22,23 @@ def install_command(extra: str) -> str:
     return f'pip install -e "{ROOT}[{extra}]"'
 
 
-def start(folder: Path, code: str, options: Sequence[str] = ()) -> subprocess.Popen[str]:
+def start(
+    folder: Path, code: str, options: Sequence[str] = (), path: Sequence[Path] = (ROOT,)
+) -> subprocess.Popen[str]:
     """Start a script in a session of its own, so that Ctrl-C can be sent to all of it.
 
     Args:
         folder: Where it runs.
         code: The script.
         options: For the interpreter.
+        path: Where its processes find modules.
     """
     script = folder / "script.py"
     script.write_text(dedent(code))
     return subprocess.Popen(
         [sys.executable, "-W", "error", *options, str(script)],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path))},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -45,7 +48,11 @@ def start(folder: Path, code: str, options: Sequence[str] = ()) -> subprocess.Po
 
 
 def run(
-    folder: Path, code: str, seconds: float = 3, options: Sequence[str] = ()
+    folder: Path,
+    code: str,
+    seconds: float = 3,
+    options: Sequence[str] = (),
+    path: Sequence[Path] = (ROOT,),
 ) -> tuple[int, str, str]:
     """Run a script to its end: exit code, output, errors. Nothing of it may go on.
 
@@ -54,8 +61,9 @@ def run(
         code: The script.
         seconds: What it takes on a quiet machine, about.
         options: For the interpreter.
+        path: Where its processes find modules.
     """
-    with start(folder, code, options) as process:
+    with start(folder, code, options, path) as process:
         try:
             out, err = process.communicate(timeout=patience(seconds))
         except BaseException as error:  # also the test's own limit, which is raised in here

@@ -116,11 +116,13 @@ def _choose_unknown(name: str, factories: Sequence[Factory], needs: Requirements
     if needs.blocking and needs.workers is None:
         with NoRunningLoop():
             coroutines, factories = describe_first(factories)
-        plan = _on_loops(name, needs) if coroutines else _unmeasured(name, factories, needs)
+        plan = (
+            _on_loops(name, factories, needs) if coroutines else _unmeasured(name, factories, needs)
+        )
         return BackendChoice(plan, factories)
     sample = make_sample(factory)
     if sample.coroutine:
-        plan = _on_loops(name, needs)
+        plan = _on_loops(name, factories, needs)
     elif sample.existing:
         plan = _by_rule(name, needs, "serial", "its factory gives the same environment each time")
     else:
@@ -223,9 +225,9 @@ def _unmeasured(
     return _by_rule(name, needs, "serial" if needs.blocking else "thread", why)
 
 
-def _on_loops(name: str, needs: Requirements) -> Plan:
+def _on_loops(name: str, factories: Sequence[Factory], needs: Requirements) -> Plan:
     """Plan for coroutine environments."""
-    if needs.workers is not None:
+    if needs.workers is not None and not obstacle(factories):
         return _by_rule(name, needs, "process", "loops in as many workers as asked for")
     return _by_rule(name, needs, "asyncio", "it is a coroutine environment")
 

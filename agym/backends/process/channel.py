@@ -11,7 +11,6 @@ busy. EOF tells a side that the other is gone, as does an invalid frame.
 from __future__ import annotations
 
 import array
-import fcntl
 import mmap
 import os
 import select
@@ -22,8 +21,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from agym._system.fork_safety import abandon_in_forks
+from agym._system.platform import anonymous_file, forbid_shrinking
 from agym.backends.process.serialization import Buffer
-from agym.protocol.memory import anonymous_file
 
 # Payload length, and what is sent along: nothing, a descriptor for the reader, or the payload.
 _HEADER = struct.Struct("<QQ")
@@ -32,12 +31,15 @@ _PLAIN, _DESCRIPTOR, _FILE = 0, 1, 2
 # Larger payloads go in a file: a socket's buffer would take several turns of both sides.
 LARGE_BYTES = 64 * 1024
 
+# The largest frame, which a socket takes at once.
+_FRAME_BYTES = _HEADER.size + LARGE_BYTES
+
 # The reason that is reported for a side that sent something invalid.
 UNREADABLE = "sent invalid data"
 
 _READ = 64 * 1024
 _CLOSE_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)  # missing on macOS
-_ANCILLARY = socket.CMSG_LEN(8 * array.array("i").itemsize)
+_DESCRIPTORS_BYTES = 8 * array.array("i").itemsize
 
 
 class Channel:
@@ -50,6 +52,9 @@ class Channel:
 
     def __init__(self, end: socket.socket) -> None:
         end.setblocking(False)
+        for buffer in (socket.SO_SNDBUF, socket.SO_RCVBUF):  # macOS gives them 8 KiB
+            if end.getsockopt(socket.SOL_SOCKET, buffer) < _FRAME_BYTES:
+                end.setsockopt(socket.SOL_SOCKET, buffer, _FRAME_BYTES)
         self._socket = end
         # Frames to send, each with a descriptor to send along, and whether to close it then.
         self._outgoing: deque[tuple[memoryview, int | None, bool]] = deque()
@@ -139,13 +144,16 @@ class Channel:
     def _read(self) -> None:
         while not self.ended:
             try:
-                data, ancillary, _, _ = self._socket.recvmsg(_READ, _ANCILLARY, _CLOSE_ON_EXEC)
+                room = socket.CMSG_LEN(_DESCRIPTORS_BYTES)
+                data, ancillary, _, _ = self._socket.recvmsg(_READ, room, _CLOSE_ON_EXEC)
             except BlockingIOError:
                 break
             except OSError:
                 data, ancillary = b"", []
             for _, _, received in ancillary:
-                self._arrived.extend(array.array("i", received))
+                for descriptor in array.array("i", received):
+                    os.set_inheritable(descriptor, False)
+                    self._arrived.append(descriptor)
             self._incoming += data
             self.ended = not data
             if len(data) < _READ and not ancillary:
@@ -222,12 +230,11 @@ def _map_file(descriptor: int, size: int) -> Buffer:
     Reading a mapping whose file is, or becomes, shorter would kill this process.
     """
     try:
-        if not hasattr(fcntl, "F_ADD_SEALS"):  # macOS
+        if not forbid_shrinking(descriptor):  # macOS
             payload = os.pread(descriptor, size, 0)
             if len(payload) < size:
                 raise ValueError(f"a file without the {size} bytes that it should have")
             return payload
-        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
         if os.fstat(descriptor).st_size != size:
             raise ValueError(f"a file without the {size} bytes that it should have")
         return memoryview(mmap.mmap(descriptor, size, access=mmap.ACCESS_READ))

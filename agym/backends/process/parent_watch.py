@@ -20,12 +20,15 @@ This module imports only the standard library: a worker runs it before it import
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import os
 import select
 import signal
+import sys
 import threading
 from multiprocessing.connection import Connection
+
+if sys.platform != "win32":
+    import fcntl
 
 
 def arm(pipe: Connection) -> None:

@@ -15,7 +15,6 @@ import multiprocessing
 import operator
 import os
 import signal
-import socket
 import sys
 import threading
 import types
@@ -30,10 +29,11 @@ import aiomultiprocess
 from aiomultiprocess.types import Unit
 
 from agym._system.fork_safety import abandon_in_forks, forking_worker
+from agym._system.platform import WORKER_PROCESSES
 from agym._system.pygame_support import headless
 from agym.backends.process.forkserver import ensure_fork_server
 from agym.backends.process.parent_watch import arm
-from agym.errors import MissingExtraError, UsageError
+from agym.errors import UsageError
 
 try:
     import uvloop
@@ -269,12 +269,13 @@ def check_daemon() -> None:
 
 
 def check_platform() -> None:
-    """Refuse to start workers without POSIX.
+    """Refuse to start workers where sockets do not pass descriptors, as on Windows.
 
     Raises:
-        MissingExtraError: UNIX socket pairs that pass descriptors are missing here.
+        UsageError: Worker processes cannot run on this system.
     """
-    if not hasattr(socket, "send_fds"):
-        raise MissingExtraError(
-            "backend='process' needs Linux or macOS; take backend='serial' on this system"
+    if not WORKER_PROCESSES:
+        raise UsageError(
+            "backend='process' needs Linux or macOS, whose sockets can pass descriptors: take"
+            " backend='thread' or 'serial' on this system"
         )

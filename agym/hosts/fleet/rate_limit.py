@@ -11,7 +11,6 @@ closer than ``1 / rate``. The lock is the operating system's: it ends with the p
 
 from __future__ import annotations
 
-import fcntl
 import math
 import os
 import struct
@@ -24,8 +23,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from agym._system.platform import anonymous_file, locked
 from agym.hosts.base import Factory, innermost
-from agym.protocol.memory import anonymous_file
 
 _TIME = struct.Struct("<q")
 
@@ -60,7 +59,7 @@ class RateLimiter:
             weakref.finalize(self, os.close, self._descriptor)
         else:  # macOS, where others can open only a file with a name
             self._descriptor, self.path = tempfile.mkstemp(prefix="agym-rate-")
-            os.truncate(self.path, size)
+            os.ftruncate(self._descriptor, size)
             weakref.finalize(self, _remove, self._descriptor, self.path)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -70,21 +69,19 @@ class RateLimiter:
         self._interval, self._kinds = state["interval"], state["kinds"]
         self.path = state["path"]
         self._lock = threading.Lock()
-        self._descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        self._descriptor = os.open(self.path, os.O_RDWR)
         weakref.finalize(self, os.close, self._descriptor)
 
     def reserve(self, env_id: int) -> int:
         """Reserve the next turn of an environment's kind; return when it comes."""
-        offset = _TIME.size * self._kinds[env_id]
+        file, offset = self._descriptor, _TIME.size * self._kinds[env_id]
         # The file's lock keeps out other processes, also forked ones, but not other threads.
-        with self._lock:
-            fcntl.lockf(self._descriptor, fcntl.LOCK_EX)
-            try:
-                (free,) = _TIME.unpack(os.pread(self._descriptor, _TIME.size, offset))
-                turn = max(now(), free)
-                os.pwrite(self._descriptor, _TIME.pack(turn + self._interval), offset)
-            finally:
-                fcntl.lockf(self._descriptor, fcntl.LOCK_UN)
+        with self._lock, locked(file):
+            os.lseek(file, offset, os.SEEK_SET)  # Windows has no ``pread``
+            (free,) = _TIME.unpack(os.read(file, _TIME.size))
+            turn = max(now(), free)
+            os.lseek(file, offset, os.SEEK_SET)
+            os.write(file, _TIME.pack(turn + self._interval))
         return int(turn)
 
 

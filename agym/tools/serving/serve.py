@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-import resource
 import secrets
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any, Self
 
 from agym._system.extras import require
+from agym._system.platform import allow_open_files
 from agym.api.make import make_async
 from agym.api.options.options import BackendLike, OnFault
 from agym.engine.faults.policy import FaultPolicy
@@ -286,15 +286,3 @@ def _token(token: str | bool) -> str | None:
     if not token or not token.isascii() or not token.isprintable() or " " in token:
         raise UsageError("token= must be letters, digits and signs of ASCII, without spaces")
     return token
-
-
-def allow_open_files(count: int) -> None:
-    """Raise this process's soft limit of open files, as far as the hard limit permits.
-
-    It is 1,024 in many shells, while a connection is one file.
-    """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or soft >= count:
-        return
-    wanted = count if hard == resource.RLIM_INFINITY else min(count, hard)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -19,10 +19,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import agym
+from agym._system.platform import anonymous_file
 from agym.backends.process.channel import LARGE_BYTES, UNREADABLE, Channel
 from agym.backends.process.mailbox import UP, Mailbox, mailbox_fields
 from agym.backends.process.serialization import pack, pack_by_value
-from agym.protocol.memory import Arena, anonymous_file
+from agym.protocol.memory import Arena
 from agym.protocol.messages.operations import OPEN, Make, Operation, Render
 from tests.support.drivers import APIS, opened
 from tests.support.envs.faulty_envs import Babbles
