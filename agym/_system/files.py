@@ -1,10 +1,54 @@
-"""Files that appear complete or not at all."""
+"""Files that appear complete or not at all, and what helps where the system has no more."""
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from agym.errors import AgymError, UsageError
+
+_NO_SPACE = "free some space on that file system"
+_NO_FILES = "raise the limit of open files, as by `ulimit -n 4096`, or use fewer workers"
+_NO_FOLDER = "make its folder first"
+_NOT_PERMITTED = "choose a folder that this program may write to"
+REMEDIES = {
+    errno.EMFILE: _NO_FILES,
+    errno.ENFILE: _NO_FILES,
+    errno.ENOSPC: _NO_SPACE,
+    errno.EDQUOT: _NO_SPACE,
+    errno.EFBIG: "raise the limit of a file's size, as by `ulimit -f unlimited`",
+    errno.ENOMEM: "use fewer environments or workers, or end other programs",
+    errno.EAGAIN: "raise the limit of processes, as by `ulimit -u 4096`, or use fewer workers",
+    errno.ENOENT: _NO_FOLDER,
+    errno.ENOTDIR: _NO_FOLDER,
+    errno.EACCES: _NOT_PERMITTED,
+    errno.EPERM: _NOT_PERMITTED,
+    errno.EROFS: _NOT_PERMITTED,
+}
+
+
+@contextmanager
+def explained(failure: str) -> Iterator[None]:
+    """Raise the system's errors as agym's, with what helps.
+
+    Args:
+        failure: What fails by them, as ``"the environments cannot be made"``.
+
+    Raises:
+        UsageError: The system has refused something.
+    """
+    try:
+        yield
+    except AgymError:  # some are an OSError too
+        raise
+    except OSError as error:
+        remedy = REMEDIES.get(error.errno or 0)
+        text = f"{failure}: {error.strerror or error}" + (f"; {remedy}" if remedy else "")
+        raise UsageError(text) from error
 
 
 def write_atomically(path: Path, content: bytes) -> None:

@@ -362,8 +362,8 @@ class Envs(BaseEnvs[Observations, Actions]):
         Raises:
             SnapshotError: The state of an environment cannot be copied.
             ResetNeededError: One was not reset, or raised since.
-            UsageError: What they were made from, or their state, cannot be pickled.
-            OSError: The file cannot be written.
+            UsageError: What they were made from, or their state, cannot be pickled, or the file
+                cannot be written.
         """
         self._check_saved()
         self._recipe.save(path, self.snapshot())

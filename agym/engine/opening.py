@@ -6,6 +6,7 @@ from bisect import bisect
 from dataclasses import dataclass
 from operator import itemgetter
 
+from agym._system.files import explained
 from agym.backends.base import Backend
 from agym.engine.batches.builder import BatchBuilder
 from agym.engine.batches.debugging import is_debugging
@@ -91,21 +92,22 @@ class Opening:
         """Lay out the table.
 
         Raises:
-            UsageError: Environments cannot move between workers.
+            UsageError: Environments cannot move between workers, or there is no memory for them.
         """
         if self.recycles and not description.movable:
             raise UsageError(
                 "recycle= moves environments between worker processes, which coroutine environments"
                 " cannot do: leave it out"
             )
-        table = SlotTable(
-            Layout(description.observation_space),
-            Layout(description.action_space),
-            self.num_envs,
-            final=self.final,
-            leases=self.leases,
-            shared=backend.shared is not None,
-        )
+        with explained("the environments cannot be made"):
+            table = SlotTable(
+                Layout(description.observation_space),
+                Layout(description.action_space),
+                self.num_envs,
+                final=self.final,
+                leases=self.leases,
+                shared=backend.shared is not None,
+            )
         batches = BatchBuilder(
             table,
             copy=self.copy,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import pickle
 import subprocess
 import sys
@@ -11,12 +12,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import agym
 from agym.testing import assert_same
 from tests.support.backends import FORK
 from tests.support.envs.drifting_envs import Drifting, assert_same_steps, play
 from tests.support.patience import patience
+from tests.support.scripts import run
 
 BACKENDS = [
     pytest.param({"backend": "serial"}, id="serial"),
@@ -137,8 +141,95 @@ def test_other_files(content: bytes, error: str, tmp_path: Path) -> None:
         agym.load_snapshot(None)  # type: ignore[arg-type]
 
 
-def test_a_path_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def content(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The file of a snapshot."""
+    path = tmp_path_factory.mktemp("saved") / "whole.agym"
     with agym.make("CartPole-v1", 1) as envs:
         envs.reset(seed=1)
-        with pytest.raises(FileNotFoundError, match=r"nowhere/run\.agym"):
-            envs.save(tmp_path / "nowhere" / "run.agym")
+        envs[0].snapshot().save(path)
+    return path.read_bytes()
+
+
+def assert_refused(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    with pytest.raises(agym.UsageError, match=r"is damaged|is no snapshot|by a newer agym"):
+        agym.load_snapshot(path)
+
+
+def test_every_changed_bit_of_the_head_and_one_of_each_other_byte_is_noticed(
+    content: bytes, tmp_path: Path
+) -> None:
+    head = content.index(b"\n")
+    for place in range(len(content)):
+        for bit in range(8) if place <= head else [place % 8]:
+            damaged = bytearray(content)
+            damaged[place] ^= 1 << bit
+            assert_refused(tmp_path / "damaged.agym", bytes(damaged))
+
+
+def test_every_truncated_or_longer_file_is_refused(content: bytes, tmp_path: Path) -> None:
+    for length in range(len(content)):
+        assert_refused(tmp_path / "short.agym", content[:length])
+    assert_refused(tmp_path / "long.agym", content + b"\n")
+
+
+@given(st.integers(0, 10**6), st.integers(1, 255))
+def test_every_changed_byte_is_noticed(
+    content: bytes, tmp_path_factory: pytest.TempPathFactory, place: int, change: int
+) -> None:
+    damaged = bytearray(content)
+    damaged[place % len(content)] ^= change
+    assert_refused(tmp_path_factory.getbasetemp() / "damaged.agym", bytes(damaged))
+
+
+def obstructed(folder: Path, obstacle: str) -> tuple[Path, str]:
+    """Return a path that cannot be written to, and what helps."""
+    match obstacle:
+        case "no folder":
+            return folder / "nowhere" / "run.agym", "make its folder first"
+        case "a file as a folder":
+            (folder / "file").write_text("")
+            return folder / "file" / "run.agym", "make its folder first"
+        case "a folder":
+            return folder, "is not a regular file"
+        case "a pipe":
+            os.mkfifo(folder / "pipe")
+            return folder / "pipe", "is not a regular file"
+    raise AssertionError(obstacle)
+
+
+@pytest.mark.parametrize("obstacle", ["no folder", "a file as a folder", "a folder", "a pipe"])
+def test_a_path_that_cannot_be_written_to_is_named(obstacle: str, tmp_path: Path) -> None:
+    path, remedy = obstructed(tmp_path, obstacle)
+    before = sorted(tmp_path.iterdir())
+    with agym.make("CartPole-v1", 1) as envs:
+        envs.reset(seed=1)
+        for save in (envs.save, envs[0].snapshot().save):
+            with pytest.raises(agym.UsageError, match=remedy) as caught:
+                save(path)
+            assert str(path) in str(caught.value)
+        with pytest.raises(agym.UsageTypeError, match="path=None is no path"):
+            envs.save(None)  # type: ignore[arg-type]
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_file_that_the_system_does_not_hold_is_left_out(tmp_path: Path) -> None:
+    script = """
+        import os, resource
+        import agym
+
+        with agym.make("CartPole-v1", 1) as envs:
+            envs.reset(seed=1)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+            try:
+                envs.save("run.agym")
+            except agym.UsageError as error:
+                print(error, os.listdir())
+    """
+    code, out, err = run(tmp_path, script)
+    assert (code, err) == (0, "")
+    assert out == (
+        "run.agym cannot be written: File too large; raise the limit of a file's size, as by"
+        " `ulimit -f unlimited` ['script.py']\n"
+    )

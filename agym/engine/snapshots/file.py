@@ -2,8 +2,10 @@
 
 ::
 
-    {"agym_snapshot": 1, "env": "ALE/Pong-v5", ...}   one line of JSON, as ``head -1`` shows
+    {"agym_snapshot": 1, "env": "ALE/Pong-v5", ..., "crc32": 7}   a line of JSON, for ``head -1``
     the pickle, compressed
+
+The checksum at the end of the line is that of all other bytes, so that every damage is noticed.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import json
 import os
 import pickle
 import platform
+import re
 import zlib
 from contextlib import suppress
 from functools import cache
@@ -19,7 +22,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from agym._system.files import write_atomically
+from agym._system.files import explained, write_atomically
 from agym._system.pickling import dumps_by_value
 from agym.engine.faults.capsule import agym_version_here
 from agym.engine.snapshots.snapshot import Snapshot
@@ -28,7 +31,9 @@ from agym.protocol.messages.completions import Description
 
 # The version of the file format.
 FORMAT = 1
-_MARK = b'{"agym_'
+# The kind and the format of a file, and all of its head around the checksum.
+_START = re.compile(rb'\{"agym_(snapshot|run)": (\d{1,9})\b')
+_HEAD = re.compile(rb'(\{.*), "crc32": (\d{1,10})\}')
 
 
 def versions_of(description: Description) -> dict[str, str]:
@@ -70,40 +75,52 @@ def load_snapshot(path: str | os.PathLike[str]) -> Snapshot:
 
 
 def write(what: str, path: str | os.PathLike[str], value: Any, head: dict[str, Any]) -> None:
-    """Write a value to a file, which appears complete or not at all."""
+    """Write a value to a file, which appears complete or not at all.
+
+    Raises:
+        UsageError: It cannot be written.
+    """
+    file = _path(path)
     try:
         body = zlib.compress(dumps_by_value(value), 1)
     except Exception as error:
         raise UsageError(f"the {what} cannot be written to {path}: {error}") from error
-    line = {f"agym_{what}": FORMAT, **head, "bytes": len(body), "crc32": zlib.crc32(body)}
-    write_atomically(Path(path), json.dumps(line).encode() + b"\n" + body)
+    start = json.dumps({f"agym_{what}": FORMAT, **head}).encode().removesuffix(b"}")
+    crc = zlib.crc32(b"\n" + body, zlib.crc32(start))
+    with explained(f"{path} cannot be written"):
+        if file.exists() and not file.is_file():  # such as a device, which would be replaced
+            raise UsageError(f"{path} is not a regular file: name another, or a new one")
+        write_atomically(file, b'%s, "crc32": %d}\n%s' % (start, crc, body))
 
 
 def read(what: str, path: str | os.PathLike[str]) -> Any:
     """Read a value from :func:`write`."""
     try:
-        content = Path(path).read_bytes()
-    except TypeError:
-        raise UsageTypeError(f"path={path!r} is no path") from None
+        content = _path(path).read_bytes()
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
     line, _, body = content.partition(b"\n")
-    other, remedy = ("run", "restore_envs") if what == "snapshot" else ("snapshot", "load_snapshot")
-    if line.startswith(_MARK + other.encode() + b'": '):
+    kind = _START.match(line)
+    if kind is None:
+        raise UsageError(f"{path} is no {what} of agym's")
+    if (other := kind[1].decode()) != what:
+        remedy = "restore_envs" if other == "run" else "load_snapshot"
         raise UsageError(f"{path} is a {other}, not a {what}: take agym.{remedy}")
-    try:
-        if not line.startswith(_MARK + what.encode() + b'": '):
-            raise ValueError("the mark is not there")
-        head = json.loads(line)
-        version, size, crc = (int(head[name]) for name in (f"agym_{what}", "bytes", "crc32"))
-    except (ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"{path} is no {what} of agym's") from error
-    if version > FORMAT:
+    if int(kind[2]) > FORMAT:
         raise UsageError(f"{path} was written by a newer agym: update this one")
-    if (len(body), zlib.crc32(body)) != (size, crc):
+    head = _HEAD.fullmatch(line)
+    if head is None or int(head[2]) != zlib.crc32(b"\n" + body, zlib.crc32(head[1])):
         raise UsageError(f"{path} is damaged: not all that was written is there")
+    versions = json.loads(line).get("versions", {})
     try:
         return pickle.loads(zlib.decompress(body))
     except Exception as error:
-        wrote = ", ".join(f"{name} {version}" for name, version in head.get("versions", {}).items())
+        wrote = ", ".join(f"{name} {version}" for name, version in versions.items())
         raise UsageError(f"{path}, written by {wrote}, cannot be read here: {error}") from error
+
+
+def _path(path: Any) -> Path:
+    try:
+        return Path(path)
+    except TypeError:
+        raise UsageTypeError(f"path={path!r} is no path") from None

@@ -84,8 +84,7 @@ class Snapshot:
         """Write it to a file, for :func:`agym.load_snapshot`.
 
         Raises:
-            OSError: The file cannot be written.
-            UsageError: The environment's state cannot be pickled.
+            UsageError: The file cannot be written, or the environment's state cannot be pickled.
         """
         from agym.engine.snapshots.file import write
 

@@ -49,6 +49,36 @@ def test_no_guard_is_needed(method: str, tmp_path: Path) -> None:
     assert out.splitlines() == ["the script runs"] + ["3.0 [3.0, 3.0, 3.0]"] * 4
 
 
+SCARCE = """
+    import os, resource
+    import agym
+
+    limit = {limit}
+    resource.setrlimit(resource.{name}, (limit, limit))
+    try:
+        agym.make("CartPole-v1", 4, backend="process", workers=2)
+    except agym.UsageError as error:
+        print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "limit", "remedy"),
+    [
+        ("RLIMIT_NOFILE", 'len(os.listdir("/proc/self/fd")) + 6', "ulimit -n 4096"),
+        ("RLIMIT_FSIZE", "1000", "ulimit -f unlimited"),
+    ],
+)
+def test_what_the_system_lacks_is_said_with_the_remedy(
+    name: str, limit: str, remedy: str, tmp_path: Path
+) -> None:
+    code, out, _ = run(tmp_path, SCARCE.format(name=name, limit=limit))
+    assert code == 0
+    assert out.startswith("the environments cannot be made: ")
+    assert remedy in out
+    assert out.count("\n") == 1
+
+
 FORGETFUL = """
     from functools import partial
     import agym
