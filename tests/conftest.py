@@ -61,6 +61,7 @@ multiprocessing.current_process()._config["semprefix"] = f"/{SEMAPHORES}"  # typ
 
 pytest_plugins = [
     "tests.support.guardian",
+    "tests.support.leftovers",
     "tests.support.limits",
     "tests.support.core_selection",
     "tests.support.skips",
@@ -165,6 +166,12 @@ def once_opened() -> None:
 def fork_server(once_opened: None) -> None:
     """Start multiprocessing's fork server, which stays for good."""
     forkserver.ensure_running()
+
+
+@pytest.fixture
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run in a folder of its own: MuJoCo logs its warnings in the current one."""
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture

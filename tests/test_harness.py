@@ -98,6 +98,23 @@ def test_a_test_that_exceeds_its_limit_fails_alone(tmp_path: Path) -> None:
     assert run.returncode == 1
 
 
+@pytest.mark.parametrize("options", [(), ("-n", "1")], ids=["alone", "distributed"])
+def test_a_run_that_leaves_a_file_in_the_checkout_fails(
+    tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    tests = """
+        @pytest.mark.parametrize("name", ["__pycache__/cached", "build/made", "left.log"])
+        def test_leaves(name):
+            Path(name).parent.mkdir(exist_ok=True)
+            Path(name).touch()
+    """
+    with begin(tmp_path, tests, "-p", "tests.support.leftovers", *options) as run:
+        out, _ = run.communicate(timeout=patience(30))
+    assert "3 passed" in out
+    assert re.findall("left in the checkout: (.*)", out) == [str(tmp_path / "left.log")]
+    assert run.returncode == 1
+
+
 def test_a_group_of_tests_runs_in_one_process(tmp_path: Path) -> None:
     """So there is one Ray cluster, and games are compiled once."""
     tests = """

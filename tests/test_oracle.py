@@ -18,6 +18,8 @@ from tests.support.drivers import APIS, opened
 from tests.support.envs.plain_envs import Nested
 from tests.support.equality import same, same_array, same_values
 
+pytestmark = pytest.mark.usefixtures("own_folder")
+
 STEPS = 500
 MODES = {"next_step": AutoresetMode.NEXT_STEP, "same_step": AutoresetMode.SAME_STEP}
 

@@ -325,6 +325,7 @@ def test_the_action_that_ale_repeats(probability: float) -> None:
                     one.reset()
 
 
+@pytest.mark.usefixtures("own_folder")
 @pytest.mark.parametrize("name", ["ALE/Pong-v5", "Ant-v5", "Humanoid-v5"])
 def test_simulators(name: str) -> None:
     pytest.importorskip("ale_py" if name.startswith("ALE") else "mujoco")
