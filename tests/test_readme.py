@@ -6,11 +6,13 @@ import importlib.util
 import re
 import subprocess
 import sys
+import tomllib
 from dataclasses import fields
 from importlib.metadata import metadata
 from pathlib import Path
 
 import pytest
+import yaml
 
 import agym
 from agym.api.options.options import OPTION_NAMES
@@ -52,6 +54,14 @@ def test_there_are_exactly_two_set_up_commands_and_ci_runs_them() -> None:
     assert then
     assert "readme.py setup" in before
     assert "pip install" not in before, "a stranger gives the second command right after the first"
+
+
+def test_the_pythons_that_agym_claims_to_run_on_are_tested() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    claimed = re.findall(r"Python :: (3\.\d+)", "\n".join(project["classifiers"]))
+    jobs = yaml.safe_load((ROOT / ".github/workflows/tests.yml").read_text())["jobs"]
+    assert jobs["core"]["strategy"]["matrix"]["python"] == claimed
+    assert f"for version in {' '.join(claimed[1:])};" in (ROOT / ".ci/pythons").read_text()
 
 
 @pytest.mark.full

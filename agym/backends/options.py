@@ -216,7 +216,8 @@ class Process(LoopSpec):
 
     Attributes:
         start_method: How worker processes start: ``"spawn"`` (also for ``None``), ``"forkserver"``
-            or ``"fork"``.
+            or ``"fork"``. To fork beside threads of your own may deadlock; from Python 3.12 on it
+            gives a ``DeprecationWarning``.
         pin: Keep each worker, and its replacements, on one core (Linux).
         nice: How much the workers' priority is lowered, 0 to 19. Where they keep all cores busy,
             the caller's event loop then gets one as soon as it has something to do; so do other
