@@ -98,12 +98,12 @@ class Holdings:
     @classmethod
     def now(cls) -> Holdings:
         return cls(
-            frozenset(int(path.name) for path in Path("/proc").glob("[0-9]*")),
+            frozenset(psutil.pids()),
             frozenset(threading.enumerate()),
             frozenset(_descriptors()),
             frozenset(
                 path.name
-                for path in Path("/dev/shm").iterdir()
+                for path in Path("/dev/shm").glob("*")  # Linux alone lists shared memory
                 if not path.name.startswith("sem.") or path.name.startswith(f"sem.{SEMAPHORES}-")
             ),
         )
@@ -130,9 +130,10 @@ def _ours(pids: Iterable[int]) -> Iterator[psutil.Process]:
 
 
 def _descriptors() -> Iterator[tuple[int, str]]:
-    for link in list(Path("/proc/self/fd").iterdir()):
-        with contextlib.suppress(FileNotFoundError):  # the descriptor of the listing itself
-            yield int(link.name), str(link.readlink())
+    for path in [*Path("/dev/fd").iterdir()]:
+        with contextlib.suppress(OSError):  # the descriptor of the listing itself
+            is_link = path.is_symlink()  # not on macOS
+            yield int(path.name), str(path.readlink() if is_link else path.stat().st_ino)
 
 
 def _without_owner(names: frozenset[str]) -> list[object]:

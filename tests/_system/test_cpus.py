@@ -9,6 +9,9 @@ import pytest
 
 from agym._system import cpus
 from agym._system.cpus import HomeCore, available_cores, quota
+from tests.support.skips import needs_linux
+
+pytestmark = needs_linux
 
 
 def test_available_cores_follow_the_affinity() -> None:

@@ -6,6 +6,7 @@ That shared memory is neither read, written nor resized there is left to macOS t
 from __future__ import annotations
 
 import os
+import re
 import socket
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 
 from agym.backends.process.channel import LARGE_BYTES, Channel
 from tests.support.platforms import script
+from tests.support.scripts import ROOT
 
 PROCESSES = """
     import os, signal, sys, warnings
@@ -79,6 +81,7 @@ PROCESSES = """
 """
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
 def test_worker_processes(tmp_path: Path, method: str) -> None:
     code = PROCESSES.replace("{method!r}", repr(method))
@@ -97,3 +100,35 @@ def test_a_frame_fits_into_the_buffers_of_sockets_that_are_small() -> None:
     finally:
         ours.close()
         theirs.close()
+
+
+TESTS = """
+    import sys
+    from pathlib import Path
+    import pytest
+
+    def hidden(name):
+        method = getattr(Path, name)
+
+        def call(path, *arguments, **keywords):
+            if path.parts[1:2] == ("proc",) or path.parts[1:3] == ("dev", "shm"):
+                raise FileNotFoundError(2, "No such file or directory", str(path))
+            return method(path, *arguments, **keywords)
+
+        setattr(Path, name, call)
+
+    for name in ("stat", "open", "iterdir", "readlink"):
+        hidden(name)
+    files = ["protocol/test_memory.py", "backends/process/test_process.py", "_system/test_cpus.py",
+             "backends/process/test_cores.py", "engine/faults/test_side_effects.py"]
+    expression = "memory or descriptor or constructed_once or dies or affinity or returns_to"
+    sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "-m", "core", "-k", expression,
+                          "--rootdir={root}", *(f"{root}/tests/{file}" for file in files)]))
+"""
+
+
+@pytest.mark.full
+def test_these_tests_run_there(tmp_path: Path) -> None:
+    """Without ``/proc``, ``/dev/shm`` and affinities, tests that need these are skipped."""
+    out = script(tmp_path, "darwin", TESTS.replace("{root}", str(ROOT)), "trio")
+    assert re.search(r"^\d+ passed, \d+ skipped, \d+ deselected", out, re.MULTILINE), out

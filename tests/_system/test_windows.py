@@ -221,6 +221,7 @@ def test_environments_run(tmp_path: Path, code: str) -> None:
     script(tmp_path, "win32", SETTING + code)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("code", "needed"),
     [(SERVE, "aiohttp"), (VECTORIZE, "numba"), (SB3, "stable_baselines3")],

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
-from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 from agym.protocol.memory import ALIGNMENT, Arena, Field
@@ -20,7 +20,7 @@ FIELDS: dict[str, Field] = {
 
 
 def descriptors() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
+    return psutil.Process().num_fds()
 
 
 @pytest.mark.parametrize("shared", [False, True])

@@ -16,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import select
 import signal
 import sys
 import threading
@@ -53,7 +52,7 @@ def _before_fork() -> None:
 
 
 def _after_fork() -> None:
-    if _forked_by_main.value:
+    if _forked_by_main.value and sys.platform == "linux":
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != _forked_by_main.parent:
             os._exit(1)  # it has ended already
@@ -61,10 +60,8 @@ def _after_fork() -> None:
 
 def guard(pid: int, mark: str) -> None:
     """Wait until a process has ended, then end all processes that bear a mark."""
-    with contextlib.suppress(ProcessLookupError):
-        waiting = select.poll()
-        waiting.register(os.pidfd_open(pid), select.POLLIN)
-        waiting.poll()
+    with contextlib.suppress(psutil.NoSuchProcess):
+        psutil.Process(pid).wait()
     grace = GRACE
     while left := marked(mark):
         _, alive = psutil.wait_procs(left, timeout=grace)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import os
-import select
 import signal
 import tempfile
 import time
@@ -81,10 +80,6 @@ def abort_children() -> str:
             if any(helper in command for helper in HELPERS):
                 continue
             told.append(f"{process.pid} {command[:200]}")
-            end = os.pidfd_open(process.pid)
-            try:
-                process.send_signal(signal.SIGABRT)
-                select.select([end], [], [], max(0.0, give_up - time.monotonic()))
-            finally:
-                os.close(end)
+            process.send_signal(signal.SIGABRT)
+            psutil.wait_procs([process], timeout=max(0.0, give_up - time.monotonic()))
     return "\n".join(told)

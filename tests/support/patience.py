@@ -41,7 +41,8 @@ def _crowd() -> float:
     busy = os.getloadavg()[0]
     with contextlib.suppress(OSError, ValueError, IndexError):  # not every system tells
         busy = max(busy, float(Path("/proc/loadavg").read_text().split()[3].partition("/")[0]))
-    return busy / len(os.sched_getaffinity(0))
+    affinity = getattr(os, "sched_getaffinity", None)  # not on macOS
+    return busy / (len(affinity(0)) if affinity else os.cpu_count() or 1)
 
 
 @cache

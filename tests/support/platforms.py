@@ -50,8 +50,8 @@ EACH_PROCESS = """
 """
 
 
-def script(folder: Path, platform: str, code: str, *libraries: str, exitcode: int = 0) -> None:
-    """Run a script, which has to end so, without a word on its errors.
+def script(folder: Path, platform: str, code: str, *libraries: str, exitcode: int = 0) -> str:
+    """Run a script, which has to end so, without a word on its errors; return its output.
 
     Args:
         folder: Where it runs.
@@ -62,12 +62,14 @@ def script(folder: Path, platform: str, code: str, *libraries: str, exitcode: in
     """
     first = dedent(EACH_PROCESS).format(platform=platform, libraries=libraries)
     (folder / "sitecustomize.py").write_text(first)
-    ended, _, err = run(folder, code, 20, path=(ROOT, folder))
-    assert (ended, err) == (exitcode, ""), err
+    ended, out, err = run(folder, code, 20, path=(ROOT, folder))
+    assert (ended, err) == (exitcode, ""), out + err
+    return out
 
 
 def hide(platform: str, *libraries: str) -> None:
     """Let this process look like one on another system, as far as agym can tell."""
+    assert "agym" not in sys.modules
     for library in (*LIBRARIES, *libraries):
         if importlib.util.find_spec(library.partition(".")[0]) is not None:
             importlib.import_module(library)

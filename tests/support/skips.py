@@ -12,10 +12,14 @@ Then it installs everything, and runs that as well, with no skip allowed::
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+
+# For tests of what Linux alone has, or shows of processes.
+needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="looks at what only Linux has")
 
 # What was skipped, in order; under xdist, the reports of all workers come to the controller.
 _skipped: dict[str, None] = {}

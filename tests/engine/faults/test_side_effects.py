@@ -14,6 +14,7 @@ import agym
 from agym.backends import Process
 from tests.support.backends import FORK
 from tests.support.envs.plain_envs import Probe
+from tests.support.skips import needs_linux
 
 SETUPS: dict[str, dict[str, Any]] = {
     "serial": {"backend": "serial"},
@@ -23,7 +24,7 @@ SETUPS: dict[str, dict[str, Any]] = {
     "fork": {"backend": FORK, "workers": 2},
 }
 each_place = pytest.mark.parametrize("setup", SETUPS)
-pytestmark = pytest.mark.usefixtures("fork_server")
+pytestmark = [pytest.mark.usefixtures("fork_server"), needs_linux]
 
 # In /proc/net/unix: the flag of a socket that listens.
 ACCEPTS = 1 << 16

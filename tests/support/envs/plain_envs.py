@@ -12,6 +12,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import psutil
 from gymnasium import spaces
 
 Result = tuple[Any, float, bool, bool, dict[str, Any]]
@@ -228,7 +229,7 @@ class Probe(Tally):
     def native_threads(self) -> int:
         """How many threads there are after work that would start a pool of them."""
         np.ones((600, 600)) @ np.ones((600, 600))
-        return len(list(Path("/proc/self/task").iterdir()))
+        return psutil.Process().num_threads()
 
     def maps(self) -> str:
         """What this process has mapped into its memory."""
