@@ -13,9 +13,11 @@ import numpy as np
 import pytest
 
 import agym
+from agym.protocol.metrics.gauges import Meter
 from agym.testing import assert_same
 from tests.backends.ray.conftest import NODE
 from tests.support.backends import with_own
+from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.gated_envs import Gated
 from tests.support.envs.plain_envs import Probe
 from tests.support.patience import deadline
@@ -48,6 +50,27 @@ def test_an_actor_that_dies_is_named_and_spoils_no_other() -> None:
         envs.restart()
         envs.reset(seed=3)
         assert envs.step([0, 1, 0, 1]).rewards.tolist() == [1.0] * 4
+
+
+class BreaksItsHost(AsyncTally):
+    """Leaves agym itself broken in the actor when it is rendered."""
+
+    async def render(self) -> Any:
+        def fail(*_: Any) -> None:
+            raise RuntimeError("boom")
+
+        Meter.end_one = fail  # type: ignore[method-assign]
+        return await super().render()
+
+
+def test_what_fails_on_the_loop_of_an_actor_ends_the_actor() -> None:
+    with agym.make(BreaksItsHost, 2, workers=1, **OPTIONS) as envs:
+        envs.reset()
+        with pytest.raises(agym.WorkerDied, match=r"RuntimeError: boom.*environments 0 to 1"):
+            envs.render()
+        assert envs.restart() == [0, 1]
+        envs.reset()
+        envs.step([0, 0])
 
 
 @pytest.mark.parametrize("workers_per_node", [None, 2])
