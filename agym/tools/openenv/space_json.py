@@ -177,7 +177,7 @@ def _without_words(value: Any) -> Any:
     """Return nested lists with numbers in the place of :data:`WORDS`."""
     if isinstance(value, list):
         return [_without_words(item) for item in value]
-    return WORDS.get(value, value)
+    return WORDS.get(value, value) if isinstance(value, str) else value
 
 
 def _fields(parts: Any, value: Any, name: str) -> dict[str, Any]:

@@ -185,7 +185,7 @@ class Episodes:
         return fields[VALUE] if names == {VALUE} else fields
 
     def _raise(self, error: BaseException) -> NoReturn:
-        """Raise what the client hears of an error: one line. The server's log has the rest."""
+        """Raise what the client gets of an error: its text. The log has the traceback."""
         match error:
             case WorkerDied():
                 why = DIED + describe_exit(error.exitcode)

@@ -188,7 +188,7 @@ class Places:
 
 
 def log(env_id: int, failure: Fault | BaseException) -> None:
-    """Log all that is known of a failure of an environment; its client gets one line of it."""
+    """Log all that is known of a failure of an environment; its client gets the text alone."""
     if isinstance(failure, Fault):
         named = ((field.name, getattr(failure, field.name)) for field in fields(failure))
         known = ", ".join(
