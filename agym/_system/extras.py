@@ -6,9 +6,9 @@ import importlib
 import importlib.metadata
 import importlib.util
 import json
+import os
 from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
+from urllib.parse import unquote, urlsplit
 
 from agym.errors import MissingExtraError
 
@@ -55,7 +55,10 @@ def install_command(extra: str) -> str:
     url: str = origin["url"]
     if "dir_info" in origin:
         editable = "-e " if origin["dir_info"].get("editable") else ""
-        return f'pip install {editable}"{url2pathname(urlsplit(url).path)}[{extra}]"'
+        folder = unquote(urlsplit(url).path)
+        if os.name == "nt":
+            folder = folder.removeprefix("/")  # of /C:/Users
+        return f'pip install {editable}"{folder}[{extra}]"'
     if source := origin.get("vcs_info"):
         url = f"{source['vcs']}+{url}@{source['commit_id']}"
     return f'pip install "{wanted} @ {url}"'

@@ -107,7 +107,8 @@ async def test_observations_of_coroutine_environments_that_do_not_fit() -> None:
 @pytest.mark.filterwarnings("ignore:.*ERROR")  # Gymnasium's classes log errors of environments
 def test_rewards_that_are_no_numbers(make: Any, setup: dict[str, Any]) -> None:
     if make == "sb3":
-        make = pytest.importorskip("agym.sb3").AgymVecEnv
+        pytest.importorskip("stable_baselines3", reason="the extra `sb3`")
+        make = agym.sb3.AgymVecEnv
     factories = [partial(Rewards, 1.0)] * 3 + [partial(Rewards, np.ones(2, np.float32))]
     envs = make(factories, **setup)
     try:
@@ -306,6 +307,14 @@ def test_factories_that_make_no_environment(case: str, backend: Any) -> None:
         agym.AgymVectorEnv([Tally, factory], backend=backend)
     with pytest.raises(agym.UsageError, match=f"environment 0: its factory {words}"):
         agym.make_vec(factory, 1, backend=backend)
+
+
+@pytest.mark.parametrize("n_envs", [1, 2])
+def test_pettingzoo_under_stable_baselines3(n_envs: int) -> None:
+    pytest.importorskip("stable_baselines3", reason="the extra `sb3`")
+    factory: Any = Parallel
+    with pytest.raises(agym.UsageError, match=r"environment 0: .* Parallel, .*PettingZoo's API"):
+        agym.sb3.make_vec_env(factory, n_envs)
 
 
 @pytest.mark.parametrize("case", FACTORIES)
