@@ -145,6 +145,8 @@ class Collector:
                 self.rows.opened.batches.note(ticket)
         else:
             value, error = self._value(ticket)
+        if error is not None and ticket.kind is Step and ticket.ready is None and self._hooks.all:
+            self._hooks.after_steps_lost(ticket.ids)
         ticket.finish(value, error)
         if ticket.kind.moves:
             # The row stays owned until the move is over.

@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from agym._system.defer_signals import Interruptible
 from agym.backends.base import Backend
 from agym.engine.batches.actions import ActionWriter
@@ -127,6 +129,7 @@ class Engine:
         )
         self.writer = ActionWriter(num_envs)
         self._look_at = 0.0
+        self._restored = False
         self.inline: ShortWay | None = None
         self.watched: ShortWay | None = None
         if timeout is None and not resend:
@@ -149,6 +152,13 @@ class Engine:
             backend, status, dispatcher, self.collector, self.checks, self.statistics,
             recovery.fault_log,
         )  # fmt: skip
+
+    @property
+    def unstepped(self) -> Ids:
+        """The environments without a step so far, whose first episode is still to be played."""
+        if self._restored:
+            return ()
+        return tuple(np.flatnonzero(self.statistics.steps() == 0).tolist())
 
     def allow_unreset_step(self) -> None:
         """Allow steps before the first reset, as Gymnasium's vector environments do."""
@@ -306,6 +316,7 @@ class Engine:
             return self._complete_empty(Reset, about)
         self.checks.groups(Restore, ids)
         self.recovery.fault_log.note_restore(ids, states)
+        self._restored = True
         plane = self._choose_plane(ids, None)
         ticket = self._dispatch(Restore(plane, states=[*states], codecs=registered()), ids)
         ticket.about = about
@@ -465,7 +476,8 @@ class Engine:
         if isinstance(message, Step | Reset):
             ticket.plane, ticket.ready, ticket.out = message.plane, ready, out
         if issubclass(ticket.kind, Reset) and self.hooks.all:
-            self.hooks.after_reset_sent(ticket.number, ids)
+            restored = ticket.kind is Restore
+            self.hooks.after_reset_sent(ticket.number, ids, restored=restored)
         if ticket.kind is Step and dispatcher.scheduler.idle and ready is None:
             collector.traffic.dispatch(ticket.number)
         if tolerant and ticket.plane >= SIDE_PLANE:

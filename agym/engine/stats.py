@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from statistics import median
 
+import numpy as np
+
 from agym.backends.base import Backend
 from agym.engine.calls.waits import NO_WAIT, LoopLag, Waited, Waits
 from agym.engine.faults.env_rows import EnvRows
@@ -16,6 +18,7 @@ from agym.engine.faults.recovery import Recovery
 from agym.engine.hooks.hooks import Hooks
 from agym.protocol.messages.failures import name_envs
 from agym.protocol.metrics.gauges import FLEET_SUMS, WAKING, Gauges, clock, percentiles
+from agym.protocol.typing import Array
 
 # A straggler's median step takes more than this many times the median of all environments.
 STRAGGLER = 5.0
@@ -327,10 +330,11 @@ class Traffic:
             for worker, (ids, pid) in enumerate(zip(ranges, pids, strict=True))
         )
         times = percentiles(gauges.arrays["times"], (0.5, 0.99))
+        steps = gauges.totals(ranges).tolist()
         envs = tuple(
             EnvStats(
                 i,
-                gauges.steps[i] + gauges.rounds[ids.start],
+                steps[i],
                 gauges.episodes[i],
                 p50,
                 p99,
@@ -387,6 +391,13 @@ class Statistics:
             recovery.fault_log.counts,
             recovery.workers.restarts,
         )
+
+    def steps(self) -> Array:
+        """Return the number of steps so far of each environment; callable in any thread."""
+        if self.last is not None:
+            return np.array([env.steps for env in self.last.envs])
+        assert self._rows.opened is not None
+        return self._rows.opened.table.gauges.totals(self._backend.ranges)
 
     def keep(self) -> None:
         """Read the statistics for the last time."""

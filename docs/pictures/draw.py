@@ -378,7 +378,7 @@ def page() -> None:
              ("page_phone", 16, (412, 915), "dark")]  # fmt: skip
     for name, count, (width, height), scheme in shots:
         words = [sys.executable, "-m", "agym", "watch", "CartPole-v1", "-n", str(count)]
-        words += ["--policy", "draw:balance", "--speed", "30"]
+        words += ["--policy", "draw:balance", "--speed", "60"]
         with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=FOLDER) as watch:
             assert watch.stdout is not None
             url = watch.stdout.readline().strip()
@@ -403,7 +403,10 @@ def page() -> None:
                     },
                 )
                 browser.get(url)
-                time.sleep(25)
+                # The first episodes to end are the shortest, which looks like learning: wait until
+                # they are no longer among the latest.
+                while browser.execute_script("return latest?.ended ?? 0") < 200 + 2 * count:
+                    time.sleep(1)
                 browser.save_screenshot(str(FOLDER / f"{name}.png"))
             finally:
                 browser.quit()

@@ -30,8 +30,14 @@ class Hook:
     def before_step(self, ids: Ids) -> None:
         """Called before a step is sent; operations dispatched here come before it."""
 
-    def after_reset_sent(self, number: int, ids: Ids) -> None:
-        """Called after a reset was sent; later operations have higher numbers."""
+    def after_reset_sent(self, number: int, ids: Ids, *, restored: bool) -> None:
+        """Called after a reset was sent; later operations have higher numbers.
+
+        ``restored`` says that the environments continue from snapshots instead.
+        """
+
+    def after_steps_lost(self, ids: Ids) -> None:
+        """Called when results of steps are dropped: another environment raised or was late."""
 
     def after_step(self, number: int | None, ids: Ids, result: StepOutcome) -> None:
         """Called before the caller gets the result of steps.
@@ -111,9 +117,13 @@ class Hooks:
         for hook in self.all:
             hook.before_step(ids)
 
-    def after_reset_sent(self, number: int, ids: Ids) -> None:
+    def after_reset_sent(self, number: int, ids: Ids, *, restored: bool) -> None:
         for hook in self.all:
-            hook.after_reset_sent(number, ids)
+            hook.after_reset_sent(number, ids, restored=restored)
+
+    def after_steps_lost(self, ids: Ids) -> None:
+        for hook in self.all:
+            hook.after_steps_lost(ids)
 
     def after_step(self, number: int | None, ids: Ids, result: StepOutcome) -> None:
         for hook in self.all:

@@ -89,6 +89,13 @@ class Gauges:
         self.queued = views["queued"]
         self.cost: Any = views["cost"]  # of floats, which mypy does not know
 
+    def totals(self, ranges: Sequence[range]) -> Array:
+        """Return the number of steps so far of each environment; ``ranges`` are those of hosts."""
+        totals = self.arrays["steps"].copy()
+        for ids in ranges:
+            totals[ids.start : ids.stop] += self.rounds[ids.start]
+        return totals
+
     def settle(self, ranges: Sequence[range]) -> None:
         """Account for the rounds of hosts that end, before other hosts take over their ranges."""
         for ids in ranges:

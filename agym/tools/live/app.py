@@ -142,11 +142,11 @@ class SocketViewer:
             except NONSENSE:
                 return 1003
 
-    async def hang_up(self, code: int) -> None:
+    async def hang_up(self, code: int, reason: str = "") -> None:
         """Close the socket, waiting at most a second for a browser that reads nothing."""
         with suppress(Exception):  # it may be gone already, which raises many kinds of errors
             async with asyncio.timeout(1):
-                await self._socket.close(code)
+                await self._socket.close(code, reason)
 
     def _act(self, message: Any) -> None:
         """Handle a message.

@@ -49,7 +49,7 @@ class Viewer(Protocol):
     def send(self, kind: str, message: str) -> None:
         """Send JSON, replacing an unsent message of the same kind."""
 
-    async def hang_up(self, code: int) -> None:
+    async def hang_up(self, code: int, reason: str = "") -> None:
         """Disconnect within a second."""
 
 
@@ -118,9 +118,8 @@ class Hub:
         if self._closed:
             return False
         if not self._viewers:
-            self._metrics.forget()
             self._engine.hooks.add(self.camera)
-            self._engine.hooks.add(self._metrics)
+            self._metrics.begin()
             self._painter = ThreadPoolExecutor(1, thread_name_prefix="agym-painter")
         self._viewers.add(viewer)
         self.arrival.set()
@@ -142,7 +141,7 @@ class Hub:
     def _on_last_left(self) -> None:
         self.arrival.clear()
         self._engine.hooks.remove(self.camera)
-        self._engine.hooks.remove(self._metrics)
+        self._metrics.end()
         self.camera.try_again(range(self._engine.num_envs))
         if self._paused_by_viewer:
             self.set_pause(False)
@@ -162,7 +161,9 @@ class Hub:
         for viewer in viewers:
             self.remove(viewer)
         self._engine.hooks.remove(self.throttle)
-        await asyncio.gather(*(viewer.hang_up(1001) for viewer in viewers))
+        if viewers:
+            steps = str(self._steps())
+            await asyncio.gather(*(viewer.hang_up(1001, steps) for viewer in viewers))
         under_way = [task for task in (self._painting, self._sending) if task is not None]
         if under_way:
             await asyncio.wait(under_way)
@@ -300,8 +301,9 @@ class Hub:
         if self._painter is None:
             return
         if self._engine.life.closed:
+            closed = json.dumps({"type": "closed", "steps": self._steps()})
             for viewer in self._viewers:
-                viewer.send("closed", '{"type": "closed"}')
+                viewer.send("closed", closed)
             return
         try:
             numbers = await self._loop.run_in_executor(self._painter, self._metrics.read)
@@ -317,6 +319,9 @@ class Hub:
                 message = {**state, **numbers, "type": "numbers", "first": ids.start, "envs": envs}
                 messages[ids] = json.dumps(message)
             viewer.send("numbers", messages[ids])
+
+    def _steps(self) -> int:
+        return int(self._engine.statistics.steps().sum())
 
     def _send_controls(self) -> None:
         message = json.dumps({"type": "controls", **self._controls()})

@@ -1,7 +1,7 @@
 """The metrics: the numbers that a page shows beside the pictures.
 
 Most of them come from :meth:`agym.Envs.stats`. Episode returns are summed here while the page has
-viewers.
+viewers, and kept while it has none.
 """
 
 from __future__ import annotations
@@ -34,25 +34,43 @@ class Metrics(Hook):
         self._engine = engine
         self._gauges = engine.checks.opened().table.gauges
         self._read = engine.statistics.reader()
-        self.forget()
-        # Returns of the latest episodes; how many there were.
-        self._returns: deque[float] = deque(maxlen=EPISODES)
+        # The latest episodes: steps of all environments at the end, and return. ``None`` stands for
+        # a time in which nothing was counted.
+        self._returns: deque[tuple[int, float] | None] = deque(maxlen=EPISODES)
         self._ended = 0
+        self._steps = 0
+        self._episodes = Episodes(engine.num_envs, engine.autoreset)
+        # Time, steps and busy seconds per worker at the last `read`.
+        self._before: tuple[float, int, list[float]] | None = None
         # Time and calls of each batched policy at the last `read`.
         self._policy_calls: WeakKeyDictionary[BatchedPolicy, tuple[float, int]] = (
             WeakKeyDictionary()
         )
 
-    def forget(self) -> None:
-        """Start anew: without viewers, running episodes were not followed from their beginning."""
+    def begin(self) -> None:
+        """Begin to count, after a time without viewers."""
+        if self._returns and self._returns[-1] is not None:
+            self._returns.append(None)
+        # Steps under way count twice, now and when they end: at most one per environment.
+        self._steps = max(self._steps, int(self._engine.statistics.steps().sum()))
+        last, self._before = self._episodes.last, None
         self._episodes = Episodes(self._engine.num_envs, self._engine.autoreset)
-        # Time, steps and busy seconds per worker at the last `read`.
-        self._before: tuple[float, int, list[float]] | None = None
+        self._episodes.last = last
+        self._engine.hooks.add(self)
+        self._episodes.count_from_start(self._engine.unstepped)
 
-    def after_reset_sent(self, number: int, ids: Ids) -> None:
-        self._episodes.reset(number, ids)
+    def end(self) -> None:
+        """Count no longer, so that steps may take their short way."""
+        self._engine.hooks.remove(self)
+
+    def after_reset_sent(self, number: int, ids: Ids, *, restored: bool) -> None:
+        self._episodes.reset(number, ids, restored=restored)
+
+    def after_steps_lost(self, ids: Ids) -> None:
+        self._episodes.lose(ids)
 
     def after_step(self, number: int | None, ids: Ids, result: StepOutcome) -> None:
+        self._steps += len(ids)
         try:
             self._episodes.add(number, ids, result)
         except (RuntimeWarning, FloatingPointError):
@@ -60,13 +78,14 @@ class Metrics(Hook):
         if self._episodes.returns:
             returns, _ = self._episodes.take()
             self._ended += len(returns)
-            self._returns.extend(returns)
+            self._returns.extend((self._steps, value) for value in returns)
 
     def read(self) -> dict[str, Any]:
         """Return all metrics in types that JSON can hold. Callable from any thread.
 
         ``envs`` has ``[steps, episodes, running return, last return, p50, p99, faults]`` each, with
-        times in seconds and ``None`` for unknown values.
+        times in seconds and ``None`` for unknown values. ``returns`` has ``[steps, return]`` of
+        each of the latest episodes, and ``None`` where some may be missing.
         """
         stats = self._read()
         now = time.monotonic()
@@ -76,7 +95,8 @@ class Metrics(Hook):
         if before is not None and len(before[2]) != len(busy):
             before = None  # environments have moved to other workers
         seconds = None if before is None else max(1e-9, now - before[0])
-        returns = [*self._returns]  # one atomic copy: the caller may append meanwhile
+        latest = [*self._returns]  # one atomic copy: the caller may append meanwhile
+        returns = [each[1] for each in latest if each is not None]
         times = [env.p50 for env in stats.envs if env.p50 is not None]
         running, last = self._episodes.totals.tolist(), self._episodes.last.tolist()
         return {
@@ -87,7 +107,7 @@ class Metrics(Hook):
             "limit": stats.limit,
             "ended": self._ended,
             "mean": finite(sum(returns) / len(returns)) if returns else None,
-            "returns": [finite(value) for value in returns],
+            "returns": [each and [each[0], finite(each[1])] for each in latest],
             "stragglers": list(stats.stragglers),
             "envs": [
                 [

@@ -270,7 +270,8 @@ def watch(
     were replaced. Its controls pause, single-step or slow down the environments. The page is
     served from a separate thread; for :func:`agym.make_async` on the running event loop (use
     ``async with``). Only environments that are in view are rendered, before a step of the caller's;
-    without viewers, the environments are left alone. Slow or vanished browsers delay nothing.
+    without viewers, the environments are left alone, and no episodes are counted. Slow or vanished
+    browsers delay nothing.
     Frames of ``rgb_array_list`` that the page shows are taken from the environment. An open page
     keeps unreferenced environments alive.
 

@@ -65,7 +65,9 @@ class TensorBoard(EitherContext, Hook):
         True
 
     Logging starts at once and is complete at the end of the block (``async with`` for async
-    environments). A thread writes, so steps do not wait. The x-axis is environment steps.
+    environments). A thread writes, so steps do not wait. The x-axis is environment steps. Only
+    whole episodes count: not one that was under way when logging started, or that continues from a
+    snapshot, unless its environment reports ``info["episode"]``.
 
     ============================== ==============================================================
     ``episodes/return, length``    means over the episodes that ended since the last point
@@ -158,6 +160,7 @@ class TensorBoard(EitherContext, Hook):
             paint = partial(paint_whole, scale=scale, size=FITTING)
             self._clips = Clips(envs, api, Writer([movie], paint), ids, rounds, video_length)
         self._engine.hooks.add(self)
+        self._episodes.count_from_start(self._engine.unstepped)
 
     @property
     def step(self) -> int:
@@ -166,9 +169,13 @@ class TensorBoard(EitherContext, Hook):
 
     # ---------------------------------------------------------------- hook
 
-    def after_reset_sent(self, number: int, ids: Ids) -> None:
+    def after_reset_sent(self, number: int, ids: Ids, *, restored: bool) -> None:
         """Start new episodes."""
-        self._episodes.reset(number, ids)
+        self._episodes.reset(number, ids, restored=restored)
+
+    def after_steps_lost(self, ids: Ids) -> None:
+        """Leave out the episodes of these steps."""
+        self._episodes.lose(ids)
 
     def after_step(self, number: int | None, ids: Ids, result: StepOutcome) -> None:
         """Collect the episodes that ended, and queue a point if one is due."""

@@ -164,8 +164,10 @@ def test_watching(api: str, browser: Browser) -> None:
         until(lambda: hub_of(run.page).camera.fps == 5)
         run.goes_on()
         assert browser.complaints() == []
-    until(lambda: browser["#link"].text == "ended")
+    until(lambda: browser["#link"].text == f"the run has ended, after {4 * run.rounds:,} steps")
     assert "closed" in browser["#notice"].text
+    assert browser["#age"].text == "the end"
+    assert browser["#pause"].get_attribute("class") == ""
 
 
 def check_pause(run: Stepping, browser: Browser) -> None:
@@ -227,7 +229,7 @@ def test_tiles_tell_who_it_is_and_what_happened(browser: Browser) -> None:
         until(lambda: "ended" in tiles[0].get_attribute("class"))
         for chart in ("returns", "rates", "times"):
             until(partial(browser.points, f"#{chart} polyline"))
-        assert "episode" in browser["#returns"].text
+        assert "steps" in browser["#returns"].text
         assert browser.complaints() == []
 
 
@@ -415,9 +417,11 @@ def test_what_is_clicked_stays_where_it_is(browser: Browser) -> None:
             "  name => JSON.stringify($(name).getBoundingClientRect())).join();"
             "const aside = document.querySelector('aside'), before = edges();"
             "const envs = latest.envs.map(row => [row[0], 1.2e9, -1.7e308, 1e17, ...row.slice(4)]);"
-            "for (const returns of [[1e17, 1e17 + 16], [-1.7e308, 1.7e308], Array(9).fill(-3e200)])"
-            "  showNumbers({...latest, returns, envs, ended: 1e9, rate: 1e12, mean: -1.7e308});"
-            "showNumbers({...latest, returns: [1e17, 1e17 + 16]});"
+            "const at = values => values.map((value, k) => [3e11 + k, value]);"
+            "for (const values of [[1e17, 1e17 + 16], [-1.7e308, 1.7e308], Array(9).fill(-3e200)])"
+            "  showNumbers({...latest, returns: at(values), envs, ended: 1e9, rate: 1e12,"
+            "               mean: -1.7e308});"
+            "showNumbers({...latest, returns: at([1e17, 1e17 + 16])});"
             "return [edges() !== before, aside.scrollWidth > aside.clientWidth,"
             "  $('returns').textContent]"
         )
@@ -524,11 +528,48 @@ def test_means_are_of_some_episodes(browser: Browser) -> None:
         browser.open(run.page.url)
         until(lambda: browser.js("return latest !== null"))
         counts = browser.js(
-            "return [[9, 1, 1, 1], [9, 1, 1, 1, 1, 1]].map(returns => {"
-            "  drawCharts({...latest, returns, ended: returns.length});"
-            "  return document.querySelector('#returns polyline').points.length })"
+            "return [[9, 1, 1, 1], [9, 1, 1, 1, 1, 1], [9, 1, 1, 1, 1, 1, null, 1, 1, 1, 1, 1]]"
+            "  .map(values => {"
+            "    const returns = values.map((value, k) => value && [100 * k, value]);"
+            "    drawCharts({...latest, returns});"
+            "    const lines = [...document.querySelectorAll('#returns polyline')];"
+            "    return lines.map(line => line.points.length) })"
         )
-        assert counts == [0, 2]
+        assert counts == [[], [2], [2, 1]]
+
+
+@pytest.mark.full
+def test_a_reload_shows_the_same_curve(browser: Browser) -> None:
+    """With a gap where nobody looked, and no return that never was: each is of ten steps."""
+    envs = [partial(Ends, i, shape=(60, 90, 3)) for i in range(4)]
+    with stepping("sync", envs, backend="serial") as run:
+        run.page.limit_speed(30)  # so that the first ones are still among the latest
+        browser.open(run.page.url)
+        until(lambda: browser.js("return latest && latest.returns.length > 8"))
+        before = browser.js("return latest.returns")
+        browser.driver.refresh()
+        lines = "document.querySelectorAll('#returns polyline')"
+        until(lambda: browser.js(f"return {lines}.length > 1"))
+        returns = browser.js("return latest.returns")
+        assert before[-1] in returns[: returns.index(None)]
+        known = [each for each in returns if each]
+        assert {value for _, value in known} == {10.0}
+        assert known == sorted(known)
+
+
+@pytest.mark.full
+def test_charts_have_gaps_where_nothing_is_known(browser: Browser) -> None:
+    with watched("sync") as run:
+        browser.open(run.page.url)
+        until(lambda: browser.points("#rates polyline"))
+        lines = browser.js(
+            "history.length = 0;"
+            "for (const seconds of [1, 1.5, 2, 60, 60.5])"
+            "  drawCharts({...latest, seconds, rate: 5, step_seconds: 1});"
+            "return ['rates', 'times'].map(name =>"
+            "  [...document.querySelectorAll(`#${name} polyline`)].map(one => one.points.length))"
+        )
+        assert lines == [[3, 2], [3, 2]]
 
 
 @pytest.mark.full
@@ -538,9 +579,13 @@ def test_a_page_without_its_run_says_so(browser: Browser) -> None:
         until(lambda: browser.seen[1:] == (0, 4))
         browser.js("tries = TRIES; socket.close()")
         until(lambda: "a new run has a new address" in browser["#link"].text)
+        assert re.search(r"has probably ended, after [\d,]+ steps", browser["#link"].text)
+        assert browser["#age"].text == "the end"
+        assert not browser["#pause"].is_enabled()
         browser.driver.refresh()
         until(lambda: browser.seen[1:] == (0, 4))
-    until(lambda: browser["#link"].text == "ended")
+        assert browser["#pause"].is_enabled()
+    until(lambda: browser["#link"].text == f"the run has ended, after {4 * run.rounds:,} steps")
     for name in ("#pause", "#step", "#speed", "#fps"):
         assert not browser[name].is_enabled()
 

@@ -44,7 +44,7 @@ def test_returns_are_those_of_the_episodes(setup: dict[str, Any], mode: str, api
                 envs.reset(env_ids=[0, 1, 2])
         numbers = score.read()
     assert told
-    assert sorted(numbers["returns"]) == sorted(map(float, told))
+    assert sorted(value for _, value in numbers["returns"]) == sorted(map(float, told))
     assert numbers["ended"] == len(told)
     assert numbers["mean"] == pytest.approx(np.mean(told))
     assert numbers["steps"] == sum(row[0] for row in numbers["envs"]) > 0
@@ -62,7 +62,8 @@ def test_what_json_cannot_hold_is_left_out() -> None:
         envs.reset()
         for _ in range(6):
             envs.step([0, 0])
-        assert json.loads(json.dumps(score.read(), allow_nan=False))["returns"][:1] == [None]
+        (first, *_) = json.loads(json.dumps(score.read(), allow_nan=False))["returns"]
+        assert first[1] is None
 
 
 def test_a_worker_that_hangs_is_seen(tmp_path: Any) -> None:
