@@ -13,9 +13,9 @@ from gymnasium.vector.utils import batch_space
 
 from agym._system.extras import how_to_get, installed
 from agym.envs.rules import kernels
-from agym.envs.rules.actions import action_check
-from agym.envs.rules.compiling import EXTRA, log
-from agym.envs.rules.contract import RuleBook
+from agym.envs.rules.arithmetic import EXTRA
+from agym.envs.rules.compiling import log
+from agym.envs.rules.contract import RuleBook, action_check
 from agym.envs.rules.cuda import CudaEngine
 from agym.envs.rules.engines import (
     CompiledEngine,
